@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from npzkit.conversion.kerchunk import kerchunk
     from npzkit.conversion.pack import PackReport, add, pack
     from npzkit.datasets.manyfiles import ManyFiles, open_many
-    from npzkit.datasets.opening import open
+    from npzkit.datasets.opening import load_tree, open, verify
     from npzkit.datasets.shardedfile import ShardedFile
     from npzkit.datasets.shardedwriter import ShardedWriter
-    from npzkit.datasets.tree_loading import load_tree
-    from npzkit.datasets.verifying import verify
     from npzkit.display.histograms import Statistics
     from npzkit.drop_ins import load, savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
@@ -138,7 +136,7 @@ _HOMES = {
     "iter_arrays": "npzkit.archive.iterating",
     "kerchunk": "npzkit.conversion.kerchunk",
     "load": "npzkit.drop_ins",
-    "load_tree": "npzkit.datasets.tree_loading",
+    "load_tree": "npzkit.datasets.opening",
     "local_path": "npzkit.files.urls",
     "open": "npzkit.datasets.opening",
     "open_many": "npzkit.datasets.manyfiles",
@@ -151,7 +149,7 @@ _HOMES = {
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",
-    "verify": "npzkit.datasets.verifying",
+    "verify": "npzkit.datasets.opening",
     "view": "npzkit.viewer.viewer",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""

@@ -1,7 +1,7 @@
 """An archive, or a part of it, read as nested dicts, lists and tuples of arrays.
 
 Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
-`npzkit.datasets.tree_loading`'s. How nested data is made of them is
+`npzkit.datasets.opening`'s. How nested data is made of them is
 `npzkit.members.nesting`'s; what fits an example, `npzkit.members.likeness`'s.
 """
 

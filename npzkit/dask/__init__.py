@@ -21,8 +21,8 @@ except ImportError as error:
         "npzkit.dask needs dask 2025.1 or newer; install it: python -m pip install 'npzkit[dask]'"
     ) from error
 
-from npzkit.dask.reading import from_npz
-from npzkit.dask.writing import to_npz
+from npzkit.dask.from_archives import from_npz
+from npzkit.dask.to_shards import to_npz
 
 __all__ = ["from_npz", "to_npz"]
 

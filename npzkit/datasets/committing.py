@@ -1,28 +1,227 @@
-"""How shards become an archive: their records become the index, which counts at once.
+"""Writing shards and making them an archive: what writers and engines need for it.
 
-Owns what the records must agree on, the order of the steps, and which files are removed
-afterwards. Until the index is in place, the archive is as it was: the shards of the older
-one are still there.
+Owns how parts become a shard (`write_shard`), how shards become an archive
+(`commit_index`): what their records must agree on, the order of the steps, and which files
+are removed afterwards. Until the index is in place, the archive is as it was: the shards of
+the older one are still there.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+import errno
+import operator
+import os
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import groupby, tee
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.archive.npzwriter import NpzWriter
+from npzkit.datasets import index_format
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import FORMAT, format_index, parse_index
-from npzkit.datasets.places import read_index
-from npzkit.datasets.records import ShardRecord, StoredPart, record_file
-from npzkit.datasets.shard_names import INDEX_NAME, attempt_of, is_temporary
+from npzkit.datasets.records import (
+    INDEX_NAME,
+    ShardRecord,
+    StoredPart,
+    attempt_of,
+    is_temporary,
+    part_attribute,
+    record_file,
+)
 from npzkit.datasets.tiling import fault_of
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
-from npzkit.files.objects import Found, Place
+from npzkit.files.objects import Found, LocalFolder, Place, StorePrefix, place_at
 from npzkit.files.threads import run, thread_count
-from npzkit.members.metadata import as_read
+from npzkit.files.urls import Location, find_location
+from npzkit.members.keys import check_key
+from npzkit.members.metadata import as_read, check_attrs
+from npzkit.writing.array_members import Member
+from npzkit.writing.coding import Compression, coding_for
+
+_NO_INDEX = (
+    f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "
+    "it is a folder of checkpoints, use npzkit.checkpoint.CheckpointStore(path)"
+)
+
+
+def place_of(
+    folder: Any, storage_options: Mapping[str, Any] | None = None
+) -> LocalFolder | StorePrefix:
+    """Return the place that a path or URL of a folder, or of its index, means."""
+    found = find_location(folder, storage_options)
+    if isinstance(found, Location):
+        # The URL of a web server may have a query.
+        url, mark, query = found.url.partition("?") if found.is_web else (found.url, "", "")
+        return place_at(Location(url.removesuffix(f"/{INDEX_NAME}") + mark + query, found.options))
+    path = os.fsdecode(found)
+    if os.path.basename(path) == INDEX_NAME and not os.path.isdir(path):
+        path = os.path.dirname(path) or os.curdir
+    return place_at(path)
+
+
+def read_index(place: Place) -> bytes:
+    """Return the bytes of the index; FileNotFoundError if there is none."""
+    try:
+        return place.read(INDEX_NAME, index_format.MAX_SIZE, "the index")
+    except FileNotFoundError:
+        if not (isinstance(place, LocalFolder) and os.path.isdir(place.path)):
+            raise
+        raise FileNotFoundError(errno.ENOENT, _NO_INDEX, place.name) from None
+
+
+_MAX_LENGTH = 2**63 - 1
+
+
+class Part(NamedTuple):
+    """An array, or a part of one, to be written.
+
+    Attributes
+    ----------
+    key : str
+        Of the array.
+    array : array-like
+    offset : tuple of int, optional
+        Where the part begins in the array; None for a complete array.
+    global_shape : tuple of int, optional
+        Of the array; None for a complete array.
+    attrs : mapping, optional
+    """
+
+    key: str
+    array: Any
+    offset: tuple[int, ...] | None = None
+    global_shape: tuple[int, ...] | None = None
+    attrs: Mapping[str, Any] | None = None
+
+
+def check_part(part: Part) -> Part:
+    """Return a part with plain numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One of `offset` and `global_shape` is missing, or the part is not within its array.
+    """
+    if part.offset is None and part.global_shape is None:
+        return part
+    if part.offset is None or part.global_shape is None:
+        raise TypeError("offset and global_shape are given together, or neither")
+    offset = tuple(map(operator.index, part.offset))
+    global_shape = tuple(map(operator.index, part.global_shape))
+    if any(length > _MAX_LENGTH for length in global_shape):
+        raise ValueError(f"no array has the shape {global_shape}: a length is above 2**63 - 1")
+    shape = _shape_of(part.array)
+    if not len(offset) == len(global_shape) == len(shape):
+        raise ValueError(
+            f"offset {offset}, global_shape {global_shape} and the part's shape {shape} must have "
+            "the same length"
+        )
+    for start, length, whole in zip(offset, shape, global_shape, strict=True):
+        if start < 0 or start + length > whole:
+            raise ValueError(
+                f"a part of shape {shape} at offset {offset} is not within an array of shape "
+                f"{global_shape}"
+            )
+    return part._replace(offset=offset, global_shape=global_shape)
+
+
+def _shape_of(array: Any) -> tuple[int, ...]:
+    if not hasattr(array, "shape"):
+        import numpy as np
+
+        array = np.asarray(array)
+    return tuple(map(int, array.shape))
+
+
+def add_part(
+    writer: NpzWriter,
+    part: Part,
+    compression: Compression | None = None,
+    level: int | None = None,
+) -> None:
+    """Write a part, which was checked, to a shard."""
+    coding = coding_for(writer._coding, compression, level, None, None)
+    key, array, attrs = _stored(part, writer)
+    members = writer._preparation.one(key, check_key(key), array, attrs, coding)
+    writer._archive.alone(writer._put, key, members, coding, False)
+
+
+def add_parts(writer: NpzWriter, parts: Iterable[Part]) -> None:
+    """Write parts, which were checked, one after the other, and small ones together."""
+    archive = writer._archive
+    archive.alone(archive.write, _members(writer, parts), writer._coding, False)
+
+
+def _members(writer: NpzWriter, parts: Iterable[Part]) -> Iterator[Member]:
+    taken: set[str] = set()
+
+    def stored(part: Part) -> _Stored:
+        found = _stored(part, taken)
+        taken.add(found.key)
+        return found
+
+    preparation, coding = writer._preparation, writer._coding
+    for has_attrs, group in groupby(map(stored, parts), lambda found: bool(found.attrs)):
+        if has_attrs:
+            for key, array, attrs in group:
+                yield from preparation.one(key, check_key(key), array, attrs, coding)
+        else:
+            keys, names, arrays = tee(group, 3)
+            yield from preparation.columns(
+                (found.key for found in keys), (check_key(found.key) for found in names),
+                (found.array for found in arrays), coding,
+            )  # fmt: skip
+
+
+class _Stored(NamedTuple):
+    """A part as its shard has it."""
+
+    key: str
+    array: Any
+    attrs: Mapping[str, Any] | None
+
+
+def _stored(part: Part, taken: Container[object]) -> _Stored:
+    check_key(part.key)
+    check_attrs(part.attrs)
+    if part.offset is None or part.global_shape is None:
+        return _Stored(part.key, part.array, part.attrs)
+    place = part_attribute(part.key, part.offset, part.global_shape)
+    key = _free_key(part.key, part.offset, taken)
+    return _Stored(key, part.array, {**(part.attrs or {}), **place})
+
+
+def _free_key(key: str, offset: tuple[int, ...], taken: Container[object]) -> str:
+    """Return a key for a part: that of the array, unless the shard has another part of it."""
+    free = key
+    while free in taken:
+        free = f"{free}@{','.join(map(str, offset))}"
+    return free
+
+
+def write_shard(place: Place, name: str, parts: Iterable[Part], **options: Any) -> ShardRecord:
+    """Write one shard, and return its record.
+
+    The shard counts once an index names it, so a task may write its parts as often as it
+    likes, each time under a new name: `npzkit.datasets.records.shard_name`.
+
+    Parameters
+    ----------
+    place : Place
+    name : str
+        Of the file, which must not exist.
+    parts : iterable of Part
+    **options
+        Of `npzkit.NpzWriter`.
+    """
+    with NpzWriter(place.file(name), "x", **options) as writer:
+        add_parts(writer, map(check_part, parts))
+    return record_file(place, name)
+
 
 _READ_COUNT = 10
 """Shards whose records are read at once."""
@@ -205,3 +404,40 @@ def _remove_others(
             with contextlib.suppress(PermissionError):
                 place.remove(name)
     place.end_uploads(lambda name: attempt_of(name) == attempt)
+
+
+_UNITS = {"": 1, "B": 1} | {
+    prefix + unit: base**power
+    for unit, base in (("B", 1000), ("iB", 1024))
+    for power, prefix in enumerate("KMGT", 1)
+}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([KMGT]?i?B?)", re.IGNORECASE | re.ASCII)
+
+
+def parse_size(size: int | str, name: str = "shard_size") -> int:
+    """Return a number of bytes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is not a positive integer, or a number with a unit.
+
+    Examples
+    --------
+    >>> parse_size("5GB"), parse_size("64 MiB"), parse_size(1000)
+    (5000000000, 67108864, 1000)
+    """
+    if isinstance(size, str):
+        found = _SIZE.fullmatch(size.strip())
+        units = {unit.lower(): factor for unit, factor in _UNITS.items()}
+        factor = units.get(found[2].lower()) if found else None
+        if found is None or factor is None:
+            raise ValueError(f"{name} must be a size such as '5GB' or '64MiB', not {size!r}")
+        count = int(float(found[1]) * factor)
+    else:
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
+            raise TypeError(f"{name} must be an integer or a string, not {type(size).__name__}")
+        count = operator.index(size)
+    if count < 1:
+        raise ValueError(f"{name} must be at least one byte, not {size!r}")
+    return count

@@ -36,8 +36,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
-from npzkit.datasets.index import ArrayRow, Index, ShardRow
-from npzkit.datasets.index_columns import check_names
+from npzkit.datasets.index import ArrayRow, Index, ShardRow, check_names
 from npzkit.errors import (
     FormatError,
     IndexFormatError,

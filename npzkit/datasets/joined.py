@@ -1,7 +1,7 @@
 """One array of many files, of which only the indexed parts are read.
 
 Owns which files a selection needs, and where their parts go. Files are read by
-`npzkit.datasets.reading`; what an index means is `npzkit.reading.indexing`'s.
+`npzkit.datasets.opened_files`; what an index means is `npzkit.reading.indexing`'s.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
-from npzkit.datasets.arrays import Arrays, nbytes_of, own_dtype
-from npzkit.datasets.reading import Files
+from npzkit.datasets.opened_files import Files
+from npzkit.datasets.skeleton import Arrays, nbytes_of, own_dtype
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader

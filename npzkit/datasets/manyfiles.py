@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.reopening import OPEN_COUNT
-from npzkit.datasets.arrays import Arrays, Known
 from npzkit.datasets.joined import JoinedArray, Layout
+from npzkit.datasets.opened_files import Files, read_headers
 from npzkit.datasets.paths import find_files
-from npzkit.datasets.reading import Files, read_headers
+from npzkit.datasets.skeleton import Arrays, Known
 from npzkit.errors import DifferentFilesError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location

@@ -18,10 +18,10 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, check_mmap_mode
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
+from npzkit.datasets.committing import place_of, read_index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
-from npzkit.datasets.places import place_of, read_index
-from npzkit.datasets.shard_names import INDEX_NAME
+from npzkit.datasets.records import INDEX_NAME
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.shards import OpenShards
 from npzkit.errors import (
@@ -552,7 +552,7 @@ class ShardedFile(NpzFile):
         parts = self._index.part_numbers(number)
         if len(parts) == 1:
             return self._stream_of(number, parts[0])
-        from npzkit.datasets.parts_stream import PartsStream
+        from npzkit.datasets.sharded_array import PartsStream
 
         stream = PartsStream(self.lazy(key), lambda: check_array(self, key, lambda size: None))
         return cast(BinaryIO, io.BufferedReader(stream, 1 << 18))
@@ -700,7 +700,7 @@ class ShardedFile(NpzFile):
         """
         self._archive.check_open()
         check_several(keys)
-        from npzkit.datasets.shard_checks import verify_shards
+        from npzkit.datasets.part_checks import verify_shards
 
         numbers = range(len(self)) if keys is None else [self._find(key) for key in keys]
         return verify_shards(

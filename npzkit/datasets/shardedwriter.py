@@ -10,19 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.datasets.amounts import parse_size
-from npzkit.datasets.committing import commit_index, discard, read_records
-from npzkit.datasets.places import place_of
-from npzkit.datasets.records import ShardRecord, record_file
-from npzkit.datasets.shard_names import (
+from npzkit.datasets.committing import (
+    Part,
+    add_part,
+    check_part,
+    commit_index,
+    discard,
+    parse_size,
+    place_of,
+    read_records,
+)
+from npzkit.datasets.records import (
+    ShardRecord,
     attempt_of,
     check_attempt,
     check_shard_names,
     new_attempt,
     new_writer,
+    record_file,
     shard_name,
 )
-from npzkit.datasets.shard_writing import Part, add_part, check_part
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import thread_count
 from npzkit.members.metadata import format_metadata

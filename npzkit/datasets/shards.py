@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.committing import read_index
 from npzkit.datasets.index import Index
-from npzkit.datasets.places import read_index
 from npzkit.datasets.records import version_of
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.ahead import REQUEST_COUNT

@@ -1,25 +1,68 @@
-"""Files that are alike: the same bytes, except for data, CRC-32s and times.
+"""The arrays of files; and files that are alike but for data, CRC-32s and times.
 
-Owns how such a file is recognised, and read with one system call into the arrays.
-The first file of its kind is read and checked like any archive. What is equal to
-it, byte for byte, needs no second check: the data is compared with its CRC-32.
+Owns what is known of the files of a data set; how a file that is like another one is
+recognised, and read with one system call into the arrays. The first file of its kind is
+read and checked like any archive. What is equal to it, byte for byte, needs no second
+check: the data is compared with its CRC-32.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
-from npzkit.datasets.arrays import arrays_of, own_dtype
+from npzkit.format.descr import descr_to_dtype
 from npzkit.members.info import ArrayInfo
 from npzkit.zip.entries import walk_entries
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED
+
+Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""By key, the shape and dtype of each array of a file."""
+
+
+class Known(NamedTuple):
+    """What is known of many files.
+
+    Attributes
+    ----------
+    names : list of str
+        Paths or URLs, in the order of the files.
+    marks : list of tuple
+        Of each file, what tells its version: the `Identity` of a file on a disk, or the
+        `Version` of an object, and the CRC-32 of its directory.
+    kinds : list of Arrays
+        Each different combination of arrays.
+    kind_of : list of int
+        By file, its place in `kinds`.
+    """
+
+    names: Sequence[str]
+    marks: list[tuple[Any, ...]]
+    kinds: Sequence[Arrays]
+    kind_of: Sequence[int]
+
+
+def arrays_of(infos: Iterable[ArrayInfo]) -> Arrays:
+    """Return the arrays among the members of a file."""
+    return {info.key: (info.shape or (), info.dtype) for info in infos if info.dtype is not None}
+
+
+def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the bytes of an array in memory."""
+    return math.prod(shape) * dtype.itemsize
+
+
+def own_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype for one array: its field names can be changed, and no others with them."""
+    return dtype if dtype.names is None else descr_to_dtype(dtype.descr)
+
 
 _MAX_SIZE = 1 << 24
 """Bytes of the largest file. In larger ones, the data takes most of the time."""

@@ -21,19 +21,16 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from npzkit.datasets.amounts import parse_size
-from npzkit.datasets.committing import commit_index
-from npzkit.datasets.places import place_of
-from npzkit.datasets.records import ShardRecord
-from npzkit.datasets.shard_names import (
+from npzkit.datasets.committing import Part, commit_index, parse_size, place_of, write_shard
+from npzkit.datasets.records import (
     INDEX_NAME,
+    ShardRecord,
     attempt_of,
     is_temporary,
     new_attempt,
     new_writer,
     shard_name,
 )
-from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
 from npzkit.files.objects import LocalFolder, StorePrefix
 from npzkit.files.threads import run

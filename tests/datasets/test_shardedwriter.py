@@ -10,9 +10,8 @@ from unittest.mock import Mock
 import npzkit
 import numpy as np
 import pytest
-from npzkit.datasets.places import place_of
-from npzkit.datasets.shard_names import new_writer, shard_name
-from npzkit.datasets.shard_writing import Part, write_shard
+from npzkit.datasets.committing import Part, place_of, write_shard
+from npzkit.datasets.records import new_writer, shard_name
 from npzkit.errors import (
     ClosedArchiveError,
     IndexFormatError,

@@ -18,9 +18,7 @@ from typing import Any
 import npzkit
 import numpy as np
 from calls import LIMITS, Violation, attempt, is_same, shown
-from npzkit.datasets.committing import commit_index
-from npzkit.datasets.places import place_of
-from npzkit.datasets.shard_writing import Part, write_shard
+from npzkit.datasets.committing import Part, commit_index, place_of, write_shard
 from npzkit.errors import IndexFormatError, StaleArchiveError
 from sharded import index_of
 

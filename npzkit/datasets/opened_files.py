@@ -17,8 +17,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Explained
 from npzkit.archive.reopening import Recent, shown_state, state_of
 from npzkit.codecs.methods import STORED
-from npzkit.datasets.arrays import Arrays, Known, nbytes_of
-from npzkit.datasets.skeleton import Skeleton, skeleton_of
+from npzkit.datasets.skeleton import Arrays, Known, Skeleton, nbytes_of, skeleton_of
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.file_objects import open_regular
 from npzkit.files.identity import Identity, identity_of

@@ -8,11 +8,9 @@ it, keeps it open for the tasks that follow, and refuses one that changed since.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import pickle
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,10 +25,11 @@ from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, natural_chun
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.datasets.tiles import as_index, pieces_along
 from npzkit.errors import DifferentFilesError
 from npzkit.files.threads import run, thread_count
 from npzkit.files.urls import Location
-from npzkit.reading.indexing import Positions, select
+from npzkit.reading.indexing import select
 
 
 class ArchivedArray:
@@ -234,26 +233,11 @@ class JoinedArray:
         selection = select(index, self.shape)
         rows, *others = selection.positions
         block = np.ndarray(selection.shape, self.dtype)
-        lengths = (array.shape[0] for array in self._arrays)
-        starts = itertools.accumulate(lengths, initial=0)
-        for array, (start, end) in zip(self._arrays, itertools.pairwise(starts), strict=True):
-            low, high = bisect_left(rows, start), bisect_left(rows, end)
-            if high > low:
-                inner = _shifted(rows[low:high], start)
-                block[low:high] = array[tuple(map(_as_index, (inner, *others)))]
+        starts = np.cumsum([0, *(array.shape[0] for array in self._arrays)])
+        if block.size:
+            for number, inner, place in pieces_along(rows, starts):
+                block[place] = self._arrays[number][as_index((inner, *others))]
         return block[selection.index]
-
-
-def _shifted(positions: Positions, start: int) -> Positions:
-    if isinstance(positions, range):
-        return range(positions.start - start, positions.stop - start, positions.step)
-    return positions - start
-
-
-def _as_index(positions: Positions) -> Any:
-    if isinstance(positions, range):
-        return slice(positions.start, positions.stop, positions.step)
-    return positions
 
 
 _SAMPLE_SIZE = 4096

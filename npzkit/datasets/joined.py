@@ -16,6 +16,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.datasets.opened_files import Files
 from npzkit.datasets.skeleton import Arrays, nbytes_of, own_dtype
+from npzkit.datasets.tiles import as_index, pieces_along
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
@@ -175,20 +176,12 @@ class JoinedArray(LazyArray):
         before, along, after = (
             selection.positions[:axis], selection.positions[axis], selection.positions[axis + 1 :]
         )  # fmt: skip
-        wanted = np.asarray(along, np.intp)
-        files = np.searchsorted(starts, wanted, "right") - 1
-        ends = [*(np.flatnonzero(np.diff(files)) + 1).tolist(), len(wanted)]
-        begin = 0
-        for end in ends:
-            number = int(files[begin])
+        for number, inner, place in pieces_along(along, starts):
             if self._layout.is_stacked:
                 # With the Ellipsis, a view also of an array without dimensions.
-                yield number, after, block[begin, ...]
+                yield number, after, block[place.start, ...]
             else:
-                inner = _shifted(along, begin, end, int(starts[number]))
-                place = (slice(None),) * axis + (slice(begin, end),)
-                yield number, (*before, inner, *after), block[place]
-            begin = end
+                yield number, (*before, inner, *after), block[(slice(None),) * axis + (place,)]
 
     def _read_part(
         self, number: int, positions: tuple[Positions, ...], part: np.ndarray[Any, Any]
@@ -202,7 +195,7 @@ class JoinedArray(LazyArray):
             if is_direct:
                 return
         else:
-            found = self._lazy(number)[tuple(map(_as_index, positions))]
+            found = self._lazy(number)[as_index(positions)]
         part[...] = found
 
     def _lazy(self, number: int) -> Any:
@@ -223,18 +216,5 @@ class JoinedArray(LazyArray):
         return f"JoinedArray({self._key!r}, shape={self.shape}, dtype={self.dtype}, {count} files)"
 
 
-def _shifted(along: Positions, begin: int, end: int, start: int) -> Positions:
-    """Return some positions of the joined axis as positions of the file that begins at `start`."""
-    if isinstance(along, range):
-        return range(along[begin] - start, along[end - 1] - start + 1, along.step)
-    return along[begin:end] - start
-
-
 def _is_complete(positions: Positions, length: int) -> bool:
     return len(positions) == length
-
-
-def _as_index(positions: Positions) -> Any:
-    if isinstance(positions, range):
-        return slice(positions.start, positions.stop, positions.step)
-    return positions

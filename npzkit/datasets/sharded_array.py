@@ -17,6 +17,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.datasets.index import Index
 from npzkit.datasets.shards import OpenShards
+from npzkit.datasets.tiles import pieces, read_piece
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.array import array_bytes
@@ -27,6 +28,7 @@ from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection
 
 _CHUNK_SIZE = 1 << 20
+_PIECE_SIZE = 1 << 22
 
 
 class Archive(Protocol):
@@ -106,59 +108,30 @@ class ShardedArray(LazyArray):
         self, positions: tuple[Positions, ...]
     ) -> Iterator[tuple[int, tuple[Positions, ...], tuple[slice, ...]]]:
         """Yield each part that is needed, positions in it, and where these are in the block."""
-        if not all(map(len, positions)):
-            return
-        index = self._npz._index
-        offsets, shapes = index.boxes(self._number)
-        first = np.array([axis[0] for axis in positions], np.int64)
-        last = np.array([axis[-1] for axis in positions], np.int64)
-        touched = ((offsets <= last) & (offsets + shapes > first)).all(axis=1)
-        start = index.part_numbers(self._number).start
-        for at in np.flatnonzero(touched).tolist():
-            begins, ends = offsets[at].tolist(), (offsets[at] + shapes[at]).tolist()
-            found = list(map(_within, positions, begins, ends))
-            if all(len(local) for local, _ in found):
-                yield start + at, tuple(local for local, _ in found), tuple(at for _, at in found)
+        start = self._npz._index.part_numbers(self._number).start
+        for at, local, place in pieces(positions, *self._npz._index.boxes(self._number)):
+            yield start + at, local, place
 
     def _read_piece(
         self,
         block: np.ndarray[Any, Any],
         part: int,
         positions: tuple[Positions, ...],
-        at: tuple[slice, ...],
+        at: tuple[Any, ...],
     ) -> None:
         lazy = self._npz._part(self._number, part)
-        place = block[at]
-        stored = place.T if lazy._header.fortran_order else place
+        # With the Ellipsis, a view also of an array without dimensions.
+        place = block[(*at, ...)]
         if block.ndim and tuple(map(len, positions)) == lazy.shape:
             # A complete part, which is checked by its CRC-32.
             lazy.read(place)
-        elif stored.flags.c_contiguous and stored.ndim:
-            with lazy._explained:
-                lazy._fill(lazy._access(), positions, stored)
         else:
-            block[at] = lazy._read_block(Selection(positions, ()))
+            read_piece(lazy, positions, place)
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Read the complete array and check the CRC-32 of each part; see `ShardedFile.read`."""
         array: np.ndarray[Any, Any] = self._npz.read(self._key, out)
         return array
-
-
-def _within(positions: Positions, begin: int, end: int) -> tuple[Positions, slice]:
-    """Return the positions from `begin` to `end`, counted from `begin`, and which they are."""
-    if isinstance(positions, range):
-        low, high = (
-            min(max(-((positions.start - bound) // positions.step), 0), len(positions))
-            for bound in (begin, end)
-        )
-        found = positions[low:high]
-        return range(found.start - begin, found.stop - begin, found.step), slice(low, high)
-    low, high = map(int, np.searchsorted(positions, (begin, end)))
-    return positions[low:high] - begin, slice(low, high)
-
-
-_PIECE_SIZE = 1 << 22
 
 
 class PartsStream(io.RawIOBase):

@@ -26,11 +26,12 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.datasets.tiles import read_piece
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits
 from npzkit.members.tensors import from_array, view_of
-from npzkit.reading.indexing import Positions, Selection
+from npzkit.reading.indexing import Positions
 from npzkit.torch.description import ENTRY, Item, is_one_part, metadata_of, parse_items
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import decode_value
@@ -293,7 +294,7 @@ def read_box(
             npz: Any = part._npz
             npz.read(part._key, place, verify, threads=threads)
         else:
-            _read_piece(part, positions, place)
+            read_piece(part, positions, place)
 
 
 def _pieces(
@@ -309,14 +310,3 @@ def _pieces(
         return
     for part, positions, at in array._pieces(box):
         yield npz._part(number, part), positions, out[at]
-
-
-def _read_piece(
-    part: LazyArray, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
-) -> None:
-    stored = place.T if part._header.fortran_order else place
-    if stored.flags.c_contiguous:
-        with part._explained:
-            part._fill(part._access(), positions, stored)
-    else:
-        place[...] = part._read_block(Selection(positions, ()))

@@ -33,10 +33,13 @@ class Recent:
     ----------
     count : int
         Most archives to keep; fewer if the process may have few files open.
+    is_local : bool, default True
+        Whether each has a file open.
     """
 
-    def __init__(self, count: int = OPEN_COUNT) -> None:
+    def __init__(self, count: int = OPEN_COUNT, is_local: bool = True) -> None:
         self._count = self._most = count
+        self._is_local = is_local
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, open_it: Callable[[], Any]) -> Any:
@@ -45,7 +48,7 @@ class Recent:
         if npz is None:
             npz = open_it()
             npz._closes_silently = True
-            self._most = kept_open(self._count)
+            self._most = kept_open(self._count) if self._is_local else self._count
         self._kept[key] = npz
         while len(self._kept) > self._most:
             try:
@@ -53,6 +56,9 @@ class Recent:
             except KeyError:  # another thread was faster
                 break
         return npz
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def forget(self, key: Hashable) -> None:
         """Drop an archive."""

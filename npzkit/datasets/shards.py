@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.reopening import Recent
 from npzkit.datasets.committing import read_index
 from npzkit.datasets.index import Index
 from npzkit.datasets.records import version_of
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.ahead import REQUEST_COUNT
-from npzkit.files.disk import kept_open
 from npzkit.files.objects import Place
 from npzkit.files.threads import run
 
@@ -47,9 +47,8 @@ class OpenShards:
 
     def __init__(self, place: Place, index: Index, data: bytes, options: dict[str, Any]) -> None:
         self._place, self._index, self._data, self._options = place, index, data, options
-        self._open: dict[int, NpzFile] = {}
+        self._open = Recent(_OPEN_COUNT if place.is_local else _DISTANT_COUNT, place.is_local)
         self._proven: set[int] = set()
-        self._most = kept_open(_OPEN_COUNT) if place.is_local else _DISTANT_COUNT
         self.is_open = True
         self.path = place.name
 
@@ -66,15 +65,7 @@ class OpenShards:
             The archive is closed.
         """
         self.check_open()
-        # No lock, as each call is one step: two threads may open a shard twice.
-        npz = self._open.pop(number, None)
-        if npz is None:
-            npz = self._open_shard(number)
-        self._open[number] = npz
-        while len(self._open) > self._most:
-            # Another thread may have changed it.
-            with contextlib.suppress(RuntimeError, StopIteration):
-                self._open.pop(next(iter(self._open)), None)
+        npz: NpzFile = self._open.get(number, partial(self._open_shard, number))
         if not self.is_open:
             # Closed meanwhile, by another thread.
             self._open.clear()

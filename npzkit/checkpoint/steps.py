@@ -25,11 +25,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import PreparedArchive
-from npzkit.datasets.committing import place_of, read_index
 from npzkit.datasets.index_format import parse_index
-from npzkit.datasets.records import INDEX_NAME, attempt_of, is_temporary
+from npzkit.datasets.shard_records import INDEX_NAME, attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
+from npzkit.datasets.sharding import place_of, read_index
 from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,

@@ -32,7 +32,7 @@ from npzkit.checkpoint.record import (
 from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.steps import Status, Steps, looks_at
-from npzkit.datasets.committing import parse_size
+from npzkit.datasets.sharding import parse_size
 from npzkit.errors import (
     ArchiveLockedError,
     ClosedArchiveError,

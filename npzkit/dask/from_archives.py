@@ -93,7 +93,7 @@ _FETCH_COUNT = 16
 """Distant archives that are opened at once."""
 
 
-class Source(NamedTuple):
+class ArraySource(NamedTuple):
     """An array of an archive.
 
     Attributes
@@ -110,7 +110,9 @@ class Source(NamedTuple):
     identity: tuple[Any, ...]
 
 
-def find_sources(url: Any, key: str, storage_options: Mapping[str, Any] | None) -> list[Source]:
+def find_sources(
+    url: Any, key: str, storage_options: Mapping[str, Any] | None
+) -> list[ArraySource]:
     """Return the array of a key in each archive that `url` means.
 
     Parameters
@@ -136,13 +138,13 @@ def find_sources(url: Any, key: str, storage_options: Mapping[str, Any] | None) 
     )
 
 
-def _opened(file: str | Location, key: str) -> Source:
+def _opened(file: str | Location, key: str) -> ArraySource:
     if isinstance(file, Location):
         return _source(Reopened(open_archive(file.url, storage_options=file.options)), key)
     return _source(Reopened(open_archive(file)), key)
 
 
-def _source(archive: Reopened, key: str) -> Source:
+def _source(archive: Reopened, key: str) -> ArraySource:
     npz: NpzFile | ShardedFile = archive.open()
     lazy, info = npz.lazy(key), npz.info(key)
     parts = npz.parts(key) if isinstance(npz, ShardedFile) else ()
@@ -152,7 +154,7 @@ def _source(archive: Reopened, key: str) -> Source:
     )
     crcs = tuple(part.crc32 for part in parts) or (info.crc32,)
     identity = crcs, lazy.shape, lazy.dtype, info.fortran_order
-    return Source(ArchivedArray(archive, key), chunks, identity)
+    return ArraySource(ArchivedArray(archive, key), chunks, identity)
 
 
 def first_items(array: ArchivedArray, size: int) -> bytes:
@@ -162,7 +164,7 @@ def first_items(array: ArchivedArray, size: int) -> bytes:
     return bytes(np.asarray(array[index]).tobytes())
 
 
-def check_alike(sources: Sequence[Source]) -> None:
+def check_alike(sources: Sequence[ArraySource]) -> None:
     """Raise DifferentFilesError unless arrays can be joined along their first axis.
 
     Their lengths may differ, and the widths of strings.
@@ -190,9 +192,9 @@ _GROUP_COUNT = 16
 """Most archives of a chunk: a task names each."""
 
 
-def grouped_sources(sources: Sequence[Source], size: int) -> Iterator[list[Source]]:
+def grouped_sources(sources: Sequence[ArraySource], size: int) -> Iterator[list[ArraySource]]:
     """Yield the archives of each group: a large one, or small ones of `size` bytes together."""
-    group: list[Source] = []
+    group: list[ArraySource] = []
     filled = 0
     for source in sources:
         nbytes = source.array.nbytes
@@ -204,7 +206,7 @@ def grouped_sources(sources: Sequence[Source], size: int) -> Iterator[list[Sourc
     yield group
 
 
-class JoinedArray:
+class ConcatenatedArray:
     """Arrays of several archives, one after the other. Can be pickled.
 
     Parameters
@@ -314,7 +316,7 @@ def from_npz(
     return _array(array, chosen, identity)
 
 
-def _joined(sources: list[Source], chunks: Any) -> da.Array:
+def _joined(sources: list[ArraySource], chunks: Any) -> da.Array:
     """Return the arrays of several archives as one."""
     check_alike(sources)
     dtype = max((source.array.dtype for source in sources), key=lambda dtype: dtype.itemsize)
@@ -323,7 +325,7 @@ def _joined(sources: list[Source], chunks: Any) -> da.Array:
     across = max(sources, key=lambda source: source.array.nbytes).chunks[1:]
     pieces = []
     for group in grouped_sources(sources, chunk_size()):
-        array = JoinedArray([source.array for source in group], dtype)
+        array = ConcatenatedArray([source.array for source in group], dtype)
         rows = group[0].chunks[0] if len(group) == 1 else (array.shape[0],)
         identity = [(source.identity, numbers[id(source)]) for source in group]
         pieces.append(_array(array, (rows, *across), identity))
@@ -333,7 +335,7 @@ def _joined(sources: list[Source], chunks: Any) -> da.Array:
     return found
 
 
-def _array(array: ArchivedArray | JoinedArray, chunks: Chunks, identity: Any) -> da.Array:
+def _array(array: ArchivedArray | ConcatenatedArray, chunks: Chunks, identity: Any) -> da.Array:
     found: da.Array = da.from_array(
         array, chunks=chunks, name=f"from-npz-{tokenize(identity, array.dtype, chunks)}",
         inline_array=True, asarray=True, meta=np.empty((0,) * array.ndim, array.dtype),

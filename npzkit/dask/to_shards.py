@@ -20,8 +20,8 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 
-from npzkit.datasets.committing import Part, commit_index, parse_size, place_of, write_shard
-from npzkit.datasets.records import ShardRecord, new_attempt, new_writer, shard_name
+from npzkit.datasets.shard_records import ShardRecord, new_attempt, new_writer, shard_name
+from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import UnsupportedError
 from npzkit.files.objects import LocalFolder, StorePrefix
 from npzkit.files.urls import Location, find_location
@@ -99,7 +99,7 @@ def write_blocks(
     return write_shard(place, shard_name(attempt, new_writer(), 0), parts, **options)
 
 
-def _part(block: Block, array: Any) -> Part:
+def _part(block: Block, array: Any) -> ShardPart:
     key, offset, shape, global_shape, dtype = block
     if isinstance(array, np.ma.MaskedArray):
         raise masked(key)
@@ -117,8 +117,8 @@ def _part(block: Block, array: Any) -> Part:
             )
         array = array.astype(dtype)
     if shape == global_shape:
-        return Part(key, array)
-    return Part(key, array, offset, global_shape)
+        return ShardPart(key, array)
+    return ShardPart(key, array, offset, global_shape)
 
 
 def masked(key: str) -> UnsupportedError:

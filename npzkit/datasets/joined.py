@@ -28,7 +28,7 @@ _CHUNK_SIZE = 1 << 20
 """Bytes of a chunk of small files: as of an array in one file."""
 
 
-class Layout(NamedTuple):
+class JoinedLayout(NamedTuple):
     """How the arrays of files make one.
 
     Attributes
@@ -82,7 +82,7 @@ class JoinedArray(LazyArray):
     array([0, 1, 1, 1, 1, 2])
     """
 
-    def __init__(self, many: Many, key: str, layout: Layout) -> None:
+    def __init__(self, many: Many, key: str, layout: JoinedLayout) -> None:
         self._npz: Any = many
         self._many, self._key, self._layout = many, key, layout
         nbytes = nbytes_of(layout.shape, layout.dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.reopening import OPEN_COUNT
-from npzkit.datasets.joined import JoinedArray, Layout
+from npzkit.datasets.joined import JoinedArray, JoinedLayout
 from npzkit.datasets.opened_files import Files, read_headers
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.skeleton import Arrays, Known
@@ -158,7 +158,7 @@ class ManyFiles(Mapping[str, Any]):
 
     # -- what fits ----------------------------------------------------------
 
-    def _layout(self, key: str) -> Layout:
+    def _layout(self, key: str) -> JoinedLayout:
         """Return how the arrays of a key are joined, and check that they can be."""
         arrays = [self._array(number, key) for number in range(len(self._known.kinds))]
         shape, dtype = arrays[self._known.kind_of[0]]
@@ -182,11 +182,11 @@ class ManyFiles(Mapping[str, Any]):
         dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
         if self.axis is None:
             starts = np.arange(len(self._known.names) + 1)
-            return Layout(0, True, starts, (len(self._known.names), *shape), dtype)
+            return JoinedLayout(0, True, starts, (len(self._known.names), *shape), dtype)
         lengths = np.array([found[axis] for found, _ in arrays], np.intp)
         starts = np.concatenate(([0], np.cumsum(lengths[np.asarray(self._known.kind_of)])))
         joined = (*shape[:axis], int(starts[-1]), *shape[axis + 1 :])
-        return Layout(axis, False, starts, joined, dtype)
+        return JoinedLayout(axis, False, starts, joined, dtype)
 
     def _array(self, kind: int, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         arrays = self._known.kinds[kind]

@@ -13,7 +13,7 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
-from npzkit.datasets.records import PART_ATTRIBUTE, StoredPart, part_of, record_of
+from npzkit.datasets.shard_records import PART_ATTRIBUTE, StoredPart, part_of, record_of
 from npzkit.datasets.shards import OpenShards
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MemberNotFoundError, NpzkitError
 from npzkit.maintenance.findings import Finding, VerifyReport, finding

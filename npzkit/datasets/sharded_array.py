@@ -31,7 +31,7 @@ _CHUNK_SIZE = 1 << 20
 _PIECE_SIZE = 1 << 22
 
 
-class Archive(Protocol):
+class ShardedReader(Protocol):
     """What an array asks of the `ShardedFile` it belongs to."""
 
     path: str
@@ -95,7 +95,7 @@ class ShardedArray(LazyArray):
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions, from the parts that have them."""
-        npz: Archive = self._npz
+        npz: ShardedReader = self._npz
         npz._archive.check_open()
         npz._prove_empty(self._number)
         jobs = list(self._pieces(selection.positions))

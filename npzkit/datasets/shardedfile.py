@@ -18,11 +18,11 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, check_mmap_mode
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
-from npzkit.datasets.committing import place_of, read_index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
-from npzkit.datasets.records import INDEX_NAME
+from npzkit.datasets.shard_records import INDEX_NAME
 from npzkit.datasets.sharded_array import ShardedArray
+from npzkit.datasets.sharding import place_of, read_index
 from npzkit.datasets.shards import OpenShards
 from npzkit.errors import (
     IndexFormatError,

@@ -10,17 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.datasets.committing import (
-    Part,
-    add_part,
-    check_part,
-    commit_index,
-    discard,
-    parse_size,
-    place_of,
-    read_records,
-)
-from npzkit.datasets.records import (
+from npzkit.datasets.shard_records import (
     ShardRecord,
     attempt_of,
     check_attempt,
@@ -29,6 +19,16 @@ from npzkit.datasets.records import (
     new_writer,
     record_file,
     shard_name,
+)
+from npzkit.datasets.sharding import (
+    ShardPart,
+    add_part,
+    check_part,
+    commit_index,
+    discard,
+    parse_size,
+    place_of,
+    read_records,
 )
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import thread_count
@@ -199,7 +199,7 @@ class ShardedWriter:
             it wrote is discarded.
         """
         part = check_part(
-            Part(
+            ShardPart(
                 key, array, None if offset is None else tuple(offset),
                 None if global_shape is None else tuple(global_shape), attrs,
             )

@@ -12,12 +12,12 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.reopening import Recent
-from npzkit.datasets.committing import read_index
 from npzkit.datasets.index import Index
-from npzkit.datasets.records import version_of
+from npzkit.datasets.shard_records import version_of
+from npzkit.datasets.sharding import read_index
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.ahead import REQUEST_COUNT
-from npzkit.files.objects import Place
+from npzkit.files.objects import Objects
 from npzkit.files.threads import run
 
 _OPEN_COUNT = 64
@@ -31,7 +31,7 @@ class OpenShards:
 
     Parameters
     ----------
-    place : Place
+    place : Objects
     index : Index
     data : bytes
         Of the index, which is compared if a shard is not what it should be.
@@ -45,7 +45,7 @@ class OpenShards:
         Of the folder, for messages.
     """
 
-    def __init__(self, place: Place, index: Index, data: bytes, options: dict[str, Any]) -> None:
+    def __init__(self, place: Objects, index: Index, data: bytes, options: dict[str, Any]) -> None:
         self._place, self._index, self._data, self._options = place, index, data, options
         self._open = Recent(_OPEN_COUNT if place.is_local else _DISTANT_COUNT, place.is_local)
         self._proven: set[int] = set()

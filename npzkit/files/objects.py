@@ -1,7 +1,7 @@
 """A folder on a disk, or a prefix in a store: the files there, by one interface.
 
 Owns how files are listed, and how one is put, replaced or removed on the condition that
-nobody else changed it. `Place` is the interface, `place_at` returns one for a path or a
+nobody else changed it. `Objects` is the interface, `objects_at` returns one for a path or a
 URL. Knows nothing about archives. What is left of uploads is `npzkit.files.s3_upload`'s.
 """
 
@@ -58,7 +58,7 @@ class Found(NamedTuple):
     mark: Identity | Version
 
 
-class Place(Protocol):
+class Objects(Protocol):
     """A folder on a disk, or a prefix in a store.
 
     Names are those of files directly in it. A file is complete when it is listed: writers
@@ -123,13 +123,13 @@ class Place(Protocol):
         """End uploads that are under way, or were left by killed writers; asked by name."""
 
 
-def place_at(location: str | Location) -> LocalFolder | StorePrefix:
+def objects_at(location: str | Location) -> LocalFolder | StorePrefix:
     """Return the place at a path, or under a URL."""
     return StorePrefix(location) if isinstance(location, Location) else LocalFolder(location)
 
 
 class LocalFolder:
-    """A folder on a disk. A `Place`."""
+    """A folder on a disk. A `Objects`."""
 
     is_local = True
 
@@ -235,7 +235,7 @@ class LocalFolder:
 
 
 class StorePrefix:
-    """A prefix in a store, or a folder of a web server, which can only be read. A `Place`.
+    """A prefix in a store, or a folder of a web server, which can only be read. A `Objects`.
 
     Attributes
     ----------

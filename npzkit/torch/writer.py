@@ -21,8 +21,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from npzkit.datasets.committing import Part, commit_index, parse_size, place_of, write_shard
-from npzkit.datasets.records import (
+from npzkit.datasets.shard_records import (
     INDEX_NAME,
     ShardRecord,
     attempt_of,
@@ -31,6 +30,7 @@ from npzkit.datasets.records import (
     new_writer,
     shard_name,
 )
+from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
 from npzkit.files.objects import LocalFolder, StorePrefix
 from npzkit.files.threads import run
@@ -284,14 +284,14 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
         return results
 
 
-def _parts_of(item: WriteItem, planner: SavePlanner) -> tuple[_Stored, int, list[Part]]:
+def _parts_of(item: WriteItem, planner: SavePlanner) -> tuple[_Stored, int, list[ShardPart]]:
     """Return what the coordinator needs of an item, its size in bytes, and its arrays."""
     name = item.index.fqn
     key = key_for(name)
     if item.type == WriteItemType.BYTE_IO:
         note, arrays = encode_value(_value_of(item, planner), key)
         size = sum(array.nbytes for array in arrays.values())
-        return _Stored(note), size, [Part(*pair) for pair in arrays.items()]
+        return _Stored(note), size, [ShardPart(*pair) for pair in arrays.items()]
     tensor = planner.resolve_data(item)
     try:
         array = to_array(tensor)
@@ -314,7 +314,7 @@ def _value_of(item: WriteItem, planner: SavePlanner) -> Any:
     return look_up(item.index)
 
 
-def _placed(item: WriteItem, key: str, array: Any, *, is_paired: bool) -> Part:
+def _placed(item: WriteItem, key: str, array: Any, *, is_paired: bool) -> ShardPart:
     """Return the part of a tensor, or the complete one, that an item is.
 
     If `is_paired`, one more axis of the array has the real and the imaginary part.
@@ -329,10 +329,10 @@ def _placed(item: WriteItem, key: str, array: Any, *, is_paired: bool) -> Part:
             found=found, expected=size,
         )  # fmt: skip
     if size == shape:
-        return Part(key, array)
+        return ShardPart(key, array)
     if is_paired:
         offset, shape = (*offset, 0), (*shape, 2)
-    return Part(key, array, offset, shape)
+    return ShardPart(key, array, offset, shape)
 
 
 def _grouped(items: list[WriteItem], shard_size: int) -> list[list[WriteItem]]:

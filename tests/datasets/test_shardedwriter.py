@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import npzkit
 import numpy as np
 import pytest
-from npzkit.datasets.committing import Part, place_of, write_shard
-from npzkit.datasets.records import new_writer, shard_name
+from npzkit.datasets.shard_records import new_writer, shard_name
+from npzkit.datasets.sharding import ShardPart, place_of, write_shard
 from npzkit.errors import (
     ClosedArchiveError,
     IndexFormatError,
@@ -370,7 +370,7 @@ def test_a_task_may_write_its_shard_again(tmp_path):
     place.begin_writing()
     runs = [
         write_shard(
-            place, shard_name("a", new_writer(), 0), [Part("x", np.full(2, run), (0,), (2,))]
+            place, shard_name("a", new_writer(), 0), [ShardPart("x", np.full(2, run), (0,), (2,))]
         )
         for run in range(3)
     ]

@@ -18,7 +18,7 @@ from typing import Any
 import npzkit
 import numpy as np
 from calls import LIMITS, Violation, attempt, is_same, shown
-from npzkit.datasets.committing import Part, commit_index, place_of, write_shard
+from npzkit.datasets.sharding import ShardPart, commit_index, place_of, write_shard
 from npzkit.errors import IndexFormatError, StaleArchiveError
 from sharded import index_of
 
@@ -46,15 +46,15 @@ def _folder() -> tuple[Path, bytes]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     place = place_of(folder)
     tiles = [
-        Part("w", _WHOLE[row : row + 2, column : column + 3], (row, column), _WHOLE.shape)
+        ShardPart("w", _WHOLE[row : row + 2, column : column + 3], (row, column), _WHOLE.shape)
         for row in (0, 2)
         for column in (0, 3)
     ]
-    rows = [Part("rows", _ARRAYS["rows"][3 * at :][:3], (3 * at,), (9,)) for at in range(3)]
+    rows = [ShardPart("rows", _ARRAYS["rows"][3 * at :][:3], (3 * at,), (9,)) for at in range(3)]
     names = "half", "other half", "record", "empty", "none", "scalar", "fortran"
-    others = [Part(name, _ARRAYS[name]) for name in names]
+    others = [ShardPart(name, _ARRAYS[name]) for name in names]
     others[0] = others[0]._replace(attrs={"unit": "m"})
-    elsewhere = Part("half elsewhere", _ARRAYS["half elsewhere"])
+    elsewhere = ShardPart("half elsewhere", _ARRAYS["half elsewhere"])
     shards = [
         write_shard(place, "shard-1.npz", [tiles[0], tiles[1], rows[0], *others]),
         write_shard(place, "shard-2.npz", [tiles[2], rows[1], elsewhere]),

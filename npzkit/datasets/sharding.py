@@ -23,7 +23,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.datasets import index_format
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import FORMAT, format_index, parse_index
-from npzkit.datasets.records import (
+from npzkit.datasets.shard_records import (
     INDEX_NAME,
     ShardRecord,
     StoredPart,
@@ -34,7 +34,7 @@ from npzkit.datasets.records import (
 )
 from npzkit.datasets.tiling import fault_of
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
-from npzkit.files.objects import Found, LocalFolder, Place, StorePrefix, place_at
+from npzkit.files.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
 from npzkit.files.threads import run, thread_count
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
@@ -56,14 +56,16 @@ def place_of(
     if isinstance(found, Location):
         # The URL of a web server may have a query.
         url, mark, query = found.url.partition("?") if found.is_web else (found.url, "", "")
-        return place_at(Location(url.removesuffix(f"/{INDEX_NAME}") + mark + query, found.options))
+        return objects_at(
+            Location(url.removesuffix(f"/{INDEX_NAME}") + mark + query, found.options)
+        )
     path = os.fsdecode(found)
     if os.path.basename(path) == INDEX_NAME and not os.path.isdir(path):
         path = os.path.dirname(path) or os.curdir
-    return place_at(path)
+    return objects_at(path)
 
 
-def read_index(place: Place) -> bytes:
+def read_index(place: Objects) -> bytes:
     """Return the bytes of the index; FileNotFoundError if there is none."""
     try:
         return place.read(INDEX_NAME, index_format.MAX_SIZE, "the index")
@@ -76,7 +78,7 @@ def read_index(place: Place) -> bytes:
 _MAX_LENGTH = 2**63 - 1
 
 
-class Part(NamedTuple):
+class ShardPart(NamedTuple):
     """An array, or a part of one, to be written.
 
     Attributes
@@ -98,7 +100,7 @@ class Part(NamedTuple):
     attrs: Mapping[str, Any] | None = None
 
 
-def check_part(part: Part) -> Part:
+def check_part(part: ShardPart) -> ShardPart:
     """Return a part with plain numbers.
 
     Raises
@@ -139,7 +141,7 @@ def _shape_of(array: Any) -> tuple[int, ...]:
 
 def add_part(
     writer: NpzWriter,
-    part: Part,
+    part: ShardPart,
     compression: Compression | None = None,
     level: int | None = None,
 ) -> None:
@@ -150,16 +152,16 @@ def add_part(
     writer._archive.alone(writer._put, key, members, coding, False)
 
 
-def add_parts(writer: NpzWriter, parts: Iterable[Part]) -> None:
+def add_parts(writer: NpzWriter, parts: Iterable[ShardPart]) -> None:
     """Write parts, which were checked, one after the other, and small ones together."""
     archive = writer._archive
     archive.alone(archive.write, _members(writer, parts), writer._coding, False)
 
 
-def _members(writer: NpzWriter, parts: Iterable[Part]) -> Iterator[Member]:
+def _members(writer: NpzWriter, parts: Iterable[ShardPart]) -> Iterator[Member]:
     taken: set[str] = set()
 
-    def stored(part: Part) -> _Stored:
+    def stored(part: ShardPart) -> _Stored:
         found = _stored(part, taken)
         taken.add(found.key)
         return found
@@ -185,7 +187,7 @@ class _Stored(NamedTuple):
     attrs: Mapping[str, Any] | None
 
 
-def _stored(part: Part, taken: Container[object]) -> _Stored:
+def _stored(part: ShardPart, taken: Container[object]) -> _Stored:
     check_key(part.key)
     check_attrs(part.attrs)
     if part.offset is None or part.global_shape is None:
@@ -203,18 +205,20 @@ def _free_key(key: str, offset: tuple[int, ...], taken: Container[object]) -> st
     return free
 
 
-def write_shard(place: Place, name: str, parts: Iterable[Part], **options: Any) -> ShardRecord:
+def write_shard(
+    place: Objects, name: str, parts: Iterable[ShardPart], **options: Any
+) -> ShardRecord:
     """Write one shard, and return its record.
 
     The shard counts once an index names it, so a task may write its parts as often as it
-    likes, each time under a new name: `npzkit.datasets.records.shard_name`.
+    likes, each time under a new name: `npzkit.datasets.shard_records.shard_name`.
 
     Parameters
     ----------
-    place : Place
+    place : Objects
     name : str
         Of the file, which must not exist.
-    parts : iterable of Part
+    parts : iterable of ShardPart
     **options
         Of `npzkit.NpzWriter`.
     """
@@ -229,7 +233,7 @@ _ABANDONED_SECONDS = 3600
 """Age of a shard of another attempt that is removed, if no index names it."""
 
 
-def read_records(place: Place, names: Iterable[str]) -> list[ShardRecord]:
+def read_records(place: Objects, names: Iterable[str]) -> list[ShardRecord]:
     """Return the records of shards, by what they say of themselves."""
 
     def read(name: str) -> ShardRecord:
@@ -241,7 +245,7 @@ def read_records(place: Place, names: Iterable[str]) -> list[ShardRecord]:
 
 
 def commit_index(
-    place: Place,
+    place: Objects,
     records: Iterable[ShardRecord],
     metadata: Mapping[str, Any] | None = None,
     *,
@@ -255,7 +259,7 @@ def commit_index(
 
     Parameters
     ----------
-    place : Place
+    place : Objects
     records : iterable of ShardRecord
         All shards that count, each once. Shards without parts are left out.
     metadata : mapping, optional
@@ -361,7 +365,7 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
 # -- what is left over ------------------------------------------------------
 
 
-def discard(place: Place, names: Iterable[str]) -> None:
+def discard(place: Objects, names: Iterable[str]) -> None:
     """Remove shards that are not to be committed, except those that were.
 
     A commit that raises an error, or is interrupted, may already have written its index.
@@ -385,7 +389,7 @@ def _names_in(older: bytes | None) -> set[str]:
 
 
 def _remove_others(
-    place: Place, kept: set[str], older: set[str], files: Mapping[str, Found], attempt: str
+    place: Objects, kept: set[str], older: set[str], files: Mapping[str, Found], attempt: str
 ) -> None:
     """Remove what no index names any more, if npzkit wrote it.
 

@@ -19,7 +19,7 @@ from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs
 
 if TYPE_CHECKING:
-    from npzkit.files.objects import Place
+    from npzkit.files.objects import Objects
 
 INDEX_NAME = "index.json"
 _ATTEMPT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
@@ -154,7 +154,7 @@ class StoredPart(NamedTuple):
 
 
 class ShardRecord(NamedTuple):
-    """A complete shard, as `npzkit.datasets.committing.commit_index` needs it. Can be pickled.
+    """A complete shard, as `npzkit.datasets.sharding.commit_index` needs it. Can be pickled.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ def record_of(npz: NpzFile, name: str) -> ShardRecord:
     return ShardRecord(name, *version_of(npz), tuple(part_of(npz, key) for key in npz.files))
 
 
-def record_file(place: Place, name: str) -> ShardRecord:
+def record_file(place: Objects, name: str) -> ShardRecord:
     """Return the record of a complete shard. Its writer is trusted, so headers have no limit."""
     with NpzFile(place.file(name), limits=Limits(header_size=None)) as npz:
         return record_of(npz, name)

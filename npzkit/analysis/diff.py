@@ -18,9 +18,8 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
 from npzkit.display.piecewise import is_numeric
-from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
+from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 from npzkit.files.progress import Meter, Report
-from npzkit.members.amounts import format_count
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.members.strict_json import finite

@@ -143,7 +143,7 @@ class LazyArray:
 
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import array_html, picture
-        from npzkit.members.amounts import format_size
+        from npzkit.errors import format_size
         from npzkit.members.info import short_dtype
 
         facts = [

@@ -11,8 +11,14 @@ from typing import Any
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.archive.summary import info_or_blank
 from npzkit.display.tables import SHOWN_COUNT, Markup, block, line, short_texts, table
-from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, shown_key
-from npzkit.members.amounts import format_count, format_size
+from npzkit.errors import (
+    ClosedArchiveError,
+    NpzkitError,
+    StaleArchiveError,
+    format_count,
+    format_size,
+    shown_key,
+)
 from npzkit.members.info import ArrayInfo, short_dtype
 from npzkit.members.metadata import parse_metadata
 

@@ -16,7 +16,7 @@ import click
 import npzkit
 from npzkit.cli.listing import members_of, print_members, tell_unreadable
 from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
-from npzkit.cli.opening import as_text, info_dict
+from npzkit.cli.opening import as_text
 from npzkit.cli.output import json_option, print_fields, print_json, print_table
 from npzkit.errors import NoCheckpointError, format_count, format_size, printable, shown_url
 
@@ -85,10 +85,8 @@ def ls(folder: str, picture: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"folder": shown_url(folder), "steps": rows})
     elif rows:
-        print_table(
-            [("step", "right"), ("size", "right"), ("age", "right"), "metrics", "state"],
-            [_cells(row) for row in rows],
-        )
+        headings = ("step", "right"), ("size", "right"), ("age", "right"), "metrics", "state"
+        print_table(headings, [_cells(row) for row in rows])
         total = format_size(sum(row["size"] for row in rows))
         click.echo(f"{format_count(len(rows), 'step')}, {total}")
     else:
@@ -194,11 +192,7 @@ def show(folder: str, step: int | None, as_json: bool) -> int:
     with npzkit.checkpoint.CheckpointStore(folder) as store:
         found, members = _found(store, step)
     if as_json:
-        arrays = [
-            info_dict(member.info) if member.info else {"key": member.key, "error": member.error}
-            for member in members
-        ]
-        print_json({**found, "arrays": arrays})
+        print_json({**found, "arrays": [member.as_dict() for member in members]})
     else:
         fields = [("step", str(found["step"])), ("file", printable(found["path"]))]
         for name, shown in (("metrics", _metrics_text), ("metadata", as_text)):
@@ -249,15 +243,11 @@ def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> int:
     with npzkit.checkpoint.CheckpointStore(folder) as store:
         for listed in [steps] if steps else _looks(store):
             for step in listed:
-                try:
+                # The run may have removed it.
+                with contextlib.suppress(*([] if steps else [NoCheckpointError])):
                     found[step] = store.verify(step).steps[step]
-                except NoCheckpointError:
-                    if steps:
-                        raise
-                    # The run has removed it.
-                    continue
-                if not as_json:
-                    _print_report(step, found[step])
+                    if not as_json:
+                        _print_report(step, found[step])
             if found:
                 break
         else:

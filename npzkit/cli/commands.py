@@ -26,7 +26,7 @@ _COMMANDS = {
     "demo": ("demo", "Run a demo of npzkit on real data."),
     "diff": ("diff", "Show where the arrays of A and B differ."),
     "extract": ("converting", "Write the arrays of FILE, or KEYS of them, to files."),
-    "info": ("info", "Show details of FILE or of one array."),
+    "info": ("listing", "Show details of FILE or of one array."),
     "ls": ("listing", "List the arrays of FILEs, reading headers only."),
     "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),
     "pack": ("editing", "Put arrays into a new archive OUT."),
@@ -133,34 +133,31 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         return _end_output()
-    except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError, MemoryError) as error:
+    except _REPORTED as error:
         if is_debugging:
             raise
         from npzkit.cli.messages import report_error
 
         return report_error(error)
-    except KeyboardInterrupt:
-        if is_debugging:
-            raise
-        from npzkit.cli.messages import say
-
-        say("interrupted")
-        return 130
     if not arguments:
         # Without a command, only the help was printed.
         return 2
     return code if isinstance(code, int) else 0
 
 
+_REPORTED = (
+    click.ClickException, click.Abort, npzkit.NpzkitError, OSError, MemoryError, KeyboardInterrupt,
+)  # fmt: skip
+"""Errors that are reported as one line."""
+
+
 def _check_arguments(arguments: list[str]) -> None:
     """Raise UsageError for arguments that are not valid text, which Python callers may pass."""
     for argument in arguments:
-        try:
-            is_usable = b"\0" not in os.fsencode(argument)
-        except UnicodeEncodeError:
-            is_usable = False
-        if not is_usable:
-            raise click.UsageError(f"{argument!r} has a character that is not allowed.")
+        with contextlib.suppress(UnicodeEncodeError):
+            if b"\0" not in os.fsencode(argument):
+                continue
+        raise click.UsageError(f"{argument!r} has a character that is not allowed.")
 
 
 def _end_output() -> int:
@@ -236,10 +233,10 @@ def _take(arguments: list[str], name: str, *, has_value: bool) -> list[str]:
 
 def _storage_options(texts: list[str]) -> dict[str, Any]:
     """Return the options for stores: each value is JSON, or text."""
-    import json
-
     options: dict[str, Any] = {}
     for text in texts:
+        import json
+
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise click.UsageError("--storage-option needs KEY=VALUE.")

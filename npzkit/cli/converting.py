@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.editing import PIPE, binary_stdout, check_level, print_written
+from npzkit.cli.editing import PIPE, binary_stdout, check_level, level_option
 from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
 from npzkit.cli.opening import (
     archive_argument,
@@ -19,6 +19,7 @@ from npzkit.cli.opening import (
     named_file,
     naming_in_warnings,
     opened,
+    print_written,
     seekable_input,
 )
 from npzkit.cli.output import json_option, print_json, progress
@@ -33,9 +34,7 @@ from npzkit.errors import ConversionError, format_count, printable, shown_url
     help="How arrays are written. By default they are stored, except that a .zarr has zarr's "
     "default compression, and from .npz to .npz each array keeps its own.",
 )  # fmt: skip
-@click.option(
-    "--level", type=click.IntRange(0, 9), help="Of --compression deflated: 1 is fast, 9 is small."
-)
+@level_option
 @click.option(
     "--zarr-format", type=click.Choice(["2", "3"]), default="3", show_default=True,
     help="The version of Zarr to write.",
@@ -102,8 +101,6 @@ def extract(
     Example: npzkit extract model.npz weights -d arrays
     """
     delimiter = "\t" if delimiter == r"\t" else delimiter
-    if len(delimiter) != 1 or delimiter in '\r\n"':
-        raise Refusal(f"--delimiter must be one character, not {delimiter!r}.")
     if not folder:
         raise Refusal("--dir is empty; the folder you are in is --dir .")
     with refusing(ConversionError):

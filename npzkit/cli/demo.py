@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import click
@@ -157,9 +158,11 @@ def _compare_speed(arrays: Mapping[str, Any], path: Path) -> None:
     rows = []
     for title, work in ((f"load {len(many):,} small arrays", many), ("load 20 MB stored", large)):
         np.savez(path, **work)
-        rows.append([title, *_times(_load_by_numpy, _load_by_npzkit, path)])
-    saving = _times(np.savez_compressed, npzkit.savez_compressed, path, **arrays)
-    rows.append(["save the photographs deflated", *saving])
+        rows.append([title, *_times(partial(_load_by_numpy, path), partial(_load_by_npzkit, path))])
+    saving = (
+        partial(save, path, **arrays) for save in (np.savez_compressed, npzkit.savez_compressed)
+    )
+    rows.append(["save the photographs deflated", *_times(*saving)])
     print_table(["work", "NumPy", "npzkit", "ratio"], rows)
 
 
@@ -175,14 +178,9 @@ def _load_by_npzkit(path: Path) -> dict[str, Any]:
         return npz.load_all()
 
 
-def _times(theirs: Callable[..., Any], ours: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _times(theirs: Callable[[], Any], ours: Callable[[], Any]) -> tuple[str, str, str]:
     """Time both alternately, and return the medians and their ratio as text."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(5):
-        for function, found in zip((theirs, ours), times, strict=True):
-            begin = time.perf_counter()
-            function(*args, **options)
-            found.append(time.perf_counter() - begin)
-    numpy_time, npzkit_time = map(statistics.median, times)
+    times = [(timeit(theirs, number=1), timeit(ours, number=1)) for _ in range(5)]
+    numpy_time, npzkit_time = map(statistics.median, zip(*times, strict=True))
     ratio = numpy_time / npzkit_time
     return f"{numpy_time * 1e3:.1f} ms", f"{npzkit_time * 1e3:.1f} ms", f"{ratio:.1f} x"

@@ -15,39 +15,36 @@ import click
 
 import npzkit
 from npzkit.cli.messages import Refusal, print_notes, refusing
-from npzkit.cli.opening import complete_key, file_size, inputs_argument, named_file, opened
-from npzkit.cli.output import json_option, print_json, progress
-from npzkit.errors import (
-    ConversionError,
-    UnsafeNameError,
-    format_count,
-    format_size,
-    printable,
-    shown_url,
+from npzkit.cli.opening import (
+    complete_key,
+    file_size,
+    inputs_argument,
+    named_file,
+    opened,
+    print_written,
 )
+from npzkit.cli.output import Telling, json_option, print_json, progress
+from npzkit.errors import ConversionError, UnsafeNameError, printable
 
 PIPE = "-"
 """Stands for the standard streams."""
 
 
+level_option = click.option(
+    "--level", type=click.IntRange(0, 9), help="Of --compression deflated: 1 is fast, 9 is small."
+)
+
+
 def input_options(command: Any) -> Any:
     """Add the options for reading inputs and writing arrays."""
-    for option in (
-        click.option(
-            "--allow-pickle", is_flag=True,
-            help="Accept Python objects, which can run code from IN.",
-        ),
-        click.option(
-            "--level", type=click.IntRange(0, 9),
-            help="Of --compression deflated: 1 is fast, 9 is small.",
-        ),
-        click.option(
-            "-c", "--compression", type=click.Choice(["stored", "deflated"]), default="stored",
-            show_default=True, help="How arrays are written.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+    command = click.option(
+        "--allow-pickle", is_flag=True, help="Accept Python objects, which can run code from IN."
+    )(command)
+    command = level_option(command)
+    return click.option(
+        "-c", "--compression", type=click.Choice(["stored", "deflated"]), default="stored",
+        show_default=True, help="How arrays are written.",
+    )(command)  # fmt: skip
 
 
 def check_level(compression: str | None, level: int | None) -> None:
@@ -56,36 +53,32 @@ def check_level(compression: str | None, level: int | None) -> None:
         raise click.UsageError("--level needs --compression deflated.")
 
 
-def print_written(path: str, report: Any, **facts: Any) -> None:
-    """Print what was written to a path or URL: as JSON with `facts` if there are any."""
-    if facts:
-        print_json({"output": shown_url(path), "keys": report.keys, **facts})
-        return
-    size = file_size(path)
-    text = "" if size is None else f", {format_size(size)}"
-    click.echo(f"{printable(shown_url(path))}: {format_count(len(report.keys), 'array')}{text}")
-
-
 @contextlib.contextmanager
-def named_inputs(texts: Sequence[str], *, allow_pickle: bool = False) -> Iterator[list[Any]]:
-    """Yield what arguments name, each ``[KEY=]PATH``; archives are open for the block.
+def _named_inputs(
+    what: str, texts: Sequence[str], compression: str, level: int | None, allow_pickle: bool
+) -> Iterator[tuple[list[Any], Telling]]:
+    """Yield what arguments name, each ``[KEY=]PATH``, and a progress bar.
 
-    ``-`` is one .npy from a pipe.
+    Archives are open for the block. ``-`` is one .npy from a pipe.
     """
-    with contextlib.ExitStack() as stack:
-        archives: dict[str, npzkit.NpzFile] = {}
+    check_level(compression, level)
+    archives: dict[str, npzkit.NpzFile] = {}
 
-        def source(path: str) -> Any:
-            if path == PIPE:
-                return _binary_stdin()
-            if os.path.isdir(path) or not path.lower().endswith(".npz"):
-                return path
-            if path not in archives:
-                archives[path] = stack.enter_context(opened(path, allow_pickle=allow_pickle))
-            return archives[path]
+    def source(path: str) -> Any:
+        if path == PIPE:
+            return _binary_stdin()
+        if os.path.isdir(path) or not path.lower().endswith(".npz"):
+            return path
+        if path not in archives:
+            archives[path] = stack.enter_context(opened(path, allow_pickle=allow_pickle))
+        return archives[path]
 
-        pairs = [_split(text) for text in texts]
-        yield [(key, source(path)) for key, path in pairs]
+    with (
+        refusing(ConversionError, UnsafeNameError),
+        contextlib.ExitStack() as stack,
+        progress(what) as tell,
+    ):
+        yield [(key, source(path)) for key, path in map(_split, texts)], tell
 
 
 def _split(text: str) -> tuple[str | None, str]:
@@ -109,10 +102,7 @@ def _binary_stdin() -> BinaryIO:
 @input_options
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @json_option
-def pack(
-    out: str, inputs: tuple[str, ...], compression: Any, level: int | None, allow_pickle: bool,
-    force: bool, as_json: bool,
-) -> None:  # fmt: skip
+def pack(out: str, inputs: tuple[str, ...], force: bool, as_json: bool, **options: Any) -> None:
     """Put arrays into a new archive OUT.
 
     IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
@@ -124,19 +114,11 @@ def pack(
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
-    check_level(compression, level)
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
-    with (
-        refusing(ConversionError, UnsafeNameError),
-        named_inputs(inputs, allow_pickle=allow_pickle) as found,
-        progress("pack") as tell,
-    ):
-        report = npzkit.pack(
-            binary_stdout() if out == PIPE else out, found,
-            compression=compression, level=level, allow_pickle=allow_pickle, overwrite=force,
-            progress=tell,
-        )  # fmt: skip
+    with _named_inputs("pack", inputs, **options) as (found, tell):
+        target = binary_stdout() if out == PIPE else out
+        report = npzkit.pack(target, found, overwrite=force, progress=tell, **options)
     print_notes(report.notes)
     if out == PIPE:
         sys.stdout.buffer.flush()
@@ -173,10 +155,7 @@ def _tell(file: str, done: dict[str, list[str]], *, as_json: bool) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace arrays that have the same keys.")
 @input_options
 @json_option
-def add(
-    file: str, inputs: tuple[str, ...], overwrite: bool, compression: Any, level: int | None,
-    allow_pickle: bool, as_json: bool,
-) -> None:  # fmt: skip
+def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
     """Add arrays to the archive FILE, in place.
 
     IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
@@ -186,16 +165,8 @@ def add(
 
     Example: npzkit add model.npz more=bias.npy
     """
-    check_level(compression, level)
-    with (
-        refusing(ConversionError, UnsafeNameError),
-        named_inputs(inputs, allow_pickle=allow_pickle) as found,
-        progress("add") as tell,
-    ):
-        report = npzkit.add(
-            file, found, compression=compression, level=level, allow_pickle=allow_pickle,
-            overwrite=overwrite, progress=tell,
-        )  # fmt: skip
+    with _named_inputs("add", inputs, **options) as (found, tell):
+        report = npzkit.add(file, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     replaced = set(report.replaced)
     added = [key for key in report.keys if key not in replaced]

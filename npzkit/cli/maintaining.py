@@ -1,37 +1,282 @@
-"""The commands that check, repair and rewrite archives.
+"""The commands that check, repair and rewrite archives: files, and archives in folders.
 
-Owns what is printed of each archive.
+Owns which files are processed and in which order, where their copies go, and how a command
+continues after a file that fails.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Any
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 import npzkit
-from npzkit.cli.archives import (
-    Archive,
-    Outcome,
-    Outputs,
-    files_argument,
-    find_archives,
-    folder_options,
-    shown_path,
-    work_through,
+from npzkit.cli.messages import (
+    Refusal,
+    at_prompt,
+    error_text,
+    in_a_line,
+    raise_final,
+    refusing,
+    say,
 )
-from npzkit.cli.messages import at_prompt, in_a_line
 from npzkit.cli.opening import (
     archives_argument,
     complete_key,
     file_size,
     keys_of,
     named_file,
+    naming_in_warnings,
     seekable_input,
 )
-from npzkit.cli.output import Report, json_option
-from npzkit.errors import format_size, printable, shown_url
+from npzkit.cli.output import Report, Telling, json_option, print_json, progress
+from npzkit.errors import UnsupportedError, format_count, format_size, printable, shown_url
+
+SUFFIX = ".npz"
+"""The suffix of archives in folders."""
+_INDEX_NAME, _SHARD_PREFIX = "index.json", "shard-"
+"""What the folder of a sharded archive has."""
+
+files_argument = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=named_file
+)
+"""The archives that a command changes: files with names, not the standard streams."""
+
+
+class Archive(NamedTuple):
+    """A file to process.
+
+    Attributes
+    ----------
+    path : str
+        The path, or "-" for the standard input.
+    name : str
+        The path of its copy inside an output folder.
+    error : Exception or None
+        The error in listing a folder, instead of a file.
+    """
+
+    path: str
+    name: str
+    error: Exception | None = None
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes; 0 if it does not exist."""
+        with contextlib.suppress(OSError):
+            return os.path.getsize(self.path)
+        return 0
+
+
+class Outcome(NamedTuple):
+    """The result for one archive.
+
+    Attributes
+    ----------
+    document : mapping of str to object
+        The result as JSON.
+    text : str
+        The result as text. If it is empty, nothing is printed.
+    state : str
+        One or two words that the summary counts, such as "sound".
+    code : int
+        The exit code.
+    """
+
+    document: dict[str, Any]
+    text: str
+    state: str
+    code: int = 0
+
+
+def folder_options(command: Any) -> Any:
+    """Add the options of commands on many archives."""
+    command = click.option(
+        "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
+    )(command)
+    return click.option(
+        "-r", "--recursive", is_flag=True, help="Process the .npz files in folders, at any depth."
+    )(command)
+
+
+def find_archives(
+    given: Sequence[str], *, recursive: bool, output: str | None = None, takes_sharded: bool = False
+) -> list[Archive]:
+    """Return the given files, and the archives in the given folders.
+
+    A given file may have any name. In folders, files that end with .npz are
+    found, sorted by name and without duplicates. Links to files are followed,
+    and links to folders are not. The folder `output` is skipped, so that earlier
+    results are not read. A sharded archive is one archive. It has an error unless
+    `takes_sharded` is true: a changed shard would not fit its index any more.
+
+    Raises
+    ------
+    Refusal
+        A folder was given without `recursive`, or has no archives.
+    """
+    found: list[Archive] = []
+    seen: set[str] = set()
+    for path in given:
+        name = os.path.basename(shown_url(path).partition("?")[0])
+        if path == "-" or not os.path.isdir(path):
+            inside = [Archive(path, name)]
+        elif recursive:
+            inside = list(_in_folder(path, output, takes_sharded))
+            if not inside:
+                raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
+        elif _is_sharded(path):
+            inside = [_sharded(path, name, takes_sharded)]
+        else:
+            raise Refusal(f"{path!r} is a folder. Pass -r to process the archives in it.")
+        for archive in inside:
+            # In folders, a file with several links counts once.
+            real = os.path.realpath(archive.path)
+            if archive.path == path or archive.error is not None or real not in seen:
+                found.append(archive)
+            seen.add(real)
+    return found
+
+
+def _is_sharded(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, _INDEX_NAME))
+
+
+def _sharded(path: str, name: str, is_taken: bool) -> Archive:
+    error = UnsupportedError(
+        "the files of a sharded archive are not changed one by one", path=path,
+        remedy=f"npzkit convert {path} FILE.npz makes one file of it.",
+    )  # fmt: skip
+    return Archive(path, name, None if is_taken else error)
+
+
+def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator[Archive]:
+    failed: list[OSError] = []
+    left_out = None if output is None else os.path.realpath(output)
+    for place, inner, names in os.walk(folder, onerror=failed.append):
+        inner[:] = sorted(
+            name for name in inner if os.path.realpath(os.path.join(place, name)) != left_out
+        )
+        is_sharded = _is_sharded(place)
+        if is_sharded:
+            yield _sharded(place, os.path.relpath(place, folder), takes_sharded)
+        for name in sorted(names):
+            path = os.path.join(place, name)
+            is_part = is_sharded and name.startswith(_SHARD_PREFIX)
+            if name.lower().endswith(SUFFIX) and not is_part and os.path.isfile(path):
+                yield Archive(path, os.path.relpath(path, folder))
+    for error in failed:
+        # A folder that could not be listed is reported like a file.
+        yield Archive(str(error.filename), os.path.relpath(error.filename, folder), error)
+
+
+def outputs_for(
+    archives: Sequence[Archive], output: str | None, *, force: bool
+) -> Callable[[Archive], tuple[str, bool]]:
+    """Return a function that returns the path for a copy, and whether a file there is replaced.
+
+    `output` is a folder if there are several archives, if it exists as a folder, or if it ends
+    with a slash. The folders of local paths are created. If it is None, archives are replaced.
+    Without `force`, only an archive is replaced whose own path is `output`.
+
+    Raises
+    ------
+    Refusal
+        There are several archives and `output` is a file, or two copies would
+        have the same path.
+    """
+    if output is None:
+        return lambda archive: (archive.path, True)
+    separators = tuple(filter(None, (os.sep, os.altsep)))
+    if len(archives) == 1 and not os.path.isdir(output) and not output.endswith(separators):
+        is_own = os.path.realpath(output) == os.path.realpath(archives[0].path)
+        return lambda archive: (output, force or is_own)
+    if os.path.lexists(output) and not os.path.isdir(output):
+        raise Refusal(f"{output!r} is a file. Several archives need a folder for --output.")
+    # Some systems take names for the same that differ in case or composition alone.
+    names = [unicodedata.normalize("NFC", archive.name).casefold() for archive in archives]
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise Refusal(
+            f"two files would be written to {name!r} in {output!r}. Use a folder for each."
+        )
+    is_url = npzkit.local_path(output) is None
+
+    def path_for(archive: Archive) -> tuple[str, bool]:
+        if is_url:
+            # It has slashes on every system.
+            return f"{output.rstrip('/')}/{archive.name}", force
+        path = os.path.join(output, archive.name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return path, force
+
+    return path_for
+
+
+def shown_path(path: str) -> str:
+    """Return a path as messages show it."""
+    return "(standard input)" if path == "-" else printable(shown_url(path))
+
+
+def work_through(
+    what: str, archives: Sequence[Archive], work: Callable[[Archive, Report], Outcome], *,
+    as_json: bool, quiet: bool,
+) -> int:  # fmt: skip
+    """Call `work` with each archive, print the results, and return the exit code.
+
+    A file that fails is reported, and the others are still processed.
+    """
+    outcomes = []
+    total, begun = sum(archive.size for archive in archives), 0
+    with progress(what, counts_received=False) as tell:
+        if total:
+            tell(0, total)
+        for archive in archives:
+            size = archive.size
+            outcome = _outcome(archive, work, _share(tell, begun, size, total), tell)
+            outcomes.append(outcome)
+            if outcome.text and not as_json:
+                tell.hide()
+                click.echo(outcome.text)
+            begun += size
+            tell(begun, total)
+    if as_json:
+        print_json([outcome.document for outcome in outcomes])
+    elif len(archives) > 1 and not quiet:
+        counts = Counter(outcome.state for outcome in outcomes)
+        states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
+        click.echo(f"{format_count(len(archives), 'file')}: {states}")
+    return max(outcome.code for outcome in outcomes)
+
+
+def _share(tell: Telling, start: int, size: int, total: int) -> Report:
+    """Return a function that shows the progress of one archive as a share of its bytes."""
+    return lambda done, whole: tell(start + size * done // max(whole, 1), total)
+
+
+def _outcome(
+    archive: Archive, work: Callable[[Archive, Report], Outcome], report: Report, tell: Telling
+) -> Outcome:
+    try:
+        if archive.error is not None:
+            raise archive.error
+        with naming_in_warnings(shown_path(archive.path), tell.hide), refusing():
+            return work(archive, report)
+    except (npzkit.NpzkitError, OSError, Refusal) as error:
+        raise_final(error)
+        text, code = error_text(error)
+        is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
+    if not is_named:
+        text = f"{shown_path(archive.path)}: {text}"
+    tell.hide()
+    say(text)
+    path = shown_url(archive.path)
+    return Outcome({"path": path, "ok": False, "error": text}, "", "failed", code)
 
 
 @click.command()
@@ -106,7 +351,7 @@ def _verified(
         lines.append(f"{path}: {report.verdict}")
     state = "NOT sound" if not report.ok else "torn" if report.torn_size else "sound"
     document = {**report.as_dict(), "path": shown_url(archive.path)}
-    return Outcome(document, "\n".join(lines), state, 0 if state == "sound" else 1)
+    return Outcome(document, "\n".join(lines), state, int(state != "sound"))
 
 
 @click.command()
@@ -143,10 +388,10 @@ def repair(
         if value and not in_place and output is None:
             raise click.UsageError(f"{name} needs --output or --in-place.")
     archives = find_archives(files, recursive=recursive, output=output)
-    outputs = Outputs(archives, output, force=force)
+    path_for = outputs_for(archives, output, force=force)
 
     def work(archive: Archive, report: Report) -> Outcome:
-        target, overwrite = outputs.path_for(archive) or (archive.path, True)
+        target, overwrite = path_for(archive)
         if output is None and not in_place:
             return _cut(archive, report, quiet=quiet)
         if output is None:
@@ -230,20 +475,15 @@ def repack(
     Example: npzkit repack model.npz
     """
     archives = find_archives(files, recursive=recursive, output=output)
-    outputs = Outputs(archives, output, force=force)
+    path_for = outputs_for(archives, output, force=force)
 
     def work(archive: Archive, report: Report) -> Outcome:
         before = archive.size
-        target, overwrite = outputs.path_for(archive) or (archive.path, True)
-        try:
-            npzkit.repack(
-                archive.path, target, compression, align, level=level, seekable=seekable,
-                durable=durable, overwrite=overwrite, progress=report,
-            )  # fmt: skip
-        except ValueError as error:
-            if isinstance(error, npzkit.NpzkitError):
-                raise
-            raise click.UsageError(f"{at_prompt(str(error))}.") from error
+        target, overwrite = path_for(archive)
+        npzkit.repack(
+            archive.path, target, compression, align, level=level, seekable=seekable,
+            durable=durable, overwrite=overwrite, progress=report,
+        )  # fmt: skip
         after = file_size(target)
         document = {"path": shown_url(archive.path), "ok": True, "output": shown_url(target),
                     "size_before": before, "size": after}  # fmt: skip

@@ -107,7 +107,7 @@ def is_python(text: str) -> bool:
     return _PYTHON.search(text) is not None
 
 
-def message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message of an error, in the terms of the command line."""
     if not isinstance(error, NpzkitError):
         return str(error)
@@ -128,7 +128,10 @@ class Refusal(click.ClickException):
 
 @contextlib.contextmanager
 def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
-    """Raise Refusal for errors of these kinds, and for a file that already exists."""
+    """Raise Refusal for errors of these kinds, and for a file that already exists.
+
+    Invalid arguments, which raise ValueError, are wrong usage.
+    """
     try:
         yield
     except FileExistsError as error:
@@ -136,6 +139,10 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
         raise Refusal(f"{path!r} already exists. Pass --force to replace it.") from error
     except kinds as error:
         raise Refusal(message_of(error)) from error
+    except ValueError as error:
+        if isinstance(error, NpzkitError):
+            raise
+        raise click.UsageError(f"{at_prompt(str(error))}.") from error
 
 
 def print_notes(notes: Iterable[str]) -> list[str]:
@@ -153,10 +160,8 @@ def in_a_line(text: str) -> str:
 
 def raise_final(error: Exception) -> None:
     """Raise an error that ends a command on many files: any with --debug, and a closed output."""
-    if (
-        isinstance(error, BrokenPipeError)
-        or click.get_current_context().find_root().obj.is_debugging
-    ):
+    is_debugging = click.get_current_context().find_root().obj.is_debugging
+    if is_debugging or isinstance(error, BrokenPipeError):
         raise error
 
 
@@ -166,7 +171,7 @@ def report_failure(error: Exception) -> int:
     return report_error(error)
 
 
-def report_error(error: Exception) -> int:
+def report_error(error: BaseException) -> int:
     """Print an error as one line, and return the exit code."""
     text, code = error_text(error)
     say(text)
@@ -188,35 +193,34 @@ def discard(stream: Any) -> None:
     os.close(null)
 
 
-def error_text(error: Exception) -> tuple[str, int]:
+def error_text(error: BaseException) -> tuple[str, int]:
     """Return the message of an error as one line, and the exit code."""
-    code = 1
-    if isinstance(error, click.Abort):
-        text, code = "interrupted", 130
-    elif isinstance(error, click.UsageError):
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        return "interrupted", 130
+    lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
+    code = 2 if lacks_memory or isinstance(error, _WRONG_REQUESTS) else 1
+    if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
         end = "" if message.endswith((".", "?", "!")) else "."
         text, code = f"{message}{end} Try: {where} --help", 2
     elif isinstance(error, click.ClickException):
         text, code = error.format_message(), error.exit_code
-    elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        text, code = _os_text(error), 2
-    elif isinstance(error, MemberNotFoundError):
-        text, code = message_of(error), 2
-        if error.key is not None and os.path.isfile(error.key):
-            text += f" {error.key!r} is a file, but was used as a key here."
-    elif isinstance(error, NoCheckpointError):
-        text, code = message_of(error), 2
-    elif isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
-        text, code = _memory_text(error), 2
-    elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
+    elif lacks_memory:
+        # NumPy says how much it asked for.
+        needed = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
+        text = f"There is too little memory{needed}. Close other programs, or read less at once."
+    elif isinstance(error, OSError) and not (isinstance(error, NpzkitError) and code == 1):
         text = _os_text(error)
     else:
         text = message_of(error)
+        if isinstance(error, MemberNotFoundError) and error.key and os.path.isfile(error.key):
+            text += f" {error.key!r} is a file, but was used as a key here."
     return in_a_line(text), code
 
 
+_WRONG_REQUESTS = FileNotFoundError, IsADirectoryError, MemberNotFoundError, NoCheckpointError
+"""Errors with exit code 2: what was asked for is not there."""
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive; npzkit pack creates one from a folder",
@@ -227,12 +231,6 @@ _OS_REMEDIES = {
     errno.ENAMETOOLONG: "Choose a shorter name",
 }
 """The remedies for errors of the system."""
-
-
-def _memory_text(error: Exception) -> str:
-    # NumPy says how much it asked for.
-    needed = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
-    return f"There is too little memory{needed}. Close other programs, or read less at once."
 
 
 def _os_text(error: OSError) -> str:

@@ -15,21 +15,19 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import npzkit
-from npzkit.errors import printable, shown_url
+from npzkit.cli.output import print_json
+from npzkit.errors import format_count, format_size, printable, shown_url
 
 if TYPE_CHECKING:
     import numpy as np
-    from click.shell_completion import CompletionItem
 
     Listing = npzkit.NpzFile | npzkit.StreamListing
     "An archive whose headers can be read."
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
 """The environment variable by which a completion script calls npzkit."""
@@ -69,6 +67,16 @@ def file_size(path: str) -> int | None:
     """Return the bytes of a file; None for a folder or a URL."""
     found = npzkit.local_path(path)
     return None if found is None or os.path.isdir(found) else os.path.getsize(found)
+
+
+def print_written(path: str, report: Any, **facts: Any) -> None:
+    """Print what was written to a path or URL: as JSON with `facts` if there are any."""
+    if facts:
+        print_json({"output": shown_url(path), "keys": report.keys, **facts})
+        return
+    size = file_size(path)
+    text = "" if size is None else f", {format_size(size)}"
+    click.echo(f"{printable(shown_url(path))}: {format_count(len(report.keys), 'array')}{text}")
 
 
 @contextlib.contextmanager
@@ -162,23 +170,10 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     return found[:_COMPLETED_COUNT]
 
 
-def _complete_file(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Let the shell complete file names."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="file")]
-
-
 inputs_argument = click.argument(
-    "inputs", metavar="[KEY=]IN...", nargs=-1, required=True, shell_complete=_complete_file
+    "inputs", metavar="[KEY=]IN...", nargs=-1, required=True, type=_file_or_pipe
 )
-
-
-def key_argument(**options: Any) -> Callable[[Function], Function]:
-    """Return the argument KEY, which is completed with the keys of FILE."""
-    return click.argument("key", shell_complete=complete_key, **options)
+key_argument = click.argument("key", required=False, shell_complete=complete_key)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -214,9 +209,8 @@ def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 
 def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
     """Return the description of a member as a dict that JSON can represent."""
-    found: Mapping[str, Any] = info._asdict()
     return {
-        **found,
+        **info._asdict(),
         "dtype": None if info.dtype is None else dtype_text(info.dtype, sys.maxsize),
         "attrs": dict(info.attrs),
         "mappable": info.why_not_mappable is None,

@@ -57,21 +57,15 @@ def colour(text: str, **style: Any) -> str:
 
 def terminal_width() -> int | None:
     """Return the width of the terminal in columns, or None if there is no terminal."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given) > 0:
-        return int(given)
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         return None
     return shutil.get_terminal_size().columns
 
 
 def can_print(text: str) -> bool:
     """Return whether the encoding of the standard output has these characters."""
-    try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    return text.encode(encoding, "replace").decode(encoding) == text
 
 
 def print_json(value: Any) -> None:
@@ -333,29 +327,26 @@ def _noting_interrupts() -> Iterator[Callable[[], None]]:
 
     Python discards the exception of an interrupt that comes in a destructor.
     """
-    count = 0
+    noted: list[int] = []
 
     def note(number: int, frame: Any) -> None:
-        nonlocal count
-        count += 1
+        noted.append(number)
         raise KeyboardInterrupt
 
     def raise_if_interrupted() -> None:
-        if count:
+        if noted:
             raise KeyboardInterrupt
 
-    can_note = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if not can_note:
+    usual = signal.default_int_handler
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not usual:
         yield raise_if_interrupted
         return
     signal.signal(signal.SIGINT, note)
     try:
         yield raise_if_interrupted
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, usual)
 
 
 def _rich_bar(what: str, *, in_bytes: bool) -> Any:

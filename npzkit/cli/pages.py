@@ -85,12 +85,8 @@ def view(
     """
     if "-" in files:
         raise click.UsageError("view needs files, not a standard stream.")
-    try:
+    with refusing():
         viewer = npzkit.view(*files, link=link, host=host, port=port)
-    except ValueError as error:
-        if isinstance(error, npzkit.NpzkitError):
-            raise
-        raise click.UsageError(f"--link: {error}.") from error
     with viewer, contextlib.suppress(KeyboardInterrupt):
         click.echo(f"{printable(viewer.url)}")
         if sys.stderr.isatty():

@@ -59,7 +59,7 @@ _INTEGER = re.compile(r"\s*([-+]?\d{1,18})\s*")
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @archive_argument
-@key_argument(required=False)
+@key_argument
 @click.argument("slice_", metavar="[SLICE]", required=False)
 @click.option(
     "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."

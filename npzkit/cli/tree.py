@@ -57,14 +57,13 @@ def _grow(members: Iterable[Member]) -> _Folder:
     for member in members:
         *parts, name = member.key.split("/")
         size = member.info.nbytes if member.info else 0
-        folder = root
+        folders = [root]
         for part in parts:
+            folders.append(folders[-1].folders.setdefault(part, _Folder()))
+        for folder in folders:
             folder.size += size
             folder.count += 1
-            folder = folder.folders.setdefault(part, _Folder())
-        folder.size += size
-        folder.count += 1
-        folder.members.append((name, member))
+        folders[-1].members.append((name, member))
     return root
 
 
@@ -111,11 +110,7 @@ def _leaf(name: str, member: Member) -> str:
     if member.info is None:
         return f"{printable(name)}  unreadable"
     info = member.info
-    kind = (
-        "not an array"
-        if info.dtype is None
-        else f"{shape_text(info.shape)} {dtype_text(info.dtype)}"
-    )
+    kind = f"{shape_text(info.shape)} {dtype_text(info.dtype)}" if info.dtype else "not an array"
     return f"{printable(name)}  {kind}  {format_size(info.nbytes)}"
 
 

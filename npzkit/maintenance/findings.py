@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from npzkit.errors import ClosedArchiveError, NpyFormatError, NpzkitError, printable, shown_key
-from npzkit.members.amounts import format_count
+from npzkit.errors import (
+    ClosedArchiveError,
+    NpyFormatError,
+    NpzkitError,
+    format_count,
+    printable,
+    shown_key,
+)
 
 _SEVERITIES = ("error", "warning", "note")
 _HEADS = ("severity", "key", "at byte", "what")

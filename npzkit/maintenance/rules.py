@@ -18,6 +18,7 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
     UnsafeNameError,
+    format_count,
     shown_key,
 )
 from npzkit.files.block_reading import crc32_at
@@ -26,7 +27,6 @@ from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
 from npzkit.maintenance.findings import Finding, finding
-from npzkit.members.amounts import format_count
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs

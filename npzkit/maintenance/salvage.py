@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npzkit.errors import NpzkitError, ZipFormatError, shown_key
+from npzkit.errors import NpzkitError, ZipFormatError, format_count, shown_key
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import Source
@@ -18,7 +18,6 @@ from npzkit.limits import Limits
 from npzkit.maintenance.findings import Lost, RepairReport
 from npzkit.maintenance.rules import has_wrong_index, member_error, read_size
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
-from npzkit.members.amounts import format_count
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED, method_name
-from npzkit.errors import shown_key
+from npzkit.errors import format_size, shown_key
 from npzkit.format.header import NpyHeader
-from npzkit.members.amounts import format_size
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
 from npzkit.zip.entries import Entry

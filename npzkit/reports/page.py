@@ -18,8 +18,15 @@ from npzkit.display.cells import cell_text
 from npzkit.display.histograms import HistogramOverview
 from npzkit.display.tables import SHOWN_COUNT, short_texts
 from npzkit.display.thumbnails import histogram_markup
-from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_key
-from npzkit.members.amounts import format_count, format_ratio, format_size
+from npzkit.errors import (
+    NpzkitError,
+    UnsupportedError,
+    format_count,
+    format_ratio,
+    format_size,
+    printable,
+    shown_key,
+)
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.reports.looks import Look
 

@@ -14,10 +14,9 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.output_paths import check_file_path, replacing
 from npzkit.datasets.opening import opened
-from npzkit.errors import UnsupportedError, printable
+from npzkit.errors import UnsupportedError, format_count, printable
 from npzkit.files.progress import Report
 from npzkit.files.urls import check_local
-from npzkit.members.amounts import format_count
 from npzkit.members.keys import check_several, missing
 from npzkit.reports.looks import Look, looks
 

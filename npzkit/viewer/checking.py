@@ -12,9 +12,8 @@ from typing import Any
 
 from bokeh.models import Button, Div
 
-from npzkit.errors import printable, shown_key
+from npzkit.errors import format_count, format_size, printable, shown_key
 from npzkit.maintenance.findings import VerifyReport
-from npzkit.members.amounts import format_count, format_size
 from npzkit.viewer.archives import Archive, damage_in
 from npzkit.viewer.background import Background, Work
 from npzkit.viewer.texts import error_html

@@ -13,8 +13,7 @@ import numpy as np
 
 from npzkit.display.cells import cell_text
 from npzkit.display.tables import short_texts
-from npzkit.errors import NpzkitError, printable, shown_key
-from npzkit.members.amounts import format_count, format_size
+from npzkit.errors import NpzkitError, format_count, format_size, printable, shown_key
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.members.metadata import without_note
 from npzkit.viewer.archives import Archive

@@ -17,8 +17,7 @@ from bokeh.models import (
     TextInput,
 )
 
-from npzkit.errors import printable
-from npzkit.members.amounts import format_count, format_size
+from npzkit.errors import format_count, format_size, printable
 from npzkit.members.info import short_dtype
 from npzkit.viewer.archives import Archive
 from npzkit.viewer.background import Background, Work

@@ -53,7 +53,7 @@ ADVICE = sorted({
     if text[:1].isupper()
 })  # fmt: skip
 FINDINGS = sorted({
-    text for path, node in _nodes() if path.name in ("findings.py", "verify.py", "repair.py")
+    text for path, node in _nodes() if path.parent.name == "maintenance"
     and isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "what"
     for text in _texts(node.value)
 })  # fmt: skip

@@ -18,7 +18,6 @@ from npzkit.errors import UnsupportedError, format_count, printable
 from npzkit.files.progress import Report
 from npzkit.files.urls import check_local
 from npzkit.members.keys import check_several, missing
-from npzkit.reports.looks import Look, looks
 
 _FRAME_HEIGHT = 600
 
@@ -121,7 +120,7 @@ def report(
         raise ValueError(f"count must be a non-negative integer, not {count!r}")
     check_several(keys)
     path = None if output is None else _checked_path(output, overwrite=overwrite)
-    from npzkit.reports.page import page_html
+    from npzkit.reports.page import Look, looks, page_html
 
     with opened(file) as npz:
         _check_other(path, npz)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,11 +79,7 @@ class Difference(NamedTuple):
 
         Dtypes, dates and rows of tables are text. Numbers that are not finite are None.
         """
-        found = {name: plain(value) for name, value in self._asdict().items()}
-        return {
-            name: finite(value) if isinstance(value, (float, dict)) else value
-            for name, value in found.items()
-        }
+        return {name: _plain(value) for name, value in self._asdict().items()}
 
 
 class Problem(NamedTuple):
@@ -195,8 +191,8 @@ class DiffReport(NamedTuple):
         told = [f"{len(keys):,} {name}" for name, keys in counts.items() if keys]
         if self.problems:
             told.append(f"{len({problem.key for problem in self.problems}):,} damaged")
-        told = told or ["no difference" if self.equal else "other metadata"]
-        return "\n".join([*lines, f"{self.what_was_compared}: {', '.join(told)}"])
+        text = ", ".join(told) or ("no difference" if self.equal else "other metadata")
+        return "\n".join([*lines, f"{self.what_was_compared}: {text}"])
 
     def _repr_html_(self) -> str:
         from npzkit.display.tables import lines_html
@@ -282,14 +278,12 @@ def diff(
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not value >= 0:
             raise ValueError(f"{name} must be 0 or more, not {value}")
-    with ExitStack() as stack:
-        sides = {name: stack.enter_context(opened(file)) for name, file in (("a", a), ("b", b))}
-        comparison = _Comparison(sides, keys, _Tolerance(rtol, atol), metadata, verify, values)
-        rows = comparison.rows(progress)
-        return DiffReport(
-            sides["a"]._archive.path, sides["b"]._archive.path, tuple(rows),
-            tuple(comparison.problems), len(comparison.keys),
-        )  # fmt: skip
+    with opened(a) as one, opened(b) as two:
+        wanted = _wanted(one, two, keys)
+        comparison = _Comparison(one, two, wanted, _Tolerance(rtol, atol), metadata, verify, values)
+        rows = tuple(comparison.rows(progress))
+        paths = one._archive.path, two._archive.path
+        return DiffReport(*paths, rows, tuple(comparison.problems), len(wanted))
 
 
 class _Tolerance(NamedTuple):
@@ -339,10 +333,9 @@ def _are_comparable(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
 
 def _computable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return numbers in a dtype that their differences fit."""
-    if values.dtype.kind == "c":
-        return values.astype(np.result_type(values.dtype, np.complex128))
-    if values.dtype.kind == "f":
-        return values.astype(np.result_type(values.dtype, np.float64))
+    if values.dtype.kind in "cf":
+        least = np.complex128 if values.dtype.kind == "c" else np.float64
+        return values.astype(np.result_type(values.dtype, least))
     # Integers of 64 bits keep more of their digits so, where there is such a dtype.
     return values.astype(np.longdouble if values.dtype.kind in "iu" else np.float64)
 
@@ -368,11 +361,8 @@ def _differs_exactly(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.nda
 class _UnreadableError(Exception):
     """An array turned out to be damaged while its values were read."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.what)
-        self.problem = problem
 
-
+@dataclass
 class _Comparison:
     """Two archives, and how they are to be compared.
 
@@ -383,29 +373,27 @@ class _Comparison:
     problems : list of Problem
     """
 
-    def __init__(
-        self, sides: dict[str, NpzFile], keys: Sequence[str] | None, tolerance: _Tolerance,
-        metadata: bool, verify: bool, values: bool,
-    ) -> None:  # fmt: skip
-        self._sides = sides
-        self._a, self._b = sides.values()
-        self._tolerance = tolerance
-        self._metadata, self._verify, self._values = metadata, verify, values
-        self.keys = _wanted(self._a, self._b, keys)
-        self.problems: list[Problem] = []
+    a: NpzFile
+    b: NpzFile
+    keys: list[str]
+    tolerance: _Tolerance
+    metadata: bool
+    verify: bool
+    values: bool
+    problems: list[Problem] = field(default_factory=list)
 
     def rows(self, progress: Report | None) -> list[Difference]:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
-        ours, theirs = dict(self._a.metadata), dict(self._b.metadata)
-        if self._metadata and ours != theirs:
+        ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
+        if self.metadata and ours != theirs:
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs = {}
         for key in self.keys:
-            if key in self._a and key in self._b:
-                pairs[key] = _info(self._a, key), _info(self._b, key)
+            if key in self.a and key in self.b:
+                pairs[key] = _info(self.a, key), _info(self.b, key)
             else:
-                rows[key].append(Difference(key, "added" if key in self._b else "removed"))
+                rows[key].append(Difference(key, "added" if key in self.b else "removed"))
         read = [key for key, pair in pairs.items() if self._is_read(*pair)]
         sizes = [sum(info.nbytes for key in read if (info := pairs[key][n])) for n in range(2)]
         meter = Meter(progress, sum(sizes) + sum(self._compared_size(*p) for p in pairs.values()))
@@ -420,35 +408,29 @@ class _Comparison:
 
     def _is_read(self, a: ArrayInfo | None, b: ArrayInfo | None) -> bool:
         """Whether two members are read: what `verify` says of damaged headers is wanted too."""
-        if self._verify or a is None or b is None:
-            return True
-        return self._values and not _has_equal_crc(a, b)
+        return self.verify or None in (a, b) or (self.values and not _has_equal_crc(a, b))
 
     def _compared_size(self, a: ArrayInfo | None, b: ArrayInfo | None) -> int:
         """Return the bytes of the first member whose values are compared."""
-        if not self._values or a is None or _has_equal_crc(a, b):
-            return 0
-        return a.nbytes
+        is_compared = self.values and not _has_equal_crc(a, b)
+        return a.nbytes if is_compared and a is not None else 0
 
-    def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> list[Difference]:
-        """Return in what two sound members differ."""
-        rows = []
-        if self._metadata and dict(a.attrs) != dict(b.attrs):
-            rows.append(Difference(a.key, "attributes", dict(a.attrs), dict(b.attrs)))
-        if not _has_equal_crc(a, b):
-            try:
-                rows += self._compare(a, b, meter)
-            except _UnreadableError as error:
-                self.problems.append(error.problem)
-        return rows
+    def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
+        """Yield in what two sound members differ."""
+        if self.metadata and dict(a.attrs) != dict(b.attrs):
+            yield Difference(a.key, "attributes", dict(a.attrs), dict(b.attrs))
+        if _has_equal_crc(a, b):
+            return
+        try:
+            yield from self._compare(a, b, meter)
+        except _UnreadableError as error:
+            self.problems.append(error.args[0])
 
     def _check(self, side: str, keys: list[str], meter: Meter, start: int, size: int) -> None:
         """Compare CRC-32s with what they cover, and note what is damaged."""
-
-        def reach(done: int, total: int) -> None:
-            meter.reach(start + size * done // max(total, 1))
-
-        report = self._sides[side].verify(keys, reach)
+        report = (self.a if side == "a" else self.b).verify(
+            keys, lambda done, total: meter.reach(start + size * done // max(total, 1))
+        )
         # The first fault of a member is enough.
         errors = {row.key: row for row in reversed(report.rows) if row.severity == "error"}
         self.problems += [
@@ -468,7 +450,7 @@ class _Comparison:
             yield Difference(a.key, "dtype", a.dtype, b.dtype)
         if a.shape != b.shape or not (same_dtype or _are_comparable(a.dtype, b.dtype)):
             return
-        if not self._values:
+        if not self.values:
             yield Difference(a.key, "checksum", a.crc32, b.crc32)
         elif a.dtype.hasobject:
             yield Difference(a.key, "objects")
@@ -477,11 +459,11 @@ class _Comparison:
 
     def _compare_values(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
         """Compare values piece by piece, and find the two that are furthest apart."""
-        lazy = self._a.lazy(a.key), self._b.lazy(b.key)
+        lazy = self.a.lazy(a.key), self.b.lazy(b.key)
         count, worst = 0, -1.0
         found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
         for index, left, right in _pairs(a.key, lazy, a.fortran_order == b.fortran_order):
-            differs, distance = self._tolerance.distances(left, right)
+            differs, distance = self.tolerance.distances(left, right)
             meter.add(left.nbytes)
             if not differs.any():
                 continue
@@ -547,9 +529,9 @@ def _info(npz: NpzFile, key: str) -> ArrayInfo | None:
     """Return what is known of a member; None if its headers are damaged, as `verify` reports."""
     try:
         return npz.info(key)
-    except ClosedArchiveError:
-        raise
-    except NpzkitError:
+    except NpzkitError as error:
+        if isinstance(error, ClosedArchiveError):
+            raise
         return None
 
 
@@ -567,12 +549,14 @@ def _value(values: np.ndarray[Any, Any], index: tuple[Any, ...]) -> Any:
     return value.copy() if isinstance(value, np.void) else value
 
 
-def plain(value: Any) -> Any:
-    """Return what an archive has as what JSON can express, or as a float."""
+def _plain(value: Any) -> Any:
+    """Return what an archive has as what JSON can express."""
     if isinstance(value, np.generic):
         item = value.item()
         value = item if isinstance(item, (bool, int, float)) else str(value)
-    return str(value) if isinstance(value, np.dtype) else value
+    if isinstance(value, np.dtype):
+        return str(value)
+    return finite(value) if isinstance(value, (float, dict)) else value
 
 
 def _line(row: Difference) -> str:

@@ -74,12 +74,7 @@ class ArrayPart:
     """
 
     def __init__(
-        self,
-        source: Any,
-        items: Any = (),
-        field: str | None = None,
-        *,
-        fortran_order: bool = False,
+        self, source: Any, items: Any = (), field: str | None = None, *, fortran_order: bool = False
     ) -> None:
         # A new axis changes no value.
         items = tuple(
@@ -237,11 +232,10 @@ def _measure(
         )  # fmt: skip
     found = PieceStatistics()
     if part.is_whole and isinstance(part.source, LazyArray):
-
-        def compute(piece: Any) -> PieceStatistics:
-            return measure(part.field_of(piece), part.dtype)
-
-        for_each_piece(npz, key, compute, found.merge, advance, threads)
+        for_each_piece(
+            npz, key, lambda piece: measure(part.field_of(piece), part.dtype), found.merge,
+            advance, threads,
+        )  # fmt: skip
     else:
         with Pipeline(thread_count(threads)) as pipeline:
             for piece in part.pieces():

@@ -7,8 +7,8 @@ a whole. Knows no format.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,12 +127,13 @@ def viewed_as(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     return lambda part: np.asarray(part).view(dtype)
 
 
+@dataclass(frozen=True)
 class InFile:
     """An array in a file, mapped for as long as a part of it is read or written.
 
     What a map has shown stays in memory until it is closed.
 
-    Parameters
+    Attributes
     ----------
     path : str
     dtype : numpy.dtype
@@ -142,19 +143,18 @@ class InFile:
     fortran_order : bool, default False
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], dtype: np.dtype[Any], offset: int,
-        shape: tuple[int, ...], *, fortran_order: bool = False,
-    ) -> None:  # fmt: skip
-        self._path, self._dtype, self._offset = path, dtype, offset
-        self._shape, self._fortran_order = shape, fortran_order
+    path: str
+    dtype: np.dtype[Any]
+    offset: int
+    shape: tuple[int, ...]
+    fortran_order: bool = False
 
     @classmethod
     def of_map(cls, array: np.memmap[Any, Any]) -> InFile:
         """Return the array that a map of a whole array shows."""
         path: Any = array.filename
         by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
-        return cls(path, array.dtype, array.offset, array.shape, fortran_order=by_columns)
+        return cls(path, array.dtype, array.offset, array.shape, by_columns)
 
     @classmethod
     def made(cls, path: str, array: Array) -> InFile:
@@ -167,10 +167,10 @@ class InFile:
 
     def mapped(self, mode: Any = "r") -> np.ndarray[Any, Any]:
         """Return all of it, as a map."""
-        if 0 in self._shape:
-            return np.empty(self._shape, self._dtype)
-        order: Any = "F" if self._fortran_order else "C"
-        return np.memmap(self._path, self._dtype, mode, self._offset, self._shape, order)
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        order: Any = "F" if self.fortran_order else "C"
+        return np.memmap(self.path, self.dtype, mode, self.offset, self.shape, order)
 
     def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
         return np.array(self.mapped()[index], order="K", subok=False)

@@ -29,12 +29,7 @@ from npzkit.errors import (
 from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import check_regular
 from npzkit.files.progress import Meter, Report
-from npzkit.files.sink import Sink
-from npzkit.files.urls import (
-    Location,
-    default_storage_options,
-    find_locations,
-)
+from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
 from npzkit.writing.coding import is_deflated
@@ -284,7 +279,7 @@ def _target_format(path: str) -> _Format:
     return found
 
 
-def _sink(location: Location, target: _Format, *, overwrite: bool) -> Sink:
+def _sink(location: Location, target: _Format, *, overwrite: bool) -> Any:
     """Return where to write an archive in a store."""
     if target is not _NPZ:
         raise UnsupportedError(

@@ -22,8 +22,6 @@ from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
 from npzkit.reading.blocks import PIECE_SIZE, checked_array
 
-_FORMATS = ("npy", "csv")
-
 
 class ExtractReport(NamedTuple):
     """What `extract` wrote.
@@ -123,7 +121,7 @@ def extract(
     ...     print(np.load(os.path.join(folder, "layer", "bias.npy")), list(report.files))
     [0. 0.] ['weights', 'layer/bias']
     """
-    if format not in _FORMATS:
+    if format not in ("npy", "csv"):
         raise ValueError(f"format must be 'npy' or 'csv', not {format!r}")
     if isinstance(keys, str):
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
@@ -131,7 +129,13 @@ def extract(
     how = _Extraction(delimiter if format == "csv" else None, skip, {})
     if can_write(folder):
         with opened(file) as npz:
-            how.write_one(npz, keys, cast(BinaryIO, folder), progress)
+            wanted = list(dict.fromkeys(npz.files if keys is None else keys))
+            if len(wanted) != 1:
+                raise ValueError(f"a file object takes one array, and {len(wanted)} are wanted")
+            size = npz.info(wanted[0]).nbytes
+            meter = Meter(progress, size)
+            how.write(npz, wanted[0], cast(BinaryIO, folder), meter.part(size).add)
+            meter.finish()
             return ExtractReport({}, {})
     folder = os.fsdecode(cast(str, folder))
     with _kept(file, folder, progress) as (source, report), opened(source) as npz:
@@ -218,27 +222,15 @@ class _Extraction(NamedTuple):
         check_is_table(info.shape, info.dtype, info.key)
         return True
 
-    def write_one(
-        self, npz: NpzFile, keys: Iterable[str] | None, out: BinaryIO, progress: Report | None
-    ) -> None:
-        """Write the one array that is wanted to a file object."""
-        wanted = list(dict.fromkeys(npz.files if keys is None else keys))
-        if len(wanted) != 1:
-            raise ValueError(f"a file object takes one array, and {len(wanted)} are wanted")
-        size = npz.info(wanted[0]).nbytes
-        meter = Meter(progress, size)
-        self._write(npz, wanted[0], out, meter.part(size).add)
-        meter.finish()
-
     def write_file(self, npz: NpzFile, key: str, path: str, meter: Meter) -> None:
         """Write one file, which appears when it is complete."""
         part = meter.part(npz.info(key).nbytes)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with self._skipping(key), replacing(path) as temporary, open(temporary, "xb") as out:
-            self._write(npz, key, out, part.add)
+            self.write(npz, key, out, part.add)
         part.end()
 
-    def _write(self, npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
+    def write(self, npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
         """Write a table, or a member's bytes, which are an .npy file's; their CRC-32 is checked."""
         if self._is_table(npz.info(key)):
             write_table(checked_array(npz, key, advance), out, self.delimiter or "", advance)

@@ -18,7 +18,6 @@ from npzkit.conversion.stores import (
     JSON_ATTRIBUTE,
     array_in_store,
     from_library,
-    say_group,
     split_json,
     stored_in,
 )
@@ -52,7 +51,7 @@ def _arrays(group: Any, prefix: str, seen: set[Any], say: Say) -> Iterator[Array
             say(f"{printable(key)!r} is another name for what is already kept")
         elif isinstance(item, h5py.Group):
             if len(item.attrs):
-                say_group(key, say)
+                say(f"the attributes of the group {printable(key)!r} are not kept")
             yield from _arrays(item, f"{key}/", seen, say)
         elif isinstance(item, h5py.Dataset) and item.shape is not None:
             seen.add(_identity(item))

@@ -66,6 +66,13 @@ class Input(NamedTuple):
     size: int = 0
     work: int = 0
 
+    def read(self) -> Any:
+        """Return the array; errors name its path."""
+        try:
+            return self.load()
+        except NpzkitError as error:
+            raise error.locate(path=self.path) from error.__cause__
+
 
 def given_inputs(inputs: Any) -> list[Given]:
     """Return what the argument of `npzkit.pack` names, each with its key or None.
@@ -190,7 +197,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         return
     if can_read(source):
         load = partial(npy.read_array, source, allow_pickle=allow_pickle)
-        yield _located(_STREAM_KEY if key is None else key, name_of(source), load)
+        yield Input(_STREAM_KEY if key is None else key, name_of(source), load)
         return
     file = source if isinstance(source, Location) else os.fsdecode(source)
     path, is_folder, has_index = str(file), False, False
@@ -245,7 +252,7 @@ def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> It
     root = os.path.realpath(folder)
     passed: list[str] = []
     is_empty = True
-    for place, inner, names in os.walk(folder, onerror=_raise):
+    for place, inner, names in os.walk(folder, onerror=raise_error):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         passed += [name for name in inner if os.path.islink(os.path.join(place, name))]
         for name in sorted(names):
@@ -267,14 +274,14 @@ def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> It
         say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}")
 
 
-def _raise(error: OSError) -> None:
+def raise_error(error: OSError) -> None:
     raise error
 
 
 def _in_file(key: str, file: str | Location, *, allow_pickle: bool) -> Input:
     size = 0 if isinstance(file, Location) else os.path.getsize(file)
     load = partial(_read_file, file, allow_pickle=allow_pickle)
-    return _located(key, str(file), load)._replace(size=size, work=size)
+    return Input(key, str(file), load, size=size, work=size)
 
 
 def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
@@ -287,15 +294,3 @@ def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
                 raise
     with open_stream(file) as stream:
         return npy.read_array(stream, allow_pickle=allow_pickle)
-
-
-def _located(key: str, path: str, read: Callable[[], Any]) -> Input:
-    """Return an input whose errors name its path."""
-
-    def load() -> Any:
-        try:
-            return read()
-        except NpzkitError as error:
-            raise error.locate(path=path) from error.__cause__
-
-    return Input(key, path, load)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ConversionError, UnsafeNameError, UnsupportedError
 from npzkit.files.urls import Location, find_location
-from npzkit.format.descr import dtype_to_descr
 from npzkit.members.dimensions import DIMENSIONS, made_up_dimensions, named_dimensions
 from npzkit.members.extension_dtypes import extension_name
 from npzkit.members.info import ArrayInfo
@@ -168,11 +168,6 @@ def _is_known(dtype: np.dtype[Any]) -> bool:
     return dtype.subdtype is None and dtype.itemsize > 0 and dtype.char not in "gG"
 
 
-def _descr(dtype: np.dtype[Any]) -> Any:
-    """Return a dtype as Zarr writes it; one that NumPy lacks, such as bfloat16, as its bytes."""
-    return f"|V{dtype.itemsize}" if extension_name(dtype) else dtype_to_descr(dtype)
-
-
 def _groups(keys: Iterable[str], path: str | None) -> list[str]:
     """Return the groups that keys with slashes are in, and check that none of them is an array."""
     groups: dict[str, None] = {}
@@ -188,8 +183,7 @@ def _groups(keys: Iterable[str], path: str | None) -> list[str]:
                 "the key cannot be a path in Zarr", path=path, key=key,
                 remedy="Rename the array with NpzWriter.rename.",
             )  # fmt: skip
-        for count in range(1, len(parts)):
-            groups["/".join(parts[:count])] = None
+        groups |= dict.fromkeys("/".join(parts[:count]) for count in range(1, len(parts)))
     for key in keys:
         if key in groups:
             raise ConversionError(
@@ -230,14 +224,16 @@ def _largest_divisor(number: int, most: int) -> int:
 
 
 def _metadata(info: ArrayInfo, count: int) -> dict[str, Any]:
-    assert info.dtype is not None  # noqa: S101 - checked by the caller
+    dtype: Any = info.dtype
+    # One that NumPy lacks, such as bfloat16, is its bytes.
+    descr = f"|V{dtype.itemsize}" if extension_name(dtype) else npy.dtype_to_descr(dtype)
     # Zarr has no chunks of length 0.
     chunks = [max(length, 1) for length in info.shape or ()]
     if chunks:
         chunks[_slowest_axis(info)] //= count
     return {
         "zarr_format": 2, "shape": list(info.shape or ()), "chunks": chunks,
-        "dtype": _descr(info.dtype), "fill_value": None,
+        "dtype": descr, "fill_value": None,
         "order": "F" if info.fortran_order else "C", "filters": None, "compressor": None,
     }  # fmt: skip
 

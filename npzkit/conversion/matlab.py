@@ -16,14 +16,7 @@ import numpy as np
 import scipy.io
 
 from npzkit import format as npy
-from npzkit.conversion.arrays import (
-    Array,
-    Contents,
-    Options,
-    Say,
-    is_c_number,
-    unreadable,
-)
+from npzkit.conversion.arrays import Array, Contents, Options, Say, is_c_number, unreadable
 from npzkit.errors import ConversionError, printable
 
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}", re.ASCII)
@@ -32,7 +25,6 @@ _CLASSES = {
     "uint16": "u2", "int32": "i4", "uint32": "u4", "int64": "i8", "uint64": "u8", "char": "U1",
 }  # fmt: skip
 """MATLAB's classes that are arrays of plain values."""
-_LEAST_NDIM = 2
 
 
 @contextlib.contextmanager
@@ -90,7 +82,7 @@ def _tell(contents: Contents, say: Say) -> None:
     if contents.metadata or any(array.attrs for array in contents.arrays):
         say("metadata and attributes are not kept: MATLAB's files have no place for them")
     for array in contents.arrays:
-        if len(array.shape) < _LEAST_NDIM and array.dtype.kind != "U":
+        if len(array.shape) < 2 and array.dtype.kind != "U":
             shape = (1, *(array.shape or (1,)))
             say(f"{array.key!r}: shape {array.shape} becomes {shape}, because MATLAB has two axes")
         if array.dtype.kind == "U":

@@ -19,7 +19,7 @@ from npzkit.conversion.arrays import (
     unreadable,
     why_not_npy,
 )
-from npzkit.conversion.inputs import Input, arrays_in_folder
+from npzkit.conversion.inputs import Input, arrays_in_folder, raise_error
 from npzkit.conversion.output_paths import check_file_names, path_within
 from npzkit.errors import PickleRefusedError, printable
 from npzkit.members.keys import SUFFIX
@@ -33,7 +33,7 @@ def read(path: str, say: Say) -> Iterator[Contents]:
 
 def _array(item: Input) -> Array:
     try:
-        return array_of(item.key, item.load())
+        return array_of(item.key, item.read())
     except PickleRefusedError:
         return unreadable(item.key, (), "it holds Python objects")
 
@@ -43,13 +43,8 @@ why_unfit = why_not_npy
 
 def can_replace(path: str) -> bool:
     """Return whether a folder holds nothing but what `write` puts there."""
-    return all(
-        name.endswith(SUFFIX) for _, _, names in os.walk(path, onerror=_raise) for name in names
-    )
-
-
-def _raise(error: OSError) -> None:
-    raise error
+    places = os.walk(path, onerror=raise_error)
+    return all(name.endswith(SUFFIX) for _, _, names in places for name in names)
 
 
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
@@ -64,11 +59,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
             say(f"the attributes of {printable(array.key)!r} are not kept")
         target = path_within(path, names[array.key])
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        _write(target, array, say)
-
-
-def _write(target: str, array: Array, say: Say) -> None:
-    stored = array.stored()
-    if stored is not array:
-        say(f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which .npy cannot name")
-    InFile.made(target, stored)
+        stored = array.stored()
+        if stored is not array:
+            say(f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which .npy cannot name")
+        InFile.made(target, stored)

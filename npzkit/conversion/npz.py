@@ -17,18 +17,9 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.conversion.arrays import (
-    Array,
-    Contents,
-    InFile,
-    Options,
-    Say,
-    named,
-    why_not_npy,
-)
+from npzkit.conversion.arrays import Array, Contents, InFile, Options, Say, named, why_not_npy
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
-from npzkit.files.sink import Sink
 from npzkit.members.metadata import check_attrs, format_attrs, format_metadata
 from npzkit.members.multipart import PARTS_ATTRIBUTE
 from npzkit.reading import blocks
@@ -80,7 +71,7 @@ def _kind_of_parts(npz: NpzFile, key: str) -> str:
 why_unfit = why_not_npy
 
 
-def write(path: str | Sink, contents: Contents, options: Options, say: Say) -> None:
+def write(path: Any, contents: Contents, options: Options, say: Say) -> None:
     """Write an archive to a path, or to a sink."""
     place = path if isinstance(path, str) else None
     metadata = _fitting(contents.metadata, None, say)

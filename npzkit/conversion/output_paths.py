@@ -53,7 +53,9 @@ def replacing(path: str) -> Iterator[str]:
     PermissionError
         The file at `path` may not be written to, though its folder may.
     """
-    mode = _mode_of(path)
+    mode = 0
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
     if stat.S_ISREG(mode) and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     parent = os.path.dirname(os.path.abspath(path))
@@ -76,14 +78,6 @@ def replacing(path: str) -> Iterator[str]:
         raise
     finally:
         _remove(temporary)
-
-
-def _mode_of(path: str) -> int:
-    """Return what is at a path, and its permissions; 0 if nothing is there."""
-    try:
-        return os.lstat(path).st_mode
-    except FileNotFoundError:
-        return 0
 
 
 def _replace_folder(temporary: str, path: str) -> None:

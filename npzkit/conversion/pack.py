@@ -245,7 +245,7 @@ def _add(
     writer: NpzWriter, path: str | None, item: Input, advance: Advance, *, deflates: bool
 ) -> None:
     """Read an array and write it."""
-    array = item.load()
+    array = item.read()
     is_large = isinstance(array, np.memmap) and array.nbytes > blocks.BLOCK_SIZE
     if is_large and path is not None:
         array = array_of(item.key, array)

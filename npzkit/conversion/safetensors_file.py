@@ -49,8 +49,7 @@ def read(path: str, say: Say) -> Iterator[Contents]:
     metadata, attrs = _parse_metadata(header.pop(_METADATA, None) or {})
     places = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
     yield Contents(
-        metadata,
-        [_array(path, 8 + size, key, place, attrs.get(key, {})) for key, place in places],
+        metadata, [_array(path, 8 + size, key, place, attrs.get(key, {})) for key, place in places]
     )
 
 
@@ -75,9 +74,7 @@ def _dtype(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, dtype))
 
 
-def _parse_metadata(
-    found: Mapping[str, str],
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _parse_metadata(found: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return metadata and attributes; the inverse of `_format_metadata`."""
     metadata: dict[str, Any] = dict(found)
     try:
@@ -107,11 +104,8 @@ def why_unfit(array: Array) -> str | None:
     """Return why safetensors has no place for an array, or None."""
     if array.key == _METADATA:
         return "this name is reserved for the metadata"
-    return None if array.dtype.name in _NAMES else f"safetensors has no dtype {_shown(array.dtype)}"
-
-
-def _shown(dtype: np.dtype[Any]) -> str:
-    return printable(str(dtype))[:60]
+    shown = printable(str(array.dtype))[:60]
+    return None if array.dtype.name in _NAMES else f"safetensors has no dtype {shown}"
 
 
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:

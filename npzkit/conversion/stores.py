@@ -30,13 +30,7 @@ _LARGEST_CHUNK = 1 << 30
 
 
 def array_in_store(
-    key: str,
-    item: Any,
-    attrs: Mapping[str, Any],
-    say: Say,
-    *,
-    texts: Any = None,
-    problem: str = "",
+    key: str, item: Any, attrs: Mapping[str, Any], say: Say, *, texts: Any = None, problem: str = ""
 ) -> Array:
     """Return an array of a store that is open.
 
@@ -67,11 +61,6 @@ def array_in_store(
     restored = restored_dtype(dtype, attrs)
     values = item if restored is dtype else Each(item, viewed_as(restored))
     return Array(key, shape, restored, lambda: values, found, least)
-
-
-def say_group(key: str, say: Say) -> None:
-    """Note that a group's attributes have no place in an archive."""
-    say(f"the attributes of the group {printable(key)!r} are not kept")
 
 
 def stored_in(array: Array, store: str, say: Say) -> tuple[Array, dict[str, str]]:

@@ -17,7 +17,7 @@ import zarr
 import zarr.codecs
 
 from npzkit.conversion.arrays import Array, Contents, Options, Say, is_c_number
-from npzkit.conversion.stores import array_in_store, from_library, say_group, stored_in
+from npzkit.conversion.stores import array_in_store, from_library, stored_in
 from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
 
@@ -60,7 +60,7 @@ def _arrays(root: Any, say: Say) -> Iterator[Array]:
         if isinstance(item, zarr.Array):
             yield _array(key, item, say)
         elif item.attrs.asdict():
-            say_group(key, say)
+            say(f"the attributes of the group {printable(key)!r} are not kept")
 
 
 def _array(key: str, item: Any, say: Say) -> Array:

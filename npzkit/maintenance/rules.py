@@ -280,13 +280,11 @@ def index_findings(
     if entry.method != DEFLATED:
         return
     index = find_index(source, entry, start)
-    end = start + entry.compressed_size
-    if index is not None:
-        if not _is_right(source, entry, start, index, threads, advance):
-            what = "its seek index leads to wrong data, so parts of the array may be wrong"
-            yield Finding(key, "error", what, end)
-    else:
+    if index is None:
         yield from unused_index(source, key, entry, start)
+    elif not _is_right(source, entry, start, index, threads, advance):
+        what = "its seek index leads to wrong data, so parts of the array may be wrong"
+        yield Finding(key, "error", what, start + entry.compressed_size)
 
 
 def _is_right(

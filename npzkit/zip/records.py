@@ -188,13 +188,14 @@ class RecordLayout(Generic[_Record]):
 
     def format(self, record: _Record) -> bytes:
         """Format a record; LimitExceededError if its extra field is too long."""
-        place, end = self._tail_place, len(record) - self._tail_count
-        tail = record[end:]
-        if self._tail_count > 1:
+        count, place = self._tail_count, self._tail_place
+        if not count:
+            return self.struct.pack(self._signature, *record)
+        tail = record[-count:]
+        if count > 1:
             _check_extra(tail[1])
-        sizes = map(len, tail)
-        fixed = self.struct.pack(self._signature, *record[:place], *sizes, *record[place:end])
-        return b"".join((fixed, *tail))
+        fixed = *record[:place], *map(len, tail), *record[place:-count]
+        return self.struct.pack(self._signature, *fixed) + b"".join(tail)
 
     def picked(self, *names: str) -> struct.Struct:
         """Return the `struct` of some fields, in their order, up to the last one."""

@@ -37,7 +37,6 @@ from npzkit.zip.written_records import (
     ALIGNMENT,
     SmallMembers,
     central_bytes,
-    central_entry,
     end_bytes,
     format_hidden,
     format_members,
@@ -282,7 +281,7 @@ class ZipWriter:
 
     def enter(self, name: str, header: LocalHeader, header_offset: int, note: Note) -> None:
         """List a member in the directory; it replaces one of the same name."""
-        self.listed[name] = central_bytes(central_entry(header, header_offset))
+        self.listed[name] = central_bytes(header, header_offset)
         self._notes.enter(name, note)
 
     def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from operator import add
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -153,34 +153,22 @@ def _largest_size(size: int, method: int) -> int:
     return size if method == STORED else size + size // 8 + 1024
 
 
-def central_entry(header: LocalHeader, header_offset: int) -> CentralEntry:
-    """Return the directory's entry for a member with this header."""
-    return CentralEntry(
-        records.CREATE_SYSTEM_UNIX | header.version_needed,
-        *header[:8],
-        disk_start=0,
-        internal_attributes=0,
-        external_attributes=EXTERNAL_ATTRIBUTES,
-        header_offset=header_offset,
-        name=header.name,
-        extra=header.extra,
-        comment=b"",
-    )
+def central_bytes(header: LocalHeader, header_offset: int) -> bytes:
+    """Format the directory's entry for a member with this header.
 
-
-def central_bytes(entry: CentralEntry) -> bytes:
-    """Format an entry; values that do not fit in 32 bits move to a zip64 block."""
-    names = ("uncompressed_size", "compressed_size", "header_offset")
-    large = {name: value for name in names if (value := getattr(entry, name)) >= SENTINEL_32}
-    if large:
-        version = max(entry.version_needed, records.VERSION_ZIP64)
-        entry = entry._replace(
-            extra=format_zip64(list(large.values())) + entry.extra,
-            version_made_by=records.CREATE_SYSTEM_UNIX | version,
-            version_needed=version,
-            **cast(Any, dict.fromkeys(large, SENTINEL_32)),
+    Values that do not fit in 32 bits move to a zip64 block.
+    """
+    values = header.uncompressed_size, header.compressed_size, header_offset
+    large = [value for value in values if value >= SENTINEL_32]
+    version = max(header.version_needed, records.VERSION_ZIP64) if large else header.version_needed
+    uncompressed_size, compressed_size, offset = (min(value, SENTINEL_32) for value in values)
+    return records.format_central_entry(
+        CentralEntry(
+            CREATE_SYSTEM_UNIX | version, version, *header[1:6], compressed_size,
+            uncompressed_size, 0, 0, EXTERNAL_ATTRIBUTES, offset, header.name,
+            format_zip64(large) + header.extra, b"",
         )
-    return records.format_central_entry(entry)
+    )  # fmt: skip
 
 
 def header_of(entry: Entry) -> LocalHeader:
@@ -194,7 +182,7 @@ def header_of(entry: Entry) -> LocalHeader:
 
 def entry_bytes(entry: Entry) -> bytes:
     """Format an entry for a member in the file whose local header is correct."""
-    return central_bytes(central_entry(header_of(accepting_name(entry)), entry.header_offset))
+    return central_bytes(header_of(accepting_name(entry)), entry.header_offset)
 
 
 def with_block(record: bytes, identifier: int, block: bytes) -> bytes:
@@ -238,15 +226,10 @@ def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes)
     small_count = min(count, SENTINEL_16)
     yield records.format_end_of_central_directory(
         records.EndOfCentralDirectory(
-            0,
-            0,
-            small_count,
-            small_count,
-            min(size, SENTINEL_32),
-            min(offset, SENTINEL_32),
+            0, 0, small_count, small_count, min(size, SENTINEL_32), min(offset, SENTINEL_32),
             comment,
         )
-    )
+    )  # fmt: skip
 
 
 # -- many small members at once -----------------------------------------------
@@ -318,7 +301,7 @@ def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
                 name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, start,
             ) + raw_name  # fmt: skip
         else:
-            entry = central_bytes(central_entry(LocalHeader(*common, raw_name, b""), start))
+            entry = central_bytes(LocalHeader(*common, raw_name, b""), start)
         entries.append(entry)
         extra_sizes.append(extra_size)
         start = place + extra_size + compressed_size

@@ -11,7 +11,7 @@ import io
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import numpy as np
 
@@ -708,7 +708,7 @@ class NpzFile(Mapping[str, Any]):
         if archive is not None:
             archive.close()
 
-    def __enter__(self) -> NpzFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

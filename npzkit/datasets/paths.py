@@ -49,7 +49,9 @@ def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[st
     if isinstance(file, Location):
         if not glob.has_magic(file.url) or file.is_web:
             return [file]
-        return _checked(_in_store(file), file)
+        from npzkit.files.objects import objects_matching
+
+        return _checked(objects_matching(file), file)
     file = os.fsdecode(file)
     if not glob.has_magic(file) or os.path.exists(file):
         return [file]
@@ -87,16 +89,3 @@ def _parts(name: str) -> list[Any]:
     parts: list[Any] = _DIGITS.split(name)
     parts[1::2] = map(int, parts[1::2])
     return parts
-
-
-def _in_store(pattern: Location) -> Iterable[str | Location]:
-    """Return the objects that match the pattern of a URL."""
-    from npzkit.files.fsspec_store import FsspecStore
-
-    store = FsspecStore(*pattern)
-    fs = store.file_system
-    fs.invalidate_cache()
-    found: Mapping[str, Any] = store.explained(lambda: fs.glob(store.path, detail=True))
-    for name, info in found.items():
-        if info["type"] == "file":
-            yield Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options)

@@ -180,9 +180,6 @@ class ShardedFile(NpzFile):
     def files(self) -> list[str]:
         return list(self._index.keys)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._index.keys)
-
     def __len__(self) -> int:
         return len(self._index.keys)
 
@@ -732,9 +729,6 @@ class ShardedFile(NpzFile):
 
     def _lend_source(self) -> Source:
         raise _not_one_file(self.path)
-
-    def __enter__(self) -> ShardedFile:
-        return self
 
     def __del__(self) -> None:
         self.close()

@@ -12,7 +12,7 @@ import datetime
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -126,6 +126,17 @@ class Objects(Protocol):
 def objects_at(location: str | Location) -> LocalFolder | StorePrefix:
     """Return the place at a path, or under a URL."""
     return StorePrefix(location) if isinstance(location, Location) else LocalFolder(location)
+
+
+def objects_matching(pattern: Location) -> Iterator[Location]:
+    """Yield the objects of a store that match the pattern of a URL."""
+    store = FsspecStore(*pattern)
+    fs = store.file_system
+    fs.invalidate_cache()
+    found: Mapping[str, Any] = store.explained(lambda: fs.glob(store.path, detail=True))
+    for name, info in found.items():
+        if info["type"] == "file":
+            yield Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options)
 
 
 class LocalFolder:

@@ -7,23 +7,14 @@ change the archive, and to `npzkit.writing`, which makes members of arrays.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from npzkit.archive.committing import commit, finish
-from npzkit.archive.written_archive import WrittenArchive
-from npzkit.files.file_objects import can_write, name_of
-from npzkit.files.locking import check_timeout
-from npzkit.files.threads import thread_count
-from npzkit.files.urls import Location, find_location
+from npzkit.archive.written_archive import open_written
+from npzkit.members.containers import flatten, is_nested, is_record
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.members.metadata import check_attrs, format_metadata
-from npzkit.members.records import is_record
-from npzkit.writing.append import open_archive
+from npzkit.members.metadata import check_attrs
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, coding_for
 from npzkit.zip.member_writer import Coding
@@ -214,32 +205,20 @@ class NpzWriter:
         if mode not in ("w", "x", "a"):
             raise ValueError(f"mode must be 'w', 'x' or 'a', not {mode!r}")
         self._coding = check_coding(compression, level, chunk_size, seekable)
-        count = thread_count(threads)
         self._preparation = Preparation(
             allow_pickle=allow_pickle, splitting=splitting_for(masked, strings)
         )
-        if not isinstance(metadata, (NoneType, Mapping)):
-            raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-        format_metadata(metadata or {})
-        timeout = check_timeout(lock_timeout)
-        self._durable, self._auto_repack = durable, auto_repack
-        file = find_location(file, storage_options)
-        if not (can_write(file) or isinstance(file, Location)):
-            file = os.fsdecode(file)
-        name = name_of(file) if can_write(file) else str(file)
-        opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
-        try:
-            self._archive = WrittenArchive(opened, name, metadata or {}, count)
-        except BaseException:
-            # Nobody has the writer yet.
-            opened.sink.abort()
-            raise
+        self._auto_repack = auto_repack
+        self._archive = open_written(
+            file, mode, metadata=metadata, durable=durable, threads=threads,
+            lock_timeout=lock_timeout, storage_options=storage_options,
+        )  # fmt: skip
 
     # -- what there is ------------------------------------------------------
 
     @property
     def files(self) -> list[str]:
-        return self._archive.contents.keys
+        return self._archive.listing.keys
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -253,10 +232,10 @@ class NpzWriter:
         return iter(self.files)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._archive.contents
+        return key in self._archive.listing
 
     def __len__(self) -> int:
-        return len(self._archive.contents)
+        return len(self._archive.listing)
 
     def __repr__(self) -> str:
         state = "open" if self._archive.state.is_open else "closed"
@@ -337,34 +316,31 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        if isinstance(array, (Mapping, list, tuple)) or is_record(array):
-            from npzkit.members.nesting import is_nested
-
-            if is_nested({key: array}):
-                if attrs:
-                    raise ValueError("attrs belong to an array; nested data cannot have any")
-                self._add_tree(key, array, coding, overwrite=overwrite)
-                return
+        may_be_tree = isinstance(array, (Mapping, list, tuple)) or is_record(array)
+        if may_be_tree and is_nested({key: array}):
+            if attrs:
+                raise ValueError("attrs belong to an array; nested data cannot have any")
+            self._add_tree(key, array, coding, overwrite=overwrite)
+            return
         members = self._preparation.one(key, name, array, attrs, coding)
         self._archive.alone(self._put, key, members, coding, overwrite)
 
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
         if overwrite:
             self._hand_over(key)
-        is_first = key not in self._archive.contents
+        is_first = key not in self._archive.listing
         self._archive.put(members, coding, overwrite)
         self._archive.note_added(key, is_first=is_first)
 
     def _hand_over(self, key: str) -> None:
         """Keep an array that goes, if the metadata says that it has other keys too."""
         if self._archive.metadata.values:
-            from npzkit.archive.renaming import hand_over
+            from npzkit.archive.tree_edits import hand_over
 
             hand_over(self._archive, key.__eq__)
 
     def _add_tree(self, key: str, tree: Any, coding: Coding, *, overwrite: bool) -> None:
-        from npzkit.archive.tree_writing import write_tree
-        from npzkit.members.nesting import flatten
+        from npzkit.archive.tree_edits import write_tree
 
         arrays, note = flatten(tree, key)
         members = list(self._preparation.many(arrays, coding))
@@ -456,11 +432,10 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        from npzkit.archive.creating import create
         from npzkit.writing.array_plan import plan_array
 
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
-        return archive.alone(create, archive, plan.for_sink(archive.sink, archive.path))
+        return archive.alone(archive.create, plan.for_sink(archive.sink, archive.path))
 
     # -- edits --------------------------------------------------------------
 
@@ -482,12 +457,12 @@ class NpzWriter:
         self._archive.alone(self._remove, key)
 
     def _remove(self, key: str) -> None:
-        contents = self._archive.contents
-        name = contents.find(key)
+        listing = self._archive.listing
+        name = listing.find(key)
         self._hand_over(name.removesuffix(SUFFIX))
-        if name in contents.listed:
+        if name in listing.entries:
             self._archive.note_removed(name.removesuffix(SUFFIX))
-            contents.remove(name)
+            listing.remove(name)
 
     def rename(self, old: str, new: str) -> None:
         """Give an array another key, at the same place in the order.
@@ -524,7 +499,7 @@ class NpzWriter:
         archive = self._archive
         archive.state.check_open(old)
         name = check_key(new)
-        from npzkit.archive.renaming import rename
+        from npzkit.archive.tree_edits import rename
 
         archive.alone(rename, archive, old, new, name)
 
@@ -552,8 +527,8 @@ class NpzWriter:
             As `add`.
         """
         self._archive.state.check_open(key)
-        contents = self._archive.contents
-        return contents.attrs(contents.find(key))
+        listing = self._archive.listing
+        return listing.attrs(listing.find(key))
 
     # -- commits ------------------------------------------------------------
 
@@ -588,7 +563,7 @@ class NpzWriter:
         that opens the archive meanwhile finds either the previous commit or
         this one.
         """
-        self._archive.alone(commit, self._archive)
+        self._archive.alone(self._archive.commit)
 
     def close(self) -> None:
         """Commit and close the file. Closing it again does nothing.
@@ -616,14 +591,11 @@ class NpzWriter:
         archive, state = self._archive, self._archive.state
         if state.is_open or state.failure:
             state.check_open()
-        elif state.turns.is_inherited:
+        elif state.is_inherited:
             # Closed before the fork.
             return
-        archive.unsealed.close()
-        state.turns.take(self._finish)
-
-    def _finish(self) -> None:
-        finish(self._archive, durable=self._durable, auto_repack=self._auto_repack)
+        archive.listing.seal_all()
+        state.run(archive.finish, self._auto_repack, ends=True)
 
     def abort(self) -> None:
         """Discard what was written since the last commit, and close the file.
@@ -641,11 +613,7 @@ class NpzWriter:
         RuntimeError
             Called during another call, for example by a signal handler.
         """
-        state = self._archive.state
-        if state.turns.is_inherited:
-            state.discard()
-        else:
-            state.turns.take(state.discard)
+        self._archive.state.abort()
 
     def __enter__(self) -> NpzWriter:
         return self
@@ -653,28 +621,22 @@ class NpzWriter:
     def __exit__(
         self, exc_type: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
-        if exc_type is None:
-            try:
-                self.close()
-            except BaseException:
-                # An interrupt may have come before it did anything.
-                with contextlib.suppress(RuntimeError, OSError):
-                    self.abort()
-                raise
+        if error is not None:
+            self._archive.state.abandon(error)
             return
         try:
-            self.abort()
-        except OSError as second:
-            if error is not None:
-                path = self._archive.path
-                error.add_note(f"npzkit: {path!r} is as at its last commit, but: {second}")
+            self.close()
+        except BaseException as failed:
+            # An interrupt may have come before it did anything.
+            self._archive.state.abandon(failed)
+            raise
 
     def __del__(self) -> None:
         archive = getattr(self, "_archive", None)
         if archive is None or not archive.state.is_open:
             return
         try:
-            if not archive.state.turns.is_inherited:
+            if not archive.state.is_inherited:
                 warnings.warn(
                     f"NpzWriter {archive.path!r} was never closed; what it wrote is discarded",
                     ResourceWarning,

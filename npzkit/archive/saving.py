@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npzkit.archive.npzwriter import NpzWriter
+from npzkit.archive.written_archive import open_written
 from npzkit.codecs.methods import method_number
+from npzkit.members.containers import check_tree, flatten, is_nested
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import TREE_KEY, names_crc32, without_note
 from npzkit.members.notes import FLAT
-from npzkit.writing.array_members import Member, Preparation, splitting_for
+from npzkit.writing.array_members import Member, Preparation, SmallArrays, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
-from npzkit.writing.small_arrays import SmallArrays
 from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:
@@ -105,17 +105,15 @@ def save(
     """
     if type(arrays) is not dict:
         check_unlabelled(arrays)
-    is_nested = False
+    is_tree = False
     if not isinstance(arrays, Mapping) or (isinstance(arrays, dict) and not _is_flat(arrays)):
-        from npzkit.members import nesting
-
-        nesting.check_tree(arrays)
-        is_nested = not isinstance(arrays, Mapping) or nesting.is_nested(arrays)
-        if is_nested:
-            arrays, note = nesting.flatten(arrays)
+        check_tree(arrays)
+        is_tree = not isinstance(arrays, Mapping) or is_nested(arrays)
+        if is_tree:
+            arrays, note = flatten(arrays)
             plain, _ = without_note(metadata or {})
             metadata = plain if note is None else {**plain, TREE_KEY: note}
-    if not is_nested and isinstance(arrays, dict) and "/" in "".join(map(str, arrays)):
+    if not is_tree and isinstance(arrays, dict) and "/" in "".join(map(str, arrays)):
         # A copy of an archive may come with the note of that one.
         metadata = {TREE_KEY: FLAT, **(metadata or {})}
     prepared = PreparedArchive(
@@ -176,6 +174,11 @@ class PreparedArchive:
         `options` are those of `NpzWriter`. `formatted` is the text of the metadata, from
         `npzkit.members.metadata.format_metadata`, for callers that have it.
         """
-        with NpzWriter(file, **options) as writer:
-            writer._archive.metadata.formatted = formatted
-            writer._archive.alone(writer._archive.write, self._members, self._coding, False)
+        archive = open_written(file, "w", **options)
+        try:
+            archive.metadata.formatted = formatted
+            archive.alone(archive.write, self._members, self._coding, False)
+            archive.state.run(archive.finish, ends=True)
+        except BaseException as error:
+            archive.state.abandon(error)
+            raise

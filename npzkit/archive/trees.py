@@ -2,25 +2,22 @@
 
 Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
 `npzkit.datasets.opening`'s. How nested data is made of them is
-`npzkit.members.nesting`'s; what fits an example, `npzkit.members.likeness`'s.
+`npzkit.members.containers`'s; what fits an example, `npzkit.members.likeness`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
 from npzkit.imported import imported
-from npzkit.members.containers import is_within
-from npzkit.members.keys import missing
-from npzkit.members.leaves import MISSING
+from npzkit.members.containers import MISSING
+from npzkit.members.keys import is_within, missing
 from npzkit.members.likeness import Fitting, SavedTensor
 from npzkit.members.metadata import TREE_KEY
-from npzkit.members.notes import links
-from npzkit.members.restoring import unflatten
-from npzkit.members.selection import UNREAD, Selection
+from npzkit.members.restoring import UNREAD, KeySelection, links, unflatten
 
 Read = Callable[[Collection[str]], dict[str, Any]]
 """Returns the arrays of an archive by their keys."""
@@ -30,7 +27,7 @@ def read_tree(
     npz: NpzFile,
     read: Read,
     prefix: str = "",
-    selection: Selection | None = None,
+    only: str | Iterable[str] | None = None,
     *,
     like: Any = None,
     into: Any = None,
@@ -44,11 +41,10 @@ def read_tree(
     read : callable
         Returns arrays by their keys. It is called with the keys that are needed.
     prefix : str, optional
-    selection : Selection, optional
-        What `load_tree` makes of `only`.
-    like, into, strict
+    only, like, into, strict
         As in `load_tree`.
     """
+    selection = None if only is None else KeySelection(only)
     example = like if into is None else into
     tree = _tree_of(npz, read, prefix, selection, None if example is None else SavedTensor)
     if example is None:
@@ -61,7 +57,7 @@ def read_tree(
     return fitted
 
 
-def _is_wanted(selection: Selection | None) -> Callable[[str], bool]:
+def _is_wanted(selection: KeySelection | None) -> Callable[[str], bool]:
     return (lambda key: True) if selection is None else selection.__contains__
 
 
@@ -69,7 +65,7 @@ def _tree_of(
     npz: NpzFile,
     read: Read,
     prefix: str,
-    selection: Selection | None,
+    selection: KeySelection | None,
     as_tensor: Callable[..., Any] | None,
 ) -> Any:
     """Return what was asked for, in the structure in which it was saved."""

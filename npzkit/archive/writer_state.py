@@ -1,8 +1,24 @@
-"""Whether a writer can write: whose turn it is, and what a failure discards.
+"""What a writer may do now: whether it is open, whose turn it is, what a failure leaves.
 
-Owns the states of a writer: open, closed, given up. A failed write may leave
-half a member behind, so the archive goes back to its last commit. Also owns the
-lock of its threads, and that only the process that opened the archive writes.
+Owns the states of a writer:
+
+| state | add, create, rename | del | commit | close | abort |
+|---|---|---|---|---|---|
+| open | done | done | done | commits | discards |
+| an array grows | ValueError | done | ValueError | commits | discards |
+| this thread writes | RuntimeError | RuntimeError | RuntimeError | RuntimeError | RuntimeError |
+| another thread writes | waits | waits | waits | waits | waits |
+| closed | refused | refused | refused | nothing | nothing |
+| given up | refused | refused | refused | refused | nothing |
+| in a forked child | refused | refused | refused | refused | nothing |
+
+What is refused raises ClosedArchiveError. `close` seals what was created first, also an array
+that grows. It leads to *closed*, and so does `abort`, which discards what was not committed.
+
+An error that comes before anything is written changes nothing: the writer stays open. One
+that comes while something is written may leave half a member behind, so the archive is
+*given up*: it goes back to its last commit. An error of `close` gives it up as well, and says
+that what was written is in its place if its commit was complete.
 """
 
 from __future__ import annotations
@@ -10,13 +26,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from npzkit.errors import ClosedArchiveError, NpzkitError
 from npzkit.files.sink import Sink
-from npzkit.writing.unsealed_arrays import Unsealed
-
-T = TypeVar("T")
+from npzkit.writing.listing import Listing
 
 
 class WriterState:
@@ -25,8 +39,8 @@ class WriterState:
     Parameters
     ----------
     sink : Sink
-    unsealed : Unsealed
-        Accept no more data once the archive is given up.
+    listing : Listing
+        Its created arrays accept no more data once the archive is closed.
     path : str
         For messages.
 
@@ -35,34 +49,70 @@ class WriterState:
     is_open : bool
     failure : str
         Why the archive was given up; empty if it was not.
-    turns : Turns
     """
 
-    def __init__(self, sink: Sink, unsealed: Unsealed, path: str) -> None:
-        self._sink, self._unsealed, self._path = sink, unsealed, path
-        self.turns = Turns(path)
+    def __init__(self, sink: Sink, listing: Listing, path: str) -> None:
+        self._sink, self._contents, self._path = sink, listing, path
+        self._process = os.getpid()
+        # Reentrant, so that a signal handler gets an error instead of waiting for ever.
+        self._lock = threading.RLock()
+        self._is_writing = False
         self.is_open = True
         self.failure = ""
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child's copy: its lock may be held for ever."""
+        return os.getpid() != self._process
+
     def check_open(self, key: str | None = None) -> None:
         """Raise ClosedArchiveError unless the archive can be written to."""
-        self.turns.check_process(key)
-        self.check_sound(key)
+        if os.getpid() != self._process:
+            raise ClosedArchiveError(
+                "the writer belongs to the process that made it, and this is a forked child",
+                path=self._path, key=key, remedy="Write in that process, or to another file.",
+            )  # fmt: skip
+        if self.failure:
+            raise ClosedArchiveError(
+                self.failure, path=self._path, key=key, remedy="Write it again from the start."
+            )
         if not self.is_open:
             raise ClosedArchiveError(
                 "the writer is closed", path=self._path, key=key,
                 remedy='Open another one: NpzWriter(path, mode="a") adds to the archive.',
             )  # fmt: skip
 
-    def check_sound(self, key: str | None = None) -> None:
-        """Raise ClosedArchiveError if the archive was given up."""
-        if self.failure:
-            raise ClosedArchiveError(
-                self.failure, path=self._path, key=key, remedy="Write it again from the start."
-            )
+    def run(self, work: Callable[..., Any], *args: Any, ends: bool = False) -> Any:
+        """Call what changes the archive, while no other thread does.
+
+        If it `ends` the archive, it is called in every state, but not in a forked child.
+
+        Raises
+        ------
+        ClosedArchiveError, RuntimeError
+            See the table of the module.
+        """
+        if os.getpid() != self._process:
+            self.check_open()
+        with self._lock:
+            if self._is_writing:
+                raise RuntimeError(
+                    "the writer was called while it was writing, by a signal handler or by "
+                    "the file object itself; call it when that is done"
+                )
+            self._is_writing = True
+            try:
+                if not (self.is_open or ends):
+                    self.check_open()
+                return work(*args)
+            except NpzkitError as error:
+                error.locate(path=self._path)
+                raise
+            finally:
+                self._is_writing = False
 
     def giving_up(self, what: str = "an array could not be written") -> GivingUp:
-        """Discard what was not committed if the ``with`` block fails; `what` is then the reason."""
+        """Give the archive up if the ``with`` block fails; `what` is then the reason."""
         return GivingUp(self, self._sink, what)
 
     def give_up(self, what: str, error: BaseException, *, is_in_place: bool = False) -> None:
@@ -80,10 +130,9 @@ class WriterState:
             Whether what was written counts all the same.
         """
         outcome = "what was written is in its place" if is_in_place else self._outcome
-        self.is_open, self.failure = False, what
-        self._unsealed.forget()
+        self.failure = what
         try:
-            self._sink.abort()
+            self._end()
         except OSError as second:
             outcome = self._doubtful(outcome, second)
         self.failure = f"{outcome}, as {what}: {error!r}"
@@ -104,18 +153,39 @@ class WriterState:
             return f"{outcome}; its bytes are still in the file, but readers skip them: {error}"
         return f"{outcome}, but could not be removed: {error}"
 
-    def discard(self) -> None:
+    def _end(self) -> None:
+        self.is_open = False
+        self._contents.forget_created()
+        self._sink.abort()
+
+    def _discard(self) -> None:
+        if self.is_open:
+            self._end()
+
+    def abort(self) -> None:
         """Close without a commit, unless it is closed.
 
         Raises
         ------
         OSError
             What was written is still in the file.
+        RuntimeError
+            This thread is writing.
         """
-        if self.is_open:
-            self.is_open = False
-            self._unsealed.forget()
-            self._sink.abort()
+        if self.is_inherited:
+            self._discard()
+        else:
+            self.run(self._discard, ends=True)
+
+    def abandon(self, error: BaseException) -> None:
+        """Abort because of an error, to which is added what could not be removed."""
+        try:
+            self.abort()
+        except RuntimeError:
+            # What this thread is writing when the error comes fails by it as well.
+            return
+        except OSError as second:
+            error.add_note(f"npzkit: {self._path!r} is as at its last commit, but: {second}")
 
 
 class GivingUp:
@@ -136,59 +206,3 @@ class GivingUp:
             # If only the folder could not be synced, the commit is done.
             is_in_place = self._sink.committed_size > self._committed_size
             self._state.give_up(self._what, error, is_in_place=is_in_place)
-
-
-class Turns:
-    """Lets the calls of one writer work one after the other.
-
-    Parameters
-    ----------
-    path : str
-        For messages.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._process = os.getpid()
-        # Reentrant, so that a signal handler gets an error instead of waiting for ever.
-        self._lock = threading.RLock()
-        self._is_writing = False
-
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this is a forked child's copy: its lock may be held for ever."""
-        return os.getpid() != self._process
-
-    def check_process(self, key: str | None = None) -> None:
-        """Raise ClosedArchiveError in a forked child."""
-        if os.getpid() != self._process:
-            raise ClosedArchiveError(
-                "the writer belongs to the process that made it, and this is a forked child",
-                path=self._path, key=key, remedy="Write in that process, or to another file.",
-            )  # fmt: skip
-
-    def take(self, work: Callable[..., T], *args: Any) -> T:
-        """Call `work` while no other thread writes.
-
-        Raises
-        ------
-        RuntimeError
-            A call further up in this thread is writing.
-        ClosedArchiveError
-            This is a forked child.
-        """
-        self.check_process()
-        with self._lock:
-            if self._is_writing:
-                raise RuntimeError(
-                    "the writer was called while it was writing, by a signal handler or by "
-                    "the file object itself; call it when that is done"
-                )
-            self._is_writing = True
-            try:
-                return work(*args)
-            except NpzkitError as error:
-                error.locate(path=self._path)
-                raise
-            finally:
-                self._is_writing = False

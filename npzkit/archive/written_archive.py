@@ -1,33 +1,71 @@
-"""An archive that is being written: its file, its members, and how members are added to it.
+"""An archive that is being written: its file, its members, its commits.
 
-Owns how members reach the file, and that one that fails leaves no half of itself.
+Owns how members reach the file, that one that fails leaves no half of itself, when there
+is something to commit, and what closing an archive does besides. Which calls are allowed
+when is `npzkit.archive.writer_state`'s; the bytes of a commit are `npzkit.zip.writer`'s.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.writer_state import WriterState
 from npzkit.codecs.methods import STORED
-from npzkit.files.threads import Pipeline
-from npzkit.members.metadata import TREE_KEY
+from npzkit.errors import UnsupportedError
+from npzkit.files.file_objects import can_write, name_of
+from npzkit.files.locking import check_timeout
+from npzkit.files.threads import Pipeline, thread_count
+from npzkit.files.urls import Location, find_location
+from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.members.notes import FLAT, check_version
-from npzkit.writing.append import Resumed
-from npzkit.writing.array_members import Member
-from npzkit.writing.contents import Contents
+from npzkit.writing.append import Resumed, open_archive
+from npzkit.writing.array_members import Member, SmallArrays
 from npzkit.writing.copy import npy_header_size
-from npzkit.writing.metadata import EditedMetadata
+from npzkit.writing.listing import EditedMetadata, Listing
 from npzkit.writing.prepared_array import Prepared
-from npzkit.writing.small_arrays import SmallArrays
-from npzkit.writing.unsealed_arrays import Unsealed
+from npzkit.zip.dead_space import fills_most
 from npzkit.zip.member_writer import Coding, deflate_small
 
 if TYPE_CHECKING:
     from npzkit.members.note_edits import EditedNote
+    from npzkit.writing.array_plan import Plan
+    from npzkit.writing.created_array import CreatedArray
 
-T = TypeVar("T")
+
+def open_written(
+    file: Any,
+    mode: str,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    durable: bool = False,
+    threads: int | None = None,
+    lock_timeout: float | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> WrittenArchive:
+    """Open an archive to be written; the arguments are those of `npzkit.NpzWriter`."""
+    count = thread_count(threads)
+    if not isinstance(metadata, (NoneType, Mapping)):
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    format_metadata(metadata or {})
+    timeout = check_timeout(lock_timeout)
+    file = find_location(file, storage_options)
+    if can_write(file):
+        name = name_of(file)
+    elif isinstance(file, Location):
+        name = str(file)
+    else:
+        name = file = os.fsdecode(file)
+    opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
+    try:
+        return WrittenArchive(opened, name, metadata or {}, count, durable=durable)
+    except BaseException:
+        # Nobody has the archive yet.
+        opened.sink.abort()
+        raise
 
 
 class WrittenArchive:
@@ -42,15 +80,17 @@ class WrittenArchive:
     metadata : mapping
         Added to that of the archive.
     threads : int
+    durable : bool
 
     Attributes
     ----------
     path, threads
     sink : Sink
     zip : ZipWriter
-    unsealed : Unsealed
     state : WriterState
-    contents : Contents
+    alone : callable
+        `WriterState.run`, which calls whatever changes the archive.
+    listing : Listing
     metadata : EditedMetadata
 
     Raises
@@ -60,18 +100,26 @@ class WrittenArchive:
     """
 
     def __init__(
-        self, resumed: Resumed, path: str, metadata: Mapping[str, Any], threads: int
+        self,
+        resumed: Resumed,
+        path: str,
+        metadata: Mapping[str, Any],
+        threads: int,
+        *,
+        durable: bool,
     ) -> None:
-        self.path, self.threads = path, threads
+        self.path, self.threads, self._durable = path, threads, durable
         self.sink = resumed.sink
         self.zip = resumed.writer(npy_header_size)
-        self.unsealed = Unsealed()
-        self.state = WriterState(resumed.sink, self.unsealed, path)
-        self.contents = Contents(self.zip, self.unsealed, path)
+        self.listing = Listing(self.zip, path)
+        self.state = WriterState(resumed.sink, self.listing, path)
+        self.alone = self.state.run
         self.metadata = EditedMetadata(resumed.comment, metadata)
         self._tree: EditedNote | None = None
         # Edits would have to change it as well.
         check_version(self.metadata.values.get(TREE_KEY))
+
+    # -- the note of nested data --------------------------------------------
 
     @property
     def tree(self) -> EditedNote | None:
@@ -82,7 +130,7 @@ class WrittenArchive:
         if self._tree is None or self._tree.note is not note:
             from npzkit.members.note_edits import EditedNote
 
-            self._tree = EditedNote(note, self.contents.__contains__)
+            self._tree = EditedNote(note, self.listing.__contains__)
             self.metadata.values[TREE_KEY] = self._tree.note
         return self._tree
 
@@ -102,27 +150,13 @@ class WrittenArchive:
         if self.metadata.values.get(TREE_KEY) == {}:
             del self.metadata.values[TREE_KEY]
 
-    def alone(self, work: Callable[..., T], *args: Any) -> T:
-        """Call what changes the archive, while no other thread does.
-
-        Raises
-        ------
-        ClosedArchiveError, RuntimeError
-            The archive is closed, or a call further up is writing.
-        """
-        result: T = self.state.turns.take(self._work, work, args)
-        return result
-
-    def _work(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        if not self.state.is_open:
-            self.state.check_open()
-        return work(*args)
+    # -- members ------------------------------------------------------------
 
     def put(self, members: list[Member], coding: Coding, overwrite: bool) -> None:
         """Write what belongs together: all members, or none if one of them cannot be written."""
         if len(members) > 1:
             for member in members:
-                self.contents.check_all_free(member, overwrite=overwrite)
+                self.listing.check_all_free(member, overwrite=overwrite)
         self.write(members, coding, overwrite)
 
     def write(self, members: Iterable[Member], coding: Coding, overwrite: bool) -> None:
@@ -144,8 +178,8 @@ class WrittenArchive:
         self, member: Prepared, coding: Coding, pipeline: Pipeline, overwrite: bool
     ) -> None:
         key, name, pieces, size, extra = member
-        self.contents.check_free(key, name, overwrite=overwrite)
-        self.contents.give_way(name)
+        self.listing.check_free(key, name, overwrite=overwrite)
+        self.listing.give_way(name)
         with self.state.giving_up():
             self.zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
 
@@ -156,10 +190,122 @@ class WrittenArchive:
         overwrite: bool,
         pipeline: Pipeline | None = None,
     ) -> None:
-        for name in self.contents.find_taken(arrays, overwrite=overwrite):
-            self.contents.give_way(name)
+        for name in self.listing.find_taken(arrays, overwrite=overwrite):
+            self.listing.give_way(name)
         with self.state.giving_up():
             if pipeline is not None:
                 self.zip.wait_for_place(pipeline)
             encode = None if coding.method == STORED else partial(deflate_small, level=coding.level)
             self.zip.write_small(arrays.members(encode), coding.method)
+
+    # -- arrays that are filled piece by piece ------------------------------
+
+    def create(self, plan: Plan) -> CreatedArray:
+        """Begin an array; see `NpzWriter.create`."""
+        from npzkit.writing.filled_array import begin_filled
+        from npzkit.writing.growing_array import begin_growing
+
+        self.listing.check_free(plan.key, plan.name)
+        if not plan.grows:
+            # If there is no room, nothing is lost.
+            self.sink.reserve(plan.room, mapped=True)
+        begin = begin_growing if plan.grows else begin_filled
+        with self.state.giving_up():
+            created = begin(plan, self.zip, self.threads, self)
+        self.listing.begin(created, grows=plan.grows)
+        self.note_added(plan.key, is_first=True)
+        return created
+
+    def write_part(self, work: Callable[..., None], *args: Any) -> None:
+        """Write a part of a created array."""
+        self.alone(self._guarded, work, *args)
+
+    def seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
+        """Complete a created array."""
+        self.alone(self._guarded, self._seal, created, seal)
+
+    def _guarded(self, work: Callable[..., None], *args: Any) -> None:
+        with self.state.giving_up():
+            work(*args)
+
+    def _seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
+        seal()
+        self.listing.sealed(created)
+
+    def discard(self, error: BaseException) -> None:
+        """Give the archive up because of a created array."""
+        if self.state.is_open:
+            what = "an array that was being created was given up"
+            self.state.run(self.state.give_up, what, error, ends=True)
+
+    # -- commits ------------------------------------------------------------
+
+    def commit(self, *, is_last: bool = False) -> None:
+        """Make all that was written and changed the archive's contents.
+
+        If it is the last commit, an empty archive is written too.
+        """
+        listing, metadata, sink = self.listing, self.metadata, self.sink
+        if sink.commits_once and not is_last:
+            raise UnsupportedError(
+                "what is uploaded, or written where nothing can be changed later, is committed "
+                "once: when it is closed",
+                path=self.path, remedy="Leave out commit(), or write to a path.",
+            )  # fmt: skip
+        listing.check_none_grows("commit()")
+        changed = metadata.changed()
+        listing.apply_attrs()
+        # Bytes after the last commit are a change as well.
+        is_changed = listing.is_edited or sink.committed_size != sink.position
+        # An empty archive that is new is written too.
+        if sink.position and not is_changed and changed is None:
+            return
+        if not (sink.committed_size or is_last or any(listing.entries.values())):
+            # Members after an end record at the file's start would not be an archive.
+            return
+        # The directory of the commit before is given up.
+        listing.has_dead |= sink.committed_size > 0
+        with self.state.giving_up("the archive could not be completed"):
+            self.zip.commit(metadata.comment if changed is None else changed)
+        if changed is not None:
+            metadata.take(changed)
+        listing.is_edited = False
+
+    def finish(self, auto_repack: bool = False) -> None:
+        """Commit and close the archive, unless it is closed; repack it if much of it is dead.
+
+        Raises
+        ------
+        ClosedArchiveError
+            The archive was given up before.
+        """
+        state = self.state
+        if state.failure:
+            state.check_open()
+        if not state.is_open:
+            return
+        try:
+            self.commit(is_last=True)
+        except BaseException as error:
+            if state.is_open:
+                state.give_up("the archive could not be completed when it was closed", error)
+            raise
+        state.is_open = False
+        try:
+            if auto_repack and self._may_be_dead():
+                from npzkit.maintenance.repack import repack_dead
+
+                repack_dead(self.sink, durable=self._durable)
+        finally:
+            # Always, as the warning may be an error.
+            try:
+                self.sink.close()
+            except BaseException as error:
+                # Interrupts too: else the lock is held for as long as somebody keeps their frames.
+                state.give_up("the file could not be closed", error, is_in_place=True)
+                raise
+
+    def _may_be_dead(self) -> bool:
+        """Whether more than half of the file may be dead: looking for it takes longer than this."""
+        listed, size = self.listing.entries.values(), self.sink.committed_size
+        return self.listing.has_dead and not fills_most(listed, size)

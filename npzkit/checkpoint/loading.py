@@ -8,7 +8,7 @@ is `npzkit.archive.trees`'s.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from npzkit.analysis.diff import Difference, DiffReport, diff
@@ -27,9 +27,9 @@ from npzkit.errors import (
     is_damage,
     warn,
 )
-from npzkit.members.containers import child_key, children_of
+from npzkit.members.containers import children_of
+from npzkit.members.keys import child_key
 from npzkit.members.restoring import unflatten
-from npzkit.members.selection import Selection
 
 _ARRAY: Any = object()
 """The place of an array, which is not read."""
@@ -63,7 +63,7 @@ class Checkpoint(NamedTuple):
 class Request(NamedTuple):
     """What of a step to read, and how."""
 
-    only: Selection | None = None
+    only: str | Iterable[str] | None = None
     like: Any = None
     into: Any = None
     strict: bool = True
@@ -158,7 +158,7 @@ class Loader:
             return self._map(npz, step, list(keys), request)
 
         tree = read_tree(
-            npz, read, selection=request.only,
+            npz, read, only=request.only,
             like=request.like, into=request.into, strict=request.strict,
         )  # fmt: skip
         return Checkpoint(step, tree, record.metrics, record.metadata)

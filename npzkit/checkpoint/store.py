@@ -44,9 +44,8 @@ from npzkit.errors import (
 )
 from npzkit.files.urls import Location, find_location
 from npzkit.maintenance.findings import VerifyReport
+from npzkit.members.containers import flatten
 from npzkit.members.keys import suggestion
-from npzkit.members.nesting import flatten
-from npzkit.members.selection import Selection
 from npzkit.writing.coding import Compression
 
 WhenBusy = Literal["wait", "skip", "raise"]
@@ -506,9 +505,9 @@ class CheckpointStore:
             raise ValueError(f"mmap_mode must be None, 'r' or 'c', not {mmap_mode!r}")
         if like is not None and into is not None:
             raise ValueError("like and into are both examples; pass one of them")
-        request = Request(
-            None if only is None else Selection(only), like, into, strict, bool(verify), mmap_mode
-        )
+        # Several steps may be tried, each with all patterns.
+        only = only if only is None or isinstance(only, str) else list(only)
+        request = Request(only, like, into, strict, bool(verify), mmap_mode)
         number = None if step is None else check_step(step)
         self._begin()
         self._background.wait()

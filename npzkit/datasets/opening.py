@@ -367,9 +367,6 @@ def load_tree(
         raise ValueError("like and into are both examples; pass one of them")
     key = (prefix or "").rstrip("/")
     from npzkit.archive.trees import read_tree
-    from npzkit.members.selection import Selection
-
-    selection = None if only is None else Selection(only)
 
     def loaded(npz: NpzFile) -> Any:
         def read(keys: Collection[str]) -> dict[str, Any]:
@@ -377,7 +374,7 @@ def load_tree(
                 return {key: npz.memmap(key, mmap_mode) for key in keys}
             return npz.load_all(keys, threads, verify=verify)
 
-        return read_tree(npz, read, key, selection, like=like, into=into, strict=strict)
+        return read_tree(npz, read, key, only, like=like, into=into, strict=strict)
 
     if isinstance(file, NpzFile):
         return loaded(file)

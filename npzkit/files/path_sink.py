@@ -246,7 +246,8 @@ class PathSink(Sink):
         if self._buffer:
             # A debugger may hold views of the buffer, so it is replaced instead of emptied.
             gathered, self._buffer = self._buffer, bytearray()
-            self._put(self.position - len(gathered), gathered)
+            self._begin_to_change()
+            self._file.patch(self.position - len(gathered), gathered)
         self._flushed = self.position
 
     def _put(self, offset: int, data: Buffer) -> None:

@@ -1,20 +1,63 @@
-"""Containers of nested data: what is inside one, and one like it with other items.
+"""Trees: nested dicts, lists, tuples and other containers, and how they become arrays.
 
-Owns which values are containers (mappings, lists, tuples, namedtuples,
-dataclasses, JAX's pytrees), and their types. Knows neither archives nor notes.
+Owns which values are containers (mappings, lists, tuples, namedtuples, dataclasses, JAX's
+pytrees) and what is inside one; how a leaf is stored, as an array, as an entry of the note,
+or both; and the conversion of a tree to arrays by their keys and a note. The note, of
+`npzkit.members.notes`, has what keys cannot express. `npzkit.members.restoring` makes a tree
+again. Knows nothing about archives, and runs no code from a file: every name of a namedtuple
+is checked to be an identifier.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping
+import dataclasses
+import functools
+import re
+from collections import OrderedDict, defaultdict, namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
-from npzkit.members.jax_arrays import is_pytree, pytree_items, rebuilt_pytree
-from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record
-from npzkit.members.tensors import is_tensor
+from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
+from npzkit.imported import imported
+from npzkit.limits import is_backed
+from npzkit.members.keys import child_key, is_within
+from npzkit.members.labels import check_unlabelled
+from npzkit.members.tensors import (
+    identity,
+    is_jax_array,
+    is_tensor,
+    is_tensor_type,
+    special_dtype,
+    to_array,
+)
+
+MAX_DEPTH = 200
+"""Largest depth of a tree."""
+MAX_FIELDS = 1000
+"""Most fields of a namedtuple, and most different namedtuples in a tree."""
+INT = re.compile(r"0|-?[1-9][0-9]{0,600}")
+"""The text of an int that Python can always parse."""
+KINDS = ("as", "value", "complex")
+"""What the entry of a leaf begins with."""
+MISSING: Any = object()
+"""The place of an array, or of a value, that is not there."""
+
+_PLAIN = (bool, int, float, str)
+"""Types that JSON keeps."""
+_PYTHON = (*_PLAIN, complex, bytes)
+"""Types of Python's values."""
+_SINGLE_KEY = "arr_0"
+"""The key of an array that is a tree, which `numpy.savez` gives it too."""
+_MAX_TYPES = 1000
+"""Namedtuples that are kept, because making one takes a tenth of a millisecond."""
+_KNOWN = {dict, list, NoneType, OrderedDict, defaultdict}
+
+
+# -- containers -----------------------------------------------------------
 
 
 def children_of(node: Any) -> dict[Any, Any] | None:
@@ -33,16 +76,6 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     if isinstance(node, (list, tuple)):
         return fields_of(node) if is_namedtuple(node) else dict(enumerate(node))
     return fields_of(node) if is_record(node) else None
-
-
-def child_key(key: str, name: object) -> str:
-    """Return the key of an item of the container at `key`."""
-    return f"{key}/{name}" if key else str(name)
-
-
-def is_within(key: str, prefix: str) -> bool:
-    """Return whether a key is `prefix`, or is inside it; an empty prefix has all keys."""
-    return not prefix or key == prefix or key.startswith(prefix + "/")
 
 
 def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
@@ -82,3 +115,512 @@ def update(node: Any, items: dict[Any, Any]) -> Any:
             # Also for a class that is frozen: `rebuilt` has made a copy.
             object.__setattr__(node, name, value)
     return node
+
+
+def is_namedtuple(value: object) -> bool:
+    """Return whether a value is a namedtuple.
+
+    Examples
+    --------
+    >>> is_namedtuple(named("Point", ("x", "y"))(1, 2)), is_namedtuple((1, 2))
+    (True, False)
+    """
+    return isinstance(value, tuple) and isinstance(getattr(value, "_fields", None), tuple)
+
+
+def is_dataclass(kind: type[Any]) -> bool:
+    """Return whether a class is a dataclass."""
+    return dataclasses.is_dataclass(kind)
+
+
+def is_record(value: object) -> bool:
+    """Return whether a value has fields, which its class fixes."""
+    return is_namedtuple(value) or is_dataclass(type(value)) or is_pytree(value)
+
+
+def fields_of(value: Any) -> dict[Any, Any]:
+    """Return the fields of a record by their names, in order.
+
+    Those of a class that is registered with JAX are its children as a pytree.
+    """
+    if is_namedtuple(value):
+        return dict(zip(value._fields, value, strict=True))
+    if is_pytree(value):
+        return pytree_items(value)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+@functools.lru_cache(_MAX_TYPES)
+def named(name: str, fields: tuple[str, ...]) -> type[Any]:
+    """Return a namedtuple class; the same one for the same names.
+
+    Its instances can be pickled and copied.
+
+    Raises
+    ------
+    ValueError
+        A name is not an identifier, or occurs twice.
+
+    Examples
+    --------
+    >>> import copy
+    >>> copy.deepcopy(named("Point", ("x", "y"))(1, 2))
+    Point(x=1, y=2)
+    """
+    made: type[Any] = _new_type(name, fields)
+    # Pickle would look for the class in this module.
+    made.__reduce__ = _reduce  # type: ignore[assignment]
+    return made
+
+
+def _new_type(name: str, fields: tuple[str, ...]) -> Any:
+    try:
+        return namedtuple(name, fields)
+    except SyntaxError:
+        # Python takes two names for one if they differ only in their form in Unicode.
+        raise ValueError(f"a field of {name} occurs twice") from None
+
+
+def _reduce(value: Any) -> tuple[Any, ...]:
+    return _make, (type(value).__name__, value._fields, *value)
+
+
+def _make(name: str, fields: tuple[str, ...], *values: Any) -> Any:
+    """Return a namedtuple that was pickled."""
+    kind: Any = named(name, fields)
+    return kind._make(values)
+
+
+def is_pytree(value: object) -> bool:
+    """Return whether a value is of a class that its author has registered with JAX.
+
+    JAX knows Python's own containers and None without that.
+    """
+    jax = imported("jax")
+    if jax is None or isinstance(value, tuple) or type(value) in _KNOWN:
+        return False
+    return not jax.tree_util.all_leaves((value,))
+
+
+def pytree_items(value: Any) -> dict[Any, Any]:
+    """Return what is inside a pytree, by the names or numbers that its class gives."""
+    entries, _ = _one_level(value)
+    return {_name_in(path[0]): item for path, item in entries}
+
+
+def _one_level(value: Any) -> tuple[Any, Any]:
+    """Return the items of a pytree with their paths, and its structure, one level deep."""
+    flatten = imported("jax").tree_util.tree_flatten_with_path
+    return flatten(value, is_leaf=lambda node: node is not value)  # type: ignore[no-any-return]
+
+
+def _name_in(entry: Any) -> Any:
+    """Return the name in an entry of a path: of an attribute, an index or a key."""
+    names = (getattr(entry, kind, None) for kind in ("name", "idx", "key"))
+    return next((name for name in names if isinstance(name, (str, int))), str(entry))
+
+
+def rebuilt_pytree(value: Any, items: dict[Any, Any]) -> Any:
+    """Return a pytree of the same class with other items, in the same order."""
+    _, structure = _one_level(value)
+    return structure.unflatten(items.values())
+
+
+# -- leaves ---------------------------------------------------------------
+
+
+def encode(value: Any, *, is_top: bool = False) -> tuple[Any, Any]:
+    r"""Return the array of a leaf, or `MISSING`, and its entry in the note, or None.
+
+    Parameters
+    ----------
+    value : object
+    is_top : bool, default False
+        Prefer an array, as `numpy.savez` does.
+
+    Raises
+    ------
+    UnsupportedError
+        The value cannot be kept in an array.
+
+    Examples
+    --------
+    >>> encode(2.5) == (MISSING, ["value", 2.5])
+    True
+    >>> encode(b"a\0")
+    (array([97,  0], dtype=uint8), ['as', 'bytes'])
+    """
+    if type(value) is np.ndarray:
+        return value, None
+    if value is None:
+        return MISSING, ["value", None]
+    if is_tensor(value):
+        return to_array(value), ["as", "tensor", *special_dtype(value)]
+    if isinstance(value, np.generic):
+        return _scalar_array(value), ["as", "scalar"]
+    if not isinstance(value, _PYTHON):
+        return value, None
+    if is_top and (array := exact_array(value)) is not None:
+        return array, ["as", "value"]
+    if isinstance(value, bytes):
+        return np.frombuffer(value, np.uint8), ["as", "bytes"]
+    if isinstance(value, complex):
+        return MISSING, ["complex", value.real, value.imag]
+    return MISSING, ["value", value]
+
+
+def _scalar_array(value: np.generic) -> np.ndarray[Any, Any]:
+    array = np.asarray(value)
+    if isinstance(value, (str, bytes)) and array[()] != value:
+        raise UnsupportedError(
+            "NumPy drops the zeros at the end of this text",
+            found=repr(value),
+            remedy="Save str(value) or bytes(value), which keeps them.",
+        )
+    return array
+
+
+def exact_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """Return the array of a number, a string or a list of them, if it converts back exactly."""
+    if isinstance(value, (list, tuple)) and holds_more(value):
+        return None
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError):
+        return None
+    if array.dtype == object:
+        return None
+    found = array.tolist()
+    return array if _is_same(tuple(found) if isinstance(value, tuple) else found, value) else None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    # By repr, -0.0 differs from 0.0, and nan equals itself.
+    return repr(one) == repr(other)
+
+
+def holds_more(items: Iterable[Any], depth: int = 0) -> bool:
+    """Return whether a list has other items than numbers and strings, at any depth."""
+    if depth > MAX_DEPTH:
+        return True
+    return any(
+        holds_more(item, depth + 1)
+        if isinstance(item, (list, tuple))
+        else not isinstance(item, (*_PYTHON, np.generic))
+        for item in items
+    )
+
+
+def decode(found: Any, entry: list[Any], as_tensor: Callable[..., Any] | None = None) -> Any:
+    """Return the value of a leaf, or `MISSING` if it was removed.
+
+    Parameters
+    ----------
+    found : object
+        The array, another value that took its place, or `MISSING`.
+    entry : list
+        From `encode`.
+    as_tensor : callable, optional
+        Makes a tensor of an array and the name of its dtype, if that is not the
+        array's. By default tensors come back as arrays.
+
+    Raises
+    ------
+    ValueError
+        The entry is not valid.
+    NpyFormatError
+        The array has text that is no text.
+
+    Examples
+    --------
+    >>> decode(MISSING, ["complex", 1, -1.5])
+    (1-1.5j)
+    """
+    kind, *rest = entry
+    if kind == "as" and rest[:1] == ["tensor"] and len(rest) <= 2:
+        is_array = isinstance(found, np.ndarray) and as_tensor is not None
+        return as_tensor(found, *rest[1:]) if is_array and as_tensor is not None else found
+    if kind == "as" and rest in (["value"], ["list"], ["tuple"], ["scalar"], ["bytes"]):
+        return _as_python(found, rest[0])
+    if kind == "value" and len(rest) == 1 and isinstance(rest[0], (*_PLAIN, NoneType)):
+        return rest[0] if found is MISSING else found
+    if kind == "complex" and len(rest) == 2 and all(type(part) in (int, float) for part in rest):
+        return complex(*rest) if found is MISSING else found
+    raise ValueError
+
+
+def _as_python(array: Any, kind: str) -> Any:
+    """Return the value that an array was made from."""
+    if not isinstance(array, np.ndarray):
+        return array
+    if kind == "bytes":
+        is_bytes = array.ndim == 1 and array.dtype == np.uint8
+        return array.tobytes() if is_bytes else array
+    if (array.ndim == 0) is not (kind in ("value", "scalar")):
+        return array
+    if kind == "scalar":
+        return array[()]
+    if not is_backed(array.shape, array.nbytes):
+        return array
+    try:
+        value = array.tolist()
+    except SystemError as error:
+        # So NumPy says that a string has a number that is no character's.
+        raise NpyFormatError(
+            "the array has text with characters that do not exist",
+            remedy="npz[key] returns the array as it is.",
+        ) from error
+    return tuple(value) if kind == "tuple" else value
+
+
+# -- a tree to arrays and a note ------------------------------------------
+
+
+def is_nested(arrays: Mapping[Any, Any]) -> bool:
+    """Return whether a value is not an array: a mapping, a tensor, None, or a list with one."""
+    kinds = {type(array) for array in arrays.values()}
+    if int in set(map(type, arrays)):
+        return True
+    if kinds == {np.ndarray} or not kinds:
+        return False
+    if any(
+        issubclass(kind, (Mapping, NoneType)) or is_dataclass(kind) or is_tensor_type(kind)
+        for kind in kinds
+    ):
+        return True
+    if any(map(is_pytree, arrays.values())):
+        return True
+    if not any(issubclass(kind, (list, tuple)) for kind in kinds):
+        return False
+    return any(holds_more(array) for array in arrays.values() if isinstance(array, (list, tuple)))
+
+
+def check_tree(value: Any) -> None:
+    """Raise TypeError for what is neither a container nor an array of NumPy, PyTorch or JAX."""
+    is_tree = (
+        isinstance(value, (Mapping, list, tuple, np.ndarray))
+        or is_tensor(value)
+        or is_jax_array(value)
+        or is_record(value)
+    )
+    if not is_tree:
+        raise TypeError(
+            "a tree must be a mapping, such as {'x': x}, a list, a tuple, a dataclass, a pytree or "
+            f"an array, not {type(value).__name__}"
+        )
+
+
+def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
+    """Return the arrays of a tree by their keys, and the note.
+
+    Parameters
+    ----------
+    tree : mapping of str or int to object, list, tuple, namedtuple, dataclass or array
+        The fields of a namedtuple or a dataclass are a mapping.
+    key : str, optional
+        Under which the tree is saved.
+
+    Returns
+    -------
+    arrays : dict of str to array-like
+    note : object
+        What the keys cannot express, or None.
+
+    Raises
+    ------
+    TypeError
+        A key is neither a string nor an int, or the tree is neither container nor array.
+    ValueError
+        The tree contains itself, is nested too deeply, or has a duplicate key.
+    UnsupportedError
+        A value cannot be kept.
+
+    Notes
+    -----
+    An instance of a dataclass is a mapping of its fields, and one of a class that is
+    registered with JAX a mapping of its children as a pytree. Arrays of tensors on
+    the CPU share their memory. Tensors that are the same memory have one array.
+
+    Examples
+    --------
+    >>> arrays, note = flatten({"layer": {"w": 1.5}, "rest": [None, (np.eye(1),)]})
+    >>> arrays
+    {'rest/1/0': array([[1.]])}
+    >>> note
+    {'layer': {'w': ['value', 1.5]}, 'rest': ['list', ['value', None], ['tuple', None]]}
+    """
+    arrays: dict[str, Any] = {}
+    flattening = _Flattening(arrays)
+    if key:
+        # What is inside is not at the top: numbers are entries of the note.
+        return arrays, flattening.value(tree, key, (0,))
+    check_unlabelled(tree)
+    check_tree(tree)
+    if children_of(tree) is None:
+        return arrays, ["single", _SINGLE_KEY, flattening.value(tree, _SINGLE_KEY, (0,))]
+    if is_record(tree) and not is_namedtuple(tree):
+        tree = fields_of(tree)
+    return arrays, flattening.value(tree, "", ())
+
+
+class _Flattening:
+    """Collect the arrays of a tree by their keys, and return notes."""
+
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        self._arrays = arrays
+        self._types: set[Any] = set()
+        # The tensors are kept alive, so that no other one gets their memory.
+        self._tensors: dict[Any, tuple[str, Any]] = {}
+
+    def _mapping(self, tree: Mapping[Any, Any], key: str, around: tuple[int, ...]) -> Any:
+        if type(tree) is not dict:
+            check_unlabelled(tree, key or None)
+        around = _within(tree, around, key)
+        notes: dict[str, Any] = {}
+        names: set[str] = set()
+        # The last name with arrays. Names without arrays follow it in the note.
+        last = None
+        for given, value in tree.items():
+            name = _name_of(given, key)
+            below = child_key(key, name)
+            if name in names:
+                raise _duplicate_key(below)
+            names.add(name)
+            count = len(self._arrays)
+            note = self.value(value, below, around)
+            if len(self._arrays) > count:
+                last = name
+            elif last is not None:
+                notes.setdefault(last, None)
+            if note is not None or "/" in name:
+                notes[name] = note
+        _check_slashes(tree, key)
+        if any(type(name) is int for name in tree):
+            strings = [name for name in tree if isinstance(name, str) and INT.fullmatch(name)]
+            return ["ints", notes, strings] if strings else ["ints", notes]
+        return notes if notes or (key and not tree) else None
+
+    def value(self, value: Any, key: str, around: tuple[int, ...]) -> Any:
+        """Collect the arrays of a node, and return its note."""
+        if type(value) is np.ndarray:
+            return self._array(value, key, None)
+        is_leaf = is_tensor(value)
+        if not is_leaf:
+            if isinstance(value, Mapping):
+                return self._mapping(value, key, around)
+            if isinstance(value, (list, tuple)):
+                return self._items(value, key, around)
+            if is_record(value):
+                return self._mapping(fields_of(value), key, _within(value, around, key))
+        try:
+            first = self._first_key(value, key) if is_leaf else key
+            if first != key:
+                return ["same", first, *special_dtype(value)]
+            array, note = encode(value, is_top=len(around) == 1)
+        except NpzkitError as error:
+            raise error.locate(key=key) from None
+        return note if array is MISSING else self._array(array, key, note)
+
+    def _items(self, items: Any, key: str, around: tuple[int, ...]) -> Any:
+        is_top = len(around) == 1
+        around = _within(items, around, key)
+        if is_namedtuple(items):
+            fields = fields_of(items)
+            notes = [
+                self.value(item, child_key(key, name), around) for name, item in fields.items()
+            ]
+            return ["named", *self._type_of(items, key), *notes]
+        kind = "tuple" if isinstance(items, tuple) else "list"
+        if is_top and (array := exact_array(items)) is not None:
+            return self._array(array, key, ["as", kind])
+        return [
+            kind,
+            *[self.value(item, child_key(key, i), around) for i, item in enumerate(items)],
+        ]
+
+    def _type_of(self, items: Any, key: str) -> tuple[str, list[str]]:
+        """Return the name and the fields of a namedtuple's class, from which it can be made."""
+        name, fields = type(items).__name__, items._fields
+        self._types.add((name, fields))
+        if len(fields) > MAX_FIELDS or len(self._types) > MAX_FIELDS:
+            raise UnsupportedError(
+                f"namedtuples of more than {MAX_FIELDS} fields or classes cannot be kept",
+                key=key,
+                found=name,
+                remedy="Save value._asdict().",
+            )
+        try:
+            named(name, fields)
+        except (ValueError, TypeError):
+            raise UnsupportedError(
+                "this namedtuple has names that Python does not allow",
+                key=key,
+                found=name,
+                remedy="Save value._asdict().",
+            ) from None
+        return name, list(fields)
+
+    def _first_key(self, tensor: Any, key: str) -> str:
+        """Return the first key under which the memory of a tensor is saved."""
+        shared = identity(tensor)
+        return key if shared is None else self._tensors.setdefault(shared, (key, tensor))[0]
+
+    def _array(self, array: Any, key: str, note: Any) -> Any:
+        if key in self._arrays:
+            raise _duplicate_key(key)
+        self._arrays[key] = array
+        return note
+
+
+def _name_of(name: object, key: str) -> str:
+    """Return a string itself, or an int as text."""
+    if isinstance(name, str):
+        return name
+    if type(name) is int and INT.fullmatch(text := str(name)):
+        return text
+    raise TypeError(
+        f"a key must be a string or an int, not {type(name).__name__}"
+        + (f", in {key!r}" if key else "")
+    )
+
+
+def _check_slashes(tree: Mapping[Any, Any], key: str) -> None:
+    """Check that nothing in a mapping has a key that is within that of a name with slashes."""
+    names = {str(name): name for name in tree}
+    for name in names:
+        first, slash, _ = name.partition("/")
+        while slash and first != name:
+            inner = _keys_in(tree[names[first]], first) if first in names else ()
+            if any(is_within(below, name) for below in inner):
+                raise UnsupportedError(
+                    f"two items of the tree have this key: the name {name!r}, and what is in "
+                    f"{first!r}",
+                    key=child_key(key, name),
+                    remedy="Choose another name, without a slash.",
+                )
+            first += slash + name[len(first) + 1 :].partition("/")[0]
+
+
+def _keys_in(node: Any, key: str) -> Iterator[str]:
+    """Yield the keys of all that is in a node."""
+    for name, item in (children_of(node) or {}).items():
+        below = child_key(key, name)
+        yield below
+        yield from _keys_in(item, below)
+
+
+def _duplicate_key(key: str) -> ValueError:
+    return ValueError(f"two arrays in the tree have the key {key!r}")
+
+
+def _within(node: object, around: tuple[int, ...], where: str) -> tuple[int, ...]:
+    """Return the ids of the nodes around the children of `node`."""
+    if id(node) in around:
+        raise ValueError(f"the tree contains itself, at {where!r}")
+    if len(around) > MAX_DEPTH:
+        raise ValueError(f"the tree is nested more than {MAX_DEPTH} deep, at {where[:80]!r}")
+    return (*around, id(node))

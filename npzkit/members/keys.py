@@ -143,6 +143,16 @@ def member_of(key: object, present: Container[str]) -> str | None:
     return name if name in present else None
 
 
+def child_key(key: str, name: object) -> str:
+    """Return the key of an item of the container at `key`."""
+    return f"{key}/{name}" if key else str(name)
+
+
+def is_within(key: str, prefix: str) -> bool:
+    """Return whether a key is `prefix`, or is inside it; an empty prefix has all keys."""
+    return not prefix or key == prefix or key.startswith(prefix + "/")
+
+
 def find_collisions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each name that cannot be extracted beside an earlier one, and that one.
 

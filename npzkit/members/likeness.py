@@ -13,16 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.errors import NpzkitError
-from npzkit.members import jax_arrays
-from npzkit.members.containers import child_key, children_of, is_changeable, rebuilt, update
-from npzkit.members.records import is_record
+from npzkit.members.containers import children_of, is_changeable, is_record, rebuilt, update
+from npzkit.members.keys import child_key
 from npzkit.members.tensors import (
+    array_like,
     fill,
     form_of,
     from_array,
     identity,
+    is_jax_array,
     is_tensor,
+    jax_form,
     native,
+    number_like,
     tensor_like,
 )
 
@@ -191,10 +194,10 @@ class Fitting:
             return array.item()
         if is_tensor(like):
             return self._tensor(like, _checked(array, *form_of(like)), saved)
-        if jax_arrays.is_array(like):
-            array = jax_arrays.number_like(saved, like) if array is None else array
-            array = _checked(array, *jax_arrays.form_of(like))
-            return jax_arrays.array_like(self._unshared(array, saved), like)
+        if is_jax_array(like):
+            array = number_like(saved, like) if array is None else array
+            array = _checked(array, *jax_form(like))
+            return array_like(self._unshared(array, saved), like)
         if hasattr(like, "shape") and hasattr(like, "dtype"):
             return self._array(like, _checked(array, tuple(like.shape), like.dtype), saved, key)
         return _restored(saved)

@@ -20,7 +20,7 @@ from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_v
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 
 TREE_KEY = "npzkit.tree"
-"""The key of the note about nested data, which `npzkit.members.nesting` makes and reads."""
+"""The key of the note about nested data, which `npzkit.members.containers` makes and reads."""
 
 _OWN = "npzkit."
 """The prefix of attribute names that npzkit reserves for itself."""

@@ -21,23 +21,18 @@ from contextlib import suppress
 from typing import Any
 
 from npzkit.errors import UnsafeNameError
-from npzkit.members.containers import child_key, is_within
-from npzkit.members.keys import check_key
+from npzkit.members.containers import INT
+from npzkit.members.keys import check_key, child_key, is_within
 from npzkit.members.metadata import TREE_KEY, as_read
 from npzkit.members.notes import (
-    INT,
-    has_ints,
     is_leaf,
-    is_link,
-    is_named,
-    is_sequence,
-    is_single,
     is_value,
     items_of,
-    links,
+    kind_of,
     name_in,
     nodes_of,
 )
+from npzkit.members.restoring import links
 
 
 class EditedNote:
@@ -124,7 +119,7 @@ class EditedNote:
         path = self._path(key)
         node, name = path[-1]
         entry = _get(node, name)
-        if not is_leaf(entry) and not is_link(entry):
+        if not is_leaf(entry) and kind_of(entry) != "same":
             return None
         self._untie(key, entry)
         _vacate(node, name)
@@ -132,7 +127,7 @@ class EditedNote:
             if node != {}:
                 break
             _vacate(outer, name)
-        return entry if not is_link(entry) else None
+        return entry if kind_of(entry) != "same" else None
 
     def move(self, old: str, new: str, entry: Any) -> None:
         """Place an array that was under another key, with the entry that it had there.
@@ -142,13 +137,13 @@ class EditedNote:
         tied = self._tied.pop(old, [])
         node, name = self._path(new)[-1]
         link = _get(node, name)
-        if is_link(link) and link[1] == old:
+        if kind_of(link) == "same" and link[1] == old:
             entry = ["as", "tensor", *link[2:]]
         self.put(new, entry)
         for key in tied:
             node, name = self._path(key)[-1]
             link = _get(node, name)
-            if is_link(link):
+            if kind_of(link) == "same":
                 _set(node, name, ["same", new, *link[2:]])
                 self._tied.setdefault(new, []).append(key)
 
@@ -188,7 +183,7 @@ class EditedNote:
                 self._tied.setdefault(target, []).append(other)
 
     def _untie(self, key: str, note: Any) -> None:
-        if is_link(note) and key in self._tied.get(note[1], ()):
+        if kind_of(note) == "same" and key in self._tied.get(note[1], ()):
             self._tied[note[1]].remove(key)
 
     def _path(self, key: str) -> list[tuple[Any, str]]:
@@ -211,19 +206,19 @@ class EditedNote:
 
 def _is_positional(node: Any) -> bool:
     """Return whether the names of a container's items are fixed."""
-    return is_sequence(node) or is_named(node) or is_single(node)
+    return kind_of(node) in ("list", "tuple", "named", "single")
 
 
 def _is_item(note: Any) -> bool:
     """Return whether a note is that of a leaf, or of a container that was saved empty."""
-    return note is not None and not items_of(note) and not has_ints(note)
+    return note is not None and not items_of(note) and kind_of(note) != "ints"
 
 
 def _mapping_of(node: Any) -> Any:
     """Return the notes of a mapping's items, to be changed, or None."""
-    if isinstance(node, Mapping):
+    if type(node) is dict or isinstance(node, Mapping):
         return node
-    return node[1] if has_ints(node) else None
+    return node[1] if kind_of(node) == "ints" else None
 
 
 def _make_mapping(node: Any) -> None:
@@ -233,27 +228,30 @@ def _make_mapping(node: Any) -> None:
 
 def _index(node: Any, name: str) -> int | None:
     """Return the place of an item's note in that of a container with fixed names, or None."""
-    if is_sequence(node):
+    kind = kind_of(node)
+    if kind in ("list", "tuple"):
         index = int(name) if INT.fullmatch(name) else -1
         return index + 1 if 0 <= index < len(node) - 1 else None
-    if is_named(node):
+    if kind == "named":
         return 3 + node[2].index(name) if name in node[2] else None
-    return 2 if is_single(node) and name == node[1] else None
+    return 2 if kind == "single" and name == node[1] else None
 
 
 def _get(node: Any, name: str) -> Any:
-    items, index = _mapping_of(node), _index(node, name)
+    items = _mapping_of(node)
     if items is not None:
         return items.get(name)
+    index = _index(node, name)
     return None if index is None else node[index]
 
 
 def _set(node: Any, name: str, note: Any) -> None:
     """Set the note of an item. A mapping lists an item without a note if it already did."""
-    items, index = _mapping_of(node), _index(node, name)
-    if index is not None:
-        node[index] = note
-    elif items is not None and (note is not None or name in items):
+    items = _mapping_of(node)
+    if items is None:
+        if (index := _index(node, name)) is not None:
+            node[index] = note
+    elif note is not None or name in items:
         items[name] = note
 
 

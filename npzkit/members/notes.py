@@ -19,7 +19,10 @@ A note is one of these:
   that contain slashes;
 - ``["version", number, ...]``, for a tree alone: what a newer npzkit writes if this one could
   not read it;
-- the entry of a leaf, see `npzkit.members.leaves`.
+- the entry of a leaf: ``["value", value]`` for None, a number or a string; ``["complex",
+  real, imaginary]``; ``["as", kind]`` for an array that was a Python value (``"value"``), a
+  list or a tuple of values, a NumPy scalar (``"scalar"``), bytes (``"bytes"``) or a tensor of
+  PyTorch (``"tensor"``, with the name of its dtype if neither NumPy nor ml_dtypes has it).
 
 In the note of a mapping, a name without arrays follows the name that came
 before it, if that one has arrays.
@@ -27,23 +30,15 @@ before it, if that one has arrays.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from npzkit.errors import UnsupportedError
-from npzkit.members.containers import child_key
-from npzkit.members.leaves import KINDS
-from npzkit.members.selection import Selection
+from npzkit.members.containers import KINDS, MAX_FIELDS
+from npzkit.members.keys import child_key
 
-MAX_DEPTH = 200
-"""Largest depth of a tree."""
-MAX_FIELDS = 1000
-"""Most fields of a namedtuple, and most different namedtuples in a tree."""
 FLAT = ["flat"]
 """The note of a mapping of arrays whose names are the keys."""
-INT = re.compile(r"0|-?[1-9][0-9]{0,600}")
-"""The text of an int that Python can always parse."""
 
 
 def check_version(note: Any) -> None:
@@ -57,6 +52,42 @@ def check_version(note: Any) -> None:
         )
 
 
+def kind_of(note: Any) -> str | None:
+    """Return what a note is: "array" or "leaf", "mapping", or its first item; None if invalid.
+
+    Examples
+    --------
+    >>> kind_of(None), kind_of({}), kind_of(["value", 1]), kind_of(["list"]), kind_of(["same"])
+    ('array', 'mapping', 'leaf', 'list', None)
+    """
+    if note is None:
+        return "array"
+    if not isinstance(note, list):
+        return "mapping" if isinstance(note, Mapping) else None
+    kind, size = note[0] if note else None, len(note)
+    if kind in KINDS:
+        return "leaf"
+    if kind in ("list", "tuple"):
+        return str(kind)
+    is_valid = (
+        (kind == "ints" and 2 <= size <= 3 and isinstance(note[1], Mapping))
+        or (kind == "same" and 2 <= size <= 3 and isinstance(note[1], str))
+        or (kind == "single" and size == 3 and isinstance(note[1], str))
+        or (kind == "named" and size >= 3 and _is_named(note))
+    )
+    return str(kind) if is_valid else None
+
+
+def _is_named(note: list[Any]) -> bool:
+    _, name, fields, *notes = note
+    return (
+        isinstance(name, str)
+        and isinstance(fields, list)
+        and all(isinstance(field, str) for field in fields)
+        and len(notes) == len(fields) <= MAX_FIELDS
+    )
+
+
 def items_of(note: Any) -> dict[str, Any]:
     """Return the notes of the items of a container by name.
 
@@ -65,15 +96,16 @@ def items_of(note: Any) -> dict[str, Any]:
     >>> items_of(["list", None, ["value", 1]])
     {'0': None, '1': ['value', 1]}
     """
-    if isinstance(note, Mapping):
+    kind = kind_of(note)
+    if kind == "mapping":
         return dict(note)
-    if is_sequence(note):
+    if kind in ("list", "tuple"):
         return {str(index): inner for index, inner in enumerate(note[1:])}
-    if is_named(note):
+    if kind == "named":
         return dict(zip(note[2], note[3:], strict=True))
-    if is_single(note):
+    if kind == "single":
         return {note[1]: note[2]}
-    return dict(note[1]) if has_ints(note) else {}
+    return dict(note[1]) if kind == "ints" else {}
 
 
 def listed(note: Any, keys: Iterable[str]) -> Any:
@@ -85,54 +117,6 @@ def listed(note: Any, keys: Iterable[str]) -> Any:
     {'b/c': None}
     """
     return {key: None for key in keys if "/" in key} if note == FLAT else note
-
-
-def is_sequence(note: Any) -> bool:
-    """Return whether a note is that of a list or a tuple."""
-    return isinstance(note, list) and bool(note) and note[0] in ("list", "tuple")
-
-
-def has_ints(note: Any) -> bool:
-    """Return whether a note is that of a mapping with ints as names."""
-    return (
-        isinstance(note, list)
-        and 2 <= len(note) <= 3
-        and note[0] == "ints"
-        and isinstance(note[1], Mapping)
-    )
-
-
-def is_named(note: Any) -> bool:
-    """Return whether a note is that of a namedtuple."""
-    return (
-        isinstance(note, list)
-        and len(note) >= 3
-        and note[0] == "named"
-        and isinstance(note[1], str)
-        and isinstance(note[2], list)
-        and all(isinstance(field, str) for field in note[2])
-        and len(note) - 3 == len(note[2]) <= MAX_FIELDS
-    )
-
-
-def is_link(note: Any) -> bool:
-    """Return whether a note is that of a tensor that was saved under another key."""
-    return (
-        isinstance(note, list)
-        and 2 <= len(note) <= 3
-        and note[0] == "same"
-        and isinstance(note[1], str)
-    )
-
-
-def is_single(note: Any) -> bool:
-    """Return whether a note is that of a tree that is one array."""
-    return (
-        isinstance(note, list)
-        and len(note) == 3
-        and note[0] == "single"
-        and isinstance(note[1], str)
-    )
 
 
 def is_leaf(note: Any) -> bool:
@@ -184,29 +168,3 @@ def nodes_of(note: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield key, note
         inner = items_of(note)
         stack += [(child_key(key, name), inner[name]) for name in reversed(inner)]
-
-
-def links(note: Any, selection: Selection | None = None) -> dict[str, str]:
-    """Return the keys of tensors that are the memory of another one, and that one's key.
-
-    With a selection, those of the nodes where something can be wanted.
-
-    Examples
-    --------
-    >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
-    {'a/0': 'w'}
-    """
-    found: dict[str, str] = {}
-    stack = [("", note)]
-    while stack:
-        key, note = stack.pop()
-        if is_link(note):
-            found[key] = note[1]
-        inner = items_of(note)
-        wanted = None if selection is None else selection.names_in(key)
-        stack += [
-            (child_key(key, name), inner[name])
-            for name in reversed(inner)
-            if (wanted is None or name in wanted or "/" in name) and not is_leaf(inner[name])
-        ]
-    return found

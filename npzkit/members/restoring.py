@@ -1,37 +1,193 @@
-"""Nested data: the tree that keys with ``/`` and a note describe.
+"""A tree, or a part of it, from arrays by their keys and a note.
 
 Owns the conversion of a flat mapping of arrays to the tree that
-`npzkit.members.nesting` flattened. Where the arrays do not match the note, because
-the archive was edited, all arrays and values are kept. Knows nothing about archives.
+`npzkit.members.containers` flattened, and what a pattern of keys means: a key, everything
+below a key, or a shell pattern whose ``*`` matches slashes too. Only where a pattern can
+match is looked at. Where the arrays do not match the note, because the archive was edited,
+all arrays and values are kept. Knows nothing about archives.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from fnmatch import translate
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
-from npzkit.members.containers import child_key, is_within
-from npzkit.members.leaves import MISSING, decode
+from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
+from npzkit.members.keys import child_key, is_within, missing
 from npzkit.members.notes import (
-    INT,
-    MAX_DEPTH,
-    MAX_FIELDS,
     check_version,
-    has_ints,
     is_leaf,
-    is_link,
-    is_named,
-    is_sequence,
-    is_single,
     is_value,
     items_of,
+    kind_of,
     listed,
     name_in,
 )
-from npzkit.members.records import named
-from npzkit.members.selection import UNREAD, Selection
+
+UNREAD: Any = object()
+"""The place of what is there, but was not read."""
+
+_SPECIAL = re.compile(r"[*?\[]")
+
+
+class _Rule(NamedTuple):
+    """What one pattern means.
+
+    Attributes
+    ----------
+    pattern : str
+    root : str
+        The key of the node that contains all that the pattern can match.
+    key : str
+        The key that the pattern is, if it is one.
+    start : str
+        What all matching keys start with.
+    regex : re.Pattern or None
+        None if the pattern has no special characters.
+    """
+
+    pattern: str
+    root: str
+    key: str
+    start: str
+    regex: re.Pattern[str] | None
+
+    def matches(self, key: str) -> bool:
+        return is_within(key, self.key) or (
+            self.regex is not None and self.regex.match(key) is not None
+        )
+
+    def matching(self, keys: Sequence[str]) -> list[str]:
+        """Return those of many keys that match."""
+        return [key for key in keys if key.startswith(self.start) and self.matches(key)]
+
+
+def _rule(pattern: str) -> _Rule:
+    key = pattern.rstrip("/")
+    special = _SPECIAL.search(pattern)
+    if special is None:
+        return _Rule(pattern, key, key, key, None)
+    start = pattern[: special.start()]
+    return _Rule(pattern, start.rpartition("/")[0], key, start, re.compile(translate(pattern)))
+
+
+class KeySelection:
+    """What of a tree is wanted.
+
+    Parameters
+    ----------
+    patterns : str or iterable of str
+
+    Raises
+    ------
+    TypeError, ValueError
+        A pattern is not a string, or there is none.
+
+    Examples
+    --------
+    >>> wanted = KeySelection(["a/1", "b*"])
+    >>> wanted.keys(["a/0", "a/1", "a/1/x", "bias"]), "c" in wanted
+    (['a/1', 'a/1/x', 'bias'], False)
+    """
+
+    def __init__(self, patterns: str | Iterable[str]) -> None:
+        patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+        if not patterns:
+            raise ValueError("only must have at least one pattern")
+        for pattern in patterns:
+            if not isinstance(pattern, str):
+                raise TypeError(f"only must be patterns of keys, not {pattern!r}")
+        self._rules = list(map(_rule, patterns))
+        self._used: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        used = [rule.pattern for rule in self._rules if rule.matches(key)]
+        self._used.update(used)
+        return bool(used)
+
+    def keys(self, keys: Sequence[str]) -> list[str]:
+        """Return the keys that are wanted, in their order."""
+        found = {rule.pattern: rule.matching(keys) for rule in self._rules}
+        self._used = {pattern for pattern, matching in found.items() if matching}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        wanted = set().union(*found.values())
+        return [key for key in keys if key in wanted]
+
+    def names_in(self, key: str) -> Set[str] | None:
+        """Return the names in a container that can lead to what is wanted; None for all.
+
+        Names that contain slashes can lead there too.
+
+        Examples
+        --------
+        >>> wanted = KeySelection(["a/b/c", "a/d*"])
+        >>> sorted(wanted.names_in("")), wanted.names_in("a"), wanted.names_in("x")
+        (['a'], None, set())
+        """
+        names: set[str] = set()
+        for rule in self._rules:
+            if is_within(key, rule.root):
+                return None
+            if is_within(rule.root, key):
+                names.add(rule.root[len(key) + 1 if key else 0 :].partition("/")[0])
+        return names
+
+    def has_all_in(self, key: str) -> bool:
+        """Return whether everything at and below a key is wanted, as far as keys tell."""
+        rules = [r for r in self._rules if is_within(key, r.root) or is_within(r.root, key)]
+        return bool(rules) and all(r.regex is None and is_within(key, r.root) for r in rules)
+
+    def check_used(self, keys: Sequence[str], path: str | None, *, is_empty: bool) -> None:
+        """Check that each pattern has matched something.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            Those of the archive, for the message of the error.
+        path : str or None
+            Of the archive, for the message.
+        is_empty : bool
+            Whether nothing at all was found.
+
+        Raises
+        ------
+        MemberNotFoundError
+            A pattern matches nothing.
+        """
+        for rule in self._rules:
+            if is_empty or rule.pattern not in self._used:
+                raise missing(rule.pattern, keys, path)
+
+
+def links(note: Any, selection: KeySelection | None = None) -> dict[str, str]:
+    """Return the keys of tensors that are the memory of another one, and that one's key.
+
+    With a selection, those of the nodes where something can be wanted.
+
+    Examples
+    --------
+    >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
+    {'a/0': 'w'}
+    """
+    found: dict[str, str] = {}
+    stack = [("", note)]
+    while stack:
+        key, note = stack.pop()
+        if kind_of(note) == "same":
+            found[key] = note[1]
+        inner = items_of(note)
+        wanted = None if selection is None else selection.names_in(key)
+        stack += [
+            (child_key(key, name), inner[name])
+            for name in reversed(inner)
+            if (wanted is None or name in wanted or "/" in name) and not is_leaf(inner[name])
+        ]
+    return found
 
 
 def unflatten(
@@ -41,7 +197,7 @@ def unflatten(
     *,
     keys: Iterable[str] | None = None,
     linked: Mapping[str, Any] | None = None,
-    selection: Selection | None = None,
+    selection: KeySelection | None = None,
     as_tensor: Callable[..., Any] | None = None,
 ) -> Any:
     """Return the tree of arrays by their keys, with a note from `flatten`.
@@ -60,11 +216,11 @@ def unflatten(
         Keys of all arrays, if `arrays` has only some of them; by default its own.
     linked : mapping of str to object, optional
         The arrays for tensors that were saved under another key; by default `arrays`.
-    selection : Selection, optional
+    selection : KeySelection, optional
         What of the tree to return, for which `arrays` has the arrays. A list, tuple
         or namedtuple that loses items becomes a dict by index or name.
     as_tensor : callable, optional
-        As in `npzkit.members.leaves.decode`.
+        As in `npzkit.members.containers.decode`.
 
     Returns
     -------
@@ -90,11 +246,11 @@ def unflatten(
     keys = list(arrays if keys is None else keys)
     check_version(note)
     note = listed(note, keys)
-    _check_depth(keys)
+    _check_key_depth(keys)
     found: Any = _Branch(keys, 0, arrays)
     if prefix:
         found, note = _descend(found, note, prefix)
-    elif note is not None and (is_leaf(note) or is_link(note)):
+    elif kind_of(note) in ("leaf", "same"):
         raise _damaged(note)
     restoring = _Restoring(arrays if linked is None else linked, as_tensor, selection)
     restored = restoring.value(found, note, 0, None if selection is None else prefix)
@@ -168,7 +324,7 @@ class _Branch:
         return _Branch(inside, start, self._arrays)
 
 
-def _check_depth(keys: Sequence[str]) -> None:
+def _check_key_depth(keys: Sequence[str]) -> None:
     if max(map(len, keys), default=0) <= MAX_DEPTH:
         return
     for key in keys:
@@ -219,7 +375,7 @@ class _Restoring:
         self,
         linked: Mapping[str, Any],
         as_tensor: Callable[..., Any] | None,
-        selection: Selection | None,
+        selection: KeySelection | None,
     ) -> None:
         self._linked = linked
         self._as_tensor = as_tensor
@@ -243,24 +399,17 @@ class _Restoring:
             return self._plain(found, key)
         if depth > MAX_DEPTH + 1:
             raise _damaged("too deep")
-        if is_leaf(note):
+        kind = kind_of(note)
+        if kind == "leaf":
             return self._leaf(found, note, key)
-        if isinstance(note, Mapping):
+        if kind == "mapping":
             return self._mapping(found, note, depth, key)
-        if not (isinstance(note, list) and note):
-            raise _damaged(note)
-        if is_sequence(note):
-            items = self._items(found, note, depth, key)
-            return tuple(items) if note[0] == "tuple" and isinstance(items, list) else items
-        if is_single(note):
-            return self._single(found, note, depth, key)
-        if is_named(note):
-            items = self._items(found, note, depth, key)
-            return self._named(note)._make(items) if isinstance(items, list) else items
-        if has_ints(note):
+        if kind in ("list", "tuple", "named", "single"):
+            return self._items(found, note, depth, key)
+        if kind == "ints":
             items = self._mapping(found, note[1], depth, key, is_filled=True)
             return _with_ints(items, note[2:], note) if isinstance(items, dict) else items
-        if is_link(note):
+        if kind == "same":
             return self._leaf(found, ["as", "tensor", *note[2:]], key, note[1])
         raise _damaged(note)
 
@@ -288,12 +437,6 @@ class _Restoring:
             self._tensors[id(array)] = array, self._as_tensor(array, *special)
         return self._tensors[id(array)][1]
 
-    def _single(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
-        """Return the tree that is one array, or a dict if there are others."""
-        restored = self._mapping(found, items_of(note), depth, key, is_filled=True)
-        is_alone = isinstance(restored, dict) and restored.keys() == {note[1]}
-        return restored[note[1]] if is_alone else restored
-
     def _mapping(
         self,
         found: Any,
@@ -308,13 +451,13 @@ class _Restoring:
             return found
         wanted = self._names_in(key)
         items = {} if found is MISSING else found.items(notes, wanted)
-        restored = {
-            name: self.value(
-                items.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
-            )
-            for name in _names(items, notes, wanted)
-        }  # fmt: skip
-        kept = {name: value for name, value in restored.items() if value is not MISSING}
+        kept = {}
+        # A comprehension would be one more call in each level of a deep tree.
+        for name in _names(items, notes, wanted):
+            below = None if key is None else child_key(key, name)
+            value = self.value(items.get(name, MISSING), notes.get(name), depth + 1, below)
+            if value is not MISSING:
+                kept[name] = value
         if not kept and wanted is None and (notes or is_filled):
             return MISSING
         return self._wanted(kept, key)
@@ -332,40 +475,22 @@ class _Restoring:
         return kept if kept or (not items and self._is_wanted(key)) else UNREAD
 
     def _items(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
-        """Return the list of items, or a dict if it is not one any more, or loses some."""
-        if found is not MISSING and not isinstance(found, _Branch):
-            return found
-        wanted, notes = self._names_in(key), items_of(note)
-        children = {} if found is MISSING else found.items(notes, wanted)
-        items = {
-            name: self.value(
-                children.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
-            )
-            if wanted is None or name in wanted or "/" in name
-            else self._passed_over(children.get(name, MISSING), notes.get(name), depth + 1)
-            for name in chain(notes, (name for name in children if name not in notes))
-        }
-        there = {name: item for name, item in items.items() if item is not MISSING}
-        if notes and not there:
-            return MISSING
-        kept = self._wanted(there, key)
-        if kept is UNREAD or len(kept) == len(items) == len(notes):
-            return kept if kept is UNREAD else list(kept.values())
-        return kept if is_named(note) else _with_ints(kept, [], note)
-
-    def _passed_over(self, found: Any, note: Any, depth: int) -> Any:
-        """Return `UNREAD` if a node is there, or `MISSING`."""
-        if depth > MAX_DEPTH + 1:
-            raise _damaged("too deep")
-        is_there = True
-        if found is not MISSING:
-            pass
-        elif note is None or is_leaf(note):
-            is_there = note is not None and note[0] != "as"
-        elif not (isinstance(note, Mapping) or has_ints(note) or is_link(note)):
-            items = note[3:] if is_named(note) else note[1:]
-            is_there = all(self._passed_over(MISSING, item, depth + 1) is UNREAD for item in items)
-        return UNREAD if is_there else MISSING
+        """Return a container of a fixed number of items, or a dict if it lacks one or has more."""
+        notes, kind = items_of(note), note[0]
+        items = self._mapping(found, notes, depth, key)
+        wanted = self._names_in(key)
+        if wanted is not None:
+            left_out = {name: inner for name, inner in notes.items() if name not in wanted}
+            _check_depth(left_out, depth + 1)
+        if not isinstance(items, dict):
+            return items
+        if items.keys() != notes.keys():
+            ordered = {name: items[name] for name in chain(notes, items) if name in items}
+            return _with_ints(ordered, [], note) if kind in ("list", "tuple") else ordered
+        values = [items[name] for name in notes]
+        if kind == "named":
+            return self._named(note)._make(values)
+        return values[0] if kind == "single" else tuple(values) if kind == "tuple" else values
 
     def _named(self, note: Any) -> Any:
         """Return the class of a namedtuple."""
@@ -377,6 +502,14 @@ class _Restoring:
             return named(*kind)
         except ValueError:
             raise _damaged(note) from None
+
+
+def _check_depth(notes: Mapping[str, Any], depth: int) -> None:
+    """Check the notes of items that are not wanted, which nothing else looks at."""
+    if notes and depth > MAX_DEPTH + 1:
+        raise _damaged("too deep")
+    for note in notes.values():
+        _check_depth(items_of(note), depth + 1)
 
 
 def _names(
@@ -415,10 +548,6 @@ def _with_ints(items: dict[Any, Any], strings: list[Any], note: Any) -> dict[Any
         int(name) if name not in kept and INT.fullmatch(name) else name: value
         for name, value in items.items()
     }
-
-
-def _below(key: str | None, name: str) -> str | None:
-    return None if key is None else child_key(key, name)
 
 
 def _damaged(note: Any) -> ZipFormatError:

@@ -1,8 +1,10 @@
-"""PyTorch's tensors: as arrays with the same bytes, and back.
+"""PyTorch's tensors and JAX's arrays: as NumPy's arrays with the same bytes, and back.
 
-Owns which tensors can be kept, and in which array. Never imports torch: whoever
-has a tensor has imported it. A dtype that NumPy lacks is that of ml_dtypes with
-the same name, or an array of another shape or dtype with the same bytes.
+Owns which of them can be kept, in which array, and what such an array cannot hold (of a
+tensor its device, of JAX's array its sharding, whether its type is weak, the kind of a
+random key). Imports neither package: whoever has such a value has imported it. A dtype that
+NumPy lacks is that of ml_dtypes with the same name, or an array of another shape or dtype
+with the same bytes.
 """
 
 from __future__ import annotations
@@ -260,3 +262,76 @@ def view_of(tensor: Any) -> np.ndarray[Any, Any] | None:
     if not is_plain or not hasattr(torch.autograd.graph, "increment_version"):
         return None
     return to_array(tensor)
+
+
+# -- JAX ------------------------------------------------------------------
+
+
+def is_jax_array(value: object) -> bool:
+    """Return whether a value is an array of JAX, or the description of one."""
+    jax = imported("jax")
+    return jax is not None and isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
+
+
+def is_random_key(value: object) -> bool:
+    """Return whether a value is an array of random keys, as `jax.random.key` makes them."""
+    return is_jax_array(value) and _holds_keys(value)
+
+
+def _holds_keys(value: Any) -> bool:
+    dtypes = imported("jax").dtypes
+    return bool(dtypes.issubdtype(value.dtype, dtypes.prng_key))
+
+
+def key_data(keys: Any) -> np.ndarray[Any, Any]:
+    """Return the integers of random keys."""
+    return np.asarray(imported("jax").random.key_data(keys))
+
+
+def jax_form(like: Any) -> tuple[tuple[int, ...], Any]:
+    """Return the shape and dtype of the array that one of JAX's is saved as."""
+    if _holds_keys(like):
+        jax = imported("jax")
+        like = jax.eval_shape(jax.random.key_data, like)
+    return tuple(like.shape), like.dtype
+
+
+def number_like(number: Any, like: Any) -> np.ndarray[Any, Any] | None:
+    """Return the array of a Python number, or None if the example would change its value.
+
+    A weak type is that of a Python number itself: `jax.eval_shape` describes numbers so.
+    """
+    if not isinstance(number, (bool, int, float, complex)):
+        return None
+    if np.asarray(number).dtype.kind != like.dtype.kind:
+        return None
+    try:
+        array = np.asarray(number, like.dtype)
+    except OverflowError:
+        return None
+    return array if like.weak_type or array.item() == number else None
+
+
+def array_like(array: Any, like: Any) -> Any:
+    """Return a JAX array with the devices, sharding and kind of type of an example.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of the form of `like`. It must not be changed any more.
+    like : jax.Array or jax.ShapeDtypeStruct
+    """
+    jax = imported("jax")
+    if _holds_keys(like):
+        # Keys that are only described do not say what their algorithm is.
+        algorithm = jax.random.key_impl(jax.numpy.empty((), like.dtype))
+        array = jax.random.wrap_key_data(array, impl=algorithm)
+    elif like.weak_type:
+        array = _weak(jax.numpy, array)
+    return jax.device_put(array, like.sharding)
+
+
+def _weak(jnp: Any, array: Any) -> Any:
+    """Return a JAX array whose dtype gives way to others, as that of a Python number does."""
+    zeros = jnp.full(array.shape, array.dtype.type(0).item())
+    return zeros.at[...].set(array) if zeros.dtype == array.dtype else array

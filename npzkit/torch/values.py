@@ -11,7 +11,7 @@ A note is one of these:
 - ``["named", type, [field, ...], note, ...]``: a namedtuple;
 - ``["dtype", name]``, ``["device", name]``: of PyTorch;
 - ``["stream", note]``: an `io.BytesIO` with these bytes;
-- ``["array", key, entry]``: an array, with its entry of `npzkit.members.leaves`, or null;
+- ``["array", key, entry]``: an array, with its entry of `npzkit.members.notes`, or null;
 - the entry of a leaf that needs no array.
 """
 
@@ -28,8 +28,7 @@ import numpy as np
 import torch
 
 from npzkit.errors import IndexFormatError, NpzkitError, UnsupportedError
-from npzkit.members.leaves import KINDS, MISSING, decode, encode
-from npzkit.members.records import is_namedtuple, named
+from npzkit.members.containers import KINDS, MISSING, decode, encode, is_namedtuple, named
 from npzkit.members.tensors import from_array, is_tensor
 
 _PLAIN = (NoneType, bool, int, float, str)

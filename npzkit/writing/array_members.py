@@ -1,23 +1,83 @@
 """Arrays to the members they are written as, for one archive.
 
-Owns which way an array takes: as a member of its own, with small ones next to
-it, or split into several members. Writes nothing.
+Owns which way an array takes: as a member of its own, split into several members, or, if
+it is small, together with its neighbours. Small arrays that share dtype, shape and order
+share one NPY header, and their data is copied in runs. Writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, repeat
+from operator import add
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
+from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
+from npzkit.format.array import array_header
 from npzkit.members.keys import check_key, check_keys
 from npzkit.writing.prepared_array import Prepared, prepare
-from npzkit.writing.small_arrays import SMALL_SIZE, Heads, SmallArrays, gather
 from npzkit.zip.member_writer import Coding
+from npzkit.zip.written_records import SmallMembers
 
 if TYPE_CHECKING:
-    from npzkit.members.multipart import OnParts, Part, Splitting
+    from npzkit.members.multipart import ArrayPart, OnParts, Splitting
+
+_SMALL_SIZE = (1 << 16) - 1
+"""Bytes up to which an array is copied; larger ones are written from their own memory."""
+_RUN_SIZE = 1 << 19
+"""Bytes of small arrays that are copied and written together: their copies fit in the
+cache. With 4 MiB, saving took a fifth longer."""
+
+
+class _Head(NamedTuple):
+    """The NPY header that all arrays of one dtype, shape and order share.
+
+    Attributes
+    ----------
+    data : bytes
+    crc32 : int
+    size : int
+        Bytes of each member: of the header and the array.
+    dtype : numpy.dtype
+        Kept alive, because the header is found by its identity.
+    """
+
+    data: bytes
+    crc32: int
+    size: int
+    dtype: np.dtype[Any]
+
+
+class SmallArrays:
+    """Consecutive plain small arrays, as columns.
+
+    Thousands of arrays share few dtypes and shapes, and so few headers.
+
+    Attributes
+    ----------
+    names : list of str
+    heads : list of _Head
+    arrays : list of numpy.ndarray
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.heads: list[_Head] = []
+        self.arrays: list[np.ndarray[Any, Any]] = []
+
+    def members(self, encode: Callable[[bytes], bytes] | None) -> SmallMembers:
+        """Return them as members: their bytes copied, and encoded if `encode` is given."""
+        heads, head_crc32s, sizes, _ = zip(*self.heads, strict=True)
+        # The order in which every array is written.
+        in_memory_order: Literal["A"] = "A"
+        data = list(map(np.ndarray.tobytes, self.arrays, repeat(in_memory_order)))
+        crc32s = list(map(crc32, data, head_crc32s))
+        pieces = (heads, data) if encode is None else (list(map(encode, map(add, heads, data))),)
+        return SmallMembers(self.names, pieces, sizes, crc32s, heads)
+
 
 Member = Prepared | SmallArrays
 
@@ -36,8 +96,9 @@ class Preparation:
     def __init__(self, *, allow_pickle: bool, splitting: Splitting | None) -> None:
         self._allow_pickle = allow_pickle
         self._splitting = splitting
-        # By the coding, which decides what is small.
-        self._heads: dict[tuple[int, int], Heads] = {}
+        # By a dtype's identity, a shape and an order; None if such arrays are not small. All
+        # by what counts as small.
+        self._heads: dict[int, dict[tuple[Any, ...], _Head | None]] = {}
 
     def one(
         self, key: str, name: str, array: Any, attrs: Mapping[str, Any] | None, coding: Coding
@@ -62,10 +123,44 @@ class Preparation:
     def columns(
         self, keys: Iterable[str], names: Iterable[str], arrays: Iterable[Any], coding: Coding
     ) -> Iterator[Member]:
-        """Yield the members of arrays that are not split, small neighbours together."""
+        """Yield the members of arrays that are not split, small neighbours together.
+
+        Takes half a microsecond for an array that is like the one before it.
+        """
         largest = _largest_small(coding)
-        heads = self._heads.setdefault((coding.method, largest), {})
-        return gather(keys, names, arrays, heads, largest=largest, allow_pickle=self._allow_pickle)
+        heads = self._heads.setdefault(largest, {})
+        head: _Head | None = None
+        last_dtype, last_shape, last_order = None, None, None
+        run = SmallArrays()
+        size = 0
+        for key, name, array in zip(keys, names, arrays, strict=True):
+            if type(array) is np.ndarray:
+                dtype, shape = array.dtype, array.shape
+                order = len(shape) > 1 and array.flags.fnc
+                if dtype is not last_dtype or shape != last_shape or order is not last_order:
+                    # By identity: dtypes that differ only in their metadata are equal.
+                    kind = id(dtype), shape, order
+                    head = (
+                        heads[kind]
+                        if kind in heads
+                        else heads.setdefault(kind, _head(array, largest))
+                    )
+                    last_dtype, last_shape, last_order = dtype, shape, order
+                if head is not None:
+                    run.names.append(name)
+                    run.heads.append(head)
+                    run.arrays.append(array)
+                    size += head[2]
+                    if size > _RUN_SIZE:
+                        yield run
+                        run, size = SmallArrays(), 0
+                    continue
+            if run.names:
+                yield run
+                run, size = SmallArrays(), 0
+            yield prepare(key, name, array, None, allow_pickle=self._allow_pickle)
+        if run.names:
+            yield run
 
 
 def _largest_small(coding: Coding) -> int:
@@ -73,7 +168,19 @@ def _largest_small(coding: Coding) -> int:
 
     It must need no seek index.
     """
-    return SMALL_SIZE if coding.method == STORED else min(SMALL_SIZE, coding.chunk_size)
+    return _SMALL_SIZE if coding.method == STORED else min(_SMALL_SIZE, coding.chunk_size)
+
+
+def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
+    """Return the header of arrays like this one; None unless they are small and plain."""
+    dtype = array.dtype
+    is_simple = dtype.isbuiltin == 1 or (dtype.kind in "SU" and dtype.isnative)
+    is_plain = is_simple and not dtype.hasobject and dtype.metadata is None
+    if not is_plain or array.nbytes > largest:
+        return None
+    data = array_header(array)
+    size = len(data) + array.nbytes
+    return _Head(data, crc32(data), size, dtype) if size <= largest else None
 
 
 def splitting_for(masked: OnParts, strings: OnParts) -> Splitting | None:
@@ -86,7 +193,7 @@ def splitting_for(masked: OnParts, strings: OnParts) -> Splitting | None:
 
 
 def _prepare_parts(
-    key: str, parts: Iterable[Part], attrs: Mapping[str, Any] | None
+    key: str, parts: Iterable[ArrayPart], attrs: Mapping[str, Any] | None
 ) -> list[Member]:
     """Prepare the members of one array; the first one has its attributes."""
     return [

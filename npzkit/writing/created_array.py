@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,10 +38,16 @@ class CreatedArray(abc.ABC):
     dtype : numpy.dtype
     """
 
-    def __init__(self, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.key = key
-        self.shape = shape
-        self.dtype = dtype
+    def __init__(
+        self,
+        key: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        seal: Callable[[], None],
+        discard: Callable[[BaseException], None],
+    ) -> None:
+        self.key, self.shape, self.dtype = key, shape, dtype
+        self._on_seal, self._on_discard = seal, discard
         self._appended = 0
         self._is_open = True
         self._process = os.getpid()
@@ -128,11 +134,11 @@ class CreatedArray(abc.ABC):
         """Keep other threads out; a forked child has none, and may find the lock held."""
         return self._lock if os.getpid() == self._process else contextlib.nullcontext()
 
-    @abc.abstractmethod
-    def _seal(self) -> None: ...
+    def _seal(self) -> None:
+        self._on_seal()
 
-    @abc.abstractmethod
-    def _discard(self, error: BaseException) -> None: ...
+    def _discard(self, error: BaseException) -> None:
+        self._on_discard(error)
 
     def forget(self) -> None:
         """Accept no more data: the archive is complete or discarded."""
@@ -209,20 +215,14 @@ def _is_everything(part: Any) -> bool:
     return part is Ellipsis or (isinstance(part, slice) and part == slice(None))
 
 
-class Hooks(NamedTuple):
-    """What a created array asks of the archive it belongs to.
+class Owner(Protocol):
+    """What a created array asks of the archive it belongs to, which then does nothing else."""
 
-    Attributes
-    ----------
-    write : callable
-        Calls its first argument with the others while nothing else is
-        written. If that fails, the archive is given up.
-    seal : callable
-        The same, for the function that seals the array, which comes first.
-    discard : callable
-        Gives the archive up because of an error.
-    """
+    def write_part(self, work: Callable[..., None], *args: Any) -> None:
+        """Call `work`; if it fails, the archive is given up."""
 
-    write: Callable[..., None]
-    seal: Callable[[CreatedArray, Callable[[], None]], None]
-    discard: Callable[[BaseException], None]
+    def seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
+        """Call `seal` in the same way; the array is complete then."""
+
+    def discard(self, error: BaseException) -> None:
+        """Give the archive up because of an error."""

@@ -19,7 +19,7 @@ from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File, Place
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without_lead
+from npzkit.writing.created_array import CreatedArray, Owner, row_range, without_lead
 from npzkit.zip.writer import ZipWriter
 
 
@@ -53,10 +53,9 @@ class FilledArray(CreatedArray):
         seal: Callable[[], None],
         discard: Callable[[BaseException], None],
     ) -> None:
-        super().__init__(key, shape, dtype)
+        super().__init__(key, shape, dtype, seal, discard)
         self._fortran_order = fortran_order
         self._place, self._offset = place, offset
-        self._on_seal, self._on_discard = seal, discard
         self._mapped: tuple[np.memmap[Any, Any], mmap.mmap] | None = None
 
     def __getitem__(self, index: Any) -> Any:
@@ -161,11 +160,11 @@ class FilledArray(CreatedArray):
 
     def _seal(self) -> None:
         self._mapped = None
-        self._on_seal()
+        super()._seal()
 
     def _discard(self, error: BaseException) -> None:
         self._mapped = None
-        self._on_discard(error)
+        super()._discard(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._place.path is None:
@@ -217,7 +216,7 @@ def _give_back(pages: mmap.mmap) -> None:
         pages.madvise(mmap.MADV_DONTNEED)
 
 
-def begin_filled(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> FilledArray:
+def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> FilledArray:
     """Reserve room for an array of known shape, and write its header there."""
     sink, size = writer.sink, plan.size
     assert size is not None  # noqa: S101 - an array of unknown size grows
@@ -229,6 +228,6 @@ def begin_filled(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> F
 
     filled = FilledArray(
         plan.key, plan.shape, plan.dtype, plan.fortran_order, sink,
-        member.offset + len(plan.head), lambda: hooks.seal(filled, seal), hooks.discard,
+        member.offset + len(plan.head), lambda: owner.seal(filled, seal), owner.discard,
     )  # fmt: skip
     return filled

@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without_lead
+from npzkit.writing.created_array import CreatedArray, Owner, row_range, without_lead
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
 
@@ -31,10 +31,8 @@ class AppendedArray(CreatedArray):
         The first dimension is the number of rows there must be, or None.
     write : callable
         Takes the next bytes, and may keep them until it returns.
-    seal : callable
-        Takes the final shape.
-    discard : callable
-        Gives the archive up.
+    seal, discard : callable
+        Complete the member, or give the archive up because of an error.
     """
 
     def __init__(
@@ -43,12 +41,12 @@ class AppendedArray(CreatedArray):
         shape: tuple[Any, ...],
         dtype: np.dtype[Any],
         write: Callable[[Iterator[memoryview]], None],
-        seal: Callable[[tuple[int, ...]], None],
+        seal: Callable[[], None],
         discard: Callable[[BaseException], None],
     ) -> None:
-        super().__init__(key, (shape[0] or 0, *shape[1:]), dtype)
+        super().__init__(key, (shape[0] or 0, *shape[1:]), dtype, seal, discard)
         self._row_count = shape[0]
-        self._write, self._on_seal, self._on_discard = write, seal, discard
+        self._write = write
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write the next rows: ``dst[i:j] = rows``, where `i` rows were written before.
@@ -111,15 +109,12 @@ class AppendedArray(CreatedArray):
                 f"{self._appended}; the archive is discarded. Pass None if the number of rows "
                 "is not known"
             )
-            self._on_discard(error)
+            self._discard(error)
             raise error
-        self._on_seal(self.shape)
-
-    def _discard(self, error: BaseException) -> None:
-        self._on_discard(error)
+        super()._seal()
 
 
-def begin_growing(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> AppendedArray:
+def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> AppendedArray:
     """Write the header of an array that grows; rows are written after it.
 
     Until the array is sealed, nothing else can be written to the archive.
@@ -135,9 +130,9 @@ def begin_growing(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> 
             for piece in pieces:
                 member.write(piece)
 
-    def seal(shape: tuple[int, ...]) -> None:
+    def seal() -> None:
         with pipeline:
-            head = prepare_header(plan.key, shape, plan.dtype, plan.attrs)[0]
+            head = prepare_header(plan.key, appended.shape, plan.dtype, plan.attrs)[0]
             member.finish(head if is_counted else None)
 
     if is_counted:
@@ -146,8 +141,8 @@ def begin_growing(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> 
         write(iter([memoryview(plan.head)]))
     appended = AppendedArray(
         plan.key, plan.shape, plan.dtype,
-        lambda pieces: hooks.write(write, pieces),
-        lambda shape: hooks.seal(appended, lambda: seal(shape)),
-        hooks.discard,
+        lambda pieces: owner.write_part(write, pieces),
+        lambda: owner.seal(appended, seal),
+        owner.discard,
     )  # fmt: skip
     return appended

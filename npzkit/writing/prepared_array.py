@@ -23,10 +23,9 @@ from npzkit.format.array import (
     npy_header,
 )
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
-from npzkit.members.jax_arrays import is_random_key, key_data
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import format_attrs
-from npzkit.members.tensors import is_tensor, to_array
+from npzkit.members.tensors import is_random_key, is_tensor, key_data, to_array
 
 
 def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from npzkit.checkpoint import CheckpointStore
-from npzkit.members.nesting import flatten
+from npzkit.members.containers import flatten
 from works import Place, bare_read, bare_write
 
 MISSING = [name for name in ("torch", "safetensors") if importlib.util.find_spec(name) is None]

@@ -7,7 +7,7 @@ import io
 import npzkit
 import numpy as np
 import pytest
-from npzkit.writing import array_members, small_arrays
+from npzkit.writing import array_members
 from npzkit.zip import written_records
 
 KEYS = ["a", "größe", "层/größe", "x" * 300, "model/dense_1/kernel:0", "['p']['\N{GRINNING FACE}']"]
@@ -29,12 +29,12 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
     """Arrays written together, in runs of any size, or one by one make the same archive."""
     together = saved(compression)
     with monkeypatch.context() as patch:
-        patch.setattr(small_arrays, "_RUN_SIZE", 1000)
+        patch.setattr(array_members, "_RUN_SIZE", 1000)
         assert saved(compression) == together
     with monkeypatch.context() as patch:
         patch.setattr(written_records, "_COLUMN_COUNT", 1)
         assert saved(compression) == together
-        patch.setattr(small_arrays, "_RUN_SIZE", 1)
+        patch.setattr(array_members, "_RUN_SIZE", 1)
         assert saved(compression) == together
     monkeypatch.setattr(array_members, "_largest_small", lambda coding: 0)
     assert saved(compression) == together
@@ -45,5 +45,5 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
 
 def test_keys_of_all_languages_are_written_together(monkeypatch):
     """An array is written with its neighbours, whatever letters its key has."""
-    monkeypatch.setattr(small_arrays, "prepare", None)
+    monkeypatch.setattr(array_members, "prepare", None)
     assert saved("stored")

@@ -1,0 +1,270 @@
+"""What an archive has while it is written: members, attributes, metadata.
+
+Owns the listing: how a key finds its member, which key is free, which arrays are created
+and not sealed yet, and what the next commit writes of attributes and metadata that were
+changed. Writes nothing: a commit does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from npzkit.errors import KeyExistsError
+from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
+from npzkit.members.metadata import (
+    check_attrs,
+    format_attrs,
+    format_metadata,
+    own_attrs,
+    parse_attrs,
+    parse_metadata,
+    user_attrs,
+)
+from npzkit.writing.array_members import SmallArrays
+from npzkit.writing.prepared_array import Prepared
+from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
+from npzkit.zip.records import parse_central_entry
+from npzkit.zip.writer import ZipWriter
+from npzkit.zip.written_records import with_block
+
+if TYPE_CHECKING:
+    from npzkit.writing.created_array import CreatedArray
+
+
+class Listing:
+    """The members of one archive, by key.
+
+    Parameters
+    ----------
+    writer : ZipWriter
+        Holds the listing.
+    path : str
+        For messages.
+
+    Attributes
+    ----------
+    is_edited : bool
+        Whether something was changed that added no bytes to the file.
+    has_dead : bool
+        Whether bytes of the file were given up. Looking for them takes as long
+        as a small save.
+    growing : CreatedArray or None
+        The created array that grows: nothing else can be written until it is sealed.
+    """
+
+    def __init__(self, writer: ZipWriter, path: str) -> None:
+        self._zip, self._path = writer, path
+        self._attrs: dict[str, dict[str, Any]] = {}
+        self._created: list[CreatedArray] = []
+        # Members that are no arrays: their names may collide with keys.
+        self._has_bare = not all(map(str.endswith, writer.listed, repeat(SUFFIX)))
+        self.is_edited = False
+        self.has_dead = False
+        self.growing: CreatedArray | None = None
+
+    @property
+    def entries(self) -> dict[str, bytes]:
+        """The directory's entries, by the members' names."""
+        return self._zip.listed
+
+    @property
+    def keys(self) -> list[str]:
+        return keys_of(self.entries.keys())
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, key: object) -> bool:
+        return member_of(key, self.entries) is not None
+
+    def find(self, key: str) -> str:
+        """Return the name of the member that a key means, which must be sealed.
+
+        Raises
+        ------
+        MemberNotFoundError, ValueError
+            No such key, or the array is being created.
+        """
+        name = member_of(key, self.entries)
+        if name is None:
+            raise missing(key, self.keys, self._path)
+        self.check_sealed(key, name)
+        return name
+
+    # -- places -------------------------------------------------------------
+
+    def check_free(self, key: str, name: str, *, overwrite: bool = False) -> None:
+        """Raise unless a member of this name can be written now.
+
+        Raises
+        ------
+        KeyExistsError, ValueError
+            The name is taken, or an array that is being created is in the way.
+        """
+        self.check_none_grows("another is written")
+        # Of two members that differ only in the suffix, readers find the bare one.
+        if (key if name != key else key + SUFFIX) in self.entries:
+            raise KeyExistsError(
+                "the archive has a member of this name that is not an array; either would hide "
+                "the other",
+                path=self._path, key=key, remedy="Remove it first with del, or use another key.",
+            )  # fmt: skip
+        if name not in self.entries:
+            return
+        if not overwrite:
+            raise KeyExistsError(
+                "this key is already in the archive", path=self._path, key=key,
+                remedy="Pass overwrite=True to add(), or use another key.",
+            )  # fmt: skip
+        self.check_sealed(key, name)
+
+    def check_all_free(self, member: Prepared | SmallArrays, *, overwrite: bool) -> None:
+        """Raise unless a member, or each of several small ones, can be written now."""
+        for name in member.names if isinstance(member, SmallArrays) else (member.name,):
+            self.check_free(name.removesuffix(SUFFIX), name, overwrite=overwrite)
+
+    def find_taken(self, arrays: SmallArrays, *, overwrite: bool) -> Set[str]:
+        """Return the names of small arrays that replace members, once they may be written."""
+        taken = self.entries.keys() & arrays.names
+        if taken or self.growing is not None or self._has_bare:
+            self.check_all_free(arrays, overwrite=overwrite)
+        return taken
+
+    def give_way(self, name: str) -> None:
+        """Forget what is known of a member that is replaced, if there is one of this name."""
+        if name in self.entries:
+            self._attrs.pop(name, None)
+            self.has_dead = True
+
+    def remove(self, name: str) -> None:
+        """List a member no longer."""
+        self.give_way(name)
+        del self.entries[name]
+        self.is_edited = True
+
+    def move(self, old: str, new: str) -> None:
+        """Put the last member, a copy of `old` with the name `new`, in the place of `old`."""
+        record = self.entries.pop(new)
+        self._zip.listed = {
+            (new if name == old else name): (record if name == old else kept)
+            for name, kept in self.entries.items()
+        }
+        self._attrs.pop(old, None)
+        self.has_dead = True
+
+    # -- created arrays -----------------------------------------------------
+
+    def begin(self, created: CreatedArray, *, grows: bool) -> None:
+        """Note that an array was begun."""
+        self._created.append(created)
+        if grows:
+            self.growing = created
+
+    def sealed(self, created: CreatedArray) -> None:
+        """Note that an array is complete."""
+        self._created.remove(created)
+        if created is self.growing:
+            self.growing = None
+        # Its place may lie before the last commit already.
+        self.is_edited = True
+
+    def seal_all(self) -> None:
+        for created in list(self._created):
+            created.close()
+
+    def forget_created(self) -> None:
+        """Let no array accept more data: the archive is complete or discarded."""
+        for created in self._created:
+            created.forget()
+        self._created.clear()
+        self.growing = None
+
+    def check_none_grows(self, action: str) -> None:
+        """Raise ValueError if an array is still growing; `action` is what must wait for it."""
+        if self.growing is not None:
+            raise ValueError(
+                f"the array {self.growing.key!r} is still growing; close it before {action}"
+            )
+
+    def check_sealed(self, key: str, name: str) -> None:
+        """Raise ValueError if the member of this name is being created."""
+        if any(created.key + SUFFIX == name for created in self._created):
+            raise ValueError(f"the array {key!r} is being created; close it first")
+
+    # -- attributes ---------------------------------------------------------
+
+    def attrs(self, name: str) -> dict[str, Any]:
+        """Return a member's attributes as a dict to be changed, the same one each time."""
+        if name not in self._attrs:
+            self._attrs[name] = user_attrs(_attrs_in(self.entries[name]))
+        return self._attrs[name]
+
+    def apply_attrs(self) -> None:
+        """Replace the entries of members whose attributes were changed.
+
+        Raises
+        ------
+        LimitExceededError, ValueError, TypeError
+            Attributes that are too long, or that JSON cannot express.
+        """
+        changed = {}
+        for name, attrs in self._attrs.items():
+            record = self.entries[name]
+            before = _attrs_in(record)
+            if attrs != user_attrs(before):
+                check_attrs(attrs)
+                block = format_attrs({**attrs, **own_attrs(before), CHANGED_NAME: ""})
+                changed[name] = with_block(record, KEY_VALUE_PAIRS_ID, block)
+        if changed:
+            self.entries.update(changed)
+            self.is_edited = True
+
+
+def _attrs_in(record: bytes) -> dict[str, Any]:
+    return parse_attrs(parse_central_entry(record).extra)
+
+
+class EditedMetadata:
+    """The metadata of one archive, as a dict to be changed.
+
+    A comment that is not npzkit's is kept as it is until the metadata changes.
+
+    Parameters
+    ----------
+    comment : bytes
+        Of the last commit.
+    added : mapping
+        Values to add to what the comment holds.
+
+    Attributes
+    ----------
+    values : dict
+    comment : bytes
+        Of the last commit.
+    formatted : bytes or None
+        The comment to write in place of what the values say, if a caller has formatted it.
+    """
+
+    def __init__(self, comment: bytes, added: Mapping[str, Any]) -> None:
+        self.comment = comment
+        self.formatted: bytes | None = None
+        self.values = dict(parse_metadata(comment))
+        self._committed = format_metadata(self.values)
+        self.values.update(added)
+
+    def changed(self) -> bytes | None:
+        """Return the comment for values that were changed; None if they are as committed.
+
+        Raises
+        ------
+        LimitExceededError, ValueError, TypeError
+            The values are too long, or JSON cannot express them.
+        """
+        comment = format_metadata(self.values) if self.formatted is None else self.formatted
+        return comment if comment != self._committed else None
+
+    def take(self, changed: bytes) -> None:
+        """Note that a comment from `changed` was committed."""
+        self.comment = self._committed = changed

@@ -1,0 +1,39 @@
+"""What a small save costs: as few of npzkit's functions as possible stand above the system."""
+
+from __future__ import annotations
+
+import io
+import os
+from traceback import extract_stack
+
+import npzkit
+import numpy as np
+from call_depth import count_calls
+
+ROOT = os.path.dirname(npzkit.__file__)
+MOST = 9
+"""Functions of npzkit's from the user's call to the one of the system that writes the data."""
+
+
+def test_a_small_array_passes_few_functions(tmp_path):
+    """From `save` to the call of the system there are nine functions at most."""
+    path, arrays = tmp_path / "a.npz", {"x": np.arange(10.0)}
+    npzkit.save(path, arrays)
+    calls = count_calls(lambda: npzkit.save(path, arrays))
+    assert 0 < calls.depth <= MOST, calls.path
+
+
+def test_a_small_array_passes_few_functions_to_a_file_object():
+    """So there are to the ``write`` of a file object."""
+    found = []
+
+    class Written(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            found.append(sum(frame.filename.startswith(ROOT) for frame in extract_stack()))
+            return len(data)
+
+    npzkit.save(Written(), {"x": np.arange(10.0)})
+    assert 0 < max(found) <= MOST

@@ -27,7 +27,6 @@ from npzkit.checkpoint.steps import (
     steps_of_folders,
 )
 from npzkit.errors import StaleArchiveError
-from npzkit.files.destinations import open_upload
 from npzkit.files.objects import Found, StorePrefix
 from npzkit.files.urls import Location
 
@@ -114,8 +113,7 @@ class Bucket(Steps):
         name = name_of_step(step)
         condition = self._objects.unchanged(name)
         try:
-            sink = open_upload(self._objects.file(name), condition)
-            archive.write(sink, formatted=metadata)
+            archive.write(self._objects.upload(name, condition), formatted=metadata)
         except (FileExistsError, StaleArchiveError) as error:
             raise self._overtaken(step) from error
         finally:

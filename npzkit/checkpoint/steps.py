@@ -37,7 +37,6 @@ from npzkit.errors import (
     StaleArchiveError,
 )
 from npzkit.files import disk
-from npzkit.files.locking import FileLock, is_locked
 from npzkit.files.objects import Found, LocalFolder, StorePrefix
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
@@ -190,7 +189,7 @@ class Steps:
         self.path = os.path.abspath(os.fsdecode(folder))
         self._here: LocalFolder | StorePrefix = LocalFolder(self.path)
         self._durable = durable
-        self._lock: FileLock | None = None
+        self._lock: Any = None
 
     # -- in a folder; a store of objects does these in another way --------------
 
@@ -483,7 +482,7 @@ class Steps:
             The folder was removed since.
         """
         if self._lock is not None:
-            if self._has_lock(self._lock):
+            if self._has_lock():
                 return
             if not os.path.isdir(self.path):
                 # It may have been on a disk that is gone: no new one is made in its place.
@@ -499,7 +498,7 @@ class Steps:
                 remedy="Wait until it is closed, or save to another folder. Reading needs "
                 "no lock.",
             ) from error  # fmt: skip
-        locks_work = self._locks_work()
+        locks_work = self._here.has_locks(_LOCK_NAME)
         self._remove_temporary(locks_work=locks_work)
         if locks_work:
             # This store has the lock: nobody else writes.
@@ -511,10 +510,10 @@ class Steps:
                     else:
                         _remove_unnamed(self._place(step), _named(self._place(step)))
 
-    def _has_lock(self, lock: FileLock) -> bool:
-        """Return whether a lock is open, and on the file that is in the folder now."""
+    def _has_lock(self) -> bool:
+        """Return whether the lock is open, and on the file that is in the folder now."""
         try:
-            return os.path.samestat(os.fstat(lock.fileno()), os.stat(self._lock_path))
+            return os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self._lock_path))
         except (OSError, ValueError):
             # A forked child has closed the lock of its parent.
             return False
@@ -532,14 +531,6 @@ class Steps:
                 # A writer holds a lock on its temporary file, so that it is not removed.
                 if locks_work or self._is_abandoned(os.path.join(self.path, name)):
                     self._here.remove(name)
-
-    def _locks_work(self) -> bool:
-        """Return whether a second lock is refused, which some network shares do not do."""
-        if not disk.RENAMES_OPEN_FILES:
-            # Windows, where no file that is open can be removed.
-            return True
-        with open(self._lock_path, "rb") as second:
-            return is_locked(second.fileno())
 
     def _is_abandoned(self, path: str) -> bool:
         """Return whether a file is old, by the clock of the file system alone."""

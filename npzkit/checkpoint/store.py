@@ -158,7 +158,13 @@ class CheckpointStore:
         PreparedArchive({}, compression)
         self._is_background, self._when_busy = bool(background), when_busy
         self._compression, self._max_memory = compression, max_memory
-        self._storage = _storage_at(find_location(folder, storage_options), durable=durable)
+        place: Any = find_location(folder, storage_options)
+        if isinstance(place, Location):
+            from npzkit.checkpoint.bucket import Bucket
+
+            self._storage: Steps = Bucket(place)
+        else:
+            self._storage = Steps(place, durable=durable)
         self._readers = readers_of(self._storage.path)
         self._catalog = Catalog(self._storage)
         self._loader = Loader(self._storage, self._catalog, self._readers)
@@ -219,9 +225,7 @@ class CheckpointStore:
         NoCheckpointError, DamagedCheckpointError
             There is no such step, or its metadata are damaged.
         """
-        step = check_step(step)
-        with self._loader.explained(step):
-            return dict(self._catalog.record(step).metrics)
+        return dict(self._record(step).metrics)
 
     def metadata(self, step: int) -> dict[str, Any]:
         """Return the metadata that a step was saved with. No array is read.
@@ -231,9 +235,12 @@ class CheckpointStore:
         NoCheckpointError, DamagedCheckpointError
             As `metrics`.
         """
+        return dict(self._record(step).metadata)
+
+    def _record(self, step: int) -> Record:
         step = check_step(step)
         with self._loader.explained(step):
-            return dict(self._catalog.record(step).metadata)
+            return self._catalog.record(step)
 
     def path(self, step: int) -> str:
         """Return the path or URL of a step's file, whether it exists or not."""
@@ -509,8 +516,7 @@ class CheckpointStore:
         only = only if only is None or isinstance(only, str) else list(only)
         request = Request(only, like, into, strict, bool(verify), mmap_mode)
         number = None if step is None else check_step(step)
-        self._begin()
-        self._background.wait()
+        self._settle()
         return (
             self._loader.newest(request) if number is None else self._loader.step(number, request)
         )
@@ -530,8 +536,7 @@ class CheckpointStore:
         NoCheckpointError
             There is no such step.
         """
-        self._begin()
-        self._background.wait()
+        self._settle()
         if step is not None:
             step = check_step(step)
             return StoreReport(self.folder, {step: self._verified(step)})
@@ -565,8 +570,7 @@ class CheckpointStore:
         NoCheckpointError, NpzkitError
             One of the steps does not exist, or is damaged.
         """
-        self._begin()
-        self._background.wait()
+        self._settle()
         a, b = check_step(a), check_step(b)
         last: StaleArchiveError | None = None
         for _ in looks_at(lambda: (self.status(a), self.status(b)), self.folder):
@@ -594,8 +598,7 @@ class CheckpointStore:
         """
         step = check_step(step)
         with self._background.turn:
-            self._begin()
-            self._background.wait()
+            self._settle()
             if step not in self.steps:
                 raise self._loader.missing(step)
             self._storage.begin_writing()
@@ -632,8 +635,7 @@ class CheckpointStore:
             No step has a metric that the policy needs.
         """
         with self._background.turn:
-            self._begin()
-            self._background.wait()
+            self._settle()
             if dry_run:
                 return self._retention.removable()
             self._storage.begin_writing()
@@ -648,6 +650,11 @@ class CheckpointStore:
                 "the checkpoint store is closed", path=self.folder, remedy="Make a new one."
             )
         self._background.raise_failure()
+
+    def _settle(self) -> None:
+        """Check that the store is open, and wait until what was saved is there."""
+        self._begin()
+        self._background.wait()
 
     def close(self) -> None:
         """Wait for the save under way, and let other stores write to the folder.
@@ -680,15 +687,6 @@ class CheckpointStore:
                 raise
             # The error that ended the block is the one to be raised.
             error.add_note(f"Besides, a checkpoint was not saved: {failure}")
-
-
-def _storage_at(place: Any, *, durable: bool) -> Steps:
-    """Return the storage at a path or a Location."""
-    if isinstance(place, Location):
-        from npzkit.checkpoint.bucket import Bucket
-
-        return Bucket(place)
-    return Steps(place, durable=durable)
 
 
 def _is_open(npz: NpzFile) -> bool:

@@ -28,7 +28,7 @@ from npzkit.files.destinations import check_writable, open_upload
 from npzkit.files.fsspec_store import FsspecStore, version_in
 from npzkit.files.identity import Identity, identity_of
 from npzkit.files.locations import open_anywhere
-from npzkit.files.locking import FileLock, lock_path
+from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.stores import Version, tried
 from npzkit.files.uploads import Condition
@@ -109,6 +109,9 @@ class Objects(Protocol):
 
         Raises ArchiveLockedError if another process has it. It ends with its holder.
         """
+
+    def has_locks(self, name: str) -> bool:
+        """Return whether a second lock of a locked file is refused, which some shares do not do."""
 
     def begin_writing(self) -> None:
         """Make the folder, or raise UnsupportedError if nothing can be written to the URL."""
@@ -223,6 +226,14 @@ class LocalFolder:
                 return lock_path(path, 0.0)
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
+    def has_locks(self, name: str) -> bool:
+        """Return whether a second lock of a locked file is refused."""
+        if not disk.RENAMES_OPEN_FILES:
+            # Windows, where no file that is open can be removed.
+            return True
+        with open(self.file(name), "rb") as second:
+            return is_locked(second.fileno())
+
     def begin_writing(self) -> None:
         """Make the folder."""
         disk.make_directory(self.path)
@@ -334,6 +345,10 @@ class StorePrefix:
                 version = self._try(store, name, FsspecStore(*self.file(name)).find_version)
         return Condition(is_absent=True) if version is None else Condition(tag=version.tag)
 
+    def upload(self, name: str, condition: Condition) -> Any:
+        """Return what an object is written to, which takes its place on a condition."""
+        return open_upload(self.file(name), condition)
+
     def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
         """Upload an object on the condition that it is the one that was read before."""
         condition = Condition(is_absent=True)
@@ -341,7 +356,7 @@ class StorePrefix:
             condition = self.unchanged(name)
             if condition.is_absent or _read_all(self.file(name), None, name) != older:
                 raise _overtaken(self.name)
-        sink = open_upload(self.file(name), condition)
+        sink = self.upload(name, condition)
         try:
             sink.commit(data)
         except BaseException:
@@ -373,6 +388,10 @@ class StorePrefix:
 
     def lock(self, name: str) -> None:
         """Return None: no lock of a store ends with its holder."""
+
+    def has_locks(self, name: str) -> bool:
+        """Return False, as `lock` says."""
+        return False
 
     def begin_writing(self) -> None:
         """Check that objects can be written there. A store needs no folder."""

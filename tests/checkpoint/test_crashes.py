@@ -29,9 +29,9 @@ from crash_folders import Folder, Followed, killed_folders, power_loss_folders
 from deep import amount
 from faults import DeadlyOS, FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
-from npzkit.checkpoint.steps import Steps
 from npzkit.errors import ArchiveLockedError, NoCheckpointError
 from npzkit.files import disk
+from npzkit.files.objects import LocalFolder
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -249,7 +249,7 @@ def test_a_step_in_both_forms_is_removed_in_both(removed_by, locks_work, tmp_pat
         assert (store.path(1), store.steps) == (str(folder / "step_00000001.npz"), (1,))
         assert newest(folder) == (1, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(Steps, "_locks_work", lambda self: locks_work)
+        patched.setattr(LocalFolder, "has_locks", lambda folder, name: locks_work)
         work = removal(folder, removed_by)
     assert not (folder / "step_00000001").exists()
     for folders in (killed_folders(work), power_loss_folders(work, random.Random(3), 20)):

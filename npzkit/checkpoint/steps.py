@@ -29,7 +29,7 @@ from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_records import INDEX_NAME, attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
-from npzkit.datasets.sharding import place_of, read_index
+from npzkit.datasets.sharding import read_index
 from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,
@@ -215,7 +215,7 @@ class Steps:
 
     def _place(self, step: int) -> LocalFolder | StorePrefix:
         """Return the place of a step's folder, whether it exists or not."""
-        return place_of(self.folder_path(step))
+        return LocalFolder(self.folder_path(step))
 
     def _find_file(self, step: int) -> Found | None:
         """Return what is known of a step's file, or of a link that leads to none."""
@@ -291,36 +291,22 @@ class Steps:
         except FileNotFoundError:
             return False
 
-    def _of_either(self, of_file: Callable[[], T], of_folder: Callable[[], T]) -> T:
-        """Return something of the form of a step that counts; FileNotFoundError if none does.
-
-        Both are looked for twice: between two looks, one may have taken the place of the
-        other.
-        """
-        for of_form in (of_file, of_folder):
-            with contextlib.suppress(FileNotFoundError):
-                return of_form()
-        self._forget()
-        with contextlib.suppress(FileNotFoundError):
-            return of_file()
-        return of_folder()
-
     def _forget(self) -> None:
         """Look again when something is asked for next."""
 
     def identity(self, step: int) -> StepIdentity:
-        """Return what changes when a step is saved again."""
+        """Return what changes when a step is saved again; FileNotFoundError if there is none."""
+        # Between two looks, one form may have taken the place of the other.
+        for _ in range(2):
+            if (found := self._find_file(step)) is not None:
+                return StepIdentity(False, found)
+            if (found := self._place(step).find(INDEX_NAME)) is not None:
+                return StepIdentity(True, found)
+            self._forget()
+        raise self._missing(step)
 
-        def of(found: Found | None, *, is_folder: bool) -> StepIdentity:
-            if found is None:
-                path = self.folder_path(step) if is_folder else self.file_path(step)
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            return StepIdentity(is_folder, found)
-
-        return self._of_either(
-            lambda: of(self._find_file(step), is_folder=False),
-            lambda: of(self._place(step).find(INDEX_NAME), is_folder=True),
-        )
+    def _missing(self, step: int) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.file_path(step))
 
     def status(self, step: int) -> Status:
         """Return the size and the time of a step."""
@@ -336,10 +322,13 @@ class Steps:
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step; FileNotFoundError if it does not exist."""
         options = {**AS_SAVED, **options}
-        return self._of_either(
-            lambda: self._open_file(step, **options),
-            lambda: ShardedFile(self._place(step).file(INDEX_NAME), **options),
-        )
+        for _ in range(2):
+            with contextlib.suppress(FileNotFoundError):
+                return self._open_file(step, **options)
+            with contextlib.suppress(FileNotFoundError):
+                return ShardedFile(self._place(step).file(INDEX_NAME), **options)
+            self._forget()
+        raise self._missing(step)
 
     # -- changes ----------------------------------------------------------------
 

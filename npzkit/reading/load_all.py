@@ -24,7 +24,6 @@ from npzkit.files.threads import Pipeline, run
 from npzkit.reading.member import (
     CHUNKED_SIZE,
     SMALL_SIZE,
-    Filling,
     MemberReader,
     Options,
     Result,
@@ -203,55 +202,46 @@ def _read_near(
             _read_neighbours(reader, neighbours, results, options)
         _read_brief(reader, brief, results, options)
 
-    jobs = _jobs(reader, queued, options._replace(threads=threads))
-    tasks = [task for job in jobs for task in job.tasks]
-    count = min(threads, 1 + sum(job.cost for job in jobs) // _SHARE_SIZE)
-    done = iter(run(tasks, count, first=read_brief))
-    for (key, entry), _, filling, own_tasks in jobs:
-        parts = list(islice(done, len(own_tasks)))
+    if queued:
+        _read_queue(reader, queued, results, threads, options, read_brief)
+    else:
+        read_brief()
+
+
+def _read_queue(
+    reader: MemberReader,
+    queue: list[Item],
+    results: dict[str, Result],
+    threads: int,
+    options: Options,
+    first: Callable[[], None],
+) -> None:
+    """Read members on several threads, while this thread does something else `first`."""
+    # What is begun last should not take long.
+    queue.sort(key=_cost_of, reverse=True)
+    sizes = [entry.compressed_size if is_plain(entry) else _OWN_SIZE for _, entry in queue]
+    shared = options._replace(threads=threads)
+    tasks: list[Callable[[], Any]] = []
+    fillings = []
+    for (key, entry), memory in zip(queue, memory_for(sizes), strict=True):
+        filling = _located(key, partial(reader.begin, entry, shared, memory))
+        tasks += [_task(reader, (key, entry), options)] if filling is None else filling.tasks
+        fillings.append(filling)
+    count = min(threads, 1 + sum(map(_cost_of, queue)) // _SHARE_SIZE)
+    done = iter(run(tasks, count, first=first))
+    for (key, entry), filling in zip(queue, fillings, strict=True):
         if filling is None:
-            results[key] = parts[0]
+            results[key] = next(done)
         else:
+            parts = list(islice(done, len(filling.tasks)))
             results[key] = _located(key, partial(reader.finish, filling, parts, entry, options))
 
 
-class _Job(NamedTuple):
-    """A member in the queue.
-
-    Attributes
-    ----------
-    item : (str, Entry)
-    cost : int
-        How many stored bytes are read in its time.
-    filling : Filling or None
-        None if one task reads the member.
-    tasks : sequence of callable
-    """
-
-    item: Item
-    cost: int
-    filling: Filling | None
-    tasks: Sequence[Callable[[], Any]]
-
-
-def _jobs(reader: MemberReader, queued: Sequence[Item], options: Options) -> list[_Job]:
-    """Return the queue, the largest first: what is begun last should not take long."""
-    if not queued:
-        return []
-    jobs = []
-    sizes = [entry.compressed_size if is_plain(entry) else _OWN_SIZE for _, entry in queued]
-    for item, memory in zip(queued, memory_for(sizes), strict=True):
-        key, entry = item
-        cost = entry.compressed_size
-        if entry.method != STORED:
-            cost = _INFLATING_COST * entry.uncompressed_size
-        filling = _located(key, partial(reader.begin, entry, options, memory))
-        if filling is None:
-            tasks: Sequence[Callable[[], Any]] = [_task(reader, item, options._replace(threads=1))]
-        else:
-            tasks = filling.tasks
-        jobs.append(_Job(item, cost, filling, tasks))
-    return sorted(jobs, key=lambda job: job.cost, reverse=True)
+def _cost_of(item: Item) -> int:
+    """Return how many stored bytes are read in the time of a member."""
+    _, entry = item
+    is_stored = entry.method == STORED
+    return entry.compressed_size if is_stored else _INFLATING_COST * entry.uncompressed_size
 
 
 def _is_brief(entry: Entry) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
-    from npzkit.archive.saving import save
+    from npzkit.archive.save import save
     from npzkit.archive.stream_listing import StreamListing
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
@@ -145,7 +145,7 @@ _HOMES = {
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
     "report": "npzkit.reports.report",
-    "save": "npzkit.archive.saving",
+    "save": "npzkit.archive.save",
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
-from npzkit.archive.saving import PreparedArchive
+from npzkit.archive.save import PreparedArchive
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
 from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of, open_regular
 from npzkit.files.locations import open_stream

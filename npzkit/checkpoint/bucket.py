@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.saving import PreparedArchive
+from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.steps import (
     Listing,

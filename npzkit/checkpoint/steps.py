@@ -24,7 +24,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.saving import PreparedArchive
+from npzkit.archive.save import PreparedArchive
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_records import INDEX_NAME, attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from npzkit.analysis.diff import DiffReport
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.saving import PreparedArchive
+from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import Catalog, StoreReport
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request, compare_steps

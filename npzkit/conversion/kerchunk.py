@@ -20,11 +20,10 @@ from npzkit.datasets.opening import opened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ConversionError, UnsafeNameError, UnsupportedError
 from npzkit.files.urls import Location, find_location
-from npzkit.members.dimensions import DIMENSIONS, made_up_dimensions, named_dimensions
 from npzkit.members.extension_dtypes import extension_name
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.members.metadata import without_note
+from npzkit.members.metadata import DIMENSIONS, made_up_dimensions, named_dimensions, without_note
 from npzkit.members.strict_json import format_json
 
 _CHUNK_SIZE = 1 << 24

@@ -16,8 +16,7 @@ from xarray.core import indexing
 
 from npzkit.archive.reopening import Reopened
 from npzkit.errors import MadeUpDimensionsWarning, UnsupportedError, warn
-from npzkit.members.dimensions import made_up_dimensions, named_dimensions
-from npzkit.members.metadata import without_note
+from npzkit.members.metadata import made_up_dimensions, named_dimensions, without_note
 from npzkit.xarray.attributes import GROUPS, attrs_from_json
 
 Dims = Mapping[str, str | Sequence[str]]

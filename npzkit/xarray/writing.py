@@ -23,8 +23,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import STORED, method_number
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
-from npzkit.members.dimensions import DIMENSIONS, named_dimensions
-from npzkit.members.metadata import check_attrs
+from npzkit.members.metadata import DIMENSIONS, check_attrs, named_dimensions
 from npzkit.writing.coding import Compression
 from npzkit.xarray.attributes import GROUPS, attrs_to_json
 from npzkit.xarray.store import normal_group

@@ -8,7 +8,7 @@ import sys
 import npzkit
 import numpy as np
 import pytest
-from npzkit.archive.saving import PreparedArchive
+from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint import CheckpointStore, best, latest
 from npzkit.checkpoint.retention import Retention
 from npzkit.errors import (

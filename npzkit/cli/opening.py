@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import re
 import shutil
@@ -195,6 +194,8 @@ def shape_text(shape: tuple[int, ...] | None) -> str:
 
 def as_text(value: Any) -> str:
     """Return metadata or an attribute's value as one line of JSON."""
+    import json
+
     return printable(json.dumps(value, ensure_ascii=False, default=str))
 
 

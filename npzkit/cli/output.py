@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
-import math
 import os
 import re
 import shutil
@@ -17,8 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from json.encoder import encode_basestring_ascii
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -37,14 +34,6 @@ _LEAST_FOLDED = 20
 _BREAKS = re.compile(r"(?<=[ ,/])")
 """Places at which a cell may be folded."""
 _GAP = "  "
-
-_SCALARS: Mapping[type, Callable[[Any], str]] = {
-    str: encode_basestring_ascii,
-    int: int.__repr__,
-    bool: {False: "false", True: "true"}.__getitem__,
-}
-"""The types of most values, and their text as JSON."""
-
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -70,34 +59,10 @@ def can_print(text: str) -> bool:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, with null for numbers that are not finite."""
-    click.echo(_json_text(value))
+    # Most commands print none.
+    from npzkit.cli.json_text import json_text
 
-
-def _json_text(value: Any, margin: str = "\n") -> str:
-    """Return a value as JSON. A margin begins with the line's end.
-
-    Each level takes one Python frame, so the deepest metadata fit into Python's stack.
-    """
-    heads: Iterable[str] = itertools.repeat("")
-    values: Collection[Any] = value
-    if isinstance(value, Mapping):
-        pairs = {str(key): inner for key, inner in value.items()}
-        heads = [f"{encode_basestring_ascii(key)}: " for key in pairs]
-        values, brackets = pairs.values(), "{}"
-    elif isinstance(value, (list, tuple)):
-        brackets = "[]"
-    elif isinstance(value, float) and not math.isfinite(value):
-        return "null"
-    else:
-        return json.dumps(value, default=str)
-    inner_margin = margin + "  "
-    lines = []
-    for head, item in zip(heads, values, strict=False):
-        encode = _SCALARS.get(type(item))
-        lines.append(head + (encode(item) if encode else _json_text(item, inner_margin)))
-    if not lines:
-        return brackets
-    return f"{brackets[0]}{inner_margin}{f',{inner_margin}'.join(lines)}{margin}{brackets[1]}"
+    click.echo(json_text(value))
 
 
 def print_table(columns: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:

@@ -71,8 +71,8 @@ class Bucket(Steps):
             self._list()
         return name_of_folder(step) in (self._objects.folders or ())
 
-    def _place(self, step: int) -> StorePrefix:
-        return StorePrefix(self._objects.file(name_of_folder(step)))
+    def _folder_of(self, step: int) -> Location:
+        return self._objects.file(name_of_folder(step))
 
     def _list(self) -> dict[str, Found]:
         now = time.monotonic()

@@ -37,7 +37,7 @@ from npzkit.errors import (
     StaleArchiveError,
 )
 from npzkit.files import disk
-from npzkit.files.objects import Found, LocalFolder, StorePrefix
+from npzkit.files.objects import Found, LocalFolder, StorePrefix, objects_at
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
 
@@ -213,9 +213,9 @@ class Steps:
     def _has_folder(self, step: int) -> bool:
         return os.path.isdir(self.folder_path(step))
 
-    def _place(self, step: int) -> LocalFolder | StorePrefix:
-        """Return the place of a step's folder, whether it exists or not."""
-        return LocalFolder(self.folder_path(step))
+    def _folder_of(self, step: int) -> Any:
+        """Return what opens a step's folder, whether it exists or not."""
+        return self.folder_path(step)
 
     def _find_file(self, step: int) -> Found | None:
         """Return what is known of a step's file, or of a link that leads to none."""
@@ -260,6 +260,9 @@ class Steps:
     def folder_path(self, step: int) -> str:
         """Return the path of a step's folder."""
         return self.file_path(step).removesuffix(_SUFFIX)
+
+    def _place(self, step: int) -> LocalFolder | StorePrefix:
+        return objects_at(self._folder_of(step))
 
     def path_of(self, step: int) -> str:
         """Return the path of a step: of its file, unless it is a folder."""
@@ -326,7 +329,7 @@ class Steps:
             with contextlib.suppress(FileNotFoundError):
                 return self._open_file(step, **options)
             with contextlib.suppress(FileNotFoundError):
-                return ShardedFile(self._place(step).file(INDEX_NAME), **options)
+                return ShardedFile(self._folder_of(step), **options)
             self._forget()
         raise self._missing(step)
 
@@ -350,7 +353,7 @@ class Steps:
         older = self._file_now(step)
         durable = self._durable or older is not None
         writer = ShardedWriter(
-            self._place(step).file(INDEX_NAME), metadata=parse_metadata(metadata, None),
+            self._folder_of(step), metadata=parse_metadata(metadata, None),
             durable=durable, **options,
         )  # fmt: skip
         try:

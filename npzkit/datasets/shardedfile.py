@@ -20,7 +20,6 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
-from npzkit.datasets.shard_records import INDEX_NAME
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.sharding import place_of, read_index
 from npzkit.datasets.shards import OpenShards
@@ -735,11 +734,11 @@ class ShardedFile(NpzFile):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._archive.check_open()
-        index, options = self._place.file(INDEX_NAME), self._options
-        if isinstance(index, Location):
-            options = {**options, "storage_options": index.options}
-            index = index.url
-        return _reopen, (index, self._version, options)
+        folder, options = self._place.location, self._options
+        if isinstance(folder, Location):
+            options = {**options, "storage_options": folder.options}
+            folder = folder.url
+        return _reopen, (folder, self._version, options)
 
 
 def _not_one_file(path: str) -> UnsupportedError:
@@ -749,9 +748,9 @@ def _not_one_file(path: str) -> UnsupportedError:
     )  # fmt: skip
 
 
-def _reopen(index: str, version: tuple[int, int], options: Mapping[str, Any]) -> ShardedFile:
+def _reopen(folder: str, version: tuple[int, int], options: Mapping[str, Any]) -> ShardedFile:
     """Open a pickled archive again, refusing one that was replaced."""
-    npz = ShardedFile(index, **options)
+    npz = ShardedFile(folder, **options)
     if npz._version != version:
         raise StaleArchiveError(
             "the archive was replaced since it was pickled", path=npz.path,

@@ -67,6 +67,8 @@ class Objects(Protocol):
 
     name: str
     """The path or URL, without secrets."""
+    location: Any
+    """What `objects_at` takes to return it again, in another process too."""
     is_local: bool
     """Whether files are on a disk, and reading them takes no requests."""
 
@@ -150,7 +152,7 @@ class LocalFolder:
     def __init__(self, path: str) -> None:
         self.name = path
         # A program may change its working directory.
-        self.path = os.path.abspath(path)
+        self.location = self.path = os.path.abspath(path)
 
     def file(self, name: str) -> str:
         """Return the path of a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import itertools
 import os
 import re
@@ -120,7 +121,7 @@ def interrupts():
 @pytest.fixture
 def hide_library(monkeypatch):
     """Call with the name of a decoder's package: the test runs as if it were not installed."""
-    caches = [decompressors._import_inflate64, decompressors._import_zstandard]
+    caches = [decompressors._import_deflate64, decompressors._import_zstandard]
 
     def hide(name):
         for known in [known for known in sys.modules if known.startswith(f"{name}.")]:
@@ -132,3 +133,16 @@ def hide_library(monkeypatch):
     yield hide
     for cache in caches:
         cache.cache_clear()
+
+
+@pytest.fixture
+def deflate64_by(hide_library):
+    """Call with the one library that is to decode Deflate64."""
+
+    def choose(library):
+        if importlib.util.find_spec(library) is None:
+            pytest.skip(f"the package {library} is not installed")
+        for other in {"zipfile_deflate64", "inflate64"} - {library}:
+            hide_library(other)
+
+    return choose

@@ -165,7 +165,7 @@ def test_no_path_of_a_machine():
 
 @pytest.mark.parametrize("extra", ["all", "dev"])
 def test_the_readmes_commands_need_no_compiler(extra):
-    """The extras that the README installs bring inflate64, which has wheels."""
+    """The extras that the README installs bring inflate64, which has wheels, and not the other."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
@@ -176,3 +176,4 @@ def test_the_readmes_commands_need_no_compiler(extra):
             names |= set(inner[1].split(",")) if inner else set()
             found.add(re.match(r"[\w-]*", requirement)[0])
     assert "inflate64" in found
+    assert "zipfile-deflate64" not in found

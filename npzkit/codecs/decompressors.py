@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import importlib.machinery
+import importlib.util
 import struct
 import zlib
 from collections.abc import Callable
@@ -198,9 +199,9 @@ class _LzmaAlone:
 
 
 class _Deflate64:
-    """Deflate64 by inflate64.
+    """Deflate64 by zipfile-deflate64 or inflate64.
 
-    The library neither limits its output nor reports where its input ended. So its
+    Neither library limits its output or reports where its input ended. So a
     decoder gets a few bytes at a time, and its surplus output is kept here. The
     last bytes are passed one by one, so that the end of a valid stream is exact.
     If a stream ends early, up to 63 bytes after it are not counted as unused.
@@ -212,7 +213,9 @@ class _Deflate64:
     _SINGLY = 16
 
     def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._stream = _import_inflate64().Inflater()
+        decoder, method = _import_deflate64()
+        self._stream = decoder()
+        self._inflate = getattr(self._stream, method)
         self._unfed_size = compressed_size
         self._input = b""
         self._output = memoryview(b"")
@@ -237,24 +240,49 @@ class _Deflate64:
             piece, self._input = self._input[:size], self._input[size:]
             self._unfed_size -= len(piece)
             try:
-                self._output = memoryview(self._stream.inflate(piece))
+                self._output = memoryview(self._inflate(piece))
             except (MemoryError, RecursionError):
                 raise
             except Exception as error:
-                # The library documents no error class.
+                # The libraries document no error class. They raise ValueError and
+                # RuntimeError for damaged input.
                 raise _damaged("deflate64", error) from error
         out, self._output = self._output[:max_length], self._output[max_length:]
         return bytes(out)
 
 
 @functools.cache
-def _import_inflate64() -> Any:
+def _import_deflate64() -> tuple[Any, str]:
+    """Return the class of a Deflate64 decoder, and the name of its decoding method."""
+    module = _import_zipfile_deflate64()
+    if module is not None:
+        return module.Deflate64, "decompress"
     with contextlib.suppress(ImportError):
-        return importlib.import_module("inflate64")
+        return importlib.import_module("inflate64").Inflater, "inflate"
     raise UnsupportedError(
-        "reading Deflate64 needs the package inflate64",
-        remedy="Install it: python -m pip install inflate64.",
+        "reading Deflate64 needs the package inflate64 or zipfile-deflate64",
+        remedy="Install one of them: python -m pip install inflate64; "
+        "or, with a C compiler, python -m pip install 'npzkit[deflate64]'.",
     )
+
+
+def _import_zipfile_deflate64() -> Any:
+    """Return the extension module of zipfile-deflate64, without importing the package.
+
+    The package patches private functions of `zipfile` for the whole process,
+    which newer versions of Python move. The decoder does not need them.
+    """
+    package = importlib.util.find_spec("zipfile_deflate64")
+    spec = package and importlib.machinery.PathFinder.find_spec(
+        "zipfile_deflate64.deflate64", package.submodule_search_locations
+    )
+    if not spec or not spec.loader:
+        return None
+    with contextlib.suppress(ImportError):
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    return None
 
 
 def _bzip2(compressed_size: int, uncompressed_size: int) -> Decompressor:

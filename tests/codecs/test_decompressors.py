@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import importlib
+import importlib.util
 import io
 import subprocess
 import sys
@@ -24,16 +25,20 @@ FIXTURES = {
     "deflated": "infozip_deflated.npz", "deflate64": "7zip_deflate64.npz", "bzip2": "7zip_bzip2.npz",
     "lzma": "7zip_lzma.npz", "zstandard": "zipfile_zstandard.npz",
 }  # fmt: skip
+DECODERS = [
+    "deflated", "deflate64 by zipfile_deflate64", "deflate64 by inflate64", "bzip2", "lzma", "zstandard",
+]  # fmt: skip
 
 
-@pytest.fixture(params=FIXTURES)
-def method(request):
-    """A compression method."""
-    if request.param == "deflate64":
-        pytest.importorskip("inflate64")
-    if request.param == "zstandard":
+@pytest.fixture(params=DECODERS)
+def method(request, deflate64_by):
+    """A compression method; Deflate64 appears once per library."""
+    name, _, library = request.param.partition(" by ")
+    if library:
+        deflate64_by(library)
+    if name == "zstandard":
         pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
-    return request.param
+    return name
 
 
 def stream_of(method, fixtures):
@@ -184,21 +189,56 @@ def test_streams_of_noise_give_one_error(method, fixtures):
 
 
 @pytest.mark.parametrize(
-    ("missing", "method"),
+    ("missing", "method", "named"),
     [
-        ("inflate64", "deflate64"),
-        ("backports.zstd", "zstandard"),
+        (["zipfile_deflate64", "inflate64"], "deflate64", ["inflate64", "npzkit\\[deflate64]"]),
+        (["backports.zstd"], "zstandard", ["backports.zstd"]),
     ],
 )
-def test_a_missing_library_is_named(missing, method, fixtures, hide_library):
+def test_a_missing_library_is_named(missing, method, named, fixtures, hide_library):
     """If a decoder is not installed, every way to read the member says what to install."""
     if method == "zstandard" and sys.version_info >= (3, 14):
         pytest.skip("Python has Zstandard itself from 3.14 on")
-    hide_library(missing)
+    for name in missing:
+        hide_library(name)
     with npzkit.open(fixtures / FIXTURES[method]) as npz:
-        with pytest.raises(UnsupportedError, match=f"pip install.*{missing}"):
-            npz["x"]
+        for name in named:
+            with pytest.raises(UnsupportedError, match=f"pip install.*{name}"):
+                npz["x"]
         assert sorted(npz.files) == ["scalar", "x", "y"]
+
+
+def test_deflate64_is_decoded_by_zipfile_deflate64_where_installed():
+    """The decoder of the extra deflate64 is preferred to inflate64."""
+    pytest.importorskip("inflate64")
+    decoder, _ = decompressors._import_deflate64()
+    is_here = importlib.util.find_spec("zipfile_deflate64") is not None
+    assert decoder.__name__ == ("Deflate64" if is_here else "Inflater")
+
+
+def test_a_broken_zipfile_deflate64_is_passed_over(tmp_path, monkeypatch, hide_library, fixtures):
+    """Deflate64 is read by inflate64 if zipfile-deflate64 was built for another Python."""
+    pytest.importorskip("inflate64")
+    folder = tmp_path / "zipfile_deflate64"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "deflate64.py").write_text("raise ImportError('undefined symbol')")
+    hide_library("zipfile_deflate64")
+    monkeypatch.delitem(sys.modules, "zipfile_deflate64")
+    monkeypatch.syspath_prepend(tmp_path)
+    with npzkit.open(fixtures / FIXTURES["deflate64"]) as npz:
+        assert npz["x"].shape == (4, 3)
+
+
+def test_deflate64_leaves_zipfile_alone(fixtures):
+    """Reading Deflate64 does not patch the standard library."""
+    import zipfile
+
+    before = zipfile.ZipExtFile.__init__
+    with npzkit.open(fixtures / FIXTURES["deflate64"]) as npz:
+        assert npz["x"].shape == (4, 3)
+    assert zipfile.ZipExtFile.__init__ is before
+    assert "zipfile_deflate64" not in sys.modules
 
 
 def test_zlib_stands_in_for_missing_libraries():

@@ -51,6 +51,13 @@ def test_arrays_and_method(name, fixtures):
     check_arrays(fixtures / name, METHODS[name])
 
 
+@pytest.mark.parametrize("library", ["zipfile_deflate64", "inflate64"])
+def test_deflate64_by_each_library(library, deflate64_by, fixtures):
+    """Deflate64 is read alike by either of the libraries that decode it."""
+    deflate64_by(library)
+    check_arrays(fixtures / "7zip_deflate64.npz", "deflate64")
+
+
 def check_arrays(path, method):
     with npzkit.open(path, strict=True) as npz:
         assert sorted(npz) == ["scalar", "x", "y"]

@@ -5,12 +5,16 @@ Owns the choice between them, and which URLs cannot be written to.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import UnsupportedError
-from npzkit.files.path_sink import open_sink
-from npzkit.files.sink import Sink
+from npzkit.files.disk import check_binary
+from npzkit.files.file_objects import can_write
+from npzkit.files.path_sink import PathSink
+from npzkit.files.sink import FileSink, Sink
 from npzkit.files.uploads import ANY, Condition
 from npzkit.files.urls import Location
 
@@ -24,7 +28,9 @@ _VERSION = r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9]+$"
 def open_destination(
     file: Any, *, exclusive: bool = False, durable: bool = False, lock_timeout: float = 0.0
 ) -> Sink:
-    """Return a sink for a new archive in a store, or as `npzkit.files.path_sink.open_sink`.
+    """Return a sink for a new archive at a path, in a store, or in a file object with ``write``.
+
+    Devices and pipes are written to directly, without a temporary file.
 
     Parameters
     ----------
@@ -33,13 +39,35 @@ def open_destination(
     exclusive : bool
         Raise FileExistsError if the file or object exists.
     durable, lock_timeout
-        For paths.
+        For paths; see `npzkit.files.path_sink.PathSink`.
+
+    Raises
+    ------
+    FileExistsError
+        `exclusive` is true, and the path already exists.
+    ArchiveLockedError
+        Another writer has the existing file open.
+    OSError
+        The temporary file cannot be created: no such directory, no permission.
     """
     if isinstance(file, Sink):
         return file
     if isinstance(file, Location):
         return open_upload(file, Condition(is_absent=exclusive))
-    return open_sink(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
+    if can_write(file):
+        check_binary(file, "wb")
+        return FileSink(file)
+    path = os.fspath(file)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if not os.path.basename(path):
+            # The path is empty or ends with a slash, and names no file.
+            raise
+        mode = stat.S_IFREG
+    if not stat.S_ISREG(mode) and not exclusive:
+        return FileSink(open(path, "wb", buffering=0), owned=True)
+    return PathSink(path, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
 
 
 def check_writable(location: Location) -> None:

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from npzkit.errors import ClosedArchiveError
 
@@ -87,26 +87,8 @@ class _Closed:
 CLOSED = _Closed()
 
 
-class Place(Protocol):
-    """A file that several threads can write to, at any offset.
-
-    Attributes
-    ----------
-    path : str or None
-        The path at which other processes find it.
-    descriptor : Descriptor or None
-        The descriptor to map it with.
-    """
-
-    @property
-    def path(self) -> str | None: ...
-    @property
-    def descriptor(self) -> Any: ...
-    def patch(self, offset: int, data: Buffer) -> None: ...
-
-
 class File:
-    """A file open for reading and writing at any offset, by several threads; a `Place`.
+    """A file open for reading and writing at any offset, by several threads.
 
     Parameters
     ----------

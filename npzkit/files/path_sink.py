@@ -21,17 +21,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.block_reading import crc32_at
-from npzkit.files.disk import Buffer, File, check_binary
-from npzkit.files.file_objects import can_write
+from npzkit.files.disk import Buffer, File
 from npzkit.files.locking import FileLock, lock_path
-from npzkit.files.sink import SEAL_SIZE, FileSink, Sink
+from npzkit.files.sink import SEAL_SIZE, Sink
 
 _BUFFER_SIZE = 1 << 22
 """Bytes of small writes that are gathered for one system call."""
@@ -231,7 +229,8 @@ class PathSink(Sink):
                 self._flush()
         else:
             self._flush()
-            self._put(self.position, data)
+            self._begin_to_change()
+            self._file.patch(self.position, data)
             self.position += len(data)
             self._flushed = self.position
 
@@ -249,10 +248,6 @@ class PathSink(Sink):
             self._begin_to_change()
             self._file.patch(self.position - len(gathered), gathered)
         self._flushed = self.position
-
-    def _put(self, offset: int, data: Buffer) -> None:
-        self._begin_to_change()
-        self._file.patch(offset, data)
 
     def reserve(self, size: int, *, mapped: bool = False) -> None:
         self._begin_to_change()
@@ -276,7 +271,8 @@ class PathSink(Sink):
 
     def patch(self, offset: int, data: Buffer) -> None:
         self._flush_before(offset + len(data))
-        self._put(offset, data)
+        self._begin_to_change()
+        self._file.patch(offset, data)
 
     # -- commits ------------------------------------------------------------
 
@@ -451,39 +447,3 @@ class PathSink(Sink):
             with contextlib.suppress(OSError):
                 lock.close()
         self._locks.clear()
-
-
-def open_sink(
-    file: Any,
-    *,
-    exclusive: bool = False,
-    durable: bool = False,
-    lock_timeout: float = 0.0,
-) -> Sink:
-    """Return a sink for a new archive at a path, or in a file object with ``write``.
-
-    Devices and pipes are written to directly, without a temporary file.
-
-    Raises
-    ------
-    FileExistsError
-        `exclusive` is true, and the path already exists.
-    ArchiveLockedError
-        Another writer has the existing file open.
-    OSError
-        The temporary file cannot be created: no such directory, no permission.
-    """
-    if can_write(file):
-        check_binary(file, "wb")
-        return FileSink(file)
-    path = os.fspath(file)
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        if not os.path.basename(path):
-            # The path is empty or ends with a slash, and names no file.
-            raise
-        mode = stat.S_IFREG
-    if not stat.S_ISREG(mode) and not exclusive:
-        return FileSink(open(path, "wb", buffering=0), owned=True)
-    return PathSink(path, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)

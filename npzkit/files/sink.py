@@ -48,8 +48,10 @@ class Sink(abc.ABC):
         Whether a commit failed and could not be undone.
     commits_once : bool
         Whether nothing can be written after a commit.
-    path, descriptor
-        As in `Place`; None for a file object.
+    path : str or None
+        At which other processes find the file; None for a file object.
+    descriptor : Descriptor or None
+        To map the file with.
     """
 
     position: int = 0

@@ -16,7 +16,8 @@ import numpy as np
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.block_reading import crc32_at
-from npzkit.files.disk import File, Place
+from npzkit.files.disk import File
+from npzkit.files.sink import Sink
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, Owner, row_range, without_lead
@@ -34,7 +35,7 @@ class FilledArray(CreatedArray):
     ----------
     key, shape, dtype
     fortran_order : bool
-    place : Place
+    place : Sink or File
         The file to write to.
     offset : int
         Where the array begins in the file.
@@ -48,7 +49,7 @@ class FilledArray(CreatedArray):
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         fortran_order: bool,
-        place: Place,
+        place: Sink | File,
         offset: int,
         seal: Callable[[], None],
         discard: Callable[[BaseException], None],

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
 from npzkit.conversion.tables import check_delimiter, check_is_table, write_table
 from npzkit.datasets.opening import opened
@@ -59,8 +59,8 @@ def extract(
     Parameters
     ----------
     file : path, bytes-like, file object or NpzFile
-        The archive. What comes from a file object that cannot seek, such as a pipe,
-        is first copied to a temporary file: in `folder`, if that is a folder.
+        The archive. A file object that cannot seek, such as a pipe, is read
+        from front to back. Files then get their names at its end.
     folder : path or binary file object, default "."
         A folder is created if necessary. A file object, such as ``sys.stdout.buffer``, takes
         one array.
@@ -138,43 +138,19 @@ def extract(
             meter.finish()
             return ExtractReport({}, {})
     folder = os.fsdecode(cast(str, folder))
-    with _kept(file, folder, progress) as (source, report), opened(source) as npz:
+    if cannot_seek(file):
+        chosen = None if keys is None else list(keys)
+        in_stream = Wanted(folder, chosen, how.delimiter, skip, overwrite)
+        return ExtractReport(*extract_stream(file, in_stream, progress))
+    with opened(file) as npz:
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         targets = how.targets(npz, wanted, folder, overwrite=overwrite)
-        meter = Meter(report, sum(npz.info(key).nbytes for key in targets))
+        meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
         for key, path in targets.items():
             how.write_file(npz, key, path, meter)
         meter.finish()
     files = {key: path for key, path in targets.items() if key not in how.failed}
     return ExtractReport(files, how.failed)
-
-
-@contextlib.contextmanager
-def _kept(file: Any, folder: str, progress: Report | None) -> Iterator[tuple[Any, Report | None]]:
-    """Yield the archive, and what reports the work on it.
-
-    What comes from a stream is kept in a file in `folder` that has no name, so that
-    nothing is left of it, whatever happens.
-    """
-    if not cannot_seek(file):
-        yield file, progress
-        return
-    is_new = not os.path.isdir(folder)
-    report = progress or (lambda done, total: None)
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as kept:
-            while piece := file.read(PIECE_SIZE):
-                kept.write(piece)
-                report(kept.tell(), kept.tell())
-            size = kept.tell()
-            kept.seek(0)
-            yield kept, lambda done, total: report(size + done, size + total)
-    finally:
-        if is_new:
-            # Only if nothing was written.
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
 
 
 class _Extraction(NamedTuple):

@@ -30,7 +30,7 @@ from typing import Any
 
 from npzkit.errors import ClosedArchiveError, NpzkitError
 from npzkit.files.sink import Sink
-from npzkit.writing.listing import Listing
+from npzkit.writing.listing import MemberListing
 
 
 class WriterState:
@@ -39,7 +39,7 @@ class WriterState:
     Parameters
     ----------
     sink : Sink
-    listing : Listing
+    listing : MemberListing
         Its created arrays accept no more data once the archive is closed.
     path : str
         For messages.
@@ -51,7 +51,7 @@ class WriterState:
         Why the archive was given up; empty if it was not.
     """
 
-    def __init__(self, sink: Sink, listing: Listing, path: str) -> None:
+    def __init__(self, sink: Sink, listing: MemberListing, path: str) -> None:
         self._sink, self._contents, self._path = sink, listing, path
         self._process = os.getpid()
         # Reentrant, so that a signal handler gets an error instead of waiting for ever.

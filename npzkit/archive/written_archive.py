@@ -25,7 +25,7 @@ from npzkit.members.notes import FLAT, check_version
 from npzkit.writing.append import Resumed, open_archive
 from npzkit.writing.array_members import Member, SmallArrays
 from npzkit.writing.copy import npy_header_size
-from npzkit.writing.listing import EditedMetadata, Listing
+from npzkit.writing.listing import EditedMetadata, MemberListing
 from npzkit.writing.prepared_array import Prepared
 from npzkit.zip.dead_space import fills_most
 from npzkit.zip.member_writer import Coding, deflate_small
@@ -90,7 +90,7 @@ class WrittenArchive:
     state : WriterState
     alone : callable
         `WriterState.run`, which calls whatever changes the archive.
-    listing : Listing
+    listing : MemberListing
     metadata : EditedMetadata
 
     Raises
@@ -111,7 +111,7 @@ class WrittenArchive:
         self.path, self.threads, self._durable = path, threads, durable
         self.sink = resumed.sink
         self.zip = resumed.writer(npy_header_size)
-        self.listing = Listing(self.zip, path)
+        self.listing = MemberListing(self.zip, path)
         self.state = WriterState(resumed.sink, self.listing, path)
         self.alone = self.state.run
         self.metadata = EditedMetadata(resumed.comment, metadata)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
 
-class Listing:
+class MemberListing:
     """The members of one archive, by key.
 
     Parameters

@@ -21,7 +21,7 @@ PARTS_ATTRIBUTE = "npzkit.parts"
 _MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
 
 
-class ArrayPart(NamedTuple):
+class SplitPart(NamedTuple):
     """One of the members that an array is split into.
 
     Attributes
@@ -44,7 +44,7 @@ class Splitting(NamedTuple):
     masked: bool
     strings: bool
 
-    def parts(self, array: Any) -> list[ArrayPart]:
+    def parts(self, array: Any) -> list[SplitPart]:
         """Return the parts of an array, or an empty list if it is not split."""
         if self.masked and isinstance(array, np.ma.MaskedArray):
             return _split_masked(array)
@@ -68,7 +68,7 @@ def check_splitting(masked: OnParts, strings: OnParts) -> Splitting | None:
     return splitting if any(splitting) else None
 
 
-def _split_masked(array: Any) -> list[ArrayPart]:
+def _split_masked(array: Any) -> list[SplitPart]:
     attrs: dict[str, Any] = {"kind": "masked"}
     fill_value = array._fill_value
     if fill_value is not None and fill_value.dtype == array.dtype and _has_fill_value(array.dtype):
@@ -76,8 +76,8 @@ def _split_masked(array: Any) -> list[ArrayPart]:
         attrs["fill_value"] = value.decode("latin-1") if isinstance(value, bytes) else value
     data = np.asarray(array.data)
     return [
-        ArrayPart("", data, {PARTS_ATTRIBUTE: attrs}),
-        ArrayPart(_MASK, np.ma.getmaskarray(array), {}),
+        SplitPart("", data, {PARTS_ATTRIBUTE: attrs}),
+        SplitPart(_MASK, np.ma.getmaskarray(array), {}),
     ]
 
 
@@ -86,7 +86,7 @@ def _has_fill_value(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biufSU" and dtype.char != "g"
 
 
-def _split_strings(array: np.ndarray[Any, Any]) -> list[ArrayPart]:
+def _split_strings(array: np.ndarray[Any, Any]) -> list[SplitPart]:
     attrs: dict[str, Any] = {"kind": "strings", "shape": list(array.shape)}
     dtype: Any = array.dtype
     if not dtype.coerce:
@@ -98,12 +98,12 @@ def _split_strings(array: np.ndarray[Any, Any]) -> list[ArrayPart]:
     offsets = np.zeros(len(texts) + 1, "<i8")
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     parts = [
-        ArrayPart("", np.frombuffer(b"".join(texts), np.uint8), {PARTS_ATTRIBUTE: attrs}),
-        ArrayPart(_OFFSETS, offsets, {}),
+        SplitPart("", np.frombuffer(b"".join(texts), np.uint8), {PARTS_ATTRIBUTE: attrs}),
+        SplitPart(_OFFSETS, offsets, {}),
     ]
     if "missing" in attrs:
         parts.append(
-            ArrayPart(_MISSING, np.array([not isinstance(i, str) for i in items], bool), {})
+            SplitPart(_MISSING, np.array([not isinstance(i, str) for i in items], bool), {})
         )
     return parts
 

@@ -23,7 +23,7 @@ from npzkit.zip.member_writer import Coding
 from npzkit.zip.written_records import SmallMembers
 
 if TYPE_CHECKING:
-    from npzkit.members.multipart import ArrayPart, OnParts, Splitting
+    from npzkit.members.multipart import OnParts, SplitPart, Splitting
 
 _SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is copied; larger ones are written from their own memory."""
@@ -193,7 +193,7 @@ def splitting_for(masked: OnParts, strings: OnParts) -> Splitting | None:
 
 
 def _prepare_parts(
-    key: str, parts: Iterable[ArrayPart], attrs: Mapping[str, Any] | None
+    key: str, parts: Iterable[SplitPart], attrs: Mapping[str, Any] | None
 ) -> list[Member]:
     """Prepare the members of one array; the first one has its attributes."""
     return [

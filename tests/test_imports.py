@@ -57,7 +57,7 @@ THIRD_PARTIES = {
     "dask": {"dask"},
     "files.connections": {"socks", "urllib3"},
     "files.fsspec_store": {"fsspec"},
-    "reports.page": {"jinja2"},
+    "reports.report_page": {"jinja2"},
     "torch": {"torch"},
     "viewer": {"bokeh", "jinja2", "tornado"},
     "xarray": {"dask", "xarray"},

@@ -48,7 +48,7 @@ files_argument = click.argument(
 """The archives that a command changes: files with names, not the standard streams."""
 
 
-class Archive(NamedTuple):
+class ArchiveFile(NamedTuple):
     """A file to process.
 
     Attributes
@@ -106,7 +106,7 @@ def folder_options(command: Any) -> Any:
 
 def find_archives(
     given: Sequence[str], *, recursive: bool, output: str | None = None, takes_sharded: bool = False
-) -> list[Archive]:
+) -> list[ArchiveFile]:
     """Return the given files, and the archives in the given folders.
 
     A given file may have any name. In folders, files that end with .npz are
@@ -120,12 +120,12 @@ def find_archives(
     Refusal
         A folder was given without `recursive`, or has no archives.
     """
-    found: list[Archive] = []
+    found: list[ArchiveFile] = []
     seen: set[str] = set()
     for path in given:
         name = os.path.basename(shown_url(path).partition("?")[0])
         if path == "-" or not os.path.isdir(path):
-            inside = [Archive(path, name)]
+            inside = [ArchiveFile(path, name)]
         elif recursive:
             inside = list(_in_folder(path, output, takes_sharded))
             if not inside:
@@ -147,15 +147,15 @@ def _is_sharded(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, _INDEX_NAME))
 
 
-def _sharded(path: str, name: str, is_taken: bool) -> Archive:
+def _sharded(path: str, name: str, is_taken: bool) -> ArchiveFile:
     error = UnsupportedError(
         "the files of a sharded archive are not changed one by one", path=path,
         remedy=f"npzkit convert {path} FILE.npz makes one file of it.",
     )  # fmt: skip
-    return Archive(path, name, None if is_taken else error)
+    return ArchiveFile(path, name, None if is_taken else error)
 
 
-def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator[Archive]:
+def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator[ArchiveFile]:
     failed: list[OSError] = []
     left_out = None if output is None else os.path.realpath(output)
     for place, inner, names in os.walk(folder, onerror=failed.append):
@@ -169,15 +169,15 @@ def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator
             path = os.path.join(place, name)
             is_part = is_sharded and name.startswith(_SHARD_PREFIX)
             if name.lower().endswith(SUFFIX) and not is_part and os.path.isfile(path):
-                yield Archive(path, os.path.relpath(path, folder))
+                yield ArchiveFile(path, os.path.relpath(path, folder))
     for error in failed:
         # A folder that could not be listed is reported like a file.
-        yield Archive(str(error.filename), os.path.relpath(error.filename, folder), error)
+        yield ArchiveFile(str(error.filename), os.path.relpath(error.filename, folder), error)
 
 
 def outputs_for(
-    archives: Sequence[Archive], output: str | None, *, force: bool
-) -> Callable[[Archive], tuple[str, bool]]:
+    archives: Sequence[ArchiveFile], output: str | None, *, force: bool
+) -> Callable[[ArchiveFile], tuple[str, bool]]:
     """Return a function that returns the path for a copy, and whether a file there is replaced.
 
     `output` is a folder if there are several archives, if it exists as a folder, or if it ends
@@ -207,7 +207,7 @@ def outputs_for(
         )
     is_url = npzkit.local_path(output) is None
 
-    def path_for(archive: Archive) -> tuple[str, bool]:
+    def path_for(archive: ArchiveFile) -> tuple[str, bool]:
         if is_url:
             # It has slashes on every system.
             return f"{output.rstrip('/')}/{archive.name}", force
@@ -224,7 +224,7 @@ def shown_path(path: str) -> str:
 
 
 def work_through(
-    what: str, archives: Sequence[Archive], work: Callable[[Archive, Report], Outcome], *,
+    what: str, archives: Sequence[ArchiveFile], work: Callable[[ArchiveFile, Report], Outcome], *,
     as_json: bool, quiet: bool,
 ) -> int:  # fmt: skip
     """Call `work` with each archive, print the results, and return the exit code.
@@ -260,7 +260,10 @@ def _share(tell: Telling, start: int, size: int, total: int) -> Report:
 
 
 def _outcome(
-    archive: Archive, work: Callable[[Archive, Report], Outcome], report: Report, tell: Telling
+    archive: ArchiveFile,
+    work: Callable[[ArchiveFile, Report], Outcome],
+    report: Report,
+    tell: Telling,
 ) -> Outcome:
     try:
         if archive.error is not None:
@@ -306,7 +309,7 @@ def verify(
     for archive in archives:
         _check_no_key(archive, files)
 
-    def work(archive: Archive, report: Report) -> Outcome:
+    def work(archive: ArchiveFile, report: Report) -> Outcome:
         with seekable_input(archive.path, is_forward=True) as source:
             found = npzkit.verify(source, keys or None, report)
         return _verified(archive, found, quiet=quiet, verbose=verbose)
@@ -314,7 +317,7 @@ def verify(
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
 
 
-def _check_no_key(archive: Archive, files: tuple[str, ...]) -> None:
+def _check_no_key(archive: ArchiveFile, files: tuple[str, ...]) -> None:
     """Raise UsageError if a FILE does not exist and is the key of an array in another one."""
     if archive.path == "-" or os.path.lexists(archive.path):
         return
@@ -338,7 +341,7 @@ def _rows_shown(report: npzkit.VerifyReport, *, quiet: bool, verbose: bool) -> l
 
 
 def _verified(
-    archive: Archive, report: npzkit.VerifyReport, *, quiet: bool = False, verbose: bool = False
+    archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False, verbose: bool = False
 ) -> Outcome:
     """Return a report as one line per finding, and the verdict."""
     path = shown_path(archive.path)
@@ -390,7 +393,7 @@ def repair(
     archives = find_archives(files, recursive=recursive, output=output)
     path_for = outputs_for(archives, output, force=force)
 
-    def work(archive: Archive, report: Report) -> Outcome:
+    def work(archive: ArchiveFile, report: Report) -> Outcome:
         target, overwrite = path_for(archive)
         if output is None and not in_place:
             return _cut(archive, report, quiet=quiet)
@@ -407,7 +410,7 @@ def repair(
     return work_through("repair", archives, work, as_json=as_json, quiet=quiet)
 
 
-def _repaired(archive: Archive, report: npzkit.RepairReport, *, quiet: bool) -> Outcome:
+def _repaired(archive: ArchiveFile, report: npzkit.RepairReport, *, quiet: bool) -> Outcome:
     """Return the outcome of saving the sound members of an archive."""
     document = {"path": shown_url(archive.path), "ok": not report.lost, **report.as_dict()}
     if report.lost:
@@ -420,7 +423,7 @@ def _repair_text(report: npzkit.RepairReport) -> str:
     return str(report._replace(lost=lost))
 
 
-def _cut(archive: Archive, report: Report, *, quiet: bool) -> Outcome:
+def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
     """Repair the end of an archive, and check the rest."""
     size = archive.size
     repaired = npzkit.repair(archive.path)
@@ -477,7 +480,7 @@ def repack(
     archives = find_archives(files, recursive=recursive, output=output)
     path_for = outputs_for(archives, output, force=force)
 
-    def work(archive: Archive, report: Report) -> Outcome:
+    def work(archive: ArchiveFile, report: Report) -> Outcome:
         before = archive.size
         target, overwrite = path_for(archive)
         npzkit.repack(

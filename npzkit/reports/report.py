@@ -120,7 +120,7 @@ def report(
         raise ValueError(f"count must be a non-negative integer, not {count!r}")
     check_several(keys)
     path = None if output is None else _checked_path(output, overwrite=overwrite)
-    from npzkit.reports.page import Look, looks, page_html
+    from npzkit.reports.report_page import Look, looks, page_html
 
     with opened(file) as npz:
         _check_other(path, npz)

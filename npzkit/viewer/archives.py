@@ -19,14 +19,14 @@ from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import NpzkitError, printable
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.info import ArrayInfo
-from npzkit.viewer.keys import KeyTree
+from npzkit.viewer.key_rows import KeyTree
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource
 
 _LABEL_LENGTH = 60
 
 
-class Archive:
+class ShownArchive:
     """One of the archives that are shown.
 
     Parameters
@@ -95,23 +95,23 @@ def damage_in(report: VerifyReport) -> dict[str, str]:
 
 def open_archives(
     files: Sequence[Any], storage_options: Mapping[str, Any] | None = None
-) -> list[Archive]:
+) -> list[ShownArchive]:
     """Open what is not open yet. If one fails, those before it are closed."""
-    found: list[Archive] = []
+    found: list[ShownArchive] = []
     try:
         for file in files:
             if isinstance(file, NpzFile):
-                found.append(Archive(file, is_own=False))
+                found.append(ShownArchive(file, is_own=False))
             else:
                 npz = open_archive(file, storage_options=storage_options)
-                found.append(Archive(npz, is_own=True))
+                found.append(ShownArchive(npz, is_own=True))
     except BaseException:
         close_archives(found)
         raise
     return found
 
 
-def close_archives(archives: Sequence[Archive]) -> None:
+def close_archives(archives: Sequence[ShownArchive]) -> None:
     """Close the archives that were opened for the page."""
     for archive in archives:
         if archive.is_own:
@@ -138,7 +138,7 @@ def field_dtype(info: ArrayInfo, field: str | None) -> tuple[tuple[int, ...], np
 
 
 def source_of(
-    archives: Sequence[Archive], shown: Shown, proceed: Callable[[], object]
+    archives: Sequence[ShownArchive], shown: Shown, proceed: Callable[[], object]
 ) -> ArraySource:
     """Return the array that is shown, to be read in parts."""
     archive = archives[shown.archive]

@@ -14,9 +14,9 @@ from bokeh.models import Button, Div
 
 from npzkit.errors import format_count, format_size, printable, shown_key
 from npzkit.maintenance.findings import VerifyReport
-from npzkit.viewer.archives import Archive, damage_in
-from npzkit.viewer.background import Background, Work
+from npzkit.viewer.archives import ShownArchive, damage_in
 from npzkit.viewer.texts import error_html
+from npzkit.viewer.worker import Work, Worker
 
 _FINDING_COUNT = 50
 """Findings that are shown."""
@@ -27,8 +27,8 @@ class Checking:
 
     Parameters
     ----------
-    archives : sequence of Archive
-    background : Background
+    archives : sequence of ShownArchive
+    worker : Worker
     mark : callable
         Called with the number of an archive, and its damaged keys with the reasons.
     style : list of bokeh.models.StyleSheet
@@ -40,12 +40,12 @@ class Checking:
 
     def __init__(
         self,
-        archives: Sequence[Archive],
-        background: Background,
+        archives: Sequence[ShownArchive],
+        worker: Worker,
         mark: Callable[[int, dict[str, str]], object],
         style: list[Any],
     ) -> None:
-        self._archives, self._background, self._mark = archives, background, mark
+        self._archives, self._worker, self._mark = archives, worker, mark
         self.button = Button(label="Verify", name="verify", stylesheets=style, width=80)
         self.button.on_click(self._clicked)
         self.progress = Div(text="", name="progress", stylesheets=style, disable_math=True)
@@ -56,14 +56,14 @@ class Checking:
         self._percent = -1
 
     def _clicked(self) -> None:
-        if self._background.is_busy:
-            self._background.cancel()
+        if self._worker.is_busy:
+            self._worker.cancel()
             self._end('<span class="soft">The check was stopped.</span>')
             return
         self.button.label = "Stop"
         self.findings.visible = False
         self._percent = -1
-        self._background.start(self._check, self._take, lambda error: self._end(error_html(error)))
+        self._worker.start(self._check, self._take, lambda error: self._end(error_html(error)))
 
     def _check(self, work: Work) -> list[VerifyReport]:
         total = sum(archive.totals.uncompressed_size for archive in self._archives)
@@ -74,7 +74,7 @@ class Checking:
             percent = 100 * (before + done) // max(total, size, 1)
             if percent > self._percent:
                 self._percent = percent
-                self._background.tell(work, partial(self._advance, before + done, total))
+                self._worker.tell(work, partial(self._advance, before + done, total))
 
         reports = []
         for archive in self._archives:

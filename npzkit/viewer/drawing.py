@@ -26,7 +26,7 @@ from npzkit.display.numbers import (
 from npzkit.display.piecewise import is_numeric
 from npzkit.display.sampling import Proceed, reachable
 from npzkit.errors import shown_key
-from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
+from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
 from npzkit.viewer.marking import differing_cells
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import (
@@ -215,13 +215,13 @@ class Pane:
 
 
 def draw(
-    archives: Sequence[Archive], shown: Shown, size: tuple[int, int], proceed: Proceed
+    archives: Sequence[ShownArchive], shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> tuple[list[Pane], str | None]:
     """Read what a view shows.
 
     Parameters
     ----------
-    archives : sequence of Archive
+    archives : sequence of ShownArchive
     shown : Shown
         Settled, with a key.
     size : (int, int)
@@ -268,7 +268,7 @@ def draw(
 
 
 def difference_of(
-    archives: Sequence[Archive], shown: Shown, proceed: Proceed
+    archives: Sequence[ShownArchive], shown: Shown, proceed: Proceed
 ) -> DifferenceSource | UnequalSource | str:
     """Return the difference of the arrays that are compared, or why there is none."""
     first = source_of(archives, shown, proceed)
@@ -282,7 +282,7 @@ def difference_of(
 
 
 def _beside(
-    archives: Sequence[Archive], shown: Shown, source: ArraySource, proceed: Proceed
+    archives: Sequence[ShownArchive], shown: Shown, source: ArraySource, proceed: Proceed
 ) -> tuple[Shown, ArraySource] | str:
     """Return what an array is compared with, or why that cannot be shown beside it."""
     other = replace(shown, archive=shown.other_archive, key=shown.other_key)
@@ -306,7 +306,9 @@ def _draw_difference(
     return drawer(DifferenceSource(*sources), shown, size, proceed), title
 
 
-def _why_not_beside(archives: Sequence[Archive], other: Shown, source: ArraySource) -> str | None:
+def _why_not_beside(
+    archives: Sequence[ShownArchive], other: Shown, source: ArraySource
+) -> str | None:
     """Return why an array cannot be shown beside another one, or None if it can."""
     title = _title(archives, other)
     info = archives[other.archive].info(str(other.key))
@@ -328,7 +330,7 @@ def _on_one_scale(first: ImageDrawn, second: ImageDrawn) -> tuple[ImageDrawn, Im
     return replace(first, low=low, high=high), replace(second, low=low, high=high)
 
 
-def _title(archives: Sequence[Archive], shown: Shown) -> str:
+def _title(archives: Sequence[ShownArchive], shown: Shown) -> str:
     label = f"{archives[shown.archive].label}: " if len(archives) > 1 else ""
     field = f", field {shown_key(shown.field)}" if shown.field else ""
     return f"{label}{shown_key(str(shown.key))}{field}"

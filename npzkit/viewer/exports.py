@@ -21,7 +21,7 @@ from tornado.web import HTTPError
 
 from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.viewer.answers import Answer
-from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
+from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown, parse_link
 from npzkit.viewer.views import drawn_axes, items_of, settled
 
@@ -189,7 +189,7 @@ def _lines(rows: Any) -> bytes:
 class SaveHandler(Answer):
     """Answers with a file of what a link shows."""
 
-    def initialize(self, archives: Sequence[Archive]) -> None:
+    def initialize(self, archives: Sequence[ShownArchive]) -> None:
         self._archives = archives
         self._is_gone = False
 

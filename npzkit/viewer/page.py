@@ -17,8 +17,7 @@ from bokeh.models import CustomJS, Div, Toggle
 
 from npzkit.errors import printable, shown_key
 from npzkit.members.info import ArrayInfo
-from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
-from npzkit.viewer.background import Background, Work
+from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
 from npzkit.viewer.checking import Checking
 from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import Pane, difference_of, draw
@@ -37,6 +36,7 @@ from npzkit.viewer.texts import (
 )
 from npzkit.viewer.tree_panel import TreePanel
 from npzkit.viewer.views import settled
+from npzkit.viewer.worker import Work, Worker
 
 _WAIT = '<span class="wait">Reading…</span>'
 _AND = " &nbsp;·&nbsp; "
@@ -51,12 +51,12 @@ class Page:
     Parameters
     ----------
     document : bokeh.document.Document
-    archives : sequence of Archive
+    archives : sequence of ShownArchive
     first : Shown
         What is shown if the address of the page does not say it.
     """
 
-    def __init__(self, document: Any, archives: Sequence[Archive], first: Shown) -> None:
+    def __init__(self, document: Any, archives: Sequence[ShownArchive], first: Shown) -> None:
         self._document, self._archives = document, archives
         self._shown = Shown()
         self._info: Any = None
@@ -65,8 +65,8 @@ class Page:
         self._playing: Any = None
         self._play_axis: int | None = None
         hand_over = self._hand_over
-        self._reading, self._searching = Background(hand_over), Background(hand_over)
-        self._checking_work, self._describing = Background(hand_over), Background(hand_over)
+        self._reading, self._searching = Worker(hand_over), Worker(hand_over)
+        self._checking_work, self._describing = Worker(hand_over), Worker(hand_over)
         style = [widget_style()]
         self._tree = TreePanel(archives, self._choose, self._describing, style)
         self._checking = Checking(archives, self._checking_work, self._mark, style)
@@ -142,10 +142,10 @@ class Page:
     def close(self) -> None:
         """Cancel what is under way."""
         self._is_over = True
-        for background in (
+        for worker in (
             self._reading, self._searching, self._checking_work, self._describing,
         ):  # fmt: skip
-            background.close()
+            worker.close()
 
     def _destroyed(self, context: Any) -> None:
         self.close()

@@ -15,14 +15,14 @@ from bokeh.layouts import row
 from bokeh.models import Button, CustomJS, Div, Toggle
 
 from npzkit.errors import printable
-from npzkit.viewer.archives import Archive
+from npzkit.viewer.archives import ShownArchive
 from npzkit.viewer.browser_files import browser_file
 from npzkit.viewer.exports import can_be_csv
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.views import items_of
 
 
-def caption_of(archives: Sequence[Archive], shown: Shown) -> str:
+def caption_of(archives: Sequence[ShownArchive], shown: Shown) -> str:
     """Return what a picture shows: the file, the key, and the part as in Python.
 
     Examples
@@ -51,7 +51,7 @@ class Saving:
 
     Parameters
     ----------
-    archives : sequence of Archive
+    archives : sequence of ShownArchive
     style : list of bokeh.models.StyleSheet
 
     Attributes
@@ -61,7 +61,7 @@ class Saving:
         Where the link appears, with a button that copies it.
     """
 
-    def __init__(self, archives: Sequence[Archive], style: list[Any]) -> None:
+    def __init__(self, archives: Sequence[ShownArchive], style: list[Any]) -> None:
         self._archives = archives
         self._files = Div(text="", name="files", stylesheets=style, disable_math=True)
         self._name = Div(visible=False, tags=["npzkit.png", ""])

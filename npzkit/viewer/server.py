@@ -210,7 +210,7 @@ class PageServer:
     ----------
     make_page : callable
         Called with each new document.
-    archives : list of Archive
+    archives : list of ShownArchive
         What downloads are made of.
     host : str
     port : int

@@ -16,7 +16,7 @@ from npzkit.display.tables import short_texts
 from npzkit.errors import NpzkitError, format_count, format_size, printable, shown_key
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.members.metadata import without_note
-from npzkit.viewer.archives import Archive
+from npzkit.viewer.archives import ShownArchive
 from npzkit.viewer.drawing import (
     Counts,
     HistogramDrawn,
@@ -36,7 +36,7 @@ def _text(text: str) -> str:
     return escape(printable(text))
 
 
-def about_html(archives: Sequence[Archive]) -> str:
+def about_html(archives: Sequence[ShownArchive]) -> str:
     """Return the names of the archives, with how much they hold."""
     parts = []
     for archive in archives:
@@ -92,7 +92,7 @@ def _ratio(info: ArrayInfo) -> str:
     return f" ({100 * info.compressed_size / info.nbytes:.0f} %)"
 
 
-def archive_html(archive: Archive) -> str:
+def archive_html(archive: ShownArchive) -> str:
     """Return the totals of an archive, and its metadata."""
     info: ArchiveInfo = archive.totals
     rows = [
@@ -107,7 +107,7 @@ def archive_html(archive: Archive) -> str:
     if is_tree:
         rows.append(("nested", "npzkit.load_tree returns the data as it was saved"))
     texts = short_texts(metadata)
-    found = f"<h3>Archive</h3>{_facts(rows)}"
+    found = f"<h3>ShownArchive</h3>{_facts(rows)}"
     return found + (f"<h3>Metadata</h3>{_facts(texts)}" if texts else "")
 
 

@@ -19,9 +19,9 @@ from bokeh.models import (
 
 from npzkit.errors import format_count, format_size, printable
 from npzkit.members.info import short_dtype
-from npzkit.viewer.archives import Archive
-from npzkit.viewer.background import Background, Work
-from npzkit.viewer.keys import Row
+from npzkit.viewer.archives import ShownArchive
+from npzkit.viewer.key_rows import Row
+from npzkit.viewer.worker import Work, Worker
 
 _ROW_COUNT = 400
 """Rows that are sent. The last one brings as many more."""
@@ -39,10 +39,10 @@ class TreePanel:
 
     Parameters
     ----------
-    archives : sequence of Archive
+    archives : sequence of ShownArchive
     choose : callable
         Called with the number of an archive and a key.
-    background : Background
+    worker : Worker
         Reads shapes and dtypes.
     style : list of bokeh.models.StyleSheet
 
@@ -55,12 +55,12 @@ class TreePanel:
 
     def __init__(
         self,
-        archives: Sequence[Archive],
+        archives: Sequence[ShownArchive],
         choose: Callable[[int, str], object],
-        background: Background,
+        worker: Worker,
         style: list[Any],
     ) -> None:
-        self._archives, self._choose, self._background = archives, choose, background
+        self._archives, self._choose, self._worker = archives, choose, worker
         self._opened = [archive.tree.folders(_OPEN_COUNT) for archive in archives]
         self._closed: set[int] = set()
         self._items: list[Item] = []
@@ -224,14 +224,14 @@ class TreePanel:
             if row is not None and row.key and row.key not in self._archives[number].known
         ]  # fmt: skip
         if not wanted:
-            self._background.cancel()
+            self._worker.cancel()
             return
 
         def read(work: Work) -> None:
             for number, archive in enumerate(self._archives):
                 archive.describe([key for place, key in wanted if place == number], work.proceed)
 
-        self._background.start(read, lambda found: self._fill(set(wanted)), lambda error: None)
+        self._worker.start(read, lambda found: self._fill(set(wanted)), lambda error: None)
 
     def _fill(self, wanted: set[tuple[int, str]]) -> None:
         """Fill the cells of the arrays that were described."""

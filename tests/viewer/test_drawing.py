@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from npzkit.viewer import drawing
 from npzkit.viewer.archives import close_archives, field_dtype, open_archives, why_hidden
-from npzkit.viewer.background import Cancelled, Work
 from npzkit.viewer.drawing import difference_of, draw
 from npzkit.viewer.finding import find_place
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.texts import notes_html, page_html
 from npzkit.viewer.views import VIEWS, settled, views_of
+from npzkit.viewer.worker import Cancelled, Work
 from range_server import RangeServer, packed
 
 SIZE = (400, 300)

@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
 from npzkit.viewer.guard import Guard
-from npzkit.viewer.keys import KeyTree
+from npzkit.viewer.key_rows import KeyTree
 from npzkit.viewer.peers import is_other_user, user_of
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"

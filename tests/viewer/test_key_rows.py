@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from npzkit.viewer.keys import KeyTree
+from npzkit.viewer.key_rows import KeyTree
 
 
 def labels(tree, opened=(), count=100):

@@ -33,7 +33,7 @@ class Work:
             raise Cancelled
 
 
-class Background:
+class Worker:
     """Runs the newest of some requests.
 
     Parameters

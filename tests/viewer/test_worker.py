@@ -6,7 +6,7 @@ import queue
 import threading
 
 import pytest
-from npzkit.viewer.background import Background
+from npzkit.viewer.worker import Worker
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def calls():
 
 @pytest.fixture
 def background(calls):
-    found = Background(calls.put)
+    found = Worker(calls.put)
     yield found
     found.close()
 

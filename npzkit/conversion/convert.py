@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options
+from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
-from npzkit.conversion.stores import why_nested
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
     ConversionError,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
 from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
-from npzkit.conversion.tables import check_delimiter, check_is_table, write_table
 from npzkit.datasets.opening import opened
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, cannot_seek

@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from npzkit.conversion.csv_tables import check_is_table, write_table
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
-from npzkit.conversion.tables import check_is_table, write_table
 from npzkit.errors import (
     ConversionError,
     NoDataError,

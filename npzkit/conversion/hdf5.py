@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from npzkit.conversion.arrays import Array, Contents, Options, Say, named
-from npzkit.conversion.stores import (
+from npzkit.conversion.hierarchies import (
     JSON_ATTRIBUTE,
     array_in_store,
     from_library,

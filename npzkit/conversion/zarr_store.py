@@ -17,7 +17,7 @@ import zarr
 import zarr.codecs
 
 from npzkit.conversion.arrays import Array, Contents, Options, Say, is_c_number
-from npzkit.conversion.stores import array_in_store, from_library, stored_in
+from npzkit.conversion.hierarchies import array_in_store, from_library, stored_in
 from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
 

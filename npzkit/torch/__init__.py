@@ -21,7 +21,7 @@ except ImportError as error:
         "npzkit.torch needs PyTorch 2.13 or newer; install it: python -m pip install torch"
     ) from error
 
-from npzkit.torch.reader import NpzStorageReader
-from npzkit.torch.writer import NpzStorageWriter
+from npzkit.torch.storage_reader import NpzStorageReader
+from npzkit.torch.storage_writer import NpzStorageWriter
 
 __all__ = ["NpzStorageReader", "NpzStorageWriter"]

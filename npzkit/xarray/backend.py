@@ -17,7 +17,7 @@ from npzkit.datasets.opening import holds_index
 from npzkit.datasets.opening import open as open_archive
 from npzkit.errors import MemberNotFoundError
 from npzkit.files.urls import Location, find_location
-from npzkit.xarray.store import Dims, NpzStore, dimensions_of, groups_of, normal_group
+from npzkit.xarray.archive_store import Dims, NpzStore, dimensions_of, groups_of, normal_group
 
 
 class NpzBackend(BackendEntrypoint):

@@ -25,8 +25,8 @@ from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import DIMENSIONS, check_attrs, named_dimensions
 from npzkit.writing.coding import Compression
+from npzkit.xarray.archive_store import normal_group
 from npzkit.xarray.attributes import GROUPS, attrs_to_json
-from npzkit.xarray.store import normal_group
 
 _OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
 """What `encoding` says to npzkit."""

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402 - after the check
 from npzkit.torch import NpzStorageReader, NpzStorageWriter  # noqa: E402
-from npzkit.torch.reader import read_box  # noqa: E402
+from npzkit.torch.storage_reader import read_box  # noqa: E402
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner  # noqa: E402
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict  # noqa: E402

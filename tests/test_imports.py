@@ -7,9 +7,21 @@ import importlib
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import npzkit
-from structure import MODULES, ROOT, imports_of, inner_imports, names_imported, room_of
+from structure import (
+    CORE,
+    FRONT,
+    MODULES,
+    ROOT,
+    imports_of,
+    inner_imports,
+    names_imported,
+    reached,
+    room_of,
+    waist,
+)
 
 ROOMS = [
     {"errors", "imported", "limits"},
@@ -92,6 +104,33 @@ def test_there_is_no_circle():
 
     for name in MODULES:
         visit(name, ())
+
+
+def test_names_occur_once():
+    """No two files of the package have a name, and no two classes: where to look is clear."""
+    files = Counter(path.stem for path in MODULES.values() if path.stem != "__init__")
+    classes = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    repeated = {name for name, count in (files + classes).items() if count > 1}
+    # The command diff is the function diff.
+    assert repeated == {"diff"}
+
+
+WITHIN = {
+    "analysis": {"members.strict_json"},
+}
+"""What wings still import of the core beside public names and the waist. No line is added."""
+
+
+def test_wings_use_the_waist():
+    """A wing imports public names and the modules of the waist, and of the others no new one."""
+    wings = {room_of(name) for name in MODULES} - CORE - FRONT
+    assert len(waist()) <= 12
+    assert {wing: reached(wing) for wing in wings if reached(wing)} == WITHIN
 
 
 def test_what_a_room_must_not_know():

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
-from npzkit.cli.listing import members_of, print_members, tell_unreadable
+from npzkit.cli.file_argument import as_text
+from npzkit.cli.listings import members_of, print_members, tell_unreadable
 from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
-from npzkit.cli.opening import as_text
 from npzkit.cli.output import json_option, print_fields, print_json, print_table
 from npzkit.errors import NoCheckpointError, format_count, format_size, printable, shown_url
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy
 
 
-class _Folder(click.Path):
+class _StoreFolder(click.Path):
     """A folder that exists, or a URL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -33,7 +33,7 @@ class _Folder(click.Path):
 
 
 _folder_argument = click.argument(
-    "folder", type=_Folder(exists=True, file_okay=False, readable=False)
+    "folder", type=_StoreFolder(exists=True, file_okay=False, readable=False)
 )
 _UNITS = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
 """From how many seconds on a time is shown in a unit, its seconds, and its name."""

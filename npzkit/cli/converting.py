@@ -12,8 +12,7 @@ import click
 
 import npzkit
 from npzkit.cli.editing import PIPE, binary_stdout, check_level, level_option
-from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
-from npzkit.cli.opening import (
+from npzkit.cli.file_argument import (
     archive_argument,
     complete_key,
     named_file,
@@ -22,6 +21,7 @@ from npzkit.cli.opening import (
     print_written,
     seekable_input,
 )
+from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
 from npzkit.cli.output import json_option, print_json, progress
 from npzkit.errors import ConversionError, format_count, printable, shown_url
 

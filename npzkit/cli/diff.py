@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 import npzkit
+from npzkit.cli.file_argument import as_text, dtype_text, opened, shape_text
 from npzkit.cli.messages import at_prompt, in_a_line, report_failure, say
-from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
 from npzkit.cli.output import json_option, print_json, print_table, progress
 from npzkit.errors import format_count, printable, shown_url
 

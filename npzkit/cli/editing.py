@@ -14,8 +14,7 @@ from typing import Any, BinaryIO
 import click
 
 import npzkit
-from npzkit.cli.messages import Refusal, print_notes, refusing
-from npzkit.cli.opening import (
+from npzkit.cli.file_argument import (
     complete_key,
     file_size,
     inputs_argument,
@@ -23,6 +22,7 @@ from npzkit.cli.opening import (
     opened,
     print_written,
 )
+from npzkit.cli.messages import Refusal, print_notes, refusing
 from npzkit.cli.output import Telling, json_option, print_json, progress
 from npzkit.errors import ConversionError, UnsafeNameError, printable
 

@@ -16,6 +16,15 @@ from typing import Any, NamedTuple
 import click
 
 import npzkit
+from npzkit.cli.file_argument import (
+    archives_argument,
+    complete_key,
+    file_size,
+    keys_of,
+    named_file,
+    naming_in_warnings,
+    seekable_input,
+)
 from npzkit.cli.messages import (
     Refusal,
     at_prompt,
@@ -24,15 +33,6 @@ from npzkit.cli.messages import (
     raise_final,
     refusing,
     say,
-)
-from npzkit.cli.opening import (
-    archives_argument,
-    complete_key,
-    file_size,
-    keys_of,
-    named_file,
-    naming_in_warnings,
-    seekable_input,
 )
 from npzkit.cli.output import Report, Telling, json_option, print_json, progress
 from npzkit.errors import UnsupportedError, format_count, format_size, printable, shown_url

@@ -8,8 +8,14 @@ import sys
 import click
 
 import npzkit
+from npzkit.cli.file_argument import (
+    archive_argument,
+    archives_argument,
+    complete_key,
+    named_file,
+    opened,
+)
 from npzkit.cli.messages import at_prompt, in_a_line, refusing, say
-from npzkit.cli.opening import archive_argument, archives_argument, complete_key, named_file, opened
 from npzkit.cli.output import json_option, print_json, progress
 from npzkit.errors import UnsupportedError, format_count, format_size, printable
 

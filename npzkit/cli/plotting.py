@@ -17,7 +17,7 @@ import click
 import numpy as np
 
 import npzkit
-from npzkit.cli.opening import dtype_text, shape_text
+from npzkit.cli.file_argument import dtype_text, shape_text
 from npzkit.cli.output import Report, can_print, print_fields, print_table, terminal_width
 from npzkit.errors import printable
 

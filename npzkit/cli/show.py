@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 import npzkit
-from npzkit.cli.opening import (
+from npzkit.cli.file_argument import (
     archive_argument,
     dtype_text,
     key_argument,
@@ -85,7 +85,7 @@ def show(
     Example: npzkit show model.npz weights "0:2, ::50"
     """
     try:
-        index = Index() if slice_ is None else parse_index(slice_)
+        index = SliceIndex() if slice_ is None else parse_index(slice_)
     except ValueError as error:
         if slice_ and os.path.isfile(slice_):
             raise click.UsageError(
@@ -134,7 +134,7 @@ def _only_key(npz: npzkit.NpzFile) -> str:
     return npz.files[0]
 
 
-def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index) -> npzkit.ArrayPart:
+def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: SliceIndex) -> npzkit.ArrayPart:
     """Return what SLICE chooses; Python objects are read completely."""
     has_objects = info.dtype is not None and info.dtype.hasobject
     source = npz.read(info.key) if has_objects else npz.lazy(info.key)
@@ -161,7 +161,7 @@ class _Shown(NamedTuple):
 
     npz: npzkit.NpzFile
     info: npzkit.ArrayInfo
-    wanted: Index
+    wanted: SliceIndex
     part: npzkit.ArrayPart
     as_json: bool
 
@@ -302,7 +302,7 @@ def _plain(values: Any) -> Any:
 # -- SLICE --------------------------------------------------------------------
 
 
-class Index(NamedTuple):
+class SliceIndex(NamedTuple):
     """What a SLICE says.
 
     Attributes
@@ -317,7 +317,7 @@ class Index(NamedTuple):
     field: str | None = None
 
 
-def parse_index(text: str) -> Index:
+def parse_index(text: str) -> SliceIndex:
     """Parse a SLICE.
 
     Raises
@@ -328,9 +328,9 @@ def parse_index(text: str) -> Index:
     Examples
     --------
     >>> parse_index("0:10, ::2, ..., -1")
-    Index(items=(slice(0, 10, None), slice(None, None, 2), Ellipsis, -1), field=None)
+    SliceIndex(items=(slice(0, 10, None), slice(None, None, 2), Ellipsis, -1), field=None)
     >>> parse_index("pos, [1, 3]")
-    Index(items=([1, 3],), field='pos')
+    SliceIndex(items=([1, 3],), field='pos')
     """
     items: list[Any] = []
     fields: list[str] = []
@@ -356,7 +356,7 @@ def parse_index(text: str) -> Index:
             fields.append(name or "")
     if len(fields) > 1 or sum(isinstance(item, list) for item in items) > 1:
         raise ValueError("SLICE takes one field and one list of indices at most")
-    return Index(tuple(items), fields[0] if fields else None)
+    return SliceIndex(tuple(items), fields[0] if fields else None)
 
 
 def _integer(text: str) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from npzkit.cli.listing import Member, members_of, tell_unreadable
+from npzkit.cli.file_argument import archive_argument, dtype_text, listed, shape_text
+from npzkit.cli.listings import Member, members_of, tell_unreadable
 from npzkit.cli.messages import Refusal
-from npzkit.cli.opening import archive_argument, dtype_text, listed, shape_text
 from npzkit.cli.output import can_print, colour, json_option, print_json
 from npzkit.errors import format_count, format_size, printable, shown_url
 

@@ -193,7 +193,7 @@ class Contents(NamedTuple):
     arrays: list[Array]
 
 
-class Options(NamedTuple):
+class FileOptions(NamedTuple):
     """How a file is written.
 
     Attributes

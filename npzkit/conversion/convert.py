@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 from npzkit.conversion import npy_folder
-from npzkit.conversion.arrays import Array, Contents, Options
+from npzkit.conversion.arrays import Array, Contents, FileOptions
 from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.datasets.opening import holds_index, is_sharded, open
@@ -219,15 +219,15 @@ def convert(
     return ConvertReport(dst, tuple(array.key for array in arrays), tuple(notes), skipped)
 
 
-def _options(compression: Any, level: int | None, zarr_format: int) -> Options:
+def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptions:
     """Check arguments."""
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
     if compression is None:
         is_deflated("deflated", level)
-        return Options(None, level, zarr_format)
+        return FileOptions(None, level, zarr_format)
     name = "deflated" if is_deflated(compression, level) else "stored"
-    return Options(name, level, zarr_format)
+    return FileOptions(name, level, zarr_format)
 
 
 def _source_format(place: str | os.PathLike[str] | Location) -> _Format:

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from npzkit.conversion.arrays import Array, Contents, Options, Say, named
+from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
 from npzkit.conversion.hierarchies import (
     JSON_ATTRIBUTE,
     array_in_store,
@@ -116,7 +116,7 @@ def _stored_dtype(dtype: np.dtype[Any]) -> Any:
     return dtype
 
 
-def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a file."""
     with h5py.File(path, "w-") as file:
         _write_attrs(file.attrs, contents.metadata, None, say)
@@ -124,7 +124,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
             _write(file, array, options, say)
 
 
-def _write(file: Any, array: Array, options: Options, say: Say) -> None:
+def _write(file: Any, array: Array, options: FileOptions, say: Say) -> None:
     coding: dict[str, Any] = {}
     if options.is_deflated and array.nbytes and array.shape:
         chunks = block_shape(array.shape, array.dtype.itemsize, size=_CHUNK_SIZE)

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.io
 
 from npzkit import format as npy
-from npzkit.conversion.arrays import Array, Contents, Options, Say, is_c_number, unreadable
+from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
 from npzkit.errors import ConversionError, printable
 
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}", re.ASCII)
@@ -67,7 +67,7 @@ def why_unfit(array: Array) -> str | None:
     return f"MATLAB has no class for {printable(str(dtype))[:60]}"
 
 
-def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a file."""
     _tell(contents, say)
     # All that savemat asks of it: each array is read when its turn comes.

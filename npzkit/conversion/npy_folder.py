@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from npzkit.conversion.arrays import (
     Array,
     Contents,
+    FileOptions,
     InFile,
-    Options,
     Say,
     array_of,
     unreadable,
@@ -47,7 +47,7 @@ def can_replace(path: str) -> bool:
     return all(name.endswith(SUFFIX) for _, _, names in places for name in names)
 
 
-def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a folder."""
     os.mkdir(path)
     names = {array.key: array.key + SUFFIX for array in contents.arrays}

@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.conversion.arrays import Array, Contents, InFile, Options, Say, named, why_not_npy
+from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named, why_not_npy
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
 from npzkit.members.metadata import check_attrs, format_attrs, format_metadata
@@ -71,7 +71,7 @@ def _kind_of_parts(npz: NpzFile, key: str) -> str:
 why_unfit = why_not_npy
 
 
-def write(path: Any, contents: Contents, options: Options, say: Say) -> None:
+def write(path: Any, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write an archive to a path, or to a sink."""
     place = path if isinstance(path, str) else None
     metadata = _fitting(contents.metadata, None, say)

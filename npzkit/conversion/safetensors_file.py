@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from npzkit.conversion.arrays import Array, Contents, InFile, Options, Say, unreadable
+from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
 from npzkit.errors import printable
 from npzkit.members.strict_json import format_json, parse_json
 from npzkit.reading.blocks import BLOCK_SIZE
@@ -108,7 +108,7 @@ def why_unfit(array: Array) -> str | None:
     return None if array.dtype.name in _NAMES else f"safetensors has no dtype {shown}"
 
 
-def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a file: the widest items first, so that every array is aligned."""
     if options.is_deflated:
         say("safetensors files are not compressed")

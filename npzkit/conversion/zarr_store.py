@@ -16,7 +16,7 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from npzkit.conversion.arrays import Array, Contents, Options, Say, is_c_number
+from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number
 from npzkit.conversion.hierarchies import array_in_store, from_library, stored_in
 from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
@@ -88,7 +88,7 @@ def _is_scalar(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "mMUSV" or is_c_number(dtype)
 
 
-def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a store."""
     version: Any = options.zarr_format
     # zarr writes in its own threads, which continue after an interrupt of this one. So
@@ -101,7 +101,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
             _write(root, array, options, say, pool)
 
 
-def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) -> None:
+def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Executor) -> None:
     stored, noted = stored_in(array, "Zarr", say)
     chunks = block_shape(array.shape, stored.dtype.itemsize, size=_CHUNK_SIZE)
     with warnings.catch_warnings(record=True) as caught:
@@ -119,7 +119,7 @@ def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) 
         )
 
 
-def _compressor(options: Options) -> Any:
+def _compressor(options: FileOptions) -> Any:
     """Return what compresses chunks: zarr's default, gzip, or nothing."""
     if options.compression is None:
         return "auto"

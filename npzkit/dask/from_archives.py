@@ -93,7 +93,7 @@ _FETCH_COUNT = 16
 """Distant archives that are opened at once."""
 
 
-class ArraySource(NamedTuple):
+class TaskSource(NamedTuple):
     """An array of an archive.
 
     Attributes
@@ -110,9 +110,7 @@ class ArraySource(NamedTuple):
     identity: tuple[Any, ...]
 
 
-def find_sources(
-    url: Any, key: str, storage_options: Mapping[str, Any] | None
-) -> list[ArraySource]:
+def find_sources(url: Any, key: str, storage_options: Mapping[str, Any] | None) -> list[TaskSource]:
     """Return the array of a key in each archive that `url` means.
 
     Parameters
@@ -138,13 +136,13 @@ def find_sources(
     )
 
 
-def _opened(file: str | Location, key: str) -> ArraySource:
+def _opened(file: str | Location, key: str) -> TaskSource:
     if isinstance(file, Location):
         return _source(Reopened(open_archive(file.url, storage_options=file.options)), key)
     return _source(Reopened(open_archive(file)), key)
 
 
-def _source(archive: Reopened, key: str) -> ArraySource:
+def _source(archive: Reopened, key: str) -> TaskSource:
     npz: NpzFile | ShardedFile = archive.open()
     lazy, info = npz.lazy(key), npz.info(key)
     parts = npz.parts(key) if isinstance(npz, ShardedFile) else ()
@@ -154,7 +152,7 @@ def _source(archive: Reopened, key: str) -> ArraySource:
     )
     crcs = tuple(part.crc32 for part in parts) or (info.crc32,)
     identity = crcs, lazy.shape, lazy.dtype, info.fortran_order
-    return ArraySource(ArchivedArray(archive, key), chunks, identity)
+    return TaskSource(ArchivedArray(archive, key), chunks, identity)
 
 
 def first_items(array: ArchivedArray, size: int) -> bytes:
@@ -164,7 +162,7 @@ def first_items(array: ArchivedArray, size: int) -> bytes:
     return bytes(np.asarray(array[index]).tobytes())
 
 
-def check_alike(sources: Sequence[ArraySource]) -> None:
+def check_alike(sources: Sequence[TaskSource]) -> None:
     """Raise DifferentFilesError unless arrays can be joined along their first axis.
 
     Their lengths may differ, and the widths of strings.
@@ -192,9 +190,9 @@ _GROUP_COUNT = 16
 """Most archives of a chunk: a task names each."""
 
 
-def grouped_sources(sources: Sequence[ArraySource], size: int) -> Iterator[list[ArraySource]]:
+def grouped_sources(sources: Sequence[TaskSource], size: int) -> Iterator[list[TaskSource]]:
     """Yield the archives of each group: a large one, or small ones of `size` bytes together."""
-    group: list[ArraySource] = []
+    group: list[TaskSource] = []
     filled = 0
     for source in sources:
         nbytes = source.array.nbytes
@@ -316,7 +314,7 @@ def from_npz(
     return _array(array, chosen, identity)
 
 
-def _joined(sources: list[ArraySource], chunks: Any) -> da.Array:
+def _joined(sources: list[TaskSource], chunks: Any) -> da.Array:
     """Return the arrays of several archives as one."""
     check_alike(sources)
     dtype = max((source.array.dtype for source in sources), key=lambda dtype: dtype.itemsize)

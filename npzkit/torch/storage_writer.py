@@ -49,7 +49,7 @@ class _Attempt(NamedTuple):
     name: str
 
 
-class _Stored(NamedTuple):
+class _StoredShard(NamedTuple):
     """What a rank tells the coordinator, in ``WriteResult.storage_data``.
 
     Attributes
@@ -284,14 +284,14 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
         return results
 
 
-def _parts_of(item: WriteItem, planner: SavePlanner) -> tuple[_Stored, int, list[ShardPart]]:
+def _parts_of(item: WriteItem, planner: SavePlanner) -> tuple[_StoredShard, int, list[ShardPart]]:
     """Return what the coordinator needs of an item, its size in bytes, and its arrays."""
     name = item.index.fqn
     key = key_for(name)
     if item.type == WriteItemType.BYTE_IO:
         note, arrays = encode_value(_value_of(item, planner), key)
         size = sum(array.nbytes for array in arrays.values())
-        return _Stored(note), size, [ShardPart(*pair) for pair in arrays.items()]
+        return _StoredShard(note), size, [ShardPart(*pair) for pair in arrays.items()]
     tensor = planner.resolve_data(item)
     try:
         array = to_array(tensor)
@@ -299,7 +299,7 @@ def _parts_of(item: WriteItem, planner: SavePlanner) -> tuple[_Stored, int, list
     except NpzkitError as error:
         raise error.locate(key=name) from error.__cause__
     part = _placed(item, key, array, is_paired=special == ("complex32",))
-    return _Stored(special=special[0] if special else None), array.nbytes, [part]
+    return _StoredShard(special=special[0] if special else None), array.nbytes, [part]
 
 
 def _value_of(item: WriteItem, planner: SavePlanner) -> Any:

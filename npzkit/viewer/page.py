@@ -23,7 +23,7 @@ from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import Pane, difference_of, draw
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes, Reason
-from npzkit.viewer.saving import Saving
+from npzkit.viewer.saving import SaveButtons
 from npzkit.viewer.shown import Shown, format_link, shown_of
 from npzkit.viewer.style import TEMPLATE, theme, widget_style
 from npzkit.viewer.texts import (
@@ -72,7 +72,7 @@ class Page:
         self._checking = Checking(archives, self._checking_work, self._mark, style)
         self._controls = Controls(self._change, self._play, self._find, style)
         self._panes = Panes(self._zoomed, self._resized, style)
-        self._saving = Saving(archives, style)
+        self._saving = SaveButtons(archives, style)
         self._make_widgets(style)
         document.template = TEMPLATE
         document.title = f"{', '.join(archive.label for archive in archives)} - npzkit"

@@ -46,7 +46,7 @@ def caption_of(archives: Sequence[ShownArchive], shown: Shown) -> str:
     return printable(" | ".join(f"{name}{part}" for name in found))
 
 
-class Saving:
+class SaveButtons:
     """The buttons of one page.
 
     Parameters

@@ -132,7 +132,7 @@ def test_an_interrupt_is_not_lost():
         "        Dropped()\n"
         "        tell(2, 3)\n"
         "        print('went on')\n"
-        "import npzkit.cli.listing as listing\n"
+        "import npzkit.cli.listings as listing\n"
         "listing.ls.callback = ls\n"
         "raise SystemExit(commands.run(['ls', 'a.npz']))\n"
     )

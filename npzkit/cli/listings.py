@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 import npzkit
-from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
-from npzkit.cli.opening import (
+from npzkit.cli.file_argument import (
     NESTED_TEXT,
     archive_argument,
     archives_argument,
@@ -30,6 +29,7 @@ from npzkit.cli.opening import (
     shape_text,
     without_note,
 )
+from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
     json_option,
     print_fields,
@@ -41,7 +41,7 @@ from npzkit.cli.output import (
 from npzkit.errors import format_count, format_ratio, format_size, printable, shown_url
 
 if TYPE_CHECKING:
-    from npzkit.cli.opening import Listing
+    from npzkit.cli.file_argument import Listing
 
 _STEP = 1000
 """Members between two updates of the progress bar."""

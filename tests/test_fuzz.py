@@ -16,7 +16,7 @@ from fuzz import Tally, loop
 FOUND = sorted(path.name for path in FINDINGS.iterdir())
 RUNS = {"npy": amount(300, 8000), "archive": amount(40, 800), "append": amount(45, 1500),
         "stream": amount(60, 3000), "index": amount(60, 3000),
-        "end": amount(2000, 100_000), "http": amount(400, 100_000)}  # fmt: skip
+        "end": amount(2000, 100_000), "http": amount(400, 10_000)}  # fmt: skip
 """A tenth of a second of each by default, half of one of answers, and two seconds of ends."""
 
 

@@ -25,7 +25,7 @@ from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, natural_chun
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.shardedfile import ShardedFile
-from npzkit.datasets.tiles import as_index, pieces_along
+from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import DifferentFilesError
 from npzkit.files.threads import run, thread_count
 from npzkit.files.urls import Location

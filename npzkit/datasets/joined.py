@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.datasets.opened_files import Files
 from npzkit.datasets.skeleton import Arrays, nbytes_of, own_dtype
-from npzkit.datasets.tiles import as_index, pieces_along
+from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader

@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.datasets.index import Index
 from npzkit.datasets.shards import OpenShards
-from npzkit.datasets.tiles import pieces, read_piece
+from npzkit.datasets.touched_parts import pieces, read_piece
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.array import array_bytes

@@ -26,7 +26,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.shardedfile import ShardedFile
-from npzkit.datasets.tiles import read_piece
+from npzkit.datasets.touched_parts import read_piece
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits

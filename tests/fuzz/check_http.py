@@ -9,7 +9,9 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import npzkit
 import numpy as np
@@ -90,13 +92,19 @@ def good(head: bytes, **changes: str) -> bytes:
 @functools.cache
 def _opened() -> tuple[_Server, Any]:
     """Return the server, and the array a part of which is read."""
-    stores.ATTEMPTS = 1
-    http_store._TIME_STEP = 0.0
     server = _Server()
-    lazy = npzkit.open(f"{server.address}/part.npz", storage_options={"timeout": 5}).lazy("a")
-    # Its headers come with the first rows.
-    np.testing.assert_array_equal(lazy[:3], RIGHT[:3])
+    with _without_waits():
+        lazy = npzkit.open(f"{server.address}/part.npz", storage_options={"timeout": 5}).lazy("a")
+        # Its headers come with the first rows.
+        np.testing.assert_array_equal(lazy[:3], RIGHT[:3])
     return server, lazy
+
+
+@contextlib.contextmanager
+def _without_waits() -> Iterator[None]:
+    """Repeat no request, and compare times of a server's clock at once."""
+    with patch.object(stores, "ATTEMPTS", 1), patch.object(http_store, "_TIME_STEP", 0.0):
+        yield
 
 
 def check_http(data: bytes, thorough: bool) -> list[str]:
@@ -106,11 +114,8 @@ def check_http(data: bytes, thorough: bool) -> list[str]:
     kind = "open" if data.startswith(OPENING) else "part"
     server.next = data.removeprefix(OPENING)
     try:
-        if kind == "part":
-            found = lazy[PART]
-        else:
-            with npzkit.open(f"{server.address}/open.npz") as npz:
-                found = npz["a"]
+        with _without_waits():
+            found = lazy[PART] if kind == "part" else _array_of(f"{server.address}/open.npz")
     except (OSError, NpzkitError) as error:
         if not str(error).isprintable():
             raise Violation(f"{kind}: an error that cannot be shown: {str(error)!r}") from error
@@ -127,6 +132,11 @@ def check_http(data: bytes, thorough: bool) -> list[str]:
         # These bytes are data by the answer's own framing.
         return [f"{kind}: read as framed"]
     raise Violation(f"{kind}: {found.tobytes()[:60]!r} instead of {right.tobytes()[:60]!r}")
+
+
+def _array_of(url: str) -> Any:
+    with npzkit.open(url) as npz:
+        return npz["a"]
 
 
 def _body(data: bytes) -> bytes:

@@ -412,7 +412,7 @@ def test_damaged_entries(path, value, tmp_path):
 
 def test_failed_writes(tmp_path, monkeypatch):
     """A save that cannot write removes its files."""
-    from npzkit.torch import writer
+    from npzkit.torch import storage_writer as writer
 
     save(tmp_path, {"x": torch.ones(2)})
     write = writer.write_shard

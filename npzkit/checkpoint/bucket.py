@@ -27,8 +27,8 @@ from npzkit.checkpoint.steps import (
     steps_of_folders,
 )
 from npzkit.errors import StaleArchiveError
-from npzkit.files.objects import Found, StorePrefix
 from npzkit.files.urls import Location
+from npzkit.stores.objects import Found, StorePrefix
 
 _FRESH_SECONDS = 1.0
 """How long a list of objects tells what a single one is. One request brings all."""

@@ -37,9 +37,9 @@ from npzkit.errors import (
     StaleArchiveError,
 )
 from npzkit.files import disk
-from npzkit.files.objects import Found, LocalFolder, StorePrefix, objects_at
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
+from npzkit.stores.objects import Found, LocalFolder, StorePrefix, objects_at
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
 AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}

@@ -23,10 +23,10 @@ from dask.task_spec import List, Task, TaskRef
 from npzkit.datasets.shard_records import ShardRecord, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import UnsupportedError
-from npzkit.files.objects import LocalFolder, StorePrefix
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
+from npzkit.stores.objects import LocalFolder, StorePrefix
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 

@@ -49,7 +49,7 @@ def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[st
     if isinstance(file, Location):
         if not glob.has_magic(file.url) or file.is_web:
             return [file]
-        from npzkit.files.objects import objects_matching
+        from npzkit.stores.objects import objects_matching
 
         return _checked(objects_matching(file), file)
     file = os.fsdecode(file)

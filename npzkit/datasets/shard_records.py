@@ -19,7 +19,7 @@ from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs
 
 if TYPE_CHECKING:
-    from npzkit.files.objects import Objects
+    from npzkit.stores.objects import Objects
 
 INDEX_NAME = "index.json"
 _ATTEMPT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"

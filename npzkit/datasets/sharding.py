@@ -34,11 +34,11 @@ from npzkit.datasets.shard_records import (
 )
 from npzkit.datasets.tiling import fault_of
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
-from npzkit.files.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
 from npzkit.files.threads import run, thread_count
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
+from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
 from npzkit.writing.array_members import Member
 from npzkit.writing.coding import Compression, coding_for
 

@@ -17,8 +17,8 @@ from npzkit.datasets.shard_records import version_of
 from npzkit.datasets.sharding import read_index
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.ahead import REQUEST_COUNT
-from npzkit.files.objects import Objects
 from npzkit.files.threads import run
+from npzkit.stores.objects import Objects
 
 _OPEN_COUNT = 64
 """Shards that are kept open at most."""

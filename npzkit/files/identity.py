@@ -1,7 +1,7 @@
 """What tells a file from the one that was at its path before.
 
 Owns the value that everybody compares who asks whether a file on a disk is still the same.
-Of an object in a store, it is `npzkit.files.stores.Version`.
+Of an object in a store, it is `npzkit.stores.base_store.Version`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,42 @@
 """Opening a source wherever the archive is: a path, a URL, memory, a file object.
 
-Owns the choice between them. Other files are opened as streams.
+Owns the choice between them, and the one place where what opens URLs is named. Other files
+are opened as streams.
 """
 
 from __future__ import annotations
 
 import builtins
+import importlib
 import io
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
+from npzkit.files.sink import Sink
 from npzkit.files.source import Source, SourceFile, open_source
 from npzkit.files.urls import Location, find_location
 
-if TYPE_CHECKING:
-    from npzkit.files.stores import Store
+TRANSPORT = "npzkit.stores.transport"
+"""The module that opens URLs, which is imported with the first one. A `Transport`."""
+
+
+class Transport(Protocol):
+    """What opens URLs."""
+
+    def open_source(self, location: Location) -> Source:
+        """Return a source for what is there."""
+
+    def open_sink(self, location: Location, *, exclusive: bool = False, tag: str = "") -> Sink:
+        """Return a sink for what will be there."""
+
+    def check_writable(self, location: Location) -> None:
+        """Raise UnsupportedError if nothing can be written to such a URL."""
+
+
+def transport() -> Transport:
+    """Return what opens URLs."""
+    return cast(Transport, importlib.import_module(TRANSPORT))
 
 
 def open_anywhere(
@@ -34,13 +55,11 @@ def open_anywhere(
     Raises
     ------
     OSError, UnsupportedError
-        As `open_source`, and as `npzkit.files.stores.Store.open`.
+        As `open_source`, and as of a store.
     """
     found = find_location(file, storage_options)
     if isinstance(found, Location):
-        from npzkit.files.remote import RemoteSource
-
-        return RemoteSource(found, _store_of(found))
+        return transport().open_source(found)
     return open_source(found, owned=owned)
 
 
@@ -57,14 +76,3 @@ def open_stream(file: str | os.PathLike[str] | Location) -> BinaryIO:
     source = open_anywhere(file.url, storage_options=file.options)
     ahead = source.ahead([(0, source.size)])
     return cast(BinaryIO, io.BufferedReader(SourceFile(ahead, source.size, source)))
-
-
-def _store_of(location: Location) -> Store:
-    """Return the store that a URL names. Makes no request."""
-    if location.is_web:
-        from npzkit.files.http_store import HttpStore
-
-        return HttpStore(location.url, location.options)
-    from npzkit.files.fsspec_store import FsspecStore
-
-    return FsspecStore(location.url, location.options)

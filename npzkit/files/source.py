@@ -74,9 +74,13 @@ class Source(abc.ABC):
     is_distant : bool
         Whether each read is a request that takes long. Callers then say with
         `ahead` what they will read, or read more at once.
+    tag : str
+        What a store calls the version of the object that was opened. Empty if it does not say,
+        and for files.
     """
 
     name: str = UNNAMED
+    tag: str = ""
     path: str | None = None
     is_pathlike: bool = False
     size: int = 0

@@ -15,17 +15,15 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
-from npzkit.files.destinations import check_writable, open_destination, open_upload
+from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import can_write, check_regular
-from npzkit.files.locations import open_anywhere
+from npzkit.files.locations import open_anywhere, transport
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Meter, Report
-from npzkit.files.remote import RemoteSource
 from npzkit.files.sink import Sink, WrittenSource
 from npzkit.files.source import Source, open_source
 from npzkit.files.threads import Pipeline, thread_count
-from npzkit.files.uploads import ANY, Condition
 from npzkit.files.urls import Location, find_locations
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits, limits_of
@@ -146,7 +144,7 @@ def repack(
     timeout = check_timeout(lock_timeout)
     src, dst = find_locations((src, dst), storage_options)
     if isinstance(dst, Location):
-        check_writable(dst)
+        transport().check_writable(dst)
     elif not can_write(dst):
         dst = os.fsdecode(dst)
     # Nobody may write to the replaced file while it is read.
@@ -233,14 +231,13 @@ def _open_sink(
 ) -> Sink:
     if lock is not None:
         return PathSink(dst, durable=durable, lock=lock)
-    if overwrite and isinstance(dst, Location) and isinstance(source, RemoteSource):
-        return open_upload(dst, _condition(dst, source))
-    return open_destination(dst, exclusive=not overwrite, durable=durable, lock_timeout=timeout)
-
-
-def _condition(dst: Location, source: RemoteSource) -> Condition:
-    """Return what must be at `dst`: the version that is read, if that is replaced."""
-    return Condition(tag=source.version.tag) if source.location.url == dst.url else ANY
+    # What is read is what is replaced.
+    is_same = isinstance(dst, Location) and source.is_distant and source.reopening[0] == dst.url
+    tag = source.tag if is_same and overwrite else ""
+    exclusive = not overwrite
+    return open_destination(
+        dst, exclusive=exclusive, durable=durable, lock_timeout=timeout, tag=tag
+    )
 
 
 def _is_same_file(source: Source, dst: Any) -> bool:

@@ -32,10 +32,10 @@ from npzkit.datasets.shard_records import (
 )
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
-from npzkit.files.objects import LocalFolder, StorePrefix
 from npzkit.files.threads import run
 from npzkit.members.metadata import format_metadata
 from npzkit.members.tensors import special_dtype, to_array
+from npzkit.stores.objects import LocalFolder, StorePrefix
 from npzkit.torch.description import ENTRY, format_entry, key_for
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import encode_value

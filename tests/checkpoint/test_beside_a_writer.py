@@ -23,7 +23,7 @@ from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.steps import Steps
 from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
-from npzkit.files.objects import LocalFolder
+from npzkit.stores.objects import LocalFolder
 from slow_folders import change_after_first_list, slow_folders
 
 pytestmark = [

@@ -18,8 +18,8 @@ from npzkit.errors import (
     NoCheckpointError,
     UnsupportedError,
 )
-from npzkit.files import upload_sink
-from npzkit.files.stores import Version
+from npzkit.stores import upload_sink
+from npzkit.stores.base_store import Version
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -184,7 +184,7 @@ def test_python_ends_while_a_save_is_under_way():
 def test_a_save_that_fails(store, monkeypatch):
     """The older step stays, and no new one is listed."""
     filled(store, 1)
-    from npzkit.files.fsspec_upload import MemoryUpload
+    from npzkit.stores.fsspec_upload import MemoryUpload
 
     def put(self, data):
         raise OSError("no room")

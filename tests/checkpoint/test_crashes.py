@@ -31,7 +31,7 @@ from faults import DeadlyOS, FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.errors import ArchiveLockedError, NoCheckpointError
 from npzkit.files import disk
-from npzkit.files.objects import LocalFolder
+from npzkit.stores.objects import LocalFolder
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -23,7 +23,7 @@ from npzkit.errors import (
     DamagedCheckpointWarning,
     NoCheckpointError,
 )
-from npzkit.files.objects import LocalFolder
+from npzkit.stores.objects import LocalFolder
 
 STATE_COUNT = amount(20, 1_000)
 
@@ -286,7 +286,7 @@ def test_a_failed_save_leaves_the_older_step(tmp_path, monkeypatch):
     with CheckpointStore(tmp_path) as store:
         store.save(1, tree_of(1), shard_size=100_000)
         before = sorted(os.listdir(tmp_path / "step_00000001"))
-        monkeypatch.setattr("npzkit.files.objects.LocalFolder.put", _full)
+        monkeypatch.setattr("npzkit.stores.objects.LocalFolder.put", _full)
         with pytest.raises(OSError, match="full"):
             store.save(1, tree_of(2), shard_size=100_000)
         monkeypatch.undo()
@@ -300,7 +300,7 @@ def test_a_save_that_fails_after_its_commit_is_complete(tmp_path, monkeypatch, e
     with CheckpointStore(tmp_path) as store:
         store.save(1, tree_of(1), shard_size=100_000)
         with monkeypatch.context() as patched, pytest.raises(type(error)):
-            patched.setattr("npzkit.files.objects.LocalFolder.remove", Mock(side_effect=[error]))
+            patched.setattr("npzkit.stores.objects.LocalFolder.remove", Mock(side_effect=[error]))
             store.save(1, tree_of(2), shard_size=100_000)
         check_tree(store.load().tree, 2)
 

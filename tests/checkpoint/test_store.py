@@ -762,7 +762,7 @@ def test_without_locks_only_old_leftovers_are_removed(store, monkeypatch):
     from npzkit.files import locking
 
     monkeypatch.setattr(locking, "_change_lock", lambda *args, **options: None)
-    monkeypatch.setattr("npzkit.files.objects.is_locked", lambda descriptor: False)
+    monkeypatch.setattr("npzkit.stores.objects.is_locked", lambda descriptor: False)
     os.mkdir(store.folder)
     paths = [os.path.join(store.folder, f".npzkit-{digit * 16}.tmp") for digit in "01"]
     for path in paths:
@@ -777,7 +777,7 @@ def test_without_locks_only_old_leftovers_are_removed(store, monkeypatch):
 def test_leftovers_on_windows(store, monkeypatch):
     """Where no open file can be removed, what can be removed is a leftover."""
     monkeypatch.setattr(disk, "RENAMES_OPEN_FILES", False)
-    monkeypatch.setattr("npzkit.files.objects.is_locked", lambda descriptor: False)
+    monkeypatch.setattr("npzkit.stores.objects.is_locked", lambda descriptor: False)
     os.mkdir(store.folder)
     left = os.path.join(store.folder, f".npzkit-{'0' * 16}.tmp")
     with open(left, "wb") as file:

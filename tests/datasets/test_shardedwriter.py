@@ -21,7 +21,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsafeNameError,
 )
-from npzkit.files.objects import LocalFolder
+from npzkit.stores.objects import LocalFolder
 from sharded import WHOLE, index_of, write_run
 
 
@@ -346,7 +346,7 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
     def refuse(path):
         raise PermissionError(13, "in use", path)
 
-    monkeypatch.setattr("npzkit.files.objects.disk.unlink", refuse)
+    monkeypatch.setattr("npzkit.stores.objects.disk.unlink", refuse)
     write_run(tmp_path, WHOLE + 1, "a2")
     assert before <= set(names(tmp_path))
     with npzkit.open(tmp_path) as npz:

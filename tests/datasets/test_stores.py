@@ -136,7 +136,7 @@ def test_s3_takes_parts_of_several_writers():
 @needs_s3
 def test_s3_refuses_a_commit_that_was_overtaken(monkeypatch):
     """The index is replaced on the condition that it is the one that was read."""
-    from npzkit.files.objects import StorePrefix
+    from npzkit.stores.objects import StorePrefix
 
     with s3_server() as options:
         url = "s3://data/overtaken"

@@ -21,8 +21,8 @@ from npzkit.checkpoint import CheckpointStore
 from npzkit.cli.commands import run
 from npzkit.dask import from_npz, to_npz
 from npzkit.errors import shown_url
-from npzkit.files import stores
 from npzkit.files.urls import Location, find_location, hide_secrets
+from npzkit.stores import base_store
 from range_server import RangeServer
 
 CANARY = "S3_CRET"
@@ -172,7 +172,7 @@ URLS = [
 def quickly(tmp_path, monkeypatch):
     """Nothing waits for a server; no settings of the machine count."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     npzkit.save("local.npz", ARRAYS)
     yield

@@ -111,7 +111,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "at_once = (sum((end - begin for begin, end in spans)) < WHOLE_SIZE)",
     ): "Members of exactly this size are fetched in pieces.",
     (
-        "files/upload_sink.py",
+        "stores/upload_sink.py",
         "return any(start < end and part.start < stop for start, stop in self._kept.items())",
         "return any((start <= end) and part.start < stop for start, stop in self._kept.items())",
     ): "A part that ends where kept bytes begin is sent later.",
@@ -151,12 +151,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (False):",
     ): "The same checks pass again.",
     (
-        "files/upload_sink.py",
+        "stores/upload_sink.py",
         "if not self._is_closed:",
         "if (True):",
     ): "`tried` asks whether the sink is closed too.",
     (
-        "files/upload_sink.py",
+        "stores/upload_sink.py",
         "self._waiting.clear()",
         "pass",
     ): "The parts go with the sink.",

@@ -35,6 +35,7 @@ ROOMS = [
     "reading",
     "writing",
     "files",
+    "stores",
     "checkpoint",
     "datasets",
     "maintenance",

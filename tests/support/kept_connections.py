@@ -6,7 +6,7 @@ import select
 import socket
 from typing import Any
 
-from npzkit.files import connections
+from npzkit.stores import connections
 from range_server import Handler, RangeServer, good
 
 __all__ = ["and_reset", "idle", "pools_of", "wait_until_told"]

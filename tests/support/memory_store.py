@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from npzkit.files.remote import RemoteSource
-from npzkit.files.stores import Opened, Store, TransientError, Version, changed
 from npzkit.files.urls import Location
+from npzkit.stores.base_store import Opened, Store, TransientError, Version, changed
+from npzkit.stores.remote_source import RemoteSource
 
 __all__ = ["InStore", "MemoryStore"]
 

@@ -20,6 +20,8 @@ CORE = {
 }  # fmt: skip
 """The rooms of the core. `npzkit.__init__` and `drop_ins` are the front door; others are wings."""
 FRONT = {"", "__main__", "drop_ins"}
+IMPLEMENTS = {"stores": "files"}
+"""A wing that implements the interfaces of a room of the core imports that room."""
 
 
 def module_name(path: Path) -> str:
@@ -80,6 +82,8 @@ def reached(room: str) -> set[str]:
         for module, name in names_imported(path):
             inner = f"{module}.{name}".removeprefix("npzkit.")
             target = inner if inner in MODULES else module.removeprefix("npzkit.")
-            if room_of(target) in CORE and target not in allowed and name not in public:
+            if room_of(target) in CORE - {IMPLEMENTS.get(room)} and not (
+                target in allowed or name in public
+            ):
                 found.add(target)
     return found

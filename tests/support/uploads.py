@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.files.uploads import ANY, Condition, Upload, replaced
+from npzkit.stores.uploads import ANY, Condition, Upload, replaced
 
 __all__ = ["RecordedUpload"]
 

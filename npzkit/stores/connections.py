@@ -30,9 +30,9 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from npzkit.errors import UnsupportedError
-from npzkit.files.calls import Calls
 from npzkit.files.progress import Advance
-from npzkit.files.stores import TransientError
+from npzkit.stores.base_store import TransientError
+from npzkit.stores.calls import Calls
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""

@@ -2,7 +2,7 @@
 
 Owns the requests of an upload in parts, the conditions that S3 checks when an object
 appears or is removed, and which leftovers are removed. Requests are sent by s3fs, whose
-event loop and connections are those of `npzkit.files.fsspec_store`.
+event loop and connections are those of `npzkit.stores.fsspec_store`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from npzkit.files.fsspec_store import FsspecStore, answer_of, status_of
-from npzkit.files.stores import TransientError
-from npzkit.files.uploads import Condition, Upload, replaced
+from npzkit.stores.base_store import TransientError
+from npzkit.stores.fsspec_store import FsspecStore, answer_of, status_of
+from npzkit.stores.uploads import Condition, Upload, replaced
 
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the

@@ -1,7 +1,7 @@
 """What a store of objects can do to receive an archive: take it at once, or in parts.
 
 Owns the interface of an upload, and on which condition it replaces an object. Knows
-neither a protocol nor what the bytes mean. `npzkit.files.upload_sink` cuts an archive
+neither a protocol nor what the bytes mean. `npzkit.stores.upload_sink` cuts an archive
 into parts and decides when it is complete.
 """
 
@@ -22,7 +22,7 @@ class Condition(NamedTuple):
     is_absent : bool
         No object.
     tag : str
-        The object with this ETag, or other mark of `npzkit.files.stores.Version`. If empty,
+        The object with this ETag, or other mark of `npzkit.stores.base_store.Version`. If empty,
         any object or none.
     """
 
@@ -48,7 +48,7 @@ class Upload(abc.ABC):
 
     Notes
     -----
-    Each method raises `npzkit.files.stores.TransientError` if it may be called again, and
+    Each method raises `npzkit.stores.base_store.TransientError` if it may be called again, and
     PermissionError, FileNotFoundError (no such bucket) or another OSError if not.
     """
 

@@ -22,8 +22,8 @@ from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
 from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
-from npzkit.files.calls import Calls
-from npzkit.files.stores import (
+from npzkit.files.urls import Location, hide_secrets
+from npzkit.stores.base_store import (
     Opened,
     Store,
     TransientError,
@@ -32,7 +32,7 @@ from npzkit.files.stores import (
     no_ranges,
     parse_content_range,
 )
-from npzkit.files.urls import Location, hide_secrets
+from npzkit.stores.calls import Calls
 
 _MARKS = (
     # Of the bytes, or of each version of them.

@@ -7,8 +7,8 @@ import os
 import pytest
 from npzkit.errors import ArchiveLockedError, LimitExceededError, StaleArchiveError
 from npzkit.files.locking import lock_path
-from npzkit.files.objects import LocalFolder, objects_at, objects_matching
 from npzkit.files.urls import find_location
+from npzkit.stores.objects import LocalFolder, objects_at, objects_matching
 
 
 @pytest.fixture(params=["folder", "store"])

@@ -16,7 +16,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import NpzkitError, UnsupportedError
-from npzkit.files import stores
+from npzkit.stores import base_store
 from range_server import RangeServer, good, packed, serving
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
@@ -34,7 +34,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -356,7 +356,7 @@ def test_a_proxy_whose_answer_does_not_end(monkeypatch):
                 while not over.wait(0.05):
                     self.request.sendall(b"x")
 
-    monkeypatch.setattr(stores, "ATTEMPTS", 2)
+    monkeypatch.setattr(base_store, "ATTEMPTS", 2)
     with serving(proxy := socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping)):
         proxy.daemon_threads = True
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.server_address[1]}")

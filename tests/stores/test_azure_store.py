@@ -13,7 +13,7 @@ from azurite import ACCOUNT, KEY, azure_server, connection_string, needs_azure
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.cli.commands import run
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.files import fsspec_upload, upload_sink
+from npzkit.stores import fsspec_upload, upload_sink
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 # adlfs closes its connections when Python ends.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from npzkit.cli.commands import run
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.files import stores
-from npzkit.files.fsspec_store import FsspecStore
-from npzkit.files.remote import TAIL_SIZE
+from npzkit.stores import base_store
+from npzkit.stores.fsspec_store import FsspecStore
+from npzkit.stores.remote_source import TAIL_SIZE
 from range_server import RangeServer, packed
 from s3 import needs_s3, s3_server
 
@@ -113,7 +113,7 @@ def test_a_list_that_a_file_system_remembers(remembering):
 )
 def test_errors_with_a_status(memory, monkeypatch, status, kind, message):
     """A library's error of its own, or what caused it, says by its status what is wrong."""
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
 
     class HttpResponseError(Exception):
         status_code = status
@@ -181,7 +181,7 @@ def test_universal_paths(memory, tmp_path):
 
 def test_passing_faults_of_a_store(memory, monkeypatch):
     """Timeouts and lost connections of a library are tried again; other errors name the URL."""
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
     fs = fsspec.filesystem("memory")
     cat_file, faults = fs.cat_file, []
 
@@ -302,7 +302,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_store_that_lies(monkeypatch, name, is_later):
     """Bytes of another place are an error of the request that brought them, and not received."""
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
     lie, message = WRONG[name]
     store = LyingS3(later(lie) if is_later else lie)
     monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))

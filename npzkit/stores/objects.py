@@ -2,7 +2,7 @@
 
 Owns how files are listed, and how one is put, replaced or removed on the condition that
 nobody else changed it. `Objects` is the interface, `objects_at` returns one for a path or a
-URL. Knows nothing about archives. What is left of uploads is `npzkit.files.s3_upload`'s.
+URL. Knows nothing about archives. What is left of uploads is `npzkit.stores.s3_upload`'s.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.files import disk
-from npzkit.files.destinations import check_writable, open_upload
-from npzkit.files.fsspec_store import FsspecStore, version_in
 from npzkit.files.identity import Identity, identity_of
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink
-from npzkit.files.stores import Version, tried
-from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location
+from npzkit.stores.base_store import Version, tried
+from npzkit.stores.fsspec_store import FsspecStore, version_in
+from npzkit.stores.transport import check_writable, open_sink
+from npzkit.stores.uploads import Condition
 
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
@@ -349,7 +349,7 @@ class StorePrefix:
 
     def upload(self, name: str, condition: Condition) -> Any:
         """Return what an object is written to, which takes its place on a condition."""
-        return open_upload(self.file(name), condition)
+        return open_sink(self.file(name), exclusive=condition.is_absent, tag=condition.tag)
 
     def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
         """Upload an object on the condition that it is the one that was read before."""
@@ -409,7 +409,7 @@ class StorePrefix:
         """End uploads, as far as the store lists them."""
         store = self._store()
         if store.is_s3:
-            from npzkit.files.s3_upload import end_uploads
+            from npzkit.stores.s3_upload import end_uploads
 
             key = store.file_system.split_path(store.path)[1]
             prefix = f"{key}/" if key else ""
@@ -444,7 +444,7 @@ def _time_in(info: Mapping[str, Any]) -> float:
 def _remove(store: FsspecStore, name: str, version: Version | None) -> None:
     path = f"{store.path}/{name}"
     if store.is_s3 and version is not None and version.tag:
-        from npzkit.files.s3_upload import remove_version
+        from npzkit.stores.s3_upload import remove_version
 
         remove_version(store, path, version.tag)
     else:

@@ -1,7 +1,7 @@
 """Objects on web servers: what a request for a range says, and what its answer means.
 
 Owns the headers of a request, redirects, and which status is which error. Connections
-are `npzkit.files.connections`', and trying again is the caller's.
+are `npzkit.stores.connections`', and trying again is the caller's.
 """
 
 from __future__ import annotations
@@ -15,14 +15,8 @@ from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError, printable, shown_url
-from npzkit.files.connections import (
-    Connections,
-    basic_auth,
-    origin_of,
-    split_url,
-    transfer_coding,
-)
-from npzkit.files.stores import (
+from npzkit.files.urls import Location, hide_secrets
+from npzkit.stores.base_store import (
     Opened,
     Store,
     TransientError,
@@ -31,7 +25,13 @@ from npzkit.files.stores import (
     no_ranges,
     parse_content_range,
 )
-from npzkit.files.urls import Location, hide_secrets
+from npzkit.stores.connections import (
+    Connections,
+    basic_auth,
+    origin_of,
+    split_url,
+    transfer_coding,
+)
 
 _TIMEOUT = 30.0
 _MOST_REDIRECTS = 5

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from npzkit.cli.commands import run
 from npzkit.errors import UnsupportedError
-from npzkit.files import fsspec_upload, stores, upload_sink
-from npzkit.files.destinations import open_upload
-from npzkit.files.uploads import Condition
 from npzkit.files.urls import find_location
+from npzkit.stores import base_store, fsspec_upload, upload_sink
+from npzkit.stores.transport import open_sink
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 
@@ -24,7 +23,7 @@ URL = "memory://bucket/a.npz"
 def memory(monkeypatch):
     """The store in memory, which is empty; parts are small."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", 5000)
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
     file_system = fsspec.filesystem("memory")
     empty(file_system)
     yield file_system
@@ -78,7 +77,7 @@ def test_a_condition_on_the_older_object(memory):
     npzkit.save(URL, {"x": np.arange(3)})
     location = find_location(URL)
     with pytest.raises(npzkit.errors.StaleArchiveError, match="another writer replaced"):
-        open_upload(location, Condition(tag="other"))
+        open_sink(location, tag="other")
 
 
 @pytest.mark.parametrize(

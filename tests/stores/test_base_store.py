@@ -6,8 +6,8 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from npzkit.files import stores
-from npzkit.files.stores import TransientError, Version, changed, parse_content_range, tried
+from npzkit.stores import base_store
+from npzkit.stores.base_store import TransientError, Version, changed, parse_content_range, tried
 
 
 def failing(*errors):
@@ -32,7 +32,7 @@ def clock(monkeypatch):
         clock.now += seconds
 
     clock.monotonic, clock.sleep = lambda: clock.now, sleep
-    monkeypatch.setattr(stores, "time", clock)
+    monkeypatch.setattr(base_store, "time", clock)
     return clock
 
 
@@ -41,7 +41,7 @@ def test_pauses_grow(clock, monkeypatch, share):
     """Each is three times the one before, and up to a half shorter or longer by chance."""
     asked = []
     monkeypatch.setattr(
-        stores, "random", SimpleNamespace(uniform=lambda *span: asked.append(span) or share)
+        base_store, "random", SimpleNamespace(uniform=lambda *span: asked.append(span) or share)
     )
     request = failing(TransientError("a"), TimeoutError(), ConnectionResetError())
     assert tried(request, "it") == "answer"

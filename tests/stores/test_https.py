@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from aborting import check_given_up
 from kept_connections import and_reset, idle, pools_of, wait_until_told
-from npzkit.files import connections, stores
-from npzkit.files.connections import Connections
-from npzkit.files.stores import TransientError
+from npzkit.stores import base_store, connections
+from npzkit.stores.base_store import TransientError
+from npzkit.stores.connections import Connections
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -26,7 +26,7 @@ DATA = packed(ARRAYS)
 @pytest.fixture
 def server(fixtures, monkeypatch):
     """A server whose certificate the tests' own authority signed."""
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -6,8 +6,8 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.files import connections, http_store, remote, stores
-from npzkit.files.stores import TransientError
+from npzkit.stores import base_store, connections, http_store, remote_source
+from npzkit.stores.base_store import TransientError
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
@@ -24,7 +24,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
 
 
 def check_reads(npz):
@@ -281,7 +281,7 @@ def test_how_long_a_server_asks_to_wait(server, monkeypatch, text, pause):
             errors.append(error)
             raise OSError(what) from None
 
-    monkeypatch.setattr(remote, "tried", tried_once)
+    monkeypatch.setattr(remote_source, "tried", tried_once)
     server.answer = lambda handler, server: handler.reply(503, Retry_After=text)
     with pytest.raises(OSError, match="bytes"):
         npzkit.open(server.url())

@@ -12,9 +12,9 @@ import threading
 from typing import Any
 
 from npzkit.errors import UnsupportedError
-from npzkit.files.fsspec_store import FsspecStore
-from npzkit.files.stores import TransientError
-from npzkit.files.uploads import Condition, Upload, replaced
+from npzkit.stores.base_store import TransientError
+from npzkit.stores.fsspec_store import FsspecStore
+from npzkit.stores.uploads import Condition, Upload, replaced
 
 _GATHERED_SIZE = 1 << 23
 """Bytes that a file object gathers before it sends them. adlfs would gather 50 MiB."""

@@ -2,7 +2,7 @@
 
 Owns what is asked for, how many requests are under way, and that all bytes are
 of the version that was opened. Knows nothing about zip. What a request is in a
-store is that store's (`npzkit.files.stores`).
+store is that store's (`npzkit.stores.base_store`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, pieces_of
 from npzkit.files.progress import current_reception
 from npzkit.files.source import Source, closed_error
-from npzkit.files.stores import Store, Version, tried, warn_unversioned
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
+from npzkit.stores.base_store import Store, Version, tried, warn_unversioned
 
 _PLACE_SECONDS = 60.0
 """Seconds to wait for one of them to end."""
@@ -70,6 +70,7 @@ class RemoteSource(Source):
             reception.add(len(opened.tail))
             store.received = reception.add
         self.version: Version = opened.version
+        self.tag = opened.version.tag
         self.size = self._file_size = opened.version.size
         # One assignment when it grows, because threads read.
         self._tail: tuple[int, Any] = self.size - len(opened.tail), opened.tail

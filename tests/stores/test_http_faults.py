@@ -9,8 +9,8 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.files import stores
-from npzkit.files.remote import TAIL_SIZE
+from npzkit.stores import base_store
+from npzkit.stores.remote_source import TAIL_SIZE
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -30,7 +30,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
 
 
 def fails_first(count, fault):
@@ -459,10 +459,10 @@ def silence(handler, server):
 @pytest.mark.parametrize("answer", [drip, drip_head, silence])
 def test_a_slow_server_ends_in_bounded_time(server, answer, monkeypatch):
     """However slowly bytes come, there is an end."""
-    from npzkit.files import connections
+    from npzkit.stores import connections
 
     monkeypatch.setattr(connections, "_SLOWEST", 1 << 30)
-    monkeypatch.setattr(stores, "ATTEMPTS", 2)
+    monkeypatch.setattr(base_store, "ATTEMPTS", 2)
     server.answer = answer
     begin = time.monotonic()
     with pytest.raises(OSError, match="failed after 2 attempts"):

@@ -12,7 +12,7 @@ import npzkit
 import numpy as np
 import pytest
 from aborting import check_given_up
-from npzkit.files import upload_sink
+from npzkit.stores import upload_sink
 from range_server import RangeServer, packed
 from s3 import needs_s3, s3_server
 

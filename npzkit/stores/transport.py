@@ -1,0 +1,93 @@
+"""What a URL is read and written with, as `npzkit.files.locations.Transport` says.
+
+Owns the choice of a store, and which URLs cannot be written to.
+"""
+
+from __future__ import annotations
+
+import re
+
+from npzkit.errors import UnsupportedError
+from npzkit.files.urls import Location
+from npzkit.stores.base_store import Store
+from npzkit.stores.remote_source import RemoteSource
+from npzkit.stores.upload_sink import UploadSink
+from npzkit.stores.uploads import Condition
+
+_VERSION = re.compile(r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9]+$")
+"""How S3, Azure and Google's store name a version in a URL."""
+
+
+def open_source(location: Location) -> RemoteSource:
+    """Return a source for an object.
+
+    Raises
+    ------
+    OSError, UnsupportedError
+        As `npzkit.stores.base_store.Store.open`.
+    """
+    return RemoteSource(location, _store_of(location))
+
+
+def _store_of(location: Location) -> Store:
+    """Return the store that a URL names. Makes no request."""
+    if location.is_web:
+        from npzkit.stores.http_store import HttpStore
+
+        return HttpStore(location.url, location.options)
+    from npzkit.stores.fsspec_store import FsspecStore
+
+    return FsspecStore(location.url, location.options)
+
+
+def open_sink(location: Location, *, exclusive: bool = False, tag: str = "") -> UploadSink:
+    """Return a sink that makes an object in a store.
+
+    Parameters
+    ----------
+    location : Location
+    exclusive : bool
+        Only if there is none.
+    tag : str
+        Only in place of the object with this `npzkit.files.source.Source.tag`.
+
+    Raises
+    ------
+    UnsupportedError
+        As `check_writable`, or the store's library is not installed.
+    FileExistsError, StaleArchiveError
+        The condition is not fulfilled now.
+    """
+    check_writable(location)
+    from npzkit.stores.fsspec_store import FsspecStore
+
+    store, condition = FsspecStore(location.url, location.options), Condition(exclusive, tag)
+    if store.is_s3:
+        from npzkit.stores.s3_upload import S3Upload
+
+        return UploadSink(S3Upload(store, condition))
+    from npzkit.stores.fsspec_upload import FsspecUpload, MemoryUpload
+
+    is_memory = "memory" in store.file_system.protocol
+    return UploadSink((MemoryUpload if is_memory else FsspecUpload)(store, condition))
+
+
+def check_writable(location: Location) -> None:
+    """Raise UnsupportedError if nothing can be written to such a URL. Makes no request."""
+    if location.is_web:
+        raise UnsupportedError(
+            "archives cannot be written to web servers", path=str(location),
+            remedy="Write to a path, and upload the file; or use the URL of a store, "
+            "such as s3://bucket/a.npz.",
+        )  # fmt: skip
+    if location.is_chain:
+        raise UnsupportedError(
+            "archives cannot be written through a chain of URLs", path=str(location),
+            remedy="Write to the URL of the store itself, such as s3://bucket/a.npz.",
+        )  # fmt: skip
+    if _VERSION.search(location.url):
+        raise UnsupportedError(
+            "the URL names one version of an object, and versions are never changed",
+            path=str(location),
+            remedy="Write to the URL without the version: that makes a new one.",
+        )

@@ -20,7 +20,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import Any, TypeGuard
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -314,8 +314,13 @@ class Connections:
         self._pools: dict[Origin, urllib3.HTTPConnectionPool] = {}
         self._bodies: set[Any] = set()
 
-    def send(self, url: SplitResult, headers: Mapping[str, str]) -> Any:
+    def send(
+        self, url: SplitResult, headers: Mapping[str, str], keep: Callable[[Any], object]
+    ) -> Any:
         """Send a request, and return the answer (`urllib3.HTTPResponse`) when its head came.
+
+        `keep` is called with it before that, so that the caller can close it after an
+        interrupt too.
 
         Raises
         ------
@@ -329,11 +334,12 @@ class Connections:
         with self._explained():
             # In a thread: a look-up of a name can be neither interrupted nor limited, and the
             # head of an answer may come byte by byte.
-            return self._calls.within(
-                self._timeout, functools.partial(self._ask, url, headers), _drop
-            )
+            ask = functools.partial(self._ask, url, headers, keep)
+            return self._calls.within(self._timeout, ask, _drop)
 
-    def _ask(self, url: SplitResult, headers: Mapping[str, str]) -> Any:
+    def _ask(
+        self, url: SplitResult, headers: Mapping[str, str], keep: Callable[[Any], object]
+    ) -> Any:
         scheme, host, port = origin = origin_of(url)
         pool = self._pools.get(origin)
         if not _is_open(pool):
@@ -346,11 +352,13 @@ class Connections:
             target = f"http://{host}:{port}{target}"
         _askers.add(threading.get_ident())
         try:
-            return pool.urlopen(
+            response = pool.urlopen(
                 "GET", target, headers=dict(headers), retries=False, redirect=False,
                 assert_same_host=False, preload_content=False, decode_content=False,
                 enforce_content_length=False,
             )  # fmt: skip
+            keep(response)
+            return response
         finally:
             _askers.discard(threading.get_ident())
 
@@ -382,9 +390,6 @@ class Connections:
                         received(len(piece))
                     if time.monotonic() > end:
                         raise TimeoutError("the answer takes too long")
-        except BaseException:
-            response.close()
-            raise
         finally:
             self._bodies.discard(response)
         return done

@@ -6,10 +6,11 @@ are `npzkit.stores.connections`', and trying again is the caller's.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
@@ -91,50 +92,40 @@ class HttpStore(Store):
         return found
 
     def _open(self, tail_size: int) -> Opened:
-        response = self._get({"Range": f"bytes=-{tail_size}"})
-        if response.status == 206:
-            begin, end, version = self._range_of(response)
-            if end == version.size and begin == max(end - tail_size, 0):
-                tail = bytearray(end - begin)
-                self._fill(response, memoryview(tail))
-                return Opened(tail, version, _is_new(response, version))
-            response.close()
-            return self._open_by_size(version.size, tail_size)
-        if response.status == 200:
-            return self._open_whole(response, tail_size)
-        if response.status not in _NO_SUFFIX:
-            self._fail(response)
-        response.close()
-        size = _size_beside(response)
+        with self._get({"Range": f"bytes=-{tail_size}"}) as response:
+            if response.status == 206:
+                begin, end, version = self._range_of(response)
+                size: int | None = version.size
+                if end == size and begin == max(end - tail_size, 0):
+                    tail = bytearray(end - begin)
+                    self._fill(response, memoryview(tail))
+                    return Opened(tail, version, _is_new(response, version))
+            elif response.status == 200:
+                # All of it: an error, unless it is no archive.
+                self._check_coding(response)
+                size = response.length_remaining
+                head = bytearray(tail_size if size is None else min(size, tail_size))
+                count = self._connections.read_body(response, memoryview(head))
+                if not head.startswith(_ARCHIVE):
+                    # A login page, for example: the reader says what it is.
+                    return Opened(head[:count], _version(response, count))
+            elif response.status in _NO_SUFFIX:
+                size = _size_beside(response)
+            else:
+                self._fail(response)
         return self._open_by_size(self._find_size() if size is None else size, tail_size)
 
     def _find_size(self) -> int:
         """Ask for one byte. The answer says how many there are, also where HEAD is refused."""
-        response = self._get({"Range": "bytes=0-0"})
-        if response.status == 206:
-            size = self._range_of(response)[2].size
-        elif response.status == 416:
-            # An empty object has no first byte.
-            size = 0
-        elif response.status == 200:
-            response.close()
-            raise no_ranges(self.name)
-        else:
-            self._fail(response)
-        response.close()
-        return size
-
-    def _open_whole(self, response: Any, tail_size: int) -> Opened:
-        """Answer for a server that sends the whole object: an error, unless it is no archive."""
-        self._check_coding(response)
-        size = response.length_remaining
-        head = bytearray(tail_size if size is None else min(size, tail_size))
-        count = self._connections.read_body(response, memoryview(head))
-        response.close()
-        if not head.startswith(_ARCHIVE):
-            # A login page, for example: the reader says what it is.
-            return Opened(head[:count], _version(response, count))
-        return self._open_by_size(self._find_size() if size is None else size, tail_size)
+        with self._get({"Range": "bytes=0-0"}) as response:
+            if response.status == 416:
+                # An empty object has no first byte.
+                return 0
+            if response.status == 200:
+                raise no_ranges(self.name)
+            if response.status != 206:
+                self._fail(response)
+            return self._range_of(response)[2].size
 
     def _open_by_size(self, size: int, tail_size: int) -> Opened:
         """Ask for the last bytes by their offsets, for a server that counts only from the front."""
@@ -172,41 +163,45 @@ class HttpStore(Store):
             headers["If-Match"] = version.tag
         elif version.modified:
             headers["If-Unmodified-Since"] = version.modified
-        response = self._get(headers)
-        if response.status in (412, 416):
-            response.close()
-            raise changed(version)
-        if response.status == 200:
-            response.close()
-            found = _version(response, response.length_remaining or version.size)
-            raise changed(version, found) if version.differs(found) else no_ranges(self.name)
-        if response.status != 206:
-            self._fail(response)
-        begin, found_end, found = self._range_of(response)
-        if version.differs(found):
-            response.close()
-            raise changed(version, found)
-        if begin != offset or found_end > end:
-            self._refuse(response, "another range than was asked for")
-        part = view[: found_end - begin]
-        self._fill(response, part)
-        return Opened(part, found, _is_new(response, found))
+        with self._get(headers) as response:
+            if response.status in (412, 416):
+                raise changed(version)
+            if response.status == 200:
+                found = _version(response, response.length_remaining or version.size)
+                raise changed(version, found) if version.differs(found) else no_ranges(self.name)
+            if response.status != 206:
+                self._fail(response)
+            begin, found_end, found = self._range_of(response)
+            if version.differs(found):
+                raise changed(version, found)
+            if begin != offset or found_end > end:
+                self._refuse("another range than was asked for")
+            part = view[: found_end - begin]
+            self._fill(response, part)
+            return Opened(part, found, _is_new(response, found))
 
-    def _get(self, headers: Mapping[str, str]) -> Any:
-        """Send a request; follow redirects, and remember where they led."""
-        is_known = self._target != self._url
-        response = self._follow(self._target, headers)
-        if is_known and response.status in (*_GONE, *_REFUSED):
-            # Addresses that redirects lead to are often valid for minutes only.
-            response.close()
-            response = self._follow(self._url, headers)
-        return response
+    @contextlib.contextmanager
+    def _get(self, headers: Mapping[str, str]) -> Iterator[Any]:
+        """Send a request, follow redirects, and remember where they led; close the answers."""
+        answers: list[Any] = []
+        try:
+            is_known = self._target != self._url
+            response = self._follow(self._target, headers, answers)
+            if is_known and response.status in (*_GONE, *_REFUSED):
+                # Addresses that redirects lead to are often valid for minutes only.
+                response.close()
+                response = self._follow(self._url, headers, answers)
+            yield response
+        finally:
+            for answer in answers:
+                answer.close()
 
-    def _follow(self, url: SplitResult, headers: Mapping[str, str]) -> Any:
+    def _follow(self, url: SplitResult, headers: Mapping[str, str], answers: list[Any]) -> Any:
         for _ in range(_MOST_REDIRECTS + 1):
             # What is meant for one origin is not told to another.
             secrets = self._secrets if origin_of(url) == origin_of(self._url) else {}
-            response = self._connections.send(url, {**self._headers, **secrets, **headers})
+            asked = {**self._headers, **secrets, **headers}
+            response = self._connections.send(url, asked, answers.append)
             if response.status not in _REDIRECTS:
                 self._target = url
                 return response
@@ -229,7 +224,7 @@ class HttpStore(Store):
         text = response.headers.get("Content-Range", "")
         found = parse_content_range(text)
         if found is None:
-            self._refuse(response, f"bytes without saying which: Content-Range is {text!r}")
+            self._refuse(f"bytes without saying which: Content-Range is {text!r}")
         begin, end, size = found
         return begin, end, _version(response, size)
 
@@ -238,13 +233,12 @@ class HttpStore(Store):
         self._check_coding(response)
         length = response.length_remaining
         if length is not None and length != len(view):
-            self._refuse(response, f"{length} bytes instead of {len(view)}")
+            self._refuse(f"{length} bytes instead of {len(view)}")
         count = self._connections.read_body(response, view, self.received)
         if count < len(view):
-            response.close()
             raise TransientError(f"the answer ended after {count} of {len(view)} bytes")
         if length is None and self._connections.read_body(response, memoryview(bytearray(1))):
-            self._refuse(response, f"more bytes instead of {len(view)}")
+            self._refuse(f"more bytes instead of {len(view)}")
 
     def _check_coding(self, response: Any) -> None:
         """Refuse a body in another form than was asked for."""
@@ -253,13 +247,12 @@ class HttpStore(Store):
         transfer = transfer_coding(fields("Transfer-Encoding"))
         if coding != "identity" or transfer not in ("", "chunked"):
             found = transfer if coding == "identity" else coding
-            self._refuse(response, f"the bytes in another form ({found}) than was asked for")
+            self._refuse(f"the bytes in another form ({found}) than was asked for")
 
     # -- errors -------------------------------------------------------------
 
     def _fail(self, response: Any) -> NoReturn:
         """Raise what a status means that is no success."""
-        response.close()
         status = self._said(f"{response.status} {response.reason}".strip())
         if response.status in _GONE:
             raise FileNotFoundError(errno.ENOENT, f"not found ({status})", self.name)
@@ -269,8 +262,7 @@ class HttpStore(Store):
             raise TransientError(f"the server answered {status}", _delay_of(response))
         raise OSError(f"{self.name}: the server answered {status}")
 
-    def _refuse(self, response: Any, what: str) -> NoReturn:
-        response.close()
+    def _refuse(self, what: str) -> NoReturn:
         raise OSError(f"{self.name}: the server sent {self._said(what)}")
 
     def _said(self, text: str) -> str:

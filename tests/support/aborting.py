@@ -20,7 +20,7 @@ def check_given_up(url: str) -> None:
 
     def ask() -> None:
         try:
-            connections.send(urlsplit(url), {})
+            connections.send(urlsplit(url), {}, [].append)
         except TransientError as error:
             failures.append(error)
 

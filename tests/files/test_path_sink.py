@@ -14,6 +14,7 @@ import npzkit
 import numpy as np
 import pytest
 from archives import files_in
+from npzkit.files import path_sink
 
 
 def test_mode_x(tmp_path):
@@ -262,9 +263,11 @@ def test_a_killed_process_leaves_the_old_file(number, tmp_path):
 def test_durable_waits_for_file_and_folder(tmp_path, monkeypatch):
     """durable=True has the file on disk before it takes its place, and the folder after.
 
-    Without it only what takes another file's place is on disk first.
+    Without it only what takes another file's place is on disk first: by a sync where the file
+    system does not see to that, or where the file is large.
     """
-    events = []
+    ordered, events = [], []
+    monkeypatch.setattr(path_sink, "orders_renames", lambda device: bool(ordered))
     real_sync, real_replace = os.fsync, os.replace
     for call in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, call, lambda fd: (events.append("sync"), real_sync(fd))[1], False)
@@ -279,6 +282,13 @@ def test_durable_waits_for_file_and_folder(tmp_path, monkeypatch):
     events.clear()
     npzkit.save(tmp_path / "b.npz", {"a": np.arange(3)})
     assert events == ["replace"]
+    ordered.append(True)
+    events.clear()
+    npzkit.save(tmp_path / "a.npz", {"a": np.arange(3)})
+    assert events == ["replace"]
+    monkeypatch.setattr(path_sink, "_SYNCED_SIZE", 100)
+    npzkit.save(tmp_path / "a.npz", {"a": np.arange(3)})
+    assert events == ["replace", "sync", "replace"]
 
 
 def test_permissions_that_cannot_be_set(tmp_path, monkeypatch):

@@ -1117,6 +1117,7 @@ def test_a_full_disk_leaves_everything_as_it_was(paths, monkeypatch, call, count
     if target == "other":
         output.write_bytes(b"as it was")
     before = {name: (path.parent / name).read_bytes() for name in os.listdir(path.parent)}
+    monkeypatch.setattr("npzkit.files.path_sink._SYNCED_SIZE", 1 << 20)
     monkeypatch.setattr(
         "npzkit.files.disk.os", FullDisk(call, 2 * count if call == "pwrite" else count)
     )

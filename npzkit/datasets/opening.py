@@ -196,8 +196,7 @@ def verify(
     ----------
     file : path, URL, bytes-like, file object or NpzFile
         May be the folder of a sharded archive, as for `npzkit.open`.
-        A file object that cannot seek, such as a pipe, is read from front to
-        back; see the notes.
+        A file object that cannot seek, such as a pipe, is copied to a temporary file.
     keys : sequence of str, optional
         Members to check; all by default.
     progress : callable, optional
@@ -224,12 +223,6 @@ def verify(
         One of `keys` is not found.
     TypeError
         `keys` is a string.
-
-    Notes
-    -----
-    A file object that cannot seek is read to its end in bounded memory. Seek
-    indexes are not tried then, and the total that `progress` gets is the number
-    of bytes so far.
 
     Examples
     --------

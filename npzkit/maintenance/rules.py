@@ -188,13 +188,6 @@ def header_findings(
         yield Finding(key, "note", what, offset)
 
 
-def unused_index(source: Source, key: str, entry: Entry, start: int) -> Iterator[Finding]:
-    """Report a seek index that does not match its member."""
-    if find_index(source, entry, start) is None and has_index_member(source, entry, start):
-        what = "its seek index does not match it and is not used"
-        yield Finding(key, "warning", what, start + entry.compressed_size)
-
-
 def read_size(source: Source, entry: Entry) -> int:
     """Return the uncompressed bytes that checking a member reads.
 
@@ -281,7 +274,9 @@ def index_findings(
         return
     index = find_index(source, entry, start)
     if index is None:
-        yield from unused_index(source, key, entry, start)
+        if has_index_member(source, entry, start):
+            what = "its seek index does not match it and is not used"
+            yield Finding(key, "warning", what, start + entry.compressed_size)
     elif not _is_right(source, entry, start, index, threads, advance):
         what = "its seek index leads to wrong data, so parts of the array may be wrong"
         yield Finding(key, "error", what, start + entry.compressed_size)

@@ -1,24 +1,24 @@
 """Checking an archive against every rule, and reporting what is wrong.
 
-Owns the order of the checks: in a file, members side by side; in a stream, each
-member's data when it comes, and everything else once the directory is known. The checks
-are those of `npzkit.maintenance.rules`.
+Owns the order of the checks, which `npzkit.maintenance.rules` has. A stream that cannot
+seek is copied to a temporary file first.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from npzkit.errors import ChecksumError, NoDataError, NpzkitError
+from npzkit.errors import ChecksumError, NpzkitError
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.file_objects import UNNAMED, cannot_seek, is_archive
+from npzkit.files.forward_source import ForwardSource
 from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Meter, Report
 from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline, thread_count
-from npzkit.format.header import NpyHeader
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
 from npzkit.maintenance.rules import (
@@ -28,20 +28,17 @@ from npzkit.maintenance.rules import (
     index_findings,
     member_findings,
     read_size,
-    unused_index,
 )
 from npzkit.members.keys import SUFFIX, check_several, member_of, missing
 from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
-from npzkit.reading.member_headers import check_nbytes
-from npzkit.reading.streaming import StreamedArchive, entries_by_key
+from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.crc_update import find_unsealed
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.forward import ForwardMember
-from npzkit.zip.member_checks import data_offset
-from npzkit.zip.records import FLAG_DESCRIPTOR
+
+_COPIED_SIZE = 1 << 20
 
 
 def verify(
@@ -61,7 +58,7 @@ def verify(
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     if cannot_seek(file):
-        return _verify_stream(file, bounds, keys, progress)
+        return _verify_copy(file, keys, progress, threads, limits)
     source = open_anywhere(file, storage_options=storage_options)
     name = None if source.name == UNNAMED else source.name
     try:
@@ -69,7 +66,9 @@ def verify(
         try:
             directory = read_directory(source, starts=starts, silent=True, limits=bounds)
         except NpzkitError as error:
-            return _unreadable(name, error)
+            # The directory has member names instead of keys.
+            key = None if error.key is None else error.key.removesuffix(SUFFIX)
+            return VerifyReport(name, (finding(key, error),), 0, 0)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:
         if isinstance(source, SeekingSource):
@@ -78,10 +77,21 @@ def verify(
         source.close()
 
 
-def _unreadable(name: str | None, error: NpzkitError) -> VerifyReport:
-    # The directory has member names instead of keys.
-    key = None if error.key is None else error.key.removesuffix(SUFFIX)
-    return VerifyReport(name, (finding(key, error),), 0, 0)
+def _verify_copy(
+    stream: Any,
+    keys: Sequence[str] | None,
+    progress: Report | None,
+    threads: int | None,
+    limits: Limits | None,
+) -> VerifyReport:
+    """Check an archive in a stream that cannot seek; see `verify`."""
+    arriving = ForwardSource(stream, 0)
+    with tempfile.TemporaryFile() as copy:
+        while data := arriving.take_some(_COPIED_SIZE):
+            copy.write(data)
+        copy.seek(0)
+        report = verify(copy, keys, progress, threads=threads, limits=limits)
+    return report._replace(path=None if arriving.name == UNNAMED else arriving.name)
 
 
 def verify_source(
@@ -178,88 +188,3 @@ def _file_findings(
     rows = member_findings(key, entry, check_headers, check_contents)
     part.end()
     return rows
-
-
-# -- a stream ----------------------------------------------------------------------
-
-
-class _Arrived(NamedTuple):
-    """What was found of a member when its data came."""
-
-    header: NpyHeader | None
-    error: NpzkitError | None
-
-
-def _verify_stream(
-    stream: Any, limits: Limits, keys: Sequence[str] | None, progress: Report | None
-) -> VerifyReport:
-    """Check an archive in a stream, which is read to its end; see `npzkit.verify`."""
-    archive = StreamedArchive(stream, limits, keeps_hidden=True)
-    checked: dict[int, _Arrived] = {}
-    try:
-        for _, member in archive:
-            found = _check_arrived(archive, member)
-            if isinstance(found.error, NoDataError):
-                break
-            checked[member.entry.header_offset] = found
-            _tell(progress, archive)
-        directory = archive.read_directory(silent=True)
-    except NpzkitError as error:
-        return _unreadable(archive.path, error)
-    source, listed = archive.source, entries_by_key(directory)
-    wanted = _wanted_entries(keys, listed, directory, archive.path)
-    rows: list[Finding] = []
-    if keys is None:
-        rows = list(archive_findings(source, directory, listed, limits.metadata_size))
-    indexed = read_indexed_headers(source, directory, limits.header_size, None)
-    for key, entry in wanted.items():
-        arrived = checked.get(entry.header_offset, _Arrived(None, None))
-        rows += _stream_findings(archive, key, entry, arrived, indexed)
-    _tell(progress, archive)
-    size = sum(entry.uncompressed_size for entry in wanted.values())
-    torn_size = source.size - directory.end_offset if keys is None else 0
-    return VerifyReport(archive.path, tuple(rows), len(wanted), size, torn_size)
-
-
-def _tell(progress: Report | None, archive: StreamedArchive) -> None:
-    if progress is not None:
-        progress(archive.source.offset, archive.source.offset)
-
-
-def _check_arrived(archive: StreamedArchive, member: ForwardMember) -> _Arrived:
-    """Read all data of the member that comes next."""
-    header = None
-    try:
-        header = archive.read_header(member)
-        archive.check_rest(member)
-    except NpzkitError as error:
-        return _Arrived(header, error)
-    return _Arrived(header, None)
-
-
-def _stream_findings(
-    archive: StreamedArchive,
-    key: str,
-    entry: Entry,
-    arrived: _Arrived,
-    indexed: IndexedHeaders | None,
-) -> list[Finding]:
-    header, error = arrived
-
-    def check_headers(entry: Entry) -> Iterator[Finding]:
-        if error is None:
-            archive.check(entry)
-        elif entry.flags & FLAG_DESCRIPTOR:
-            # What follows damaged data was not compared.
-            return
-        if header is not None:
-            check_nbytes(header, entry)
-        start = data_offset(archive.source, entry)
-        yield from header_findings(archive.source, key, entry, header, start, indexed)
-        yield from unused_index(archive.source, key, entry, start)
-
-    def repeat_error(entry: Entry) -> Iterator[Finding]:
-        if error is not None:
-            yield finding(key, error, entry.header_offset)
-
-    return member_findings(key, entry, check_headers, repeat_error)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
-from npzkit.limits import Limits
 from npzkit.zip.commit_records import Footer, LongComment, Mark, find_last_footer
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting, resolve_end
@@ -427,7 +426,7 @@ def _find_last(source: Source) -> Directory | None:
         if budget < 0:
             break
         try:
-            return read_commit(source, end, limits=Limits())
+            return read_commit(source, end)
         except NpzkitError as error:
             if not error.is_damage:
                 raise

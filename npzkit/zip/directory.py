@@ -55,6 +55,11 @@ from npzkit.zip.tail import another_archive, damaged_commit, find_last_commit, r
 _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
 _SIGNATURE_BEGINNING = b"PK"
+_DAMAGED = (
+    "The file is damaged, or a faulty program wrote it: download it or create it again. "
+    "npzkit.repair(path) writes the directory again from the members' own headers; "
+    "npzkit.repair(path, output) saves the members that are sound."
+)
 _COLUMNS_COUNT = 64
 """The fewest entries that are parsed as columns: fewer are parsed faster one by one."""
 
@@ -246,9 +251,10 @@ def read_directory(
     LimitExceededError
         More members, or more bytes in all, than `limits` allow.
     """
+    opening = _Opening(source, starts, strict, silent, limits)
     for _ in range(_ATTEMPT_COUNT):
         try:
-            return _find_and_read(source, starts, strict, limits, silent=silent)
+            return opening.directory()
         except NpzkitError as error:
             # Bytes that were read before a writer's change do not fit those read after it: an
             # append that failed is cut off, and the next one is written in its place.
@@ -256,37 +262,116 @@ def read_directory(
             if not (isinstance(error, StaleArchiveError) or is_overtaken):
                 raise
             source.refresh()
-    return _find_and_read(source, starts, strict, limits, silent=silent)
+    return opening.directory()
 
 
-def _find_and_read(
-    source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool
-) -> Directory:
-    end, fault = _find_end(source, source.size, starts)
-    if end is not None:
-        return _read(source, end, starts, strict, limits, silent=silent)
-    return _read_last_commit(source, starts, strict, limits, fault, silent=silent)
+class _Opening(NamedTuple):
+    """One attempt to read a directory; the fields are as of `read_directory`."""
 
+    source: Source
+    starts: Sequence[int]
+    strict: bool
+    silent: bool
+    limits: Limits
 
-def _find_end(
-    source: Source, end_offset: int, starts: Sequence[int]
-) -> tuple[End | None, NpzkitError | None]:
-    """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
-    low = max(end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
-    fault: NpzkitError | None = None
-    ends = []
-    for offset in find_fitting(source.read_at(low, end_offset - low), low):
+    def directory(self) -> Directory:
+        """Return the directory of the archive that ends where the file does, or of the last one."""
+        end, fault = self._find_end(self.source.size)
+        return self._last_commit(fault) if end is None else self.read(end)
+
+    def _find_end(self, end_offset: int) -> tuple[End | None, NpzkitError | None]:
+        """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
+        source = self.source
+        low = max(end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
+        fault: NpzkitError | None = None
+        ends = []
+        for offset in find_fitting(source.read_at(low, end_offset - low), low):
+            try:
+                ends.append(place_end(source, offset, self.starts))
+            except (ZipFormatError, UnsupportedError) as error:
+                fault = fault or error
+        if not ends:
+            return None, fault
+        # Of an end record in another's comment, other programs take the inner one.
+        is_later = len(ends) > 1 and _appends_behind(source, *ends[:2])
+        end = ends[0 if is_later else -1]
+        check_alone(source, end)
+        return end, None
+
+    def read(self, end: End) -> Directory:
+        """Check an end record against the file and read the entries it counts."""
+        source, record = self.source, end.record
+        check_member_count(record.entry_count, self.limits)
+        start, base = end.start_offset, end.base
+        offset = record.directory_offset + base
+        lead_size = min(FOOTER_SIZE, offset - start)
+        data = source.read_at(offset - lead_size, lead_size + record.directory_size)
+        footer, data = parse_footer(data[:lead_size], offset - start), data[lead_size:]
         try:
-            ends.append(place_end(source, offset, starts))
-        except (ZipFormatError, UnsupportedError) as error:
-            fault = fault or error
-    if not ends:
-        return None, fault
-    # Of an end record in another's comment, other programs take the inner one.
-    is_later = len(ends) > 1 and _appends_behind(source, *ends[:2])
-    end = ends[0 if is_later else -1]
-    check_alone(source, end)
-    return end, None
+            named, names, positions = _parse(data, record.entry_count, base, start, offset)
+            if footer is not None and not footer.fits(data, positions):
+                raise ZipFormatError(
+                    "the directory is damaged: it does not fit its checksum", offset=offset
+                )
+        except ZipFormatError as error:
+            error.remedy = _DAMAGED
+            raise
+        # If a member begins at the start, its local header is checked when it is read.
+        if (
+            source.is_distant
+            and source.at_hand(start, 4) is None
+            and all(entry.header_offset != start for entry in named.values())
+        ):
+            find_base(source, end, self.starts, certain=True)
+        if self.strict:
+            check_names(named.marked() if isinstance(named, Columns) else named.values())
+        if len(named) < len(names) and (self.strict or not self.silent):
+            _report_repeated(names, self.strict)
+        found = Directory(
+            named, record.comment, offset, end.end_offset, data, positions, start, footer
+        )
+        if self.limits.total_size is not None:
+            check_total_size(found.sizes()[1], self.limits)
+        return found
+
+    def _last_commit(self, fault: NpzkitError | None) -> Directory:
+        """Read the last commit of an archive that does not end with one.
+
+        `fault` is what is wrong with the end record that ends where the file does.
+        """
+        source, starts = self.source, self.starts
+        beginnings = [source.read_at(start, 2) for start in starts if start + 2 <= source.size]
+        if _SIGNATURE_BEGINNING not in beginnings:
+            # Without a record at its start it has no commit, and it may be long.
+            raise fault or not_an_archive(source)
+        source = source.ahead([(0, source.size)])
+        last = find_last_commit(source, starts)
+        if last is None:
+            footer = find_last_footer(source, starts)
+            if footer is None:
+                raise fault or not_an_archive(source)
+            raise damaged_commit(source, 0, footer.directory_offset + footer.directory_size)
+        if last.damage is not None:
+            raise last.damage
+        # Without what follows it, other programs may take another end.
+        self._replace(source=last.source)._find_end(last.end.end_offset)
+        directory = self._replace(source=last.source).read(last.end)
+        _check_comment_end(source, last.end, directory)
+        is_noted = source.size > last.end.end_offset or last.unsealed
+        if is_noted and (self.strict or not self.silent) and not source.is_being_written():
+            report_tail(source, last, strict=self.strict)
+        return directory._replace(unsealed=last.unsealed, is_joined=last.is_joined)
+
+
+def _check_comment_end(source: Source, end: End, directory: Directory) -> None:
+    """Raise if what follows an end is metadata, or what is left of it: the size is damaged."""
+    footer = directory.footer
+    commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)
+    if end.end_offset < commented_end <= source.size and (
+        commented_end == source.size
+        or not source.read_at(end.end_offset, commented_end - end.end_offset).strip(b"\0")
+    ):
+        raise damaged_commit(source, end.record_offset, end.record_offset)
 
 
 def _appends_behind(source: Source, end: End, older: End) -> bool:
@@ -298,58 +383,9 @@ def _appends_behind(source: Source, end: End, older: End) -> bool:
     return older.record_offset < place and is_intent(source.read_at(place, INTENT_SIZE))
 
 
-def read_commit(
-    source: Source, end: End, *, starts: Sequence[int] = (0,), limits: Limits
-) -> Directory:
+def read_commit(source: Source, end: End) -> Directory:
     """Read the directory that an end record leads to; raises what `read_directory` does."""
-    return _read(source, end, starts, False, limits, silent=True)
-
-
-def _read(
-    source: Source,
-    end: End,
-    starts: Sequence[int],
-    strict: bool,
-    limits: Limits,
-    *,
-    silent: bool = False,
-) -> Directory:
-    """Check the end record against the file and read the entries it counts."""
-    record = end.record
-    check_member_count(record.entry_count, limits)
-    start, base = end.start_offset, end.base
-    offset = record.directory_offset + base
-    lead_size = min(FOOTER_SIZE, offset - start)
-    data = source.read_at(offset - lead_size, lead_size + record.directory_size)
-    footer, data = parse_footer(data[:lead_size], offset - start), data[lead_size:]
-    try:
-        named, names, positions = _parse(data, record.entry_count, base, start, offset)
-        if footer is not None and not footer.fits(data, positions):
-            raise ZipFormatError(
-                "the directory is damaged: it does not fit its checksum", offset=offset
-            )
-    except ZipFormatError as error:
-        error.remedy = (
-            "The file is damaged, or a faulty program wrote it: download it or create it again. "
-            "npzkit.repair(path) writes the directory again from the members' own headers; "
-            "npzkit.repair(path, output) saves the members that are sound."
-        )
-        raise
-    # If a member begins at the start, its local header is checked when it is read.
-    if (
-        source.is_distant
-        and source.at_hand(start, 4) is None
-        and all(entry.header_offset != start for entry in named.values())
-    ):
-        find_base(source, end, starts, certain=True)
-    if strict:
-        check_names(named.marked() if isinstance(named, Columns) else named.values())
-    if len(named) < len(names) and (strict or not silent):
-        _report_repeated(names, strict)
-    found = Directory(named, record.comment, offset, end.end_offset, data, positions, start, footer)
-    if limits.total_size is not None:
-        check_total_size(found.sizes()[1], limits)
-    return found
+    return _Opening(source, (0,), False, True, Limits()).read(end)
 
 
 def _parse(
@@ -400,54 +436,6 @@ def _report_repeated(names: Sequence[str], strict: bool) -> None:
         "the last one is used",
         AmbiguousArchiveWarning,
     )
-
-
-def _read_last_commit(
-    source: Source,
-    starts: Sequence[int],
-    strict: bool,
-    limits: Limits,
-    fault: NpzkitError | None,
-    *,
-    silent: bool,
-) -> Directory:
-    """Read the last commit of an archive that does not end with one.
-
-    `fault` is what is wrong with the end record that ends where the file does.
-    """
-    beginnings = [source.read_at(start, 2) for start in starts if start + 2 <= source.size]
-    if _SIGNATURE_BEGINNING not in beginnings:
-        # Without a record at its start it has no commit, and it may be long.
-        raise fault or not_an_archive(source)
-    source = source.ahead([(0, source.size)])
-    last = find_last_commit(source, starts)
-    if last is None:
-        raise _no_commit(source, starts, fault)
-    if last.damage is not None:
-        raise last.damage
-    # Without what follows it, other programs may take another end.
-    _find_end(last.source, last.end.end_offset, starts)
-    directory = _read(last.source, last.end, starts, strict, limits, silent=silent)
-    footer, end = directory.footer, last.end
-    commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)
-    if end.end_offset < commented_end <= source.size and (
-        commented_end == source.size
-        or not source.read_at(end.end_offset, commented_end - end.end_offset).strip(b"\0")
-    ):
-        # What follows the end is metadata, or what is left of it: the size in its record is wrong.
-        raise damaged_commit(source, end.record_offset, end.record_offset)
-    is_noted = source.size > end.end_offset or last.unsealed
-    if is_noted and (strict or not silent) and not source.is_being_written():
-        report_tail(source, last, strict=strict)
-    return directory._replace(unsealed=last.unsealed, is_joined=last.is_joined)
-
-
-def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None) -> NpzkitError:
-    """Return the error for a file in which no end record fits."""
-    footer = find_last_footer(source, starts)
-    if footer is not None:
-        return damaged_commit(source, 0, footer.directory_offset + footer.directory_size)
-    return fault or not_an_archive(source)
 
 
 def not_an_archive(source: Source) -> ZipFormatError:

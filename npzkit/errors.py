@@ -356,6 +356,21 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.EIO, errno.EISDIR)
 
 
+def check_limit(
+    found: int, limit: int | None, name: str, what: str, offset: int | None = None
+) -> None:
+    """Raise LimitExceededError if a number exceeds the limit with this name in `npzkit.Limits`."""
+    if limit is not None and found > limit:
+        raise LimitExceededError(
+            what,
+            offset=offset,
+            found=found,
+            expected=f"at most {limit}",
+            remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
+            is_damage=True,
+        )
+
+
 class FormatError(NpzkitError, ValueError):
     """The bytes do not follow the format."""
 

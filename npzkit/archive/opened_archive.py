@@ -114,7 +114,7 @@ class OpenedArchive:
         return self.directory.entries
 
     def _read_resealed(self) -> None:
-        from npzkit.zip.crc_update import current_entries
+        from npzkit.reading.flush import current_entries
 
         self._resealed.clear()
         entries = current_entries(self.directory, self.source)

@@ -20,7 +20,7 @@ import numpy as np
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.datasets.shard_records import check_attempt, check_shard_names
 from npzkit.datasets.tiling import fault_of, find_untiled
-from npzkit.errors import IndexFormatError, LimitExceededError
+from npzkit.errors import IndexFormatError, check_limit
 from npzkit.format.descr import descr_to_dtype
 from npzkit.format.header import MAX_DIMENSIONS, check_size
 from npzkit.format.literal import MAX_DEPTH as MAX_DESCR_DEPTH
@@ -130,7 +130,9 @@ class Index:
         self._numbers = {key: number for number, key in enumerate(self.keys)}
         if len(self._numbers) != len(self.keys):
             raise IndexFormatError("a key occurs twice")
-        _check_limit(len(self.keys), limits.member_count, "arrays", "member_count")
+        check_limit(
+            len(self.keys), limits.member_count, "member_count", "the archive has too many arrays"
+        )
         count = len(self.keys)
         # Each is as deep as in a header, inside a pair in a list.
         _check_depth(fields["dtypes"], MAX_DESCR_DEPTH + 2)
@@ -279,8 +281,11 @@ class Index:
                 check_size(self.shape(row), self.descr(row)[0])
             sizes[rows] *= lengths.prod(axis=1)
         most = int(sizes.max(initial=0))
-        _check_limit(most, limits.member_size, "bytes in one array", "member_size")
-        _check_limit(sum(sizes.tolist()), limits.total_size, "bytes", "total_size")
+        check_limit(
+            most, limits.member_size, "member_size", "the archive has too many bytes in one array"
+        )
+        total = sum(sizes.tolist())
+        check_limit(total, limits.total_size, "total_size", "the archive has too many bytes")
         return sizes
 
     def _read_parts(
@@ -449,15 +454,6 @@ def _field(field: Any) -> Any:
         _descr(descr),
         *(tuple(each) if isinstance(each, list) else each for each in shape),
     )
-
-
-def _check_limit(found: int, bound: int | None, what: str, name: str) -> None:
-    if bound is not None and found > bound:
-        raise LimitExceededError(
-            f"the archive has too many {what}", found=found, expected=f"at most {bound}",
-            remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
-            is_damage=True,
-        )  # fmt: skip
 
 
 _MAX_INT = 2**63 - 1

@@ -30,11 +30,11 @@ from npzkit.maintenance.rules import (
     read_size,
 )
 from npzkit.members.keys import SUFFIX, check_several, member_of, missing
+from npzkit.reading.flush import find_unsealed
 from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
-from npzkit.zip.crc_update import find_unsealed
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
 

@@ -1,7 +1,8 @@
 """The CRC-32 of a stored member, updated after a map changed its bytes.
 
-Owns when the CRC is computed, what it is compared with, and who waits
-meanwhile. `npzkit.zip.crc_update` knows where it is written. Knows no arrays.
+Owns when the CRC is computed, what it is compared with, who waits meanwhile, and the places
+that have it: the local header and the central entry, also in a directory that an append has
+replaced. Knows no arrays.
 
 Several may change one member: two maps, two handles, threads, processes and
 forked children. Each flushes after its own changes, in any order. So the CRC is
@@ -13,20 +14,35 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from npzkit.errors import ArchiveLockedError, NotMappableError, NpzkitError, StaleArchiveError
+from npzkit.codecs.methods import STORED
+from npzkit.errors import (
+    ArchiveLockedError,
+    FormatError,
+    NotMappableError,
+    NpzkitError,
+    StaleArchiveError,
+    UnsupportedError,
+)
+from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File, duplicated
+from npzkit.files.identity import identity_of
 from npzkit.files.locking import FileLock, holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
 from npzkit.limits import Limits
-from npzkit.zip.crc_update import Seals, Unflushed, find_unsealed, seal
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, walk_entries
+from npzkit.zip.member_checks import data_offset
+from npzkit.zip.records import CENTRAL_ENTRY_SIZE, ENTRY_FIELDS, FLAG_DESCRIPTOR
 
+_CRC32 = struct.Struct("<L")
+_LOCAL_CRC32_OFFSET = 14
+_ENTRY_CRC32_OFFSET = 16
 _TIMEOUT = 5.0
 """Seconds that a flush waits for a writer, which may be about to list the old CRC."""
 _RATE = 200_000_000
@@ -43,7 +59,7 @@ class Sealer:
     ----------
     source : Source
     starts, opened
-        As of `npzkit.zip.crc_update.Seals`.
+        As of `_Seals`.
 
     Attributes
     ----------
@@ -55,7 +71,7 @@ class Sealer:
         self._file = _open_for_writing(cast(FileSource, source))
         self._checked_path = source.path
         self._path = source.path or _name_of(source)
-        self._seals = Seals(self._file, starts, opened)
+        self._seals = _Seals(self._file, starts, opened)
         # The CRC of each member when it was flushed last, by its name.
         self._last: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -106,7 +122,7 @@ class Sealer:
         except ArchiveLockedError:
             # A writer may work for hours, and need not be waited for if nothing changes.
             crc = take_crc32()
-            with self._reader() as source:
+            with _reader(self._file) as source:
                 if not self._seals.find_wrong(source, entry, crc):
                     return crc, False
         with self._alone(_TIMEOUT + patience):
@@ -114,7 +130,7 @@ class Sealer:
 
     def _write(self, entry: Entry, take_crc32: Callable[[], int]) -> tuple[int, bool]:
         crc = take_crc32()
-        with self._reader() as source:
+        with _reader(self._file) as source:
             wrong = self._seals.find_wrong(source, entry, crc)
         self._seals.write(wrong, crc)
         return crc, bool(wrong)
@@ -125,12 +141,6 @@ class Sealer:
             with self._alone_in_process(), self._alone(_TIMEOUT):
                 self._file.fill_holes(offset, size)
 
-    @contextlib.contextmanager
-    def _reader(self) -> Iterator[Source]:
-        """Open the archive as it is now."""
-        with duplicated(self.descriptor) as file:
-            yield open_source(file)
-
     def _alone_in_process(self) -> contextlib.AbstractContextManager[Any]:
         """Keep other threads out. A forked child has none, but may have
         inherited a locked lock.
@@ -140,26 +150,19 @@ class Sealer:
     @contextlib.contextmanager
     def _alone(self, timeout: float) -> Iterator[None]:
         """Keep writers out, and all others that flush maps of the file."""
-        found = os.fstat(self.descriptor)
-        identity = found.st_dev, found.st_ino
+        node = identity_of(os.fstat(self.descriptor)).node
         held = _held.__dict__.setdefault("files", set())
-        if identity in held:
+        if node in held:
             yield
             return
-        with self._locked(timeout):
-            held.add(identity)
+        # A lock by the archive's descriptor does not keep out threads and forked children,
+        # which share it. It is used only if the path leads elsewhere.
+        with self._lock_path(timeout) or holding(self.descriptor, self._path, timeout):
+            held.add(node)
             try:
                 yield
             finally:
-                held.discard(identity)
-
-    def _locked(self, timeout: float) -> contextlib.AbstractContextManager[Any]:
-        """Lock the file by a descriptor of its own.
-
-        A lock by the archive's descriptor does not keep out threads and forked
-        children, which share it. It is used only if the path leads elsewhere.
-        """
-        return self._lock_path(timeout) or holding(self.descriptor, self._path, timeout)
+                held.discard(node)
 
     def _lock_path(self, timeout: float) -> FileLock | None:
         """Lock the file by its path; None if the path does not lead to it."""
@@ -185,6 +188,118 @@ class Sealer:
         return None
 
 
+@contextlib.contextmanager
+def _reader(file: File) -> Iterator[Source]:
+    """Open an archive as it is now."""
+    with duplicated(file.descriptor) as found:
+        yield open_source(found)
+
+
+# -- where it is written ------------------------------------------------------
+
+
+class _Seals:
+    """Where an archive has the CRCs of its members. The directory is read once,
+    and again if the file's size or a header shows that it changed.
+
+    Parameters
+    ----------
+    file : File
+        The archive, open for writing.
+    starts : sequence of int
+        As of `read_directory`.
+    opened : (int, int)
+        Offset and size of the directory that was opened. After an append, only
+        those who opened the archive before still use it.
+    """
+
+    def __init__(self, file: File, starts: Sequence[int], opened: tuple[int, int]) -> None:
+        self.file = file
+        self._starts = starts
+        self._opened = opened
+        self._opened_places: dict[tuple[int, bytes], int] = {}
+        self._size = -1
+        self._entries: dict[str, Entry] = {}
+        self._places: dict[tuple[int, bytes], int] = {}
+
+    def find_wrong(self, source: Source, entry: Entry, crc32: int) -> list[int]:
+        """Return the offsets at which the file has another CRC for a member.
+
+        Parameters
+        ----------
+        source : Source
+            The archive as it is now, to read from.
+        entry : Entry
+            As the directory listed it when it was mapped.
+        crc32 : int
+            Of the member's bytes as they are now.
+
+        Raises
+        ------
+        StaleArchiveError
+            The member is no longer listed where it was.
+        """
+        try:
+            now = self._find(source, entry)
+        except FormatError:
+            self._size = -1
+            now = self._find(source, entry)
+        places = [
+            now.header_offset + _LOCAL_CRC32_OFFSET,
+            self._places[_identity(now)] + _ENTRY_CRC32_OFFSET,
+        ]
+        opened = self._opened_places.get(_identity(entry))
+        if opened is not None:
+            places.append(opened + _ENTRY_CRC32_OFFSET)
+        value = _CRC32.pack(crc32)
+        return [place for place in places if source.read_at(place, len(value)) != value]
+
+    def write(self, places: Sequence[int], crc32: int) -> None:
+        """Write a CRC at the offsets that `find_wrong` returned: to the local header first."""
+        for place in places:
+            self.file.patch(place, _CRC32.pack(crc32))
+
+    def _find(self, source: Source, entry: Entry) -> Entry:
+        """Return the member's entry as it is now, which its local header agrees with."""
+        if source.size != self._size:
+            directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
+            start = directory.directory_offset
+            self._places = _find_entries(directory.data, start)
+            if start != self._opened[0]:
+                self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
+            self._entries = dict(directory.entries)
+            # Set last, so that an interrupt before causes another complete read. With a
+            # torn end the size proves nothing, because an append may end there too.
+            self._size = directory.end_offset
+        now = self._entries.get(entry.name)
+        if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
+            raise StaleArchiveError(
+                "the member is no longer where it was mapped",
+                key=entry.name,
+                remedy="Its changes are in the file, but not listed. Open the archive again.",
+            )
+        data_offset(source, now, verify=False)
+        return now
+
+
+def _identity(entry: Entry) -> tuple[int, bytes]:
+    """Bytes are a name only together with flags and extra field, which decode them."""
+    return entry.flags & 0xFFFF, entry.raw_name + entry.extra
+
+
+def _find_entries(data: bytes, offset: int) -> dict[tuple[int, bytes], int]:
+    """Return where each entry lies in the file; of equal ones, the last."""
+    places = {}
+    for begin, _ in walk_entries(data):
+        fields = ENTRY_FIELDS.unpack_from(data, begin)
+        names_end = begin + CENTRAL_ENTRY_SIZE + sum(fields[6:8])
+        places[fields[1], data[begin + CENTRAL_ENTRY_SIZE : names_end]] = offset + begin
+    return places
+
+
+# -- what others changed --------------------------------------------------------
+
+
 def is_outdated(source: Source, directory: Directory, starts: Sequence[int], entry: Entry) -> bool:
     """Return whether an entry has an old CRC because its directory no longer
     counts. Others may flush a member after an append, which wrote another
@@ -202,6 +317,62 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
             return False
     listed = found.entries.get(entry.name)
     return listed is not None and listed.crc32 != entry.crc32
+
+
+def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
+    """Return the entries of a directory with the CRCs that it has by now."""
+    data = source.read_at(directory.directory_offset, directory.size)
+    places, entries = _find_entries(data, 0), dict(directory.entries)
+    for name, entry in entries.items():
+        place = places.get(_identity(entry))
+        if place is not None:
+            (crc,) = _CRC32.unpack_from(data, place + _ENTRY_CRC32_OFFSET)
+            entries[name] = entry._replace(crc32=crc)
+    return entries
+
+
+class Unflushed(NamedTuple):
+    """A stored member whose local header and entry have different CRCs and agree otherwise.
+
+    A killed flush leaves such a member, because it writes one after the other.
+
+    Attributes
+    ----------
+    entry : Entry
+    header_crc32, data_crc32 : int
+        What the local header has, and what the data does.
+    """
+
+    entry: Entry
+    header_crc32: int
+    data_crc32: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the data has one of the two CRCs, so that it has not changed since."""
+        return self.data_crc32 in (self.header_crc32, self.entry.crc32)
+
+    def __str__(self) -> str:
+        if self.is_complete:
+            return "the flush of a map was interrupted: npzkit.repair(path) completes it"
+        return (
+            "the data has neither of them: it was changed through a map without a flush, or is "
+            "damaged"
+        )
+
+
+def find_unsealed(source: Source, entry: Entry, threads: int) -> Unflushed | None:
+    """Return what is known about a member that a killed flush may have left; None for any other."""
+    if entry.method != STORED or entry.flags & FLAG_DESCRIPTOR:
+        return None
+    try:
+        start = data_offset(source, entry, verify=False)
+    except NpzkitError:
+        return None
+    (crc,) = _CRC32.unpack(source.read_at(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
+    if crc == entry.crc32:
+        return None
+    return Unflushed(entry, crc, crc32_at(source, start, entry.compressed_size, threads))
 
 
 def complete_flushes(
@@ -222,8 +393,10 @@ def complete_flushes(
     if complete:
         file = File(source.path)
         try:
-            for one in complete:
-                seal(source, directory, one, file)
+            seals = _Seals(file, (0,), (directory.directory_offset, directory.size))
+            with _reader(file) as now:
+                for one in complete:
+                    seals.write(seals.find_wrong(now, one.entry, one.data_crc32), one.data_crc32)
             file.sync()
         finally:
             file.close()
@@ -257,9 +430,18 @@ def _check_same(path: str, descriptor: Any) -> None:
         there = os.stat(path)
     except FileNotFoundError:
         return
-    if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+    if not os.path.samestat(here, there):
         raise StaleArchiveError(
             "another file has replaced the mapped one at this path",
             path=path,
             remedy="Open it again; what was written through the map is only in the old file.",
+        )
+
+
+def check_resealable(entry: Entry) -> None:
+    """Raise UnsupportedError if the CRC is also in a third place, after the data."""
+    if entry.flags & FLAG_DESCRIPTOR:
+        raise UnsupportedError(
+            "the member's CRC-32 is stored after its data, where it cannot be updated",
+            remedy="npzkit.repack(path) writes it before the data; or map with mode='c'.",
         )

@@ -22,8 +22,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import NotMappableError, NpzkitError
 from npzkit.files.source import FileSource, Source
 from npzkit.members.info import ArrayInfo
-from npzkit.reading.flush import Sealer
-from npzkit.zip.crc_update import check_resealable
+from npzkit.reading.flush import Sealer, check_resealable
 from npzkit.zip.entries import Entry
 
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
@@ -36,7 +35,7 @@ class Maps:
     ----------
     source : Source
     starts, opened
-        As of `npzkit.zip.crc_update.Seals`.
+        As of `npzkit.reading.flush.Sealer`.
     resealed : set of str
         Takes the name of each member that was flushed: its CRC may be another.
     """

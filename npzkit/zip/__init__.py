@@ -23,7 +23,6 @@ Those that write:
 - `written_records`: headers, entries and end records as npzkit writes them
 - `member_writer`: one member to a sink, front to back
 - `writer`: members, directory and end record to a sink
-- `crc_update`: a new CRC-32 for a stored member
 
 Those that examine or restore what is there:
 

@@ -63,7 +63,7 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
-from npzkit.errors import LimitExceededError, UnsupportedError, ZipFormatError
+from npzkit.errors import UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
 from npzkit.zip.entry_columns import Ints, places_of, windows_of
 from npzkit.zip.extra_fields import format_extra
@@ -403,14 +403,7 @@ def read_comment(
     long = find_long_comment(comment)
     if long is None:
         return comment
-    if size_limit is not None and long.size > size_limit:
-        raise LimitExceededError(
-            "the metadata is too long",
-            found=f"{long.size} bytes",
-            expected=f"at most {size_limit}",
-            remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
-            is_damage=True,
-        )
+    check_limit(long.size, size_limit, "metadata_size", "the metadata is too long")
     lead = LOCAL_HEADER_SIZE + len(COMMENT_NAME)
     offset = start_offset + long.offset
     if lead <= long.size <= end_offset - offset:

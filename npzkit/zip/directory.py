@@ -16,11 +16,11 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
-    LimitExceededError,
     NpzkitError,
     StaleArchiveError,
     UnsupportedError,
     ZipFormatError,
+    check_limit,
     warn,
 )
 from npzkit.files.source import Source
@@ -194,7 +194,7 @@ class Directory(NamedTuple):
     def check_alone(self, source: Source) -> None:
         """Raise AmbiguousArchiveError if what follows the archive must not be cut off."""
         if self.is_joined:
-            raise another_archive(source, self.end_offset)
+            raise another_archive(source, self.end_offset, "the first archive")
 
     def read_intent(self, source: Source) -> tuple[int, bytes] | None:
         """Return where the intent of its commit is, and its bytes; None if there is none."""
@@ -403,22 +403,13 @@ def _parse(
 
 def check_member_count(count: int, limits: Limits) -> None:
     """Raise LimitExceededError for more members than the limits allow."""
-    _check_limit("the archive has too many members", count, "member_count", limits)
+    check_limit(count, limits.member_count, "member_count", "the archive has too many members")
 
 
 def check_total_size(size: int, limits: Limits) -> None:
     """Raise LimitExceededError for more uncompressed bytes than the limits allow."""
     what = "the uncompressed members are too large together"
-    _check_limit(what, size, "total_size", limits)
-
-
-def _check_limit(what: str, found: int, name: str, limits: Limits) -> None:
-    limit = getattr(limits, name)
-    if limit is not None and found > limit:
-        raise LimitExceededError(
-            what, found=found, expected=f"at most {limit}", remedy=f"Raise Limits.{name}.",
-            is_damage=True,
-        )  # fmt: skip
+    check_limit(size, limits.total_size, "total_size", what)
 
 
 def _report_repeated(names: Sequence[str], strict: bool) -> None:

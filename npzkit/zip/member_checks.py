@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, DEFLATED64, STORED
-from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
+from npzkit.errors import ChecksumError, UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.entries import BAD_NAME, Entry, check_names, is_usual
@@ -63,15 +63,9 @@ def check_entry(entry: Entry, size_limit: int | None = None) -> None:
     is_special = not is_usual(entry)
     if is_special:
         _check_support(entry)
-    if size_limit is not None and entry.uncompressed_size > size_limit:
-        raise LimitExceededError(
-            "the member is too large",
-            offset=entry.header_offset,
-            found=entry.uncompressed_size,
-            expected=f"at most {size_limit}",
-            remedy="Raise Limits.member_size.",
-            is_damage=True,
-        )
+    if size_limit is not None:
+        what, offset = "the member is too large", entry.header_offset
+        check_limit(entry.uncompressed_size, size_limit, "member_size", what, offset)
     if is_special:
         _check_sizes(entry)
 

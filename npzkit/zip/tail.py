@@ -310,15 +310,17 @@ def damaged_commit(source: Source, start: int, offset: int) -> ZipFormatError:
     )
 
 
-def another_archive(source: Source, end_offset: int) -> AmbiguousArchiveError:
+def another_archive(
+    source: Source, end_offset: int, saved: str = "the arrays of both archives"
+) -> AmbiguousArchiveError:
     """Return the error for an archive that follows the end of another one."""
     return AmbiguousArchiveError(
         "another end of central directory record follows the end of the archive",
         offset=end_offset,
         found=f"{source.size - end_offset} bytes with an end record",
         expected="the end of the file",
-        remedy="Programs would read different members from it. Cut the file at this offset "
-        "to keep the first archive, or there to keep the second.",
+        remedy="Programs would read different members from it. "
+        f"npzkit.repair(path, output) saves {saved}.",
     )
 
 

@@ -15,8 +15,8 @@ import zipfile
 
 import forge
 import npzkit
+import npzkit.reading.flush
 import npzkit.reading.maps
-import npzkit.zip.crc_update
 import numpy as np
 import pytest
 from crash import recorded, replay
@@ -347,9 +347,9 @@ def test_many_maps_cost_little_each(tmp_path, monkeypatch):
     # Python keeps a file open for each map, and a system may allow 64.
     npzkit.save(path, {f"a{i}": np.zeros(3) for i in range(40)})
     walks = []
-    real = npzkit.zip.crc_update.read_directory
+    real = npzkit.reading.flush.read_directory
     monkeypatch.setattr(
-        npzkit.zip.crc_update, "read_directory", lambda *a, **k: (walks.append(1), real(*a, **k))[1]
+        npzkit.reading.flush, "read_directory", lambda *a, **k: (walks.append(1), real(*a, **k))[1]
     )
     with npzkit.open(path) as npz:
         maps = [npz.memmap(key, "r+") for key in npz]

@@ -479,7 +479,7 @@ class MemberReader:
         access = self._accesses.get(entry.name)
         if access is None:
             check_entry(entry, self.size_limit)
-            from npzkit.zip.random_access import open_random_access, open_stored
+            from npzkit.zip.random_access import StoredBytes, open_random_access
 
             source = self.ends_of(entry)
             if data_start is None:
@@ -491,7 +491,7 @@ class MemberReader:
                     check()
                     return data_offset(source, entry, verify=False)
 
-                access = open_stored(source, entry, data_start, find_start)
+                access = StoredBytes(source, entry, data_start, find_start)
             # If two threads get here, both use the first one's object.
             access = self._accesses.setdefault(entry.name, access)
         return access

@@ -5,7 +5,7 @@ reach them sooner next time. Knows no NPY. Four kinds of member:
 
 - stored: they lie in the file;
 - deflated in chunks, with an index: by `npzkit.zip.sozip`;
-- deflated in one piece: inflated once, leaving seek points in memory behind;
+- deflated in one piece: inflated once, leaving seek points in memory;
 - in other methods: the stream is kept where it stands, and started over where
   an earlier offset is asked for.
 
@@ -16,8 +16,10 @@ damaged, ends early or is too long is still an error.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
@@ -84,17 +86,6 @@ class RandomAccess:
         """
 
 
-def open_stored(
-    source: Source, entry: Entry, data_start: int, find_start: Callable[[], int]
-) -> RandomAccess:
-    """Return access to a stored member of which only the index said where its data begins.
-
-    `find_start` is called after the first bytes were read, and before they are
-    returned. It returns where the data does begin, by the member's own headers.
-    """
-    return _StoredBytes(source, entry, data_start, find_start)
-
-
 def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomAccess:
     """Return access to a member's bytes.
 
@@ -107,18 +98,21 @@ def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomA
         Where the member's data begins in the file.
     """
     if entry.method == STORED:
-        return _StoredBytes(source, entry, data_start)
-    if entry.method != DEFLATED:
-        return _Forward(source, entry, data_start)
+        return StoredBytes(source, entry, data_start)
     index = find_index(source, entry, data_start)
     if index is None:
-        return _SeekPoints(source, entry, data_start)
+        return _Streamed(source, entry, data_start)
     chunks = Chunks(source, data_start, index)
-    return _Indexed(chunks, lambda: _SeekPoints(source, entry, data_start))
+    return _Indexed(chunks, lambda: _Streamed(source, entry, data_start))
 
 
-class _StoredBytes(RandomAccess):
-    """Bytes as they lie in the file."""
+class StoredBytes(RandomAccess):
+    """Bytes as they lie in the file.
+
+    If only the index said where they begin, `find_start` returns where they do, by the
+    member's own headers. It is called after the first bytes were read, and before they are
+    returned.
+    """
 
     granularity = STORED_GRANULARITY
 
@@ -171,7 +165,14 @@ class _Indexed(RandomAccess):
 
 
 class _Streamed(RandomAccess):
-    """A member whose bytes up to an offset have to be decoded to reach it."""
+    """A stream in which the bytes up to an offset have to be decoded to reach it.
+
+    Of a deflated one, copies of the decoder's state are kept every few MiB. Such a seek
+    point is never read from, only copied. A read continues with such a copy, or with a
+    stream that another read left behind and that is taken out of the list while it is
+    used. Other decoders cannot be copied: only one read is under way at a time, because
+    two would make the stream start over again and again.
+    """
 
     # Bytes between two reads have to be decoded anyway.
     granularity = SPACING
@@ -181,39 +182,36 @@ class _Streamed(RandomAccess):
         self._source = source.ahead([(data_start, data_start + entry.compressed_size)])
         self._entry = entry
         self._start = data_start
+        self._is_copyable = entry.method == DEFLATED
+        self._turn: Any = contextlib.nullcontext() if self._is_copyable else threading.Lock()
         self._lock = threading.Lock()
-
-    def _open(self, *, copyable: bool = False) -> MemberStream:
-        """Return a new stream from the member's first byte on."""
-        return MemberStream(self._source, self._entry, self._start, verify=False, copyable=copyable)
-
-
-class _SeekPoints(_Streamed):
-    """A deflated stream, with copies of the decoder's state every few MiB.
-
-    A seek point is never read from, only copied. A read inflates with such a
-    copy, or with a stream that another read left behind and that is taken out
-    of the list while it is used.
-    """
-
-    def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
-        super().__init__(source, entry, data_start)
         self._points: list[MemberStream] = []
         self._idle: list[MemberStream] = []
+        self._reached = 0
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
+        with self._turn:
+            stream = self._read_up_to(offset)
+            for start in range(0, len(view), _STEP_SIZE):
+                stream.read_exactly(view[start : start + _STEP_SIZE])
+                self._leave_point(stream)
+            self._keep(stream)
+
+    def check_reach(self, end: int) -> None:
+        if end > self._reached and self._entry.method not in MAX_RATIOS:
+            with self._turn:
+                self._keep(self._read_up_to(end))
+
+    def _read_up_to(self, offset: int) -> MemberStream:
+        """Return a stream at `offset` for this read alone, so that one that fails is not kept."""
         stream = self._take(offset)
         while stream.tell() < offset:
             stream.skip_to(min(offset, stream.tell() + _STEP_SIZE))
             self._leave_point(stream)
-        for start in range(0, len(view), _STEP_SIZE):
-            stream.read_exactly(view[start : start + _STEP_SIZE])
-            self._leave_point(stream)
-        with self._lock:
-            self._idle = [stream, *self._idle[: _IDLE_COUNT - 1]]
+        return stream
 
     def _take(self, offset: int) -> MemberStream:
-        """Return the nearest stream before `offset`, for this read alone."""
+        """Return the nearest stream before `offset`."""
         with self._lock:
             before = bisect.bisect_right(self._points, offset, key=MemberStream.tell)
             point = self._points[before - 1] if before else None
@@ -225,48 +223,23 @@ class _SeekPoints(_Streamed):
                 return nearest
             if point is not None:
                 return point.copy()
-        return self._open(copyable=True)
+        copyable = self._is_copyable
+        return MemberStream(self._source, self._entry, self._start, verify=False, copyable=copyable)
+
+    def _keep(self, stream: MemberStream) -> None:
+        """Let later reads go on here. Without copies, one stream is kept: some take 64 MiB."""
+        with self._lock:
+            self._reached = max(self._reached, stream.tell())
+            count = _IDLE_COUNT if self._is_copyable else 1
+            self._idle = [stream, *self._idle][:count]
 
     def _leave_point(self, stream: MemberStream) -> None:
         last = self._points[-1].tell() if self._points else 0
         ahead = stream.tell() - last - SPACING
-        if ahead < 0 or (stream.pending_size and ahead < min(_GRACE_SIZE, SPACING)):
+        if ahead < 0 or not self._is_copyable:
+            return
+        if stream.pending_size and ahead < min(_GRACE_SIZE, SPACING):
             return
         with self._lock:
             if not self._points or self._points[-1].tell() + SPACING <= stream.tell():
                 self._points.append(stream.copy())
-
-
-class _Forward(_Streamed):
-    """A stream that can only continue or start over. Its lock is held while
-    reading: two readers would otherwise make it start over again and again.
-    """
-
-    def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
-        super().__init__(source, entry, data_start)
-        self._is_bounded = entry.method in MAX_RATIOS
-        self._stream: MemberStream | None = None
-        self._reached = 0
-
-    def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
-        with self._lock:
-            stream = self._read_up_to(offset)
-            stream.read_exactly(view)
-            self._keep(stream)
-
-    def check_reach(self, end: int) -> None:
-        if end > self._reached and not self._is_bounded:
-            with self._lock:
-                self._keep(self._read_up_to(end))
-
-    def _read_up_to(self, offset: int) -> MemberStream:
-        """Take the stream out, so that one that failed is not used again."""
-        stream, self._stream = self._stream, None
-        if stream is None or stream.tell() > offset:
-            stream = self._open()
-        stream.skip_to(offset)
-        return stream
-
-    def _keep(self, stream: MemberStream) -> None:
-        self._stream = stream
-        self._reached = max(self._reached, stream.tell())

@@ -39,7 +39,7 @@ from npzkit.reading.neighbours import (
     spans_of,
 )
 from npzkit.zip.entries import Entry
-from npzkit.zip.entry_columns import Columns
+from npzkit.zip.entry_columns import Columns, Ints
 from npzkit.zip.member_checks import check_entry
 
 _SWEEP_COUNT = 64
@@ -95,40 +95,137 @@ def read_many(
     NpzkitError
         For the first member that fails, with its key.
     """
-    results: dict[str, Result] = dict.fromkeys(keys, b"")
+    batch = _Batch(reader, dict.fromkeys(keys, b""), threads, Options(verify=verify))
     if reader.source.is_distant:
-        wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
-        _read_distant(reader, wanted, results, threads, verify)
+        batch.read_distant([(key, entries[name]) for key, name in zip(keys, names, strict=True)])
     else:
-        _read_near(reader, entries, keys, names, results, threads, verify)
-    return results
+        batch.read_near(entries, keys, names)
+    return batch.results
 
 
-def _read_distant(
-    reader: MemberReader,
-    wanted: list[Item],
-    results: dict[str, Result],
-    threads: int,
-    verify: bool,
-) -> None:
-    """Fetch neighbours together, and read them while the next ones are fetched."""
-    wanted.sort(key=_offset_of)
-    for key, entry in wanted:
-        _located(key, partial(check_entry, entry, reader.size_limit))
-    large = [item for item in wanted if _is_direct(item[1])]
-    # Of one ticket, so that an interrupt ends all.
-    together = reader.ahead([], others=True)
-    tasks = [_task(together, item, Options(verify=verify)) for item in large]
-    found = run(tasks, REQUEST_COUNT)
-    results.update(zip([key for key, _ in large], found, strict=True))
+class _Batch(NamedTuple):
+    """Members that are read together, and their arrays by key."""
 
-    def read(near: MemberReader, items: list[Item]) -> None:
-        entries = {entry.name: entry for _, entry in items}
-        keys, names = [key for key, _ in items], [entry.name for _, entry in items]
-        _read_near(near, entries, keys, names, results, threads, verify)
+    reader: MemberReader
+    results: dict[str, Result]
+    threads: int
+    options: Options
 
-    others = [item for item in wanted if not _is_direct(item[1])]
-    fetch_groups(reader, others, read)
+    def read_distant(self, wanted: list[Item]) -> None:
+        """Fetch neighbours together, and read them while the next ones are fetched."""
+        wanted.sort(key=_offset_of)
+        for key, entry in wanted:
+            _located(key, partial(check_entry, entry, self.reader.size_limit))
+        large = [item for item in wanted if _is_direct(item[1])]
+        # Of one ticket, so that an interrupt ends all.
+        together = self._replace(reader=self.reader.ahead([], others=True))
+        found = run([together.task(item) for item in large], REQUEST_COUNT)
+        self.results.update(zip([key for key, _ in large], found, strict=True))
+
+        def read(near: MemberReader, items: list[Item]) -> None:
+            entries = {entry.name: entry for _, entry in items}
+            keys, names = [key for key, _ in items], [entry.name for _, entry in items]
+            self._replace(reader=near).read_near(entries, keys, names)
+
+        fetch_groups(self.reader, [item for item in wanted if not _is_direct(item[1])], read)
+
+    def read_near(
+        self, entries: Mapping[str, Entry], keys: Sequence[str], names: Collection[str]
+    ) -> None:
+        """Read members from a source whose reads are cheap."""
+        if isinstance(entries, Columns):
+            rows, row_keys, wanted = _neighbours(entries, keys, names)
+        else:
+            wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
+        brief: list[Item] = []
+        queued: list[Item] = []
+        for item in wanted:
+            (brief if _is_brief(item[1]) else queued).append(item)
+
+        def read_brief() -> None:
+            if isinstance(entries, Columns):
+                self._read_neighbours(entries, rows, row_keys)
+            self._read_brief(brief)
+
+        if queued:
+            self._read_queue(queued, read_brief)
+        else:
+            read_brief()
+
+    def _read_queue(self, queue: list[Item], first: Callable[[], None]) -> None:
+        """Read members on several threads, while this thread does something else `first`."""
+        # What is begun last should not take long.
+        queue.sort(key=_cost_of, reverse=True)
+        sizes = [entry.compressed_size if is_plain(entry) else _OWN_SIZE for _, entry in queue]
+        reader, shared = self.reader, self.options._replace(threads=self.threads)
+        tasks: list[Callable[[], Any]] = []
+        fillings = []
+        for (key, entry), memory in zip(queue, memory_for(sizes), strict=True):
+            filling = _located(key, partial(reader.begin, entry, shared, memory))
+            tasks += [self.task((key, entry))] if filling is None else filling.tasks
+            fillings.append(filling)
+        count = min(self.threads, 1 + sum(map(_cost_of, queue)) // _SHARE_SIZE)
+        done = iter(run(tasks, count, first=first))
+        for (key, entry), filling in zip(queue, fillings, strict=True):
+            if filling is None:
+                self.results[key] = next(done)
+            else:
+                parts = list(islice(done, len(filling.tasks)))
+                finish = partial(reader.finish, filling, parts, entry, self.options)
+                self.results[key] = _located(key, finish)
+
+    def _read_brief(self, brief: list[Item]) -> None:
+        """Read small members, neighbours together."""
+        near: list[Item] = []
+        for item in brief:
+            entry = item[1]
+            is_deflated = entry.method == DEFLATED and entry.uncompressed_size <= SMALL_SIZE
+            if is_deflated or is_plain(entry):
+                near.append(item)
+            else:
+                self.results[item[0]] = self.task(item)()
+        near.sort(key=_offset_of)
+        for span in _spans(near):
+            self._read_span(span)
+
+    def _read_neighbours(self, columns: Columns, small: Ints, keys: Sequence[str]) -> None:
+        """Read small stored members by columns."""
+        reader = self.reader
+        verify = self.options.verify
+        sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=verify)
+        for span in spans_of(columns, small):
+            rows, span_keys = small[span], keys[span]
+            if len(rows) < _SWEEP_COUNT:
+                items = list(zip(span_keys, columns.entries(rows), strict=True))
+                for group in _spans(items):
+                    self._read_span(group)
+                continue
+            window = self._read_between(*columns.entries(rows[[0, -1]]))
+            left = sweep.read(window, rows, span_keys, self.results)
+            for index, entry in zip(left, columns.entries(rows[left]), strict=True):
+                self.results[span_keys[index]] = self.task((span_keys[index], entry))()
+
+    def _read_between(self, first: Entry, last: Entry) -> Window:
+        """Read two small members, and all between them, in one call."""
+        size = last.header_offset + self.reader.extent(last) - first.header_offset
+        return read_window(self.reader.source, first.header_offset, size)
+
+    def _read_span(self, span: Sequence[Item]) -> None:
+        """Read small neighbours in one call and cut them out."""
+        window, reader = self._read_between(span[0][1], span[-1][1]), self.reader
+        for key, entry in span:
+            try:
+                check_entry(entry, reader.size_limit)
+                read = reader.read_in if entry.method == STORED else reader.inflate_in
+                self.results[key] = read(window, entry, self.options)
+            except NpzkitError as error:
+                error.locate(key=key)
+                raise
+
+    def task(self, item: Item) -> Callable[[], Result]:
+        """Return a function that reads one member; its errors name the key."""
+        key, entry = item
+        return partial(_located, key, partial(self.reader.read, entry, self.options))
 
 
 def fetch_groups(
@@ -151,13 +248,13 @@ def fetch_groups(
         begin, end = reader.span(item[1])
         return end - begin
 
-    def fetch(items: list[Item]) -> MemberReader:
-        return reader.ahead([entry for _, entry in items], ticket=ticket)
+    def fetch(items: list[Item]) -> tuple[MemberReader, list[Item]]:
+        return reader.ahead([entry for _, entry in items], ticket=ticket), items
 
     with Pipeline(REQUEST_COUNT) as pipeline:
         try:
             for items in grouped(wanted, size_of):
-                pipeline.submit(partial(fetch, items), partial(_use_near, use, items))
+                pipeline.submit(partial(fetch, items), lambda found: use(*found))
             pipeline.drain()
         except BaseException:
             # Leaving the block waits for the threads.
@@ -165,76 +262,9 @@ def fetch_groups(
             raise
 
 
-def _use_near(
-    use: Callable[[MemberReader, list[Item]], None], items: list[Item], near: MemberReader
-) -> None:
-    use(near, items)
-
-
 def _is_direct(entry: Entry) -> bool:
     """Whether a member fills requests by itself, and its bytes are an array's as they come."""
     return is_plain(entry) and entry.compressed_size >= TASK_SIZE
-
-
-def _read_near(
-    reader: MemberReader,
-    entries: Mapping[str, Entry],
-    keys: Sequence[str],
-    names: Collection[str],
-    results: dict[str, Result],
-    threads: int,
-    verify: bool,
-) -> None:
-    """Read members from a source whose reads are cheap."""
-    neighbours = None
-    if isinstance(entries, Columns):
-        neighbours, wanted = _neighbours(entries, keys, names)
-    else:
-        wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
-    options = Options(verify=verify)
-    brief: list[Item] = []
-    queued: list[Item] = []
-    for item in wanted:
-        (brief if _is_brief(item[1]) else queued).append(item)
-
-    def read_brief() -> None:
-        if neighbours is not None:
-            _read_neighbours(reader, neighbours, results, options)
-        _read_brief(reader, brief, results, options)
-
-    if queued:
-        _read_queue(reader, queued, results, threads, options, read_brief)
-    else:
-        read_brief()
-
-
-def _read_queue(
-    reader: MemberReader,
-    queue: list[Item],
-    results: dict[str, Result],
-    threads: int,
-    options: Options,
-    first: Callable[[], None],
-) -> None:
-    """Read members on several threads, while this thread does something else `first`."""
-    # What is begun last should not take long.
-    queue.sort(key=_cost_of, reverse=True)
-    sizes = [entry.compressed_size if is_plain(entry) else _OWN_SIZE for _, entry in queue]
-    shared = options._replace(threads=threads)
-    tasks: list[Callable[[], Any]] = []
-    fillings = []
-    for (key, entry), memory in zip(queue, memory_for(sizes), strict=True):
-        filling = _located(key, partial(reader.begin, entry, shared, memory))
-        tasks += [_task(reader, (key, entry), options)] if filling is None else filling.tasks
-        fillings.append(filling)
-    count = min(threads, 1 + sum(map(_cost_of, queue)) // _SHARE_SIZE)
-    done = iter(run(tasks, count, first=first))
-    for (key, entry), filling in zip(queue, fillings, strict=True):
-        if filling is None:
-            results[key] = next(done)
-        else:
-            parts = list(islice(done, len(filling.tasks)))
-            results[key] = _located(key, partial(reader.finish, filling, parts, entry, options))
 
 
 def _cost_of(item: Item) -> int:
@@ -254,77 +284,17 @@ def _is_brief(entry: Entry) -> bool:
     return entry.uncompressed_size < CHUNKED_SIZE
 
 
-def _read_brief(
-    reader: MemberReader, brief: list[Item], results: dict[str, Result], options: Options
-) -> None:
-    """Read small members, neighbours together."""
-    near: list[Item] = []
-    for item in brief:
-        entry = item[1]
-        is_deflated = entry.method == DEFLATED and entry.uncompressed_size <= SMALL_SIZE
-        if is_deflated or is_plain(entry):
-            near.append(item)
-        else:
-            results[item[0]] = _task(reader, item, options)()
-    near.sort(key=_offset_of)
-    for span in _spans(near):
-        _read_span(reader, span, results, options)
-
-
-class _Neighbours(NamedTuple):
-    """Small stored members, in the order of the file.
-
-    Attributes
-    ----------
-    columns : Columns
-        Of the archive.
-    rows : numpy.ndarray of int64
-    keys : list of str
-    """
-
-    columns: Columns
-    rows: Any
-    keys: list[str]
-
-
 def _neighbours(
     columns: Columns, keys: Sequence[str], names: Collection[str]
-) -> tuple[_Neighbours, list[Item]]:
-    """Return the small stored members, and all others."""
+) -> tuple[Ints, list[str], list[Item]]:
+    """Return the rows and keys of small stored members in file order, and all others."""
     rows = columns.rows(names)
     is_wanted = is_small(columns, rows, SMALL_SIZE)
     order = np.flatnonzero(is_wanted)
     order = order[np.argsort(columns.header_offset[rows[order]], kind="stable")]
-    found = _Neighbours(columns, rows[order], [keys[index] for index in order.tolist()])
     others = np.flatnonzero(~is_wanted)
-    left_keys = [keys[index] for index in others.tolist()]
-    return found, list(zip(left_keys, columns.entries(rows[others]), strict=True))
-
-
-def _read_neighbours(
-    reader: MemberReader, neighbours: _Neighbours, results: dict[str, Result], options: Options
-) -> None:
-    """Read small stored members by columns."""
-    columns, small, small_keys = neighbours
-    sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=options.verify)
-    for span in spans_of(columns, small):
-        span_rows, span_keys = small[span], small_keys[span]
-        if len(span_rows) < _SWEEP_COUNT:
-            items = list(zip(span_keys, columns.entries(span_rows), strict=True))
-            for group in _spans(items):
-                _read_span(reader, group, results, options)
-            continue
-        window = _read_between(reader, *columns.entries(span_rows[[0, -1]]))
-        left = sweep.read(window, span_rows, span_keys, results)
-        for index, entry in zip(left, columns.entries(span_rows[left]), strict=True):
-            item = span_keys[index], entry
-            results[item[0]] = _task(reader, item, options)()
-
-
-def _read_between(reader: MemberReader, first: Entry, last: Entry) -> Window:
-    """Read two small members, and all between them, in one call."""
-    size = last.header_offset + reader.extent(last) - first.header_offset
-    return read_window(reader.source, first.header_offset, size)
+    left = zip([keys[i] for i in others.tolist()], columns.entries(rows[others]), strict=True)
+    return rows[order], [keys[index] for index in order.tolist()], list(left)
 
 
 def _offset_of(item: Item) -> int:
@@ -351,27 +321,6 @@ def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
         span.append(item)
     if span:
         yield span
-
-
-def _read_span(
-    reader: MemberReader, span: Sequence[Item], results: dict[str, Result], options: Options
-) -> None:
-    """Read small neighbours in one call and cut them out."""
-    window = _read_between(reader, span[0][1], span[-1][1])
-    for key, entry in span:
-        try:
-            check_entry(entry, reader.size_limit)
-            read = reader.read_in if entry.method == STORED else reader.inflate_in
-            results[key] = read(window, entry, options)
-        except NpzkitError as error:
-            error.locate(key=key)
-            raise
-
-
-def _task(reader: MemberReader, item: Item, options: Options) -> Callable[[], Result]:
-    """Return a function that reads one member; its errors name the key."""
-    key, entry = item
-    return partial(_located, key, partial(reader.read, entry, options))
 
 
 def _located(key: str, work: Callable[[], T]) -> T:

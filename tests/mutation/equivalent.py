@@ -37,7 +37,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "No bytes are held yet.",
     (
         "reading/load_all.py",
-        "if len(span_rows) < _SWEEP_COUNT:",
+        "if len(rows) < _SWEEP_COUNT:",
         "if (False):",
     ): "A shortcut for few members.",
     (

@@ -163,7 +163,7 @@ def test_one_unusual_member_among_many(case, place):
 def test_usual_members_go_the_fast_way(case, monkeypatch):
     """None of these is given back to be read alone."""
     with npzkit.open(among_many(UNUSUAL[case])) as npz:
-        monkeypatch.setattr("npzkit.reading.load_all._task", None)
+        monkeypatch.setattr("npzkit.reading.load_all._Batch.task", None)
         assert len(npz.load_all()) == COUNT + 1
 
 
@@ -298,7 +298,7 @@ def test_usual_deflated_members_go_the_fast_way(monkeypatch):
         save(stream, **{f"a{n}": np.arange(n + 1.0) for n in range(9)}, f=np.asfortranarray(X))
         stream.seek(0)
         with npzkit.open(stream) as npz, monkeypatch.context() as patched:
-            patched.setattr("npzkit.reading.load_all._task", None)
+            patched.setattr("npzkit.reading.load_all._Batch.task", None)
             assert len(npz.load_all()) == 10
 
 

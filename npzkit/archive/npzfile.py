@@ -466,7 +466,7 @@ class NpzFile(Mapping[str, Any]):
         with Explained(self._archive, key):
             from npzkit.archive.lazyarray import LazyArray
 
-            known = self._archive.read_index().find(entry)
+            known = self._archive.read_index().find(entry.name)
             header = self._archive.reader.header(entry)[0] if known is None else known
             lazy = LazyArray(self, self._archive.listed_key(entry), header, entry.extra)
             if known is None:

@@ -25,7 +25,7 @@ from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing
 from npzkit.members.metadata import names_crc32
-from npzkit.reading.indexed_headers import OpenedIndex
+from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
@@ -60,7 +60,7 @@ class OpenedArchive:
     directory : Directory
         As it was opened.
     reader : MemberReader
-    index : OpenedIndex
+    index : IndexedHeaders
     is_open : bool
     """
 
@@ -83,7 +83,7 @@ class OpenedArchive:
         )
         # A writer may cut off what follows, or write there.
         source.size = self.directory.end_offset
-        self.index = OpenedIndex(self.reader)
+        self.index = IndexedHeaders(self.reader)
         self._maps: Maps | None = None
         self._resealed: set[str] = set()
         self._keys: list[str] | None = None
@@ -121,7 +121,7 @@ class OpenedArchive:
         self.directory = self.directory.resealed(entries, self.source)
         self.index.forget()
 
-    def read_index(self) -> OpenedIndex:
+    def read_index(self) -> IndexedHeaders:
         """Return the array index, which is read now unless it was before."""
         self.check_open()
         entries = self.entries

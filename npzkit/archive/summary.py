@@ -19,7 +19,7 @@ def member_info(archive: OpenedArchive, key: str) -> ArrayInfo:
     """Return what is known of a member; see `npzkit.NpzFile.info`."""
     entry = archive.entry(key)
     with Explained(archive, key):
-        known = archive.read_index().describe(archive.listed_key(entry), entry, archive.keys)
+        known = archive.read_index().info(archive.listed_key(entry), entry, archive.keys)
     return read_info(archive, key) if known is None else known
 
 

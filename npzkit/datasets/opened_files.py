@@ -260,7 +260,7 @@ def _arrays_of(npz: NpzFile) -> Arrays:
     for key in npz.files:
         entry = archive.entry(key)
         with Explained(archive, key):
-            header = index.find(entry) or archive.reader.header(entry)[0]
+            header = index.find(entry.name) or archive.reader.header(entry)[0]
             if header is not None:
                 dtype = restored_dtype(header.fresh().dtype, parse_attrs(entry.extra))
                 found[key] = header.shape, dtype

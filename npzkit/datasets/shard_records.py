@@ -207,7 +207,7 @@ def part_of(npz: NpzFile, stored_key: str) -> StoredPart:
     """Return a part as an open shard has it; raises as `record_of`."""
     archive = npz._archive
     entry = archive.entry(stored_key)
-    header = archive.read_index().find(entry) or archive.reader.header(entry)[0]
+    header = archive.read_index().find(entry.name) or archive.reader.header(entry)[0]
     if header is None or header.dtype.hasobject:
         raise NotAnArrayError(
             "only arrays of plain values can be sharded", path=archive.path, key=stored_key,

@@ -14,6 +14,7 @@ from npzkit.codecs.checksum import crc32_combine
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import (
     AmbiguousArchiveError,
+    ChecksumError,
     FormatError,
     NpzkitError,
     StaleArchiveError,
@@ -22,14 +23,14 @@ from npzkit.errors import (
     shown_key,
 )
 from npzkit.files.block_reading import crc32_at
-from npzkit.files.progress import Advance
+from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
-from npzkit.format.header import NpyHeader
 from npzkit.maintenance.findings import Finding, finding
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
+from npzkit.reading.flush import find_unsealed
 from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
@@ -58,11 +59,11 @@ def archive_findings(
     directory: Directory,
     listed: Mapping[str, Entry],
     limit: int | None,
-    proceed: Callable[[], object] = lambda: None,
+    proceed: Callable[[], object],
 ) -> Iterator[Finding]:
     """Yield what is wrong with an archive beside its members; `limit` is ``metadata_size``.
 
-    `proceed` is called often, and may stop it.
+    `proceed` is called often, and may raise to stop it.
     """
     torn = source.file_size - directory.end_offset
     try:
@@ -147,30 +148,49 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
 # -- a member --------------------------------------------------------------
 
 
-def header_findings(
-    source: Source,
+def member_findings(
+    reader: MemberReader,
     key: str,
     entry: Entry,
-    header: NpyHeader | None,
-    start: int,
-    indexed: IndexedHeaders | None,
-) -> Iterator[Finding]:
-    """Check what the headers of a member and its array say, and the attributes.
+    indexed: IndexedHeaders,
+    threads: int,
+    meter: Meter,
+) -> list[Finding]:
+    """Return what is wrong with a member: its name, and what the checks find or raise."""
+    rows: list[Finding] = []
+    part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
+    bad_name = name_error(entry)
+    if bad_name is not None:
+        rows.append(finding(key, bad_name))
+        entry = accepting_name(entry)
+    for findings in (
+        _header_findings(reader, key, entry, indexed),
+        _data_findings(reader, key, entry, threads, part.add),
+    ):
+        try:
+            rows.extend(findings)
+        except NpzkitError as error:
+            found = finding(key, error, entry.header_offset)
+            if found not in rows:
+                rows.append(found)
+            if isinstance(error, StaleArchiveError):
+                break
+    part.end()
+    return rows
 
-    Raises
-    ------
-    ZipFormatError
-        The attributes are damaged.
-    """
-    known = None if indexed is None else indexed.describe(key, entry)
-    if known is not None and indexed is not None and header is None:
-        expected = indexed.find(entry.name)
-        if expected is not None:
-            yield finding(key, index_disagrees(expected, "no array"), entry.header_offset)
+
+def _header_findings(
+    reader: MemberReader, key: str, entry: Entry, indexed: IndexedHeaders
+) -> Iterator[Finding]:
+    """Check what the headers of a member and its array say, and the attributes."""
+    header, start = reader.find_header(entry)
+    expected, known = indexed.find(entry.name), indexed.describe(key, entry)
+    if expected is not None and header is None:
+        yield finding(key, index_disagrees(expected, "no array"), entry.header_offset)
     elif known is not None and header is not None:
-        has_index = find_index(source, entry, start) is not None
+        has_index = find_index(reader.source, entry, start) is not None
         found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
-        if found != known or (indexed is not None and header != indexed.find(entry.name)):
+        if found != known or header != expected:
             disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
             yield finding(key, disagrees, entry.header_offset)
     parse_attrs(entry.extra)
@@ -201,27 +221,6 @@ def read_size(source: Source, entry: Entry) -> int:
         return size if find_index(source, entry, data_offset(source, entry)) is None else 2 * size
     except NpzkitError:
         return size
-
-
-def member_findings(
-    key: str, entry: Entry, *checks: Callable[[Entry], Iterator[Finding]]
-) -> list[Finding]:
-    """Return what is wrong with a member: its name, and what some checks find or raise."""
-    rows: list[Finding] = []
-    bad_name = name_error(entry)
-    if bad_name is not None:
-        rows.append(finding(key, bad_name))
-        entry = accepting_name(entry)
-    for check in checks:
-        try:
-            rows.extend(check(entry))
-        except NpzkitError as error:
-            found = finding(key, error, entry.header_offset)
-            if found not in rows:
-                rows.append(found)
-            if isinstance(error, StaleArchiveError):
-                break
-    return rows
 
 
 def member_error(
@@ -266,20 +265,26 @@ def check_data(
     return start
 
 
-def index_findings(
-    source: Source, key: str, entry: Entry, start: int, threads: int, advance: Advance
+def _data_findings(
+    reader: MemberReader, key: str, entry: Entry, threads: int, advance: Advance
 ) -> Iterator[Finding]:
-    """Read a member again with its seek index, if it has one."""
-    if entry.method != DEFLATED:
+    """Read a member, and again with its seek index, if it has one."""
+    source = reader.source
+    try:
+        start = check_data(source, entry, reader.size_limit, threads, advance)
+    except ChecksumError as error:
+        unsealed = find_unsealed(source, entry, threads)
+        if unsealed is None:
+            raise
+        found = finding(key, error, entry.header_offset)
+        yield found._replace(what=f"{found.what}; {unsealed}")
         return
-    index = find_index(source, entry, start)
-    if index is None:
-        if has_index_member(source, entry, start):
-            what = "its seek index does not match it and is not used"
-            yield Finding(key, "warning", what, start + entry.compressed_size)
-    elif not _is_right(source, entry, start, index, threads, advance):
+    index, end = find_index(source, entry, start), start + entry.compressed_size
+    if index is not None and not _is_right(source, entry, start, index, threads, advance):
         what = "its seek index leads to wrong data, so parts of the array may be wrong"
-        yield Finding(key, "error", what, start + entry.compressed_size)
+        yield Finding(key, "error", what, end)
+    elif index is None and entry.method == DEFLATED and has_index_member(source, entry, start):
+        yield Finding(key, "warning", "its seek index does not match it and is not used", end)
 
 
 def _is_right(

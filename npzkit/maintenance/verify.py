@@ -7,11 +7,11 @@ seek is copied to a temporary file first.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from npzkit.errors import ChecksumError, NpzkitError
+from npzkit.errors import NpzkitError
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.file_objects import UNNAMED, cannot_seek, is_archive
 from npzkit.files.forward_source import ForwardSource
@@ -21,17 +21,9 @@ from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline, thread_count
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
-from npzkit.maintenance.rules import (
-    archive_findings,
-    check_data,
-    header_findings,
-    index_findings,
-    member_findings,
-    read_size,
-)
+from npzkit.maintenance.rules import archive_findings, member_findings
 from npzkit.members.keys import SUFFIX, check_several, member_of, missing
-from npzkit.reading.flush import find_unsealed
-from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
+from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
@@ -111,11 +103,11 @@ def verify_source(
     # It may stop here: what follows takes seconds for a million members.
     meter.begin()
     reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
-    rows = []
+    rows: list[Finding] = []
     if keys is None:
-        bound = limits.metadata_size
-        rows = list(archive_findings(source, directory, listed, bound, meter.begin))
-    indexed = read_indexed_headers(source, directory, limits.header_size, None)
+        rows += archive_findings(source, directory, listed, limits.metadata_size, meter.begin)
+    indexed = IndexedHeaders(reader)
+    indexed.read(directory)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
 
         def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:
@@ -123,9 +115,9 @@ def verify_source(
                 if entry.compressed_size > TASK_SIZE:
                     # Its blocks or chunks are divided among the threads.
                     pipeline.drain()
-                    rows.extend(_file_findings(near, key, entry, indexed, threads, meter))
+                    rows.extend(member_findings(near, key, entry, indexed, threads, meter))
                 else:
-                    task = partial(_file_findings, near, key, entry, indexed, 1, meter)
+                    task = partial(member_findings, near, key, entry, indexed, 1, meter)
                     pipeline.submit(task, rows.extend)
 
         if source.is_distant:
@@ -156,35 +148,3 @@ def _wanted_entries(
             raise missing(key, list(listed), path)
         found[key] = directory.entries[name]
     return found
-
-
-def _file_findings(
-    reader: MemberReader,
-    key: str,
-    entry: Entry,
-    indexed: IndexedHeaders | None,
-    threads: int,
-    meter: Meter,
-) -> list[Finding]:
-    source = reader.source
-    part = meter.part(entry.uncompressed_size, read_size(source, entry))
-
-    def check_headers(entry: Entry) -> Iterator[Finding]:
-        header, start = reader.find_header(entry)
-        yield from header_findings(source, key, entry, header, start, indexed)
-
-    def check_contents(entry: Entry) -> Iterator[Finding]:
-        try:
-            start = check_data(source, entry, reader.size_limit, threads, part.add)
-        except ChecksumError as error:
-            unsealed = find_unsealed(source, entry, threads)
-            if unsealed is None:
-                raise
-            found = finding(key, error, entry.header_offset)
-            yield found._replace(what=f"{found.what}; {unsealed}")
-            return
-        yield from index_findings(source, key, entry, start, threads, part.add)
-
-    rows = member_findings(key, entry, check_headers, check_contents)
-    part.end()
-    return rows

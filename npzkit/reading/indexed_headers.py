@@ -1,8 +1,8 @@
 """The headers of all arrays, as the array index before the directory lists them.
 
-Owns how far the index is trusted. It lists what an archive holds without reading members.
-`OpenedIndex` is that of an open archive: read once, when somebody lists the archive, and then
-compared with the own header of each member that is read.
+Owns how far the index is trusted. It lists what an archive holds without reading members. It
+is read once, when somebody lists the archive, and then compared with the own header of each
+member that is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED, method_name
 from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.files.source import Source
 from npzkit.format.header import PREFIX_SIZE, NpyHeader, header_size, parse_header
 from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
@@ -48,50 +47,76 @@ requests than may be under way at once, so the others cost no time."""
 
 
 class IndexedHeaders:
-    """The headers of an archive's arrays, as far as its index can be believed.
+    """The headers of the arrays of an open archive, as far as its index can be believed.
 
     Nothing is known of a member that is not an array of plain values, or whose
     size does not fit its header: then its own headers are read.
 
     Parameters
     ----------
-    entries : mapping of str to Entry
-    index : ArrayIndex
-        Of the same directory.
-    header_limit, size_limit : int or None
-        Bytes that the literal of a header, and a member, may have.
+    reader : MemberReader
+
+    Attributes
+    ----------
+    is_read : bool
+        Nothing is known before `read` was called.
+    infos : dict of str to ArrayInfo
+        By key; empty until many members were asked for.
     """
 
-    def __init__(
-        self,
-        entries: Mapping[str, Entry],
-        index: ArrayIndex,
-        header_limit: int | None,
-        size_limit: int | None,
-    ) -> None:
-        self._entries, self._index = entries, index
-        self._headers = [None, *(_parse(head, header_limit) for head in index.heads[1:])]
-        self._fields = _columns_of(entries)
-        self._numbers = self._believe(size_limit)
-        self._rows = entries.row_numbers if isinstance(entries, Columns) else None
+    def __init__(self, reader: MemberReader) -> None:
+        self._reader = reader
+        self._entries: Mapping[str, Entry] = {}
+        self._asked = 0
+        # Members whose own headers were found to be what the index says.
+        self._proven: set[str] = set()
+        self.forget()
 
-    def _believe(self, size_limit: int | None) -> Ints:
+    def forget(self) -> None:
+        """Drop what was read: the archive is closed, or its directory changed."""
+        self.is_read = False
+        self._index: ArrayIndex | None = None
+        self.infos: dict[str, ArrayInfo] = {}
+
+    def read(self, directory: Directory) -> None:
+        """Read the index in front of a directory, unless there is none that can be believed."""
+        entries, limit = directory.entries, self._reader.header_limit
+        index = find_array_index(self._reader.source, directory)
+        if index is not None:
+            self._headers = [None, *(_parse(head, limit) for head in index.heads[1:])]
+            self._fields = _columns_of(entries)
+            self._numbers = self._believe(index.numbers)
+            self._rows = (
+                entries.row_numbers
+                if isinstance(entries, Columns)
+                else dict(zip(entries, itertools.count()))
+            )
+        self._entries, self._index, self.is_read = entries, index, True
+
+    def _believe(self, numbers: Ints) -> Ints:
         """Return the number of each member's header, 0 if it does not fit the member."""
-        fields = self._fields
+        fields, size_limit = self._fields, self._reader.size_limit
         sizes = [-1 if one is None else one.data_offset + one.nbytes for one in self._headers]
-        fits = np.array([size if size < _MOST else -1 for size in sizes], np.int64)[
-            self._index.numbers
-        ]
+        fits = np.array([size if size < _MOST else -1 for size in sizes], np.int64)[numbers]
         is_known = (fits == fields["uncompressed_size"]) & (fields["disk_start"] == 0)
         is_known &= fields["flags"] & ~FLAG_UTF8 == 0
         is_known &= (fields["method"] == STORED) | (fields["method"] == DEFLATED)
         if size_limit is not None:
             is_known &= fields["uncompressed_size"] <= size_limit
-        return np.where(is_known, self._index.numbers, 0)
+        return np.where(is_known, numbers, 0)
 
     def find(self, name: str) -> NpyHeader | None:
-        """Return the header of a member, or None if it is not known."""
-        return self._headers[self._numbers.item(self._row(name))]
+        """Return the NPY header of a member; None if its own has to be read."""
+        return None if self._index is None else self._headers[self._numbers.item(self._rows[name])]
+
+    def data_start(self, entry: Entry) -> int | None:
+        """Return where a stored member's data begins in the file; None if that is not known."""
+        header = self.find(entry.name)
+        if header is None or entry.method != STORED:
+            return None
+        info = self.describe(entry.name, entry)
+        start = 0 if info is None else info.data_offset - header.data_offset
+        return start if 0 < start <= entry.end_offset - entry.compressed_size else None
 
     def describe(self, key: str, entry: Entry) -> ArrayInfo | None:
         """Return what is known of a member, or None if its own headers have to be read.
@@ -101,19 +126,40 @@ class IndexedHeaders:
         ZipFormatError
             Its attributes are damaged.
         """
-        row = self._row(entry.name)
-        header = self._headers[self._numbers.item(row)]
-        if header is None:
+        header, index = self.find(entry.name), self._index
+        if header is None or index is None:
             return None
+        row = self._rows[entry.name]
         start = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
-        start += self._index.extra_sizes.item(row)
-        indexed = self._index.has_seek_index.item(row)
+        start += index.extra_sizes.item(row)
+        indexed = index.has_seek_index.item(row)
         return describe(key, entry, header, start, parse_attrs(entry.extra), indexed=indexed)
 
-    def describe_all(self, keys: Sequence[str]) -> dict[str, ArrayInfo]:
-        """Return what is known of all members at once: half a microsecond each.
+    def info(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
+        """Return what `describe` does, and describe all members if many were asked for.
 
-        Left out are those of which `describe` returns None, and those with
+        Parameters
+        ----------
+        key : str
+            Under which the member is listed.
+        entry : Entry
+        keys : list of str
+            Of all members.
+        """
+        self._asked += 1
+        if self._index is None:
+            is_few = len(self._entries) <= _FEW_COUNT
+            if self._asked == (1 if is_few else _ASKED_COUNT + 1):
+                self._reader.foresee(self._entries.values())
+            return None
+        if self._asked > min(_ASKED_COUNT, 1 + len(keys) // _PRICE):
+            self.describe_all(keys)
+        return self.describe(key, entry)
+
+    def describe_all(self, keys: Sequence[str]) -> None:
+        """Fill `infos` at once, half a microsecond each: whoever asks for many asks for all.
+
+        Left out are members of which `describe` returns None, and those with
         attributes, or a dtype, that have to be looked at one by one.
 
         Parameters
@@ -121,7 +167,10 @@ class IndexedHeaders:
         keys : sequence of str
             Of all members, in the directory's order.
         """
-        fields, index = self._fields, self._index
+        index = self._index
+        if index is None or self.infos:
+            return
+        fields = self._fields
         plain = np.array([_is_plain(header) for header in self._headers])
         kept = plain[self._numbers] & (fields["extra_size"] == 0)
         numbers = self._numbers[kept]
@@ -147,7 +196,7 @@ class IndexedHeaders:
         )
         # `ArrayInfo._make` does the same in twice the time.
         made = map(tuple.__new__, itertools.repeat(ArrayInfo), zip(*columns, strict=True))
-        return dict(zip(shown, made, strict=True))
+        self.infos = dict(zip(shown, made, strict=True))
 
     def _of_headers(self, name: str, dtype: Any = object) -> np.ndarray[Any, Any]:
         """Return an attribute of each header, for arrays of numbers of headers."""
@@ -156,40 +205,41 @@ class IndexedHeaders:
             column[number] = 0 if header is None else getattr(header, name)
         return column
 
-    def check(self, name: str, array: Any) -> None:
-        """Raise if an array that was read differs from the index.
+    def check_header(self, entry: Entry) -> None:
+        """Compare a member's own header with what was said of it, once.
 
         Raises
         ------
         ZipFormatError
-            The index lies.
+            They differ.
         """
-        header = self.find(name)
-        if header is None:
+        known = self.find(entry.name)
+        if known is None or entry.name in self._proven:
             return
-        if not isinstance(array, np.ndarray):
-            raise index_disagrees(header, "no array")
-        is_same = array.dtype == header.dtype or (
-            # A dtype that NPY cannot name.
-            header.dtype.type is np.void and array.dtype.itemsize == header.dtype.itemsize
-        )
-        if not is_same or array.shape != header.shape:
-            raise index_disagrees(header, f"{array.shape} {array.dtype}")
+        header, _ = self._reader.header(entry)
+        if header != known:
+            raise index_disagrees(known, header and f"{header.shape} {header.dtype}")
+        self._proven.add(entry.name)
 
-    def _row(self, name: str) -> int:
-        if self._rows is None:
-            self._rows = dict(zip(self._entries, itertools.count()))
-        return self._rows[name]
+    def check_arrays(self, names: Iterable[str], arrays: Iterable[Any]) -> None:
+        """Compare arrays that were read with what was said of them; raises `ZipFormatError`."""
+        if self._index is not None:
+            for name, array in zip(names, arrays, strict=True):
+                _check_array(array, self.find(name))
 
 
-def read_indexed_headers(
-    source: Source, directory: Directory, header_limit: int | None, size_limit: int | None
-) -> IndexedHeaders | None:
-    """Read the array index; None if there is none that can be believed."""
-    index = find_array_index(source, directory)
-    if index is None:
-        return None
-    return IndexedHeaders(directory.entries, index, header_limit, size_limit)
+def _check_array(array: Any, header: NpyHeader | None) -> None:
+    """Raise ZipFormatError if an array that was read differs from the index."""
+    if header is None:
+        return
+    if not isinstance(array, np.ndarray):
+        raise index_disagrees(header, "no array")
+    is_same = array.dtype == header.dtype or (
+        # A dtype that NPY cannot name.
+        header.dtype.type is np.void and array.dtype.itemsize == header.dtype.itemsize
+    )
+    if not is_same or array.shape != header.shape:
+        raise index_disagrees(header, f"{array.shape} {array.dtype}")
 
 
 def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
@@ -200,106 +250,6 @@ def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
         expected=f"{header.shape} {header.dtype}",
         remedy="npzkit.repack(path) writes the index again.",
     )
-
-
-class OpenedIndex:
-    """What the array index says of the members of an archive.
-
-    Parameters
-    ----------
-    reader : MemberReader
-
-    Attributes
-    ----------
-    is_read : bool
-        Nothing is known before `read` was called.
-    infos : dict of str to ArrayInfo
-        By key; empty until many members were asked for.
-    """
-
-    def __init__(self, reader: MemberReader) -> None:
-        self._reader = reader
-        self.is_read = False
-        self._headers: IndexedHeaders | None = None
-        self._entries: Mapping[str, Entry] = {}
-        self._asked = 0
-        # Members whose own headers were found to be what the index says.
-        self._proven: set[str] = set()
-        self.infos: dict[str, ArrayInfo] = {}
-
-    def read(self, directory: Directory) -> None:
-        """Read the index in front of a directory, unless there is none that can be believed."""
-        reader = self._reader
-        self._headers = read_indexed_headers(
-            reader.source, directory, reader.header_limit, reader.size_limit
-        )
-        self._entries = directory.entries
-        self.is_read = True
-
-    def forget(self) -> None:
-        """Drop what was read: the archive is closed, or its directory changed."""
-        self.is_read, self._headers, self.infos = False, None, {}
-
-    def find(self, entry: Entry) -> NpyHeader | None:
-        """Return the NPY header of a member; None if its own has to be read."""
-        return None if self._headers is None else self._headers.find(entry.name)
-
-    def data_start(self, entry: Entry) -> int | None:
-        """Return where a stored member's data begins in the file; None if that is not known."""
-        header = self.find(entry)
-        if header is None or self._headers is None or entry.method != STORED:
-            return None
-        info = self._headers.describe(entry.name, entry)
-        start = 0 if info is None else info.data_offset - header.data_offset
-        return start if 0 < start <= entry.end_offset - entry.compressed_size else None
-
-    def describe(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
-        """Return what is known of a member; None if its own headers have to be read.
-
-        Parameters
-        ----------
-        key : str
-            Under which the member is listed.
-        entry : Entry
-        keys : list of str
-            Of all members.
-        """
-        self._asked += 1
-        if self._headers is None:
-            is_few = len(self._entries) <= _FEW_COUNT
-            if self._asked == (1 if is_few else _ASKED_COUNT + 1):
-                self._reader.foresee(self._entries.values())
-            return None
-        if self._asked > min(_ASKED_COUNT, 1 + len(keys) // _PRICE):
-            self.describe_all(keys)
-        return self._headers.describe(key, entry)
-
-    def describe_all(self, keys: list[str]) -> None:
-        """Fill `infos`: whoever asks for many members asks for all."""
-        if self._headers is not None and not self.infos:
-            self.infos = self._headers.describe_all(keys)
-
-    def check_header(self, entry: Entry) -> None:
-        """Compare a member's own header with what was said of it, once.
-
-        Raises
-        ------
-        ZipFormatError
-            They differ.
-        """
-        known = None if self._headers is None else self._headers.find(entry.name)
-        if known is None or entry.name in self._proven:
-            return
-        header, _ = self._reader.header(entry)
-        if header != known:
-            raise index_disagrees(known, header and f"{header.shape} {header.dtype}")
-        self._proven.add(entry.name)
-
-    def check_arrays(self, names: Iterable[str], arrays: Iterable[Any]) -> None:
-        """Compare arrays that were read with what was said of them; raises `ZipFormatError`."""
-        if self._headers is not None:
-            for name, array in zip(names, arrays, strict=True):
-                self._headers.check(name, array)
 
 
 def _parse(head: bytes, limit: int | None) -> NpyHeader | None:

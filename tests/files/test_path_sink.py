@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import npzkit
 import numpy as np
@@ -173,7 +174,7 @@ def test_saving_over_what_is_mapped(tmp_path):
         assert np.array_equal(npz["b"], array[::2])
 
 
-FAILING_CALLS = ["pwrite", "posix_fallocate", "fdatasync", "close", "replace"]
+FAILING_CALLS = ["pwrite", "fdatasync", "close", "replace"]
 
 
 @pytest.mark.parametrize("call", [name for name in FAILING_CALLS if hasattr(os, name)])
@@ -195,6 +196,16 @@ def test_a_failing_system_leaves_the_old_file(call, tmp_path, monkeypatch):
             npzkit.save(path, {"new": np.zeros(1_000_000)}, durable=True)
     assert path.read_bytes() == before
     assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_space_that_cannot_be_reserved(tmp_path, monkeypatch):
+    """A disk without room for a new file says so before anything is written, and has no file."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "posix_fallocate", Mock(side_effect=full), raising=False)
+    monkeypatch.setattr(os, "pwrite", Mock(side_effect=AssertionError), raising=False)
+    with pytest.raises(OSError, match="No space left"):
+        npzkit.save(tmp_path / "a.npz", {"new": np.zeros(1_000_000)})
+    assert files_in(tmp_path) == []
 
 
 def test_a_file_system_without_reservations(tmp_path, monkeypatch):

@@ -123,7 +123,6 @@ def test_names_occur_once():
 
 
 WITHIN = {
-    "analysis": {"members.strict_json"},
     "checkpoint": {
         "archive.save",
         "archive.trees",
@@ -174,7 +173,6 @@ WITHIN = {
         "zip.records",
         "zip.sozip",
     },
-    "reports": {"maintenance.findings"},
     "torch": {"members.tensors", "zip.sozip"},
     "xarray": {"archive.reopening", "codecs.methods"},
 }

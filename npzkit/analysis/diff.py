@@ -22,7 +22,6 @@ from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printab
 from npzkit.files.progress import Meter, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
-from npzkit.members.strict_json import finite
 from npzkit.reading.blocks import blocks
 
 _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
@@ -145,8 +144,8 @@ class DiffReport(NamedTuple):
     @property
     def changed(self) -> tuple[str, ...]:
         """The keys that both archives have, and that differ."""
-        keys = (row.key for row in self.rows if row.kind not in ("added", "removed"))
-        return tuple(dict.fromkeys(key for key in keys if key is not None))
+        rows = (row for row in self.rows if row.kind not in ("added", "removed"))
+        return tuple(dict.fromkeys(row.key for row in rows if row.key is not None))
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -556,7 +555,11 @@ def _plain(value: Any) -> Any:
         value = item if isinstance(item, (bool, int, float)) else str(value)
     if isinstance(value, np.dtype):
         return str(value)
-    return finite(value) if isinstance(value, (float, dict)) else value
+    if not isinstance(value, (float, dict)):
+        return value
+    import json
+
+    return json.loads(json.dumps(value), parse_constant=lambda name: None)
 
 
 def _line(row: Difference) -> str:

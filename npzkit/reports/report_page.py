@@ -7,6 +7,7 @@ made as HTML is `Markup`. Only this module imports Jinja2.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -33,13 +34,12 @@ from npzkit.errors import (
     printable,
     shown_key,
 )
-from npzkit.maintenance.findings import finding
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 
 COMPLETE_SIZE = 1 << 20
 """Bytes of an array that is read completely, and so checked."""
-_BATCH_SIZE = 1 << 25
-"""Bytes of arrays that are read together."""
+_BATCH_COUNT = 32
+"""Arrays that are read together, if they are small."""
 _PICTURE_BUDGET, _STATISTICS_BUDGET, _TABLE_BUDGET = 1 << 22, 1 << 22, 1 << 18
 """Bytes that are read of a larger array for each of them."""
 _ROW_COUNT = _COLUMN_COUNT = 6
@@ -84,7 +84,8 @@ def looks(npz: NpzFile, keys: Sequence[str]) -> Iterator[Look]:
     Arrays up to a megabyte are read completely and checked, many at once. Of larger
     ones, a few megabytes are read.
     """
-    for batch in _batches(npz, keys):
+    for start in range(0, len(keys), _BATCH_COUNT):
+        batch = [_headed(npz, key) for key in keys[start : start + _BATCH_COUNT]]
         small = [look.key for look in batch if _is_small(look.info)]
         loaded = _load(npz, small) if len(small) > 1 else {}
         for look in batch:
@@ -93,23 +94,12 @@ def looks(npz: NpzFile, keys: Sequence[str]) -> Iterator[Look]:
             yield look
 
 
-def _batches(npz: NpzFile, keys: Sequence[str]) -> Iterator[list[Look]]:
-    """Yield looks without their data, so many that their small arrays fit in memory."""
-    batch: list[Look] = []
-    size = 0
-    for key in keys:
-        look = Look(key)
-        try:
-            look.info = npz.info(key)
-        except NpzkitError as error:
-            look.error = _told(key, error)
-        if look.info is not None and _is_small(look.info):
-            size += look.info.nbytes
-        if size > _BATCH_SIZE:
-            yield batch
-            batch, size = [], 0
-        batch.append(look)
-    yield batch
+def _headed(npz: NpzFile, key: str) -> Look:
+    """Return what is known of an array without its data."""
+    try:
+        return Look(key, npz.info(key))
+    except NpzkitError as error:
+        return Look(key, error=_told(error))
 
 
 def _is_small(info: ArrayInfo | None) -> bool:
@@ -132,11 +122,13 @@ def _load(npz: NpzFile, keys: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _told(key: str, error: NpzkitError) -> str:
-    """Return what is wrong with an array, as `verify` says it."""
-    if isinstance(error, StaleArchiveError):
+def _told(error: NpzkitError) -> str:
+    """Return what is wrong with an array, without the path and the key."""
+    if isinstance(error, (StaleArchiveError, ClosedArchiveError)):
         raise error
-    return finding(key, error).what
+    told = copy.copy(error)
+    told.path = told.key = told.offset = told.remedy = None
+    return str(told)
 
 
 def _look_at(npz: NpzFile, look: Look, loaded: Any) -> None:
@@ -152,7 +144,7 @@ def _look_at(npz: NpzFile, look: Look, loaded: Any) -> None:
             look.seen = math.prod(source.shape) / math.prod(look.info.shape or ())
         _draw(look, source)
     except NpzkitError as error:
-        look.error = _told(look.key, error)
+        look.error = _told(error)
 
 
 def _draw(look: Look, source: Any) -> None:

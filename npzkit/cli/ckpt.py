@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import reduce
 from operator import or_
@@ -64,12 +63,8 @@ def _looks(store: CheckpointStore) -> Iterator[tuple[int, ...]]:
 
 @ckpt.command()
 @_folder_argument
-@click.option(
-    "--plot", "picture", metavar="PATH", type=click.Path(dir_okay=False),
-    help="Draw each metric over the steps to PATH, such as loss.png.",
-)  # fmt: skip
 @json_option
-def ls(folder: str, picture: str | None, as_json: bool) -> int:
+def ls(folder: str, as_json: bool) -> int:
     """List the steps in FOLDER with their sizes, ages and metrics.
 
     Arrays are not read. A step is shown as damaged if its metadata cannot be
@@ -80,8 +75,6 @@ def ls(folder: str, picture: str | None, as_json: bool) -> int:
     """
     with npzkit.checkpoint.CheckpointStore(folder) as store:
         rows = _rows(store)
-    if picture is not None:
-        _draw(rows, picture)
     if as_json:
         print_json({"folder": shown_url(folder), "steps": rows})
     elif rows:
@@ -141,38 +134,11 @@ def _short(value: float) -> str:
         return f"{Decimal(value):.6g}"
 
 
-def _as_float(value: float) -> float:
-    """Return a number for a plot, in which what is above the range of floats is left out."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan
-
-
 def _age(modified: float) -> str:
     """Return how long ago a time was, roughly; a clock that was set back makes it 0."""
     seconds = max(time.time() - modified, 0)
     size, unit = next((size, unit) for least, size, unit in _UNITS if seconds >= least)
     return f"{seconds / size:.0f} {unit}"
-
-
-def _draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
-    """Draw a line per metric."""
-    from npzkit.cli.plotting import new_figure, save_figure
-
-    figure, suffix = new_figure(path)
-    axes: Any = figure.subplots()
-    for name in dict.fromkeys(name for row in rows for name in row["metrics"]):
-        points = [
-            (row["step"], _as_float(row["metrics"][name])) for row in rows if name in row["metrics"]
-        ]
-        # A label that begins with an underscore would be left out.
-        label = printable(name)[:40].replace("$", r"\$")
-        axes.plot(*zip(*points, strict=True), marker=".", label=f" {label}")
-    axes.set_xlabel("step")
-    if axes.get_lines():
-        axes.legend()
-    save_figure(figure, path, suffix)
 
 
 # -- show -----------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -310,7 +309,6 @@ def _archive_facts(npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, 
         "methods": dict(Counter(info.method for info in infos)),
         "counts": {name: sum(map(is_so, infos)) for name, is_so in _COUNTS.items()},
         "unreadable": [member.key for member in members if member.info is None],
-        "made_by": dict(Counter(map(_producer, _zip_members(npz))).most_common(10)),
     }
 
 
@@ -336,7 +334,6 @@ def _archive_fields(
         ("directory", _size_text(found["directory_size"])),
         ("dead space", _size_text(found["dead_size"])),
         ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
-        ("made by", "; ".join(found["made_by"])),
         ("nested", NESTED_TEXT if is_tree else ""),
         ("metadata", as_text(metadata) if metadata else ""),
         ("comment", "" if found["metadata"] else printable(found["comment"])),
@@ -352,31 +349,14 @@ def _member_facts(npz: npzkit.NpzFile, key: str) -> dict[str, Any]:
     facts = info_dict(info) | {"why_not_mappable": info.why_not_mappable, "chunks": None}
     if info.dtype is not None and not info.dtype.hasobject:
         facts["chunks"] = npz.lazy(key).chunks
-    entries = [entry for entry in _zip_members(npz) if entry.filename == info.member]
-    return facts | {"zip": _zip_facts(entries[-1]) if entries else {}}
-
-
-def _zip_facts(entry: zipfile.ZipInfo) -> dict[str, Any]:
-    """Return details from a member's directory entry."""
-    traits = [text for bit, text in _FLAGS.items() if entry.flag_bits & bit]
-    if entry.extract_version >= _ZIP64_VERSION and entry.file_size < _ZIP64_SIZE:
-        traits.append("unnecessary zip64, as np.savez writes")
-    return {
-        "header_offset": entry.header_offset,
-        "uncompressed_size": entry.file_size,
-        "made_by": _producer(entry),
-        "date": "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*entry.date_time),
-        "mode": oct((entry.external_attr >> 16) & 0o7777),
-        "traits": traits,
-        "extra_fields": _extra_names(entry.extra),
-    }
+    return facts
 
 
 def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    size, compressed_size, zipped = found["nbytes"], found["compressed_size"], found["zip"]
+    size, compressed_size = found["nbytes"], found["compressed_size"]
     why, has_data = found["why_not_mappable"], found["chunks"] is not None
     is_stored = info.method == "stored"
-    fields = [
+    return [
         ("key", printable(found["key"])),
         ("member", printable(found["member"])),
         ("shape", shape_text(found["shape"])),
@@ -394,55 +374,6 @@ def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tup
         ("chunks", shape_text(found["chunks"]) if has_data else ""),
         ("attributes", as_text(found["attrs"]) if found["attrs"] else ""),
     ]
-    if zipped:
-        header_size = zipped["uncompressed_size"] - size
-        fields += [
-            ("header at", f"byte {zipped['header_offset']:,}"),
-            ("NPY header", _size_text(header_size) if has_data else ""),
-            ("made by", zipped["made_by"]),
-            ("written", zipped["date"]),
-            ("mode", zipped["mode"]),
-            ("traits", ", ".join(zipped["traits"])),
-            ("extra fields", ", ".join(zipped["extra_fields"])),
-        ]
-    return fields
 
 
 _ORDERS_TEXT = {None: "", False: "C, by rows", True: "Fortran, by columns"}
-
-
-# -- details from zipfile -------------------------------------------------------
-
-_ZIP64_VERSION, _ZIP64_SIZE = 45, 0xFFFFFFFF
-_SYSTEMS = {0: "MS-DOS", 3: "Unix", 7: "Macintosh", 10: "Windows", 11: "MVS", 14: "VFAT",
-            19: "macOS"}  # fmt: skip
-"""The systems of section 4.4.2 of APPNOTE.TXT that are in use."""
-_FLAGS = {1: "encrypted", 8: "sizes after the data", 0x800: "name in UTF-8"}
-_EXTRA_NAMES = {
-    0x0001: "zip64", 0x000A: "NTFS", 0x5455: "time", 0x564B: "attributes",
-    0x7075: "Unicode path", 0x7875: "owner", 0xCAFE: "jar", 0xD935: "alignment",
-}  # fmt: skip
-
-
-def _zip_members(npz: npzkit.NpzFile) -> list[zipfile.ZipInfo]:
-    """Return the members as zipfile describes them, or nothing if it cannot read them."""
-    try:
-        return npz.zip.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError):
-        return []
-
-
-def _producer(member: zipfile.ZipInfo) -> str:
-    system = _SYSTEMS.get(member.create_system, f"system {member.create_system}")
-    return f"{system}, zip {member.create_version / 10}"
-
-
-def _extra_names(extra: bytes) -> list[str]:
-    """Return the names and sizes of the blocks in an extra field."""
-    blocks, place = [], 0
-    while place + 4 <= len(extra):
-        identifier = int.from_bytes(extra[place : place + 2], "little")
-        size = int.from_bytes(extra[place + 2 : place + 4], "little")
-        blocks.append(f"{_EXTRA_NAMES.get(identifier, hex(identifier))} ({size} bytes)")
-        place += 4 + size
-    return blocks

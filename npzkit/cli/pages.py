@@ -69,7 +69,9 @@ def report(
 @click.command()
 @archives_argument
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
-@click.option("--link", metavar="LINK", help="What to show at first, as the page's Link says.")
+@click.option(
+    "--link", metavar="LINK", help="What to show at first: the address of a page that showed it."
+)
 @click.option("--once", is_flag=True, help="End when the last page is closed.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default any free one.")
 @click.option(

@@ -6,10 +6,12 @@ evaluated.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import os
-import re
+import sys
+import warnings
 from typing import Any, NamedTuple
 
 import click
@@ -30,8 +32,6 @@ from npzkit.errors import printable
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
-_EDGE_COUNT = 3
-"""Items that NumPy prints on either side."""
 _CORNERS_COUNT = 50_000
 """Items that are printed at most."""
 _LINE_WIDTH = 75
@@ -44,17 +44,6 @@ _STEP_SIZE = 1 << 25
 """Bytes of an array that are read between two updates of the progress bar."""
 _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
-_ITEM = re.compile(
-    r"""\s*(?:
-        (?P<dots>\.\.\.)
-      | \[(?P<list>[^\]]*)\]
-      | (?P<slice>[-+\d\s]*:[-+:\d\s]*)
-      | (?P<integer>[-+]?\d+)
-      | (?P<name>[^\W\d]\w*) | "(?P<double>[^"]*)" | '(?P<single>[^']*)'
-    )\s*(?:,|\Z)""",
-    re.VERBOSE,
-)
-_INTEGER = re.compile(r"\s*([-+]?\d{1,18})\s*")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -245,13 +234,11 @@ def _text(part: npzkit.ArrayPart) -> str:
         values = part.read()
         with np.printoptions(linewidth=width):
             return str(values)
-    edge = _EDGE_COUNT
-    long_count = sum(length > 2 * edge for length in part.shape)
-    while edge > 1 and _corners_size(part, edge) > _CORNERS_COUNT:
-        edge -= 1
-    if _corners_size(part, edge) > _CORNERS_COUNT:
+    fitting = (edge for edge in (3, 2, 1) if _corners_size(part, edge) <= _CORNERS_COUNT)
+    edge = next(fitting, None)
+    if edge is None:
         raise click.UsageError(
-            f"the corners of an array of {long_count} long axes are too many to print; "
+            f"the corners of an array of {len(part.shape)} axes are too many to print; "
             "choose a part of it by SLICE."
         )
     corners = _corners(part, edge)
@@ -318,7 +305,7 @@ class SliceIndex(NamedTuple):
 
 
 def parse_index(text: str) -> SliceIndex:
-    """Parse a SLICE.
+    """Parse a SLICE, as Python parses what is between brackets; nothing is evaluated.
 
     Raises
     ------
@@ -332,47 +319,47 @@ def parse_index(text: str) -> SliceIndex:
     >>> parse_index("pos, [1, 3]")
     SliceIndex(items=([1, 3],), field='pos')
     """
-    items: list[Any] = []
-    fields: list[str] = []
-    position = 0
-    while position < len(text) or not (items or fields):
-        match = _ITEM.match(text, position)
-        if match is None:
-            raise ValueError(
-                f"SLICE cannot be read from {text[position:].strip()[:40]!r} on; it is written "
-                "like '0:10, ::2, ..., -1' or '[1, 5], 0', a field by its name"
-            )
-        position = match.end()
-        name = match["name"] or match["double"] or match["single"]
-        if match["dots"]:
-            items.append(...)
-        elif match["list"] is not None:
-            items.append([_integer(part) for part in match["list"].split(",") if part.strip()])
-        elif match["slice"]:
-            items.append(_slice(match["slice"]))
-        elif match["integer"]:
-            items.append(_integer(match["integer"]))
-        else:
-            fields.append(name or "")
-    if len(fields) > 1 or sum(isinstance(item, list) for item in items) > 1:
+    if text.isidentifier():
+        # A field may have the name of a word of Python, such as class.
+        return SliceIndex(field=text)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            found = ast.parse(f"_[{text}]", mode="eval").body
+        if not isinstance(found, ast.Subscript) or not isinstance(found.value, ast.Name):
+            raise ValueError("more than one pair of brackets")
+        chosen = found.slice.elts if isinstance(found.slice, ast.Tuple) else [found.slice]
+        values = list(map(_item, chosen))
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(
+            f"SLICE cannot be read: {text.strip()[:40]!r}. It is written like "
+            "'0:10, ::2, ..., -1' or '[1, 5], 0', a field by its name"
+        ) from error
+    fields = [value for value in values if isinstance(value, str)]
+    items = tuple(value for value in values if not isinstance(value, str))
+    if not values or len(fields) > 1 or sum(isinstance(item, list) for item in items) > 1:
         raise ValueError("SLICE takes one field and one list of indices at most")
-    return SliceIndex(tuple(items), fields[0] if fields else None)
+    return SliceIndex(items, fields[0] if fields else None)
 
 
-def _integer(text: str) -> int:
-    match = _INTEGER.fullmatch(text)
-    if match is None:
-        raise ValueError(f"SLICE takes integers of up to 18 digits, not {text.strip()[:40]!r}")
-    return int(match[1])
-
-
-def _slice(text: str) -> slice:
-    parts = text.split(":")
-    if len(parts) > 3:
-        raise ValueError(f"a slice is start:stop:step, not {text.strip()[:40]!r}")
-    start, stop, step = [
-        _integer(part) if part.strip() else None for part in [*parts, "", ""][:3]
-    ]  # fmt: skip
+def _item(node: ast.expr) -> Any:
+    """Return an integer, slice, list of integers or Ellipsis; the name of a field as str."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.List):
+        return list(map(_integer, node.elts))
+    if isinstance(node, ast.Constant) and (node.value is ... or isinstance(node.value, str)):
+        return node.value
+    if not isinstance(node, ast.Slice):
+        return _integer(node)
+    parts = node.lower, node.upper, node.step
+    start, stop, step = (None if part is None else _integer(part) for part in parts)
     if step == 0:
-        raise ValueError(f"the step of a slice cannot be 0, as in {text.strip()[:40]!r}")
+        raise ValueError("a step of 0")
     return slice(start, stop, step)
+
+
+def _integer(node: ast.expr) -> int:
+    value = ast.literal_eval(node)
+    if type(value) is not int or abs(value) > sys.maxsize:
+        raise ValueError("no integer that an index can be")
+    return value

@@ -69,21 +69,11 @@ def test_ls_marks_damaged_metadata(run, cli):
     assert "damaged" in rows[1]["error"]
 
 
-def test_ls_draws_metrics(run, cli):
-    """--plot draws each metric over the steps."""
-    pytest.importorskip("matplotlib")
-    assert cli("ckpt", "ls", "run", "--plot", "loss.svg").code == 0
-    assert "<svg" in (run.parent / "loss.svg").read_text(encoding="utf-8")
-    found = cli("ckpt", "ls", "run", "--plot", "loss.txt")
-    assert found.code == 2
-    assert "not a picture format" in found.err
-
-
 def test_an_int_metric_above_the_range_of_floats(run, cli):
-    """A metric of any size is listed with six digits, and left out of a plot."""
+    """A metric of any size is listed with six digits."""
     with CheckpointStore(run) as store:
         store.save(400, {}, metrics={"loss": -(10**400)})
-    found = cli("ckpt", "ls", "run", "--plot", "loss.png")
+    found = cli("ckpt", "ls", "run")
     assert (found.code, found.err) == (0, "")
     assert "loss -1.00000e+400" in found.out
     assert cli("ckpt", "ls", "run", "--json").json()["steps"][3]["metrics"] == {"loss": -(10**400)}

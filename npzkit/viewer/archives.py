@@ -17,7 +17,6 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import NpzkitError, printable
-from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.info import ArrayInfo
 from npzkit.viewer.key_rows import KeyTree
 from npzkit.viewer.shown import Shown
@@ -73,7 +72,9 @@ class ShownArchive:
         """Check the data of an array, once: it is `damaged` if its checksum does not match."""
         if key not in self._checked:
             report = self.npz.verify([key], progress=lambda done, total: proceed())
-            self.damaged |= damage_in(report)
+            for row in report.rows:
+                if row.severity == "error" and row.key == key:
+                    self.damaged[key] = row.what
             self._checked.add(key)
 
     def describe(self, keys: Sequence[str], proceed: Callable[[], object]) -> None:
@@ -82,15 +83,6 @@ class ShownArchive:
             proceed()
             with contextlib.suppress(NpzkitError, OSError):
                 self.info(key)
-
-
-def damage_in(report: VerifyReport) -> dict[str, str]:
-    """Return the keys that are damaged, and why."""
-    return {
-        row.key: row.what
-        for row in report.rows
-        if row.severity == "error" and row.key is not None
-    }  # fmt: skip
 
 
 def open_archives(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from bokeh.layouts import column, row
@@ -19,7 +19,7 @@ from npzkit.display.piecewise import is_numeric
 from npzkit.errors import printable
 from npzkit.viewer.finding import SOUGHT
 from npzkit.viewer.palettes import PALETTES
-from npzkit.viewer.shown import Shown
+from npzkit.viewer.shown import Shown, Window
 from npzkit.viewer.views import (
     PARTS,
     SCALES,
@@ -69,7 +69,7 @@ class Controls:
         self._views: list[str] = []
         self._play_axis: int | None = None
         self._view = RadioButtonGroup(labels=[], name="views", stylesheets=style)
-        self._view.on_change("active", self._chose_view)
+        self._watch(self._view, "active", self._chose_view)
         self._field = self._select("Field", "field", [], lambda text: text or None)
         self._part = self._select("Part", "part", list(PARTS))
         self._down = self._select("Down", "down", [], int)
@@ -77,44 +77,87 @@ class Controls:
         self._palette = self._select("Colours", "palette", list(PALETTES.items()))
         self._scale = self._select("Range", "scale", list(SCALES.items()))
         self._aspect = Toggle(label="Square", stylesheets=style, name="aspect")
-        self._aspect.on_change("active", self._chose_aspect)
-        self._pages = _Pages(change, style)
-        self._finders = [
-            Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}",
-                   stylesheets=style)
+        self._watch(self._aspect, "active", lambda on: change(aspect="equal" if on else "fill"))
+        self._row = self._start("From row", "rows", TABLE_ROWS)
+        self._column = self._start("From column", "columns", TABLE_COLUMNS)
+        self._finders = {
+            what: Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}",
+                         stylesheets=style)
             for what, label in SOUGHT.items()
-        ]  # fmt: skip
-        for what, button in zip(SOUGHT, self._finders, strict=True):
+        }  # fmt: skip
+        for what, button in self._finders.items():
             button.on_click(partial(find, what))
         self.bar = row(
             self._view, self._field, self._part, self._down, self._across, self._palette,
-            self._scale, self._aspect, *self._pages.widgets, *self._finders, name="controls",
-            styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
+            self._scale, self._aspect, self._row, self._column, *self._finders.values(),
+            name="controls", styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
         )  # fmt: skip
         self._nothing = Spacer(visible=False)
         self.axes = column(self._nothing, name="axes", sizing_mode="stretch_width")
-        self._sliders: dict[int, _AxisSlider] = {}
+        self._sliders: dict[int, _AxisWidgets] = {}
+
+    def _watch(self, widget: Any, name: str, act: Callable[[Any], object]) -> None:
+        """Call a function with what the user, not `show`, makes of a widget."""
+
+        def note(attribute: str, old: Any, new: Any) -> None:
+            if not self._is_setting:
+                act(new)
+
+        widget.on_change(name, note)
 
     def _select(
         self, title: str, name: str, options: list[Any], parse: Callable[[str], Any] = str
     ) -> Select:
         found = Select(title=title, options=options, name=name, width=112, stylesheets=self._style)
-
-        def chose(attribute: str, old: Any, new: Any) -> None:
-            if not self._is_setting:
-                self._change(**{name: parse(new)})
-
-        found.on_change("value", chose)
+        self._watch(found, "value", lambda text: self._change(**{name: parse(text)}))
         return found
 
-    def _chose_view(self, attribute: str, old: Any, new: Any) -> None:
-        if not self._is_setting and new in range(len(self._views)):
+    def _start(self, title: str, name: str, size: int) -> Spinner:
+        """Return a widget for the first row or column of a table's page; its arrows turn it."""
+        found = Spinner(title=title, low=0, high=0, step=size, width=110, name=name, value=0,
+                        stylesheets=self._style)  # fmt: skip
+
+        def act(new: Any) -> None:
+            if _is_number(new):
+                first = min(max(int(new), 0), int(found.high))
+                self._change(**{name: (first, first + size)})
+
+        self._watch(found, "value", act)
+        return found
+
+    def _axis(self, axis: int, length: int) -> _AxisWidgets:
+        """Return what chooses the position along an axis."""
+        last = max(length - 1, 0)
+        play = Toggle(
+            label="▶", width=36, stylesheets=self._style, name=f"play{axis}", disabled=not last
+        )
+        number = Spinner(
+            low=0, high=last, step=1, width=110, stylesheets=self._style, name=f"number{axis}",
+            value=0,
+        )  # fmt: skip
+        slider = Slider(
+            start=0, end=last or 1, step=1, value=0, title=f"axis {axis} (0 to {last:,})",
+            show_value=False, stylesheets=self._style, name=f"slider{axis}", disabled=not last,
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+
+        def move(new: Any) -> None:
+            if _is_number(new):
+                self._change(position=(axis, min(max(int(new), 0), last)))
+
+        self._watch(number, "value", move)
+        self._watch(slider, "value", move)
+        self._watch(play, "active", partial(self._toggled, axis))
+        return _AxisWidgets(slider, number, play)
+
+    def _chose_view(self, new: Any) -> None:
+        if new in range(len(self._views)):
             # The windows of a table are its pages.
             self._change(view=self._views[new], rows=None, columns=None)
 
-    def _chose_aspect(self, attribute: str, old: Any, new: Any) -> None:
-        if not self._is_setting:
-            self._change(aspect="equal" if new else "fill")
+    def _toggled(self, axis: int, is_on: bool) -> None:
+        self._play_axis = axis if is_on else None
+        self._play(self._play_axis)
 
     # -- what is shown ------------------------------------------------------
 
@@ -139,9 +182,9 @@ class Controls:
             self.bar.visible = self.axes.visible = True
             self._show_view(shown, shape, dtype, names)
             self._show_axes(shown, shape)
-            self._pages.show(
-                shown, row_count(shape, shown.down), column_count(shape, dtype, shown.across)
-            )
+            self._show_pages(self._row, shown, shown.rows, row_count(shape, shown.down))
+            columns = column_count(shape, dtype, shown.across)
+            self._show_pages(self._column, shown, shown.columns, columns)
         finally:
             self._is_setting = False
 
@@ -160,11 +203,10 @@ class Controls:
             options = [(name, printable(name)) for name in names[:_FIELD_COUNT]]
             self._field.options = [(_ALL_FIELDS, "all fields"), *options]
             self._field.value = shown.field or _ALL_FIELDS
-        for what, button in zip(SOUGHT, self._finders, strict=True):
+        for button in self._finders.values():
             button.visible = shown.view == "histogram"
-            if what == "difference":
-                has_difference = is_numeric(dtype) or dtype.kind in "SUT"
-                button.visible = shown.other_key is not None and has_difference
+        has_difference = shown.other_key is not None and is_numeric(dtype)
+        self._finders["difference"].visible = has_difference
         self._part.visible = dtype.kind == "c" and shown.view in {"image", "line"}
         self._part.value = shown.part
         is_phase = dtype.kind == "c" and shown.part == "phase"
@@ -191,127 +233,39 @@ class Controls:
         wanted = [] if shown.view == "histogram" else [a for a in range(count) if a not in drawn]
         if (self._shape, list(self._sliders)) != (shape, wanted):
             self._shape = shape
-            self._sliders = {
-                axis: _AxisSlider(axis, shape[axis], self._moved, self._toggled, self._style)
-                for axis in wanted
-            }
-            widgets = [slider.widget for slider in self._sliders.values()]
-            self.axes.children = widgets or [self._nothing]
-        for axis, slider in self._sliders.items():
-            slider.set(shown.at[axis], is_playing=axis == self._play_axis)
+            self._sliders = {axis: self._axis(axis, shape[axis]) for axis in wanted}
+            rows = [
+                row(*widgets, sizing_mode="stretch_width",
+                    styles={"align-items": "end", "gap": "8px"})
+                for widgets in self._sliders.values()
+            ]  # fmt: skip
+            self.axes.children = rows or [self._nothing]
+        for axis, widgets in self._sliders.items():
+            widgets.slider.value = widgets.number.value = shown.at[axis]
+            widgets.play.active = axis == self._play_axis
 
-    def _moved(self, axis: int, position: int) -> None:
-        if not self._is_setting:
-            self._change(position=(axis, position))
-
-    def _toggled(self, axis: int, is_on: bool) -> None:
-        if self._is_setting:
-            return
-        self._play_axis = axis if is_on else None
-        self._play(self._play_axis)
+    def _show_pages(self, start: Spinner, shown: Shown, window: Window | None, count: int) -> None:
+        """Show where a page of a table begins, if there is more than one."""
+        start.visible = shown.view == "table" and count > start.step
+        start.high = max(count - 1, 0)
+        start.value = window[0] if window else 0
 
     def stop_playing(self) -> None:
         """Show that nothing is played."""
         self._play_axis = None
         self._is_setting = True
-        for slider in self._sliders.values():
-            slider.stop()
+        for widgets in self._sliders.values():
+            widgets.play.active = False
         self._is_setting = False
 
 
-class _AxisSlider:
-    """The position along an axis: a slider, its number, and a button that plays."""
+class _AxisWidgets(NamedTuple):
+    """What chooses the position along an axis, and plays it."""
 
-    def __init__(
-        self,
-        axis: int,
-        length: int,
-        moved: Callable[[int, int], object],
-        toggled: Callable[[int, bool], object],
-        style: list[Any],
-    ) -> None:
-        last = max(length - 1, 0)
-        self._play = Toggle(
-            label="▶", width=36, stylesheets=style, name=f"play{axis}", disabled=not last
-        )
-        self._play.on_change("active", lambda name, old, new: toggled(axis, bool(new)))
-        self._number = Spinner(
-            low=0, high=last, step=1, width=110, stylesheets=style, name=f"number{axis}", value=0
-        )
-        self._number.on_change("value", partial(self._set_number, moved, axis, last))
-        self._slider = Slider(
-            start=0, end=last or 1, step=1, value=0, title=f"axis {axis} (0 to {last:,})",
-            show_value=False, stylesheets=style, name=f"slider{axis}", disabled=not last,
-            sizing_mode="stretch_width",
-        )  # fmt: skip
-        self._slider.on_change("value", lambda name, old, new: moved(axis, int(new)))
-        self.widget = row(
-            self._slider, self._number, self._play, sizing_mode="stretch_width",
-            styles={"align-items": "end", "gap": "8px"},
-        )  # fmt: skip
-
-    def _set_number(self, moved: Any, axis: int, last: int, name: str, old: Any, new: Any) -> None:
-        if isinstance(new, (int, float)) and math.isfinite(new):
-            moved(axis, min(max(int(new), 0), last))
-
-    def set(self, position: int, *, is_playing: bool) -> None:
-        """Show a position."""
-        self._slider.value = self._number.value = position
-        self._play.active = is_playing
-
-    def stop(self) -> None:
-        self._play.active = False
+    slider: Slider
+    number: Spinner
+    play: Toggle
 
 
-class _Pages:
-    """The buttons that turn the pages of a table."""
-
-    def __init__(self, change: Callable[..., object], style: list[Any]) -> None:
-        self._change, self._shown = change, Shown()
-        self._lengths: dict[str, int] = {}
-        self._is_setting = False
-        self._row = Spinner(title="From row", low=0, step=1, width=110, stylesheets=style,
-                            name="row", value=0)  # fmt: skip
-        self._column = Spinner(title="From column", low=0, step=1, width=110, stylesheets=style,
-                               name="column", value=0)  # fmt: skip
-        self._up, self._next = self._buttons("▲", "▼", "rows", TABLE_ROWS, style)
-        self._left, self._right = self._buttons("◀", "▶", "columns", TABLE_COLUMNS, style)
-        self._row.on_change("value", lambda name, old, new: self._go("rows", new))
-        self._column.on_change("value", lambda name, old, new: self._go("columns", new))
-        self.widgets = [
-            self._row, self._up, self._next, self._column, self._left, self._right
-        ]  # fmt: skip
-
-    def _buttons(
-        self, back: str, on: str, name: str, size: int, style: list[Any]
-    ) -> tuple[Button, Button]:
-        found = []
-        for label, step in ((back, -size), (on, size)):
-            button = Button(label=label, width=36, stylesheets=style, name=f"{name}{step:+}")
-            button.on_click(partial(self._turn, name, step))
-            found.append(button)
-        return found[0], found[1]
-
-    def _turn(self, name: str, step: int) -> None:
-        window = getattr(self._shown, name)
-        self._go(name, (window[0] if window else 0) + step)
-
-    def _go(self, name: str, start: Any) -> None:
-        if self._is_setting or not isinstance(start, (int, float)) or not math.isfinite(start):
-            return
-        size = TABLE_ROWS if name == "rows" else TABLE_COLUMNS
-        first = min(max(int(start), 0), max(self._lengths[name] - 1, 0))
-        self._change(**{name: (first, first + size)})
-
-    def show(self, shown: Shown, row_count: int, column_count: int) -> None:
-        """Show the buttons if there is more than one page."""
-        self._shown, self._lengths = shown, {"rows": row_count, "columns": column_count}
-        self._is_setting = True
-        is_table = shown.view == "table"
-        for widget in (self._row, self._up, self._next):
-            widget.visible = is_table and row_count > TABLE_ROWS
-        for widget in (self._column, self._left, self._right):
-            widget.visible = is_table and column_count > TABLE_COLUMNS
-        self._row.value = shown.rows[0] if shown.rows else 0
-        self._column.value = shown.columns[0] if shown.columns else 0
-        self._is_setting = False
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -17,12 +17,7 @@ from npzkit.display.cells import TablePage, table_page
 from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
-from npzkit.display.numbers import (
-    as_colours,
-    as_drawn,
-    unit_of,
-    value_range,
-)
+from npzkit.display.numbers import as_colours, as_drawn, value_range
 from npzkit.display.piecewise import is_numeric
 from npzkit.display.sampling import Proceed, reachable
 from npzkit.errors import shown_key
@@ -33,8 +28,6 @@ from npzkit.viewer.sources import (
     ApartSource,
     ArraySource,
     DifferenceSource,
-    UnequalSource,
-    are_texts,
     why_no_difference,
 )
 from npzkit.viewer.views import (
@@ -57,103 +50,52 @@ _SENT_AS_IS = {"u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"}
 """The dtypes that a browser has arrays for."""
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What is unusual among the values that were read."""
+@dataclass(frozen=True, eq=False)
+class PlaneDrawn:
+    """A plane of numbers as an image, or of colours as a picture.
 
-    nan_count: int
-    plus_count: int
-    minus_count: int
+    Attributes
+    ----------
+    overview : ImageOverview
+    numbers : numpy.ndarray
+        Its values in a dtype that a browser has; of a picture, the last axis is its colours.
+    low, high : float
+        The range of an image's colours.
+    colours : numpy.ndarray or None
+        Of a picture: one number of 32 bits for each item.
+    """
 
-    @classmethod
-    def of(cls, numbers: np.ndarray[Any, Any]) -> Counts:
-        if numbers.dtype.kind != "f":
-            return cls(0, 0, 0)
-        return cls(
-            int(np.count_nonzero(np.isnan(numbers))),
-            int(np.count_nonzero(np.isposinf(numbers))),
-            int(np.count_nonzero(np.isneginf(numbers))),
-        )
+    overview: ImageOverview
+    numbers: np.ndarray[Any, Any]
+    low: float = 0.0
+    high: float = 1.0
+    colours: np.ndarray[Any, Any] | None = None
 
+    @property
+    def rows(self) -> range:
+        return self.overview.rows
 
-class _PlaneDrawn:
-    """What images and pictures have in common: where their values are in the array."""
-
-    rows: range
-    columns: range
-    is_largest: bool
+    @property
+    def columns(self) -> range:
+        return self.overview.columns
 
     @property
     def is_complete(self) -> bool:
         """Whether no larger number is left out."""
-        return self.is_largest or self.rows.step == self.columns.step == 1
+        return self.overview.is_largest or self.rows.step == self.columns.step == 1
 
 
-@dataclass(frozen=True, eq=False)
-class ImageDrawn(_PlaneDrawn):
-    """The numbers of a plane.
-
-    Attributes
-    ----------
-    numbers : numpy.ndarray
-        Of two axes, in a dtype that a browser has.
-    rows, columns : range
-        Where they are in the array.
-    low, high : float
-        The range of the colours.
-    counts : Counts
-    unit : str or None
-        Of dates and durations.
-    is_integer, is_bool : bool
-    is_largest : bool
-        Whether each number is the one of the largest magnitude of its block.
-    """
-
-    numbers: np.ndarray[Any, Any]
-    rows: range
-    columns: range
-    low: float
-    high: float
-    counts: Counts
-    unit: str | None
-    is_integer: bool
-    is_bool: bool
-    is_largest: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class PictureDrawn(_PlaneDrawn):
-    """The colours of a plane, one number of 32 bits for each of its items.
-
-    The other attributes are those of `ImageDrawn`.
-    """
-
-    colours: np.ndarray[Any, Any]
-    values: np.ndarray[Any, Any]
-    rows: range
-    columns: range
-    is_largest: bool = False
-
-
-def largest_place(drawn: ImageDrawn | PictureDrawn) -> tuple[float, float] | None:
+def largest_place(drawn: Any) -> tuple[float, float] | None:
     """Return the row and the column in the middle of the largest difference that is shown.
 
     NaN is larger than any number. None if there is no difference.
     """
-    numbers = drawn.numbers if isinstance(drawn, ImageDrawn) else drawn.values.max(-1)
+    numbers = drawn.numbers if drawn.colours is None else drawn.numbers.max(-1)
     if not numbers.size or not (numbers != 0).any():
         return None
     row, column = divmod(int(np.abs(numbers).argmax()), numbers.shape[1])
     rows, columns = drawn.rows, drawn.columns
     return rows[row] + (rows.step - 1) / 2, columns[column] + (columns.step - 1) / 2
-
-
-@dataclass(frozen=True, eq=False)
-class LineDrawn:
-    """The numbers along an axis, each pixel's least and largest."""
-
-    overview: LineOverview
-    unit: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,13 +105,11 @@ class HistogramDrawn:
     Attributes
     ----------
     overview : HistogramOverview
-    dtype : numpy.dtype
     share : float
         The fraction of the array that could be reached: 1.0, or less for a beginning.
     """
 
     overview: HistogramOverview
-    dtype: np.dtype[Any]
     share: float
 
     @property
@@ -194,7 +134,7 @@ class TableDrawn:
     marked: frozenset[tuple[int, int]] | None = None
 
 
-Drawn = ImageDrawn | PictureDrawn | LineDrawn | HistogramDrawn | TableDrawn
+Drawn = PlaneDrawn | LineOverview | HistogramDrawn | TableDrawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +145,7 @@ class Pane:
     ----------
     title : str
         Text, from the archive.
-    drawn : one of the records of this module
+    drawn : Drawn
     is_difference : bool
     """
 
@@ -249,8 +189,10 @@ def draw(
     other, other_source = found
     other = settled(other, other_source.shape, other_source.dtype)
     second = drawer(other_source, other, size, proceed)
-    if isinstance(first, ImageDrawn) and isinstance(second, ImageDrawn):
-        first, second = _on_one_scale(first, second)
+    if isinstance(first, PlaneDrawn) and isinstance(second, PlaneDrawn):
+        # Their colours mean the same.
+        low, high = min(first.low, second.low), max(first.high, second.high)
+        first, second = (replace(each, low=low, high=high) for each in (first, second))
     if isinstance(first, TableDrawn) and isinstance(second, TableDrawn):
         marks = differing_cells(
             (first.page, second.page), (source, other_source), (shown, other)
@@ -261,7 +203,7 @@ def draw(
     if why is None:
         drawn, title = _draw_difference(drawer, (source, other_source), shown, size, proceed)
         panes.append(Pane(f"Difference: {title}", drawn, is_difference=True))
-    elif are_texts(source, other_source):
+    elif shown.view == "table" and source.shape == other_source.shape:
         # They are compared by the marks in the tables.
         why = None
     return panes, why
@@ -269,15 +211,13 @@ def draw(
 
 def difference_of(
     archives: Sequence[ShownArchive], shown: Shown, proceed: Proceed
-) -> DifferenceSource | UnequalSource | str:
+) -> DifferenceSource | str:
     """Return the difference of the arrays that are compared, or why there is none."""
     first = source_of(archives, shown, proceed)
     found = _beside(archives, shown, first, proceed)
     if isinstance(found, str):
         return found
     _, second = found
-    if are_texts(first, second):
-        return UnequalSource(first, second)
     return why_no_difference(first, second) or DifferenceSource(first, second)
 
 
@@ -324,29 +264,19 @@ def _why_not_beside(
     return None
 
 
-def _on_one_scale(first: ImageDrawn, second: ImageDrawn) -> tuple[ImageDrawn, ImageDrawn]:
-    """Return images whose colours mean the same."""
-    low, high = min(first.low, second.low), max(first.high, second.high)
-    return replace(first, low=low, high=high), replace(second, low=low, high=high)
-
-
 def _title(archives: Sequence[ShownArchive], shown: Shown) -> str:
     label = f"{archives[shown.archive].label}: " if len(archives) > 1 else ""
     field = f", field {shown_key(shown.field)}" if shown.field else ""
     return f"{label}{shown_key(str(shown.key))}{field}"
 
 
-def _draw_line(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> LineDrawn:
+def _draw_line(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> LineOverview:
     start, stop = window_of(shown.columns, source.shape[shown.across])
-    overview = line_overview(
+    part: Any = shown.part
+    return line_overview(
         source, items_of(shown, len(source.shape)), start=start, stop=stop,
-        width=max(size[0], 50), part=_part(shown), budget=VIEW_BUDGET, proceed=proceed,
+        width=max(size[0], 50), part=part, budget=VIEW_BUDGET, proceed=proceed,
     )  # fmt: skip
-    return LineDrawn(overview, unit_of(source.dtype))
-
-
-def _part(shown: Shown) -> Any:
-    return shown.part
 
 
 def _overview(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> ImageOverview:
@@ -376,20 +306,15 @@ def _pixels(width: int, height: int, shown: Shown, size: tuple[int, int]) -> tup
     return max(math.ceil(width / scale), 1), max(math.ceil(height / scale), 1)
 
 
-def _draw_image(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> ImageDrawn:
+def _draw_image(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> PlaneDrawn:
     found = _overview(source, shown, size, proceed)
     numbers = sendable(found.values, shown.part)
-    dtype = source.dtype
     low, high = _range_of(numbers, shown.scale)
-    if dtype.kind == "c" and shown.part == "phase":
+    if source.dtype.kind == "c" and shown.part == "phase":
         low, high = -np.pi, np.pi
-    if dtype.kind == "b":
+    if source.dtype.kind == "b":
         low, high = 0.0, 1.0
-    return ImageDrawn(
-        numbers, found.rows, found.columns, low, high, Counts.of(numbers), unit_of(dtype),
-        is_integer=dtype.kind in "iu", is_bool=dtype.kind == "b",
-        is_largest=found.is_largest,
-    )  # fmt: skip
+    return PlaneDrawn(found, numbers, low, high)
 
 
 def _range_of(numbers: np.ndarray[Any, Any], scale: str) -> tuple[float, float]:
@@ -419,9 +344,7 @@ def sendable(values: Any, part: Any = "magnitude") -> np.ndarray[Any, Any]:
     return as_drawn(array, part)
 
 
-def _draw_picture(
-    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
-) -> PictureDrawn:
+def _draw_picture(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> PlaneDrawn:
     found = _overview(source, shown, size, proceed)
     values = found.values
     if isinstance(source, ApartSource):
@@ -434,10 +357,8 @@ def _draw_picture(
     height, width, count = colours.shape
     packed = np.full((height, width, 4), 255, np.uint8)
     packed[:, :, :count] = colours
-    return PictureDrawn(
-        packed.view(np.uint32).reshape(height, width), sendable(found.values),
-        found.rows, found.columns, found.is_largest,
-    )  # fmt: skip
+    packed = packed.view(np.uint32).reshape(height, width)
+    return PlaneDrawn(found, sendable(found.values), colours=packed)
 
 
 def _draw_table(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> TableDrawn:
@@ -459,7 +380,7 @@ def _draw_histogram(
     part = reachable(source)
     overview = histogram_overview(part, budget=STATISTICS_BUDGET, proceed=proceed)
     share = math.prod(part.shape) / max(math.prod(source.shape), 1)
-    return HistogramDrawn(overview, source.dtype, share)
+    return HistogramDrawn(overview, share)
 
 
 _DRAWERS: dict[str, Callable[[Any, Shown, tuple[int, int], Proceed], Drawn]] = {

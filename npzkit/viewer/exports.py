@@ -6,9 +6,7 @@ is in memory, however large the slice is.
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -19,6 +17,7 @@ import numpy as np
 from tornado.ioloop import IOLoop
 from tornado.web import HTTPError
 
+from npzkit.conversion.csv_tables import check_is_table, write_table
 from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.viewer.answers import Answer
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
@@ -28,13 +27,6 @@ from npzkit.viewer.views import drawn_axes, items_of, settled
 _PIECE_SIZE = 1 << 22
 """Bytes that are read and sent at a time."""
 _NAME_LENGTH = 80
-_LAST_LETTER = 0x10FFFF
-"""The largest code point of Unicode."""
-
-
-def can_be_csv(shown: Shown) -> bool:
-    """Whether a settled view has rows and columns."""
-    return shown.view in {"image", "line", "table"}
 
 
 @dataclass(frozen=True)
@@ -119,71 +111,22 @@ class Slice:
 
     def csv(self) -> Iterator[bytes]:
         """Yield the lines of a CSV file: one per row, with the names of fields in front."""
-        names = self.source.dtype.names
-        if names is not None and len(self.axes) == 1:
-            yield _lines([list(names)])
+        head = b""
         for piece in self.pieces():
-            if names is not None and piece.ndim == 1:
-                yield _lines(zip(*(_column(piece[name]) for name in names), strict=True))
-            else:
-                texts = _texts(piece.reshape(len(piece), -1) if piece.ndim else piece.reshape(1, 1))
-                yield _lines(texts)
+            yield _lines(piece).removeprefix(head)
+            head = _lines(piece[:0]) if piece.ndim else b""
 
 
-def _column(values: np.ndarray[Any, Any]) -> list[Any]:
-    """Return a field of some records as text; arrays within records as JSON."""
-    return _texts(values) if values.ndim == 1 else [_json(row) for row in values]
-
-
-def _texts(values: np.ndarray[Any, Any]) -> list[Any]:
-    """Return complete values as text: numbers with all digits, bytes as text, records as JSON."""
-    kind = values.dtype.kind
-    if kind in "biufcmM":
-        found: list[Any] = values.astype(str).tolist()
-        return found
-    if kind in "UT":
-        _check_unicode(values)
-        found = values.tolist()
-        return found
-    if values.ndim > 1:
-        return [_texts(row) for row in values]
-    if kind == "S":
-        return [_decoded(value) for value in values.tolist()]
-    if kind == "V" and values.dtype.type is np.void:
-        is_record = values.dtype.names is not None
-        return [_json(value) if is_record else value.tobytes().hex() for value in values]
-    # Numbers that NumPy itself does not have, such as bfloat16.
-    return [str(value) for value in values]
-
-
-def _check_unicode(values: np.ndarray[Any, Any]) -> None:
-    """Raise if NumPy would make strings that Python cannot hold."""
-    if values.dtype.kind == "U" and values.dtype.itemsize:
-        letters = np.ascontiguousarray(values).view(
-            np.dtype("u4").newbyteorder(values.dtype.byteorder)
-        )
-        if letters.size and letters.max() > _LAST_LETTER:
-            raise NpyFormatError("the text is not valid Unicode", remedy="Save the slice as .npy.")
-
-
-def _json(value: Any) -> str:
-    """Return a record, or an array within one, as JSON."""
-    plain = value.astype(str) if value.dtype.kind in "mM" else value
-    return json.dumps(plain.tolist(), default=_json_text, ensure_ascii=False)
-
-
-def _json_text(value: Any) -> str:
-    return _decoded(value) if isinstance(value, bytes) else str(value)
-
-
-def _decoded(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace")
-
-
-def _lines(rows: Any) -> bytes:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(rows)
-    return stream.getvalue().encode("utf-8", "backslashreplace")
+def _lines(piece: np.ndarray[Any, Any]) -> bytes:
+    """Return a part of a table as text, the names of its fields first."""
+    lines = io.BytesIO()
+    try:
+        write_table(piece, lines, ",", lambda size: None)
+    except (SystemError, UnicodeEncodeError) as error:
+        raise NpyFormatError(
+            "the text is not valid Unicode", remedy="Save the slice as .npy."
+        ) from error
+    return lines.getvalue()
 
 
 class SaveHandler(Answer):
@@ -202,8 +145,10 @@ class SaveHandler(Answer):
             raise HTTPError(404)
         try:
             found, shown = await self._in_thread(self._slice)
-            if suffix == "csv" and not can_be_csv(shown):
-                raise HTTPError(400, reason="This view has no rows and columns")
+            if suffix == "csv":
+                if shown.view == "histogram":
+                    raise ValueError("this view has no rows and columns")
+                check_is_table(found.shape, found.source.dtype, str(shown.key))
             size = await self._in_thread(found.npy_size)
         except (LookupError, ValueError, NpzkitError) as error:
             self.set_status(400)

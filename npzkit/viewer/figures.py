@@ -22,19 +22,13 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from npzkit.viewer.browser_files import browser_file
-from npzkit.viewer.drawing import HistogramDrawn, ImageDrawn, LineDrawn, PictureDrawn
-from npzkit.viewer.palettes import LABEL_COUNT, palette_of
+from npzkit.display.lines import LineOverview
+from npzkit.display.numbers import unit_of
+from npzkit.viewer.drawing import HistogramDrawn, PlaneDrawn
+from npzkit.viewer.palettes import LABEL_COUNT, MARK_COLOUR, palette_of
 from npzkit.viewer.shown import Shown
-from npzkit.viewer.signs import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
-
-_SPECIAL = ["rgba(0,0,0,0)", NAN_COLOUR, PLUS_COLOUR, MINUS_COLOUR]
-"""The colours of usual values, NaN, and infinities."""
-
-
-def _code(name: str) -> str:
-    """Return a script that shows the value under the mouse."""
-    return browser_file(name).replace("TEXT_OF_VALUE", browser_file("text_of_value.js"))
+from npzkit.viewer.style import browser_file
+from npzkit.viewer.texts import NAN_COLOUR
 
 
 class Ranges:
@@ -124,6 +118,16 @@ def _figure(x_range: Any, y_range: Any, tools: str, active: str) -> Any:
     return found
 
 
+def _watch_mouse(plot: Any, source: Any, out: Div, name: str) -> Div:
+    """Have a script show the value under the mouse; return where it finds what to know."""
+    facts = Div(visible=False, tags=[{}])
+    code = browser_file(name).replace("TEXT_OF_VALUE", browser_file("text_of_value.js"))
+    found = CustomJS(args={"source": source, "facts": facts, "out": out}, code=code)
+    plot.js_on_event(MouseMove, found)
+    plot.js_on_event(MouseLeave, CustomJS(args={"out": out}, code='out.text = "&nbsp;"'))
+    return facts
+
+
 class ImageFigure:
     """An image of numbers, or a picture in colours.
 
@@ -140,32 +144,23 @@ class ImageFigure:
         self.plot.grid.visible = False
         ranges.watch(self.plot)
         self._source = ColumnDataSource({"image": [], "x": [], "y": [], "dw": [], "dh": []})
-        self._mapper = LinearColorMapper(palette=_SPECIAL, nan_color="rgba(0,0,0,0)")
+        self._mapper = LinearColorMapper(palette=["#000000"], nan_color=NAN_COLOUR)
         place = {"x": "x", "y": "y", "dw": "dw", "dh": "dh", "source": self._source}
         if is_picture:
             self.plot.image_rgba("image", **place)
         else:
             self.plot.image("image", color_mapper=self._mapper, **place)
-            self._special = ColumnDataSource({"image": [], "x": [], "y": [], "dw": [], "dh": []})
-            special = LinearColorMapper(palette=_SPECIAL, low=0, high=3)
-            self.plot.image("image", color_mapper=special, **(place | {"source": self._special}))
             self._bar = ColorBar(color_mapper=self._mapper, padding=4, width=14)
             self._bar.formatter = self.plot.xaxis[0].formatter
             self.plot.add_layout(self._bar, "right")
         self._marked = ColumnDataSource({"x": [], "y": []})
         self.plot.scatter(
             "x", "y", source=self._marked, marker="square", size=18, line_width=2,
-            fill_alpha=0, line_color=PLUS_COLOUR,
+            fill_alpha=0, line_color=MARK_COLOUR,
         )  # fmt: skip
-        self._facts = Div(visible=False, tags=[{}])
-        self.plot.js_on_event(
-            MouseMove,
-            CustomJS(args={"source": self._source, "facts": self._facts, "out": out},
-                     code=_code("over_image.js")),
-        )  # fmt: skip
-        self.plot.js_on_event(MouseLeave, CustomJS(args={"out": out}, code='out.text = "&nbsp;"'))
+        self._facts = _watch_mouse(self.plot, self._source, out, "over_image.js")
 
-    def show(self, drawn: Any, shown: Shown, dtype: np.dtype[Any]) -> None:
+    def show(self, drawn: PlaneDrawn, shown: Shown, dtype: np.dtype[Any]) -> None:
         """Show what was read."""
         rows, columns = drawn.rows, drawn.columns
         place = {
@@ -173,12 +168,12 @@ class ImageFigure:
             "dw": [len(columns) * columns.step], "dh": [len(rows) * rows.step],
         }  # fmt: skip
         self._facts.tags = [{
-            **_value_facts(dtype, getattr(drawn, "unit", None), shown),
+            **_value_facts(dtype, shown),
             "rows": len(rows), "columns": len(columns), "row_step": rows.step,
             "column_step": columns.step, "row_start": rows.start, "column_start": columns.start,
         }]  # fmt: skip
-        if isinstance(drawn, PictureDrawn):
-            self._source.data = {"image": [drawn.colours], "value": [drawn.values], **place}
+        if drawn.colours is not None:
+            self._source.data = {"image": [drawn.colours], "value": [drawn.numbers], **place}
         else:
             self._show_numbers(drawn, shown, dtype, place)
 
@@ -188,51 +183,31 @@ class ImageFigure:
         self._marked.data = {"x": column, "y": row}
 
     def _show_numbers(
-        self, drawn: ImageDrawn, shown: Shown, dtype: np.dtype[Any], place: dict[str, Any]
+        self, drawn: PlaneDrawn, shown: Shown, dtype: np.dtype[Any], place: dict[str, Any]
     ) -> None:
         is_phase = dtype.kind == "c" and shown.part == "phase"
         data: dict[str, Any] = {"image": [drawn.numbers], **place}
         low, high = drawn.low, drawn.high
-        has_labels = shown.palette == "labels" and drawn.is_integer
+        has_labels = shown.palette == "labels" and dtype.kind in "iu"
         if has_labels:
             labels = np.mod(drawn.numbers, LABEL_COUNT).astype(np.uint8)
             data |= {"image": [labels], "value": [drawn.numbers]}
             low, high = 0, LABEL_COUNT - 1
         name = "viridis" if shown.palette == "labels" and not has_labels else shown.palette
-        palette = palette_of(name, is_bool=drawn.is_bool, is_phase=is_phase)
+        palette = palette_of(name, is_bool=dtype.kind == "b", is_phase=is_phase)
         self._mapper.update(palette=palette, low=low, high=high)
         self._bar.visible = not has_labels
         self._source.data = data
-        self._special.data = {"image": _special_values(drawn), **_if_any(place, drawn)}
 
 
-def _special_values(drawn: ImageDrawn) -> list[Any]:
-    """Return an image of the values that are not finite, if there are any."""
-    if not _has_special(drawn):
-        return []
-    numbers = drawn.numbers
-    found = np.zeros(numbers.shape, np.uint8)
-    found[np.isnan(numbers)], found[np.isposinf(numbers)], found[np.isneginf(numbers)] = 1, 2, 3
-    return [found]
-
-
-def _if_any(place: dict[str, Any], drawn: ImageDrawn) -> dict[str, Any]:
-    return place if _has_special(drawn) else {name: [] for name in place}
-
-
-def _has_special(drawn: ImageDrawn) -> bool:
-    counts = drawn.counts
-    return bool(counts.nan_count or counts.plus_count or counts.minus_count)
-
-
-def _value_facts(dtype: np.dtype[Any], unit: str | None, shown: Shown) -> dict[str, Any]:
+def _value_facts(dtype: np.dtype[Any], shown: Shown) -> dict[str, Any]:
     """Return how the browser writes a value and its index."""
     digits = {2: 4, 4: 8}.get(dtype.itemsize, 17) if dtype.kind == "f" else 17
     # The colours of a picture are its values.
     count = len(shown.at) - (shown.view == "picture")
     return {
-        "kind": dtype.kind, "unit": unit or "", "digits": digits, "at": list(shown.at[:count]),
-        "down": shown.down, "across": shown.across,
+        "kind": dtype.kind, "unit": unit_of(dtype) or "", "digits": digits,
+        "at": list(shown.at[:count]), "down": shown.down, "across": shown.across,
     }  # fmt: skip
 
 
@@ -257,17 +232,10 @@ class LineFigure:
         self._pixels = ColumnDataSource({"left": [], "right": [], "low": [], "high": []})
         self.plot.line("x", "y", source=self._path, line_width=1.5, line_color="#2f80d0")
         self.plot.scatter("x", "y", source=self._dots, size=5, color="#2f80d0")
-        self._facts = Div(visible=False, tags=[{}])
-        self.plot.js_on_event(
-            MouseMove,
-            CustomJS(args={"source": self._pixels, "facts": self._facts, "out": out},
-                     code=_code("over_line.js")),
-        )  # fmt: skip
-        self.plot.js_on_event(MouseLeave, CustomJS(args={"out": out}, code='out.text = "&nbsp;"'))
+        self._facts = _watch_mouse(self.plot, self._pixels, out, "over_line.js")
 
-    def show(self, drawn: LineDrawn, shown: Shown, dtype: np.dtype[Any]) -> None:
+    def show(self, found: LineOverview, shown: Shown, dtype: np.dtype[Any]) -> None:
         """Show what was read: each pixel from its least to its largest value."""
-        found = drawn.overview
         left, right = found.edges[:-1].astype(float), found.edges[1:].astype(float) - 1
         middle = (left + right) / 2
         if found.has_values:
@@ -282,7 +250,7 @@ class LineFigure:
         self._pixels.data = {
             "left": left - 0.5, "right": right + 0.5, "low": found.low, "high": found.high
         }  # fmt: skip
-        self._facts.tags = [_value_facts(dtype, drawn.unit, shown)]
+        self._facts.tags = [_value_facts(dtype, shown)]
         finite = shown_y[np.isfinite(shown_y)]
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
         margin = (high - low) * 0.05 or max(abs(high) * 0.05, 0.5)
@@ -319,10 +287,10 @@ class HistogramFigure:
         self._y.update(start=0, end=float(histogram.counts.max()) * 1.05 or 1.0)
 
 
-def figure_of(view: str, ranges: Ranges | None, out: Div, *, is_difference: bool) -> Any:
-    """Return an empty figure for a view."""
-    if view == "histogram" or ranges is None:
+def figure_of(drawn: Any, ranges: Any, out: Div) -> Any:
+    """Return an empty figure for what was read."""
+    if isinstance(drawn, HistogramDrawn):
         return HistogramFigure()
-    if view == "line":
+    if isinstance(drawn, LineOverview):
         return LineFigure(ranges, out)
-    return ImageFigure(ranges, out, is_picture=view == "picture" and not is_difference)
+    return ImageFigure(ranges, out, is_picture=drawn.colours is not None)

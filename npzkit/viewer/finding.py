@@ -48,56 +48,40 @@ def find_place(source: Any, what: str, proceed: Proceed) -> Place | None:
     Parameters
     ----------
     source : lazy array of numbers
-        Complex numbers are compared by their magnitude. A `DifferenceSource` or
-        `UnequalSource` for the largest difference.
+        Complex numbers are compared by their magnitude. A `DifferenceSource` for the
+        largest difference: a NaN in one array only is infinitely far apart.
     what : str
         Of `SOUGHT`.
     proceed : callable
     """
-    if what == "difference":
-        return _find_difference(source, proceed)
     found: tuple[Any, tuple[int, ...]] | None = None
     dtype = np.dtype(source.dtype)
     parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
     for index in parts:
         proceed()
         values = np.asarray(source[index])
+        if what == "difference":
+            values = np.nan_to_num(np.abs(values), nan=np.inf, posinf=np.inf)
         # Exact, as the statistics are: integers and dates do not become floats.
         numbers = as_numbers(values, dtype)
         place = _place_in(numbers, what, is_nan_in(numbers, dtype))
         if place is None:
             continue
-        inner = position_at(place, values.shape)
-        position = tuple(part.start + offset for part, offset in zip(index, inner, strict=True))
         number = numbers[place]
-        if what == "nan":
-            found = number, position
-            break
         if found is None or (number < found[0] if what == "minimum" else number > found[0]):
+            inner = position_at(place, values.shape)
+            position = tuple(part.start + offset for part, offset in zip(index, inner, strict=True))
             found = number, position
-    if found is None:
+        if what == "nan" or (what == "difference" and np.isinf(number)):
+            break
+    if found is None or (what == "difference" and not found[0]):
         return None
+    if what == "difference":
+        number = float(found[0])
+        text = "infinite, or only one value is NaN" if np.isinf(number) else cell_text(number)
+        return Place(found[1], text)
     value = np.asarray(source[tuple(slice(p, p + 1) for p in found[1])]).reshape(-1)[0]
     return Place(found[1], cell_text(value))
-
-
-def _find_difference(source: Any, proceed: Proceed) -> Place | None:
-    """Return where two arrays differ most, or None if they do not."""
-    largest, position = 0.0, None
-    parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
-    for index in parts:
-        proceed()
-        found = source.apart(index)
-        place = int(found.argmax())
-        if found.flat[place] > largest:
-            largest = float(found.flat[place])
-            inner = position_at(place, found.shape)
-            position = tuple(part.start + offset for part, offset in zip(index, inner, strict=True))
-            if largest == source.most:
-                break
-    if position is None:
-        return None
-    return Place(position, source.most_text if largest == source.most else cell_text(largest))
 
 
 def _place_in(

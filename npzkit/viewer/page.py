@@ -18,14 +18,13 @@ from bokeh.models import CustomJS, Div, Toggle
 from npzkit.errors import printable, shown_key
 from npzkit.members.info import ArrayInfo
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
-from npzkit.viewer.checking import Checking
 from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import Pane, difference_of, draw
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes, Reason
 from npzkit.viewer.saving import SaveButtons
 from npzkit.viewer.shown import Shown, format_link, shown_of
-from npzkit.viewer.style import TEMPLATE, theme, widget_style
+from npzkit.viewer.style import TEMPLATE, text_div, theme, widget_style
 from npzkit.viewer.texts import (
     about_html,
     archive_html,
@@ -66,10 +65,9 @@ class Page:
         self._play_axis: int | None = None
         hand_over = self._hand_over
         self._reading, self._searching = Worker(hand_over), Worker(hand_over)
-        self._checking_work, self._describing = Worker(hand_over), Worker(hand_over)
+        self._describing = Worker(hand_over)
         style = [widget_style()]
         self._tree = TreePanel(archives, self._choose, self._describing, style)
-        self._checking = Checking(archives, self._checking_work, self._mark, style)
         self._controls = Controls(self._change, self._play, self._find, style)
         self._panes = Panes(self._zoomed, self._resized, style)
         self._saving = SaveButtons(archives, style)
@@ -82,15 +80,8 @@ class Page:
 
     def _make_widgets(self, style: list[Any]) -> None:
         """Make what no other module makes, and place everything."""
-
-        def div(name: str, text: str = "") -> Div:
-            return Div(
-                text=text, name=name, stylesheets=style, disable_math=True,
-                sizing_mode="stretch_width",
-            )  # fmt: skip
-
-        self._title, self._status = div("title"), div("status")
-        self._array, self._archive = div("array"), div("archive")
+        self._title, self._status = text_div("title", style), text_div("status", style)
+        self._array, self._archive = text_div("array", style), text_div("archive", style)
         self._compare = Toggle(label="Compare", name="compare", stylesheets=style, width=90)
         self._compare.on_change("active", self._toggled_compare)
         self._is_setting = False
@@ -109,24 +100,17 @@ class Page:
         self._address.js_on_change("tags", CustomJS(code=(
             'history.replaceState(null, "", "?" + this.tags[0])'
         )))  # fmt: skip
-        actions = row(
-            self._checking.progress, self._checking.button, self._dark, name="actions",
-            styles={"gap": "8px", "align-items": "center"},
-        )  # fmt: skip
         saving = row(
             self._compare, *self._saving.widgets, name="saving",
             styles={"gap": "8px", "align-items": "center"},
         )  # fmt: skip
         foot = column(
-            self._panes.readout, self._panes.notes, self._status, self._saving.link,
-            self._address, name="foot", sizing_mode="stretch_width",
-        )  # fmt: skip
-        details = column(
-            self._checking.findings, self._array, self._archive, name="details",
+            self._panes.readout, self._panes.notes, self._status, self._address, name="foot",
             sizing_mode="stretch_width",
         )  # fmt: skip
+        details = column(self._array, self._archive, name="details", sizing_mode="stretch_width")
         for root in (
-            div("about", about_html(self._archives)), actions, self._tree.filter,
+            text_div("about", style, about_html(self._archives)), self._dark, self._tree.filter,
             self._tree.table, details, self._title, saving, self._controls.bar, self._controls.axes,
             self._panes.root, foot,
         ):  # fmt: skip
@@ -142,9 +126,7 @@ class Page:
     def close(self) -> None:
         """Cancel what is under way."""
         self._is_over = True
-        for worker in (
-            self._reading, self._searching, self._checking_work, self._describing,
-        ):  # fmt: skip
+        for worker in (self._reading, self._searching, self._describing):
             worker.close()
 
     def _destroyed(self, context: Any) -> None:
@@ -220,13 +202,6 @@ class Page:
         else:
             only = "Only this archive has this key. " if len(self._archives) > 1 else ""
             self._say(f"{only}Click the key to compare with, on the left.")
-
-    def _mark(self, number: int, damaged: Mapping[str, str]) -> None:
-        """Show which keys are damaged: in the tree, and where their values are shown."""
-        self._archives[number].damaged = dict(damaged)
-        self._tree.show()
-        if not self._reading.is_busy:
-            self._say()
 
     def _toggled_dark(self, name: str, old: Any, new: bool) -> None:
         self._document.theme = theme(is_dark=new)
@@ -426,6 +401,8 @@ class Page:
 
     def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:
         panes, why = found
+        if self._damage(shown):
+            self._tree.show()
         self._say()
         self._panes.show(panes, shown, dtype, why)
 

@@ -1,4 +1,4 @@
-"""The colours of images.
+"""The colours of images, and of marks in them.
 
 Owns their names, and which are for phases and labels. Knows no figure.
 """
@@ -27,6 +27,8 @@ PALETTES = {
 LABEL_COUNT = 20
 """Labels that differ by this number have the same colour."""
 
+MARK_COLOUR = "#ff3b30"
+"""No palette has it."""
 _CYCLE = ("#e2d9e2", "#6785be", "#2f1436", "#a24a4a", "#e2d9e2")
 
 

@@ -15,16 +15,10 @@ from bokeh.layouts import column, row
 from bokeh.models import Div, Spacer
 
 from npzkit.errors import printable
-from npzkit.viewer.drawing import (
-    HistogramDrawn,
-    ImageDrawn,
-    Pane,
-    PictureDrawn,
-    TableDrawn,
-    largest_place,
-)
+from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn, largest_place
 from npzkit.viewer.figures import Ranges, figure_of
 from npzkit.viewer.shown import Shown
+from npzkit.viewer.style import text_div
 from npzkit.viewer.texts import notes_html, page_html, statistics_html
 from npzkit.viewer.views import column_count, drawn_axes, row_count
 
@@ -94,13 +88,10 @@ class Panes:
             styles={"gap": "8px"},
             stylesheets=style,
         )
-        self.readout = Div(
-            text="&nbsp;", name="readout", stylesheets=style, disable_math=True,
-            sizing_mode="stretch_width",
-            styles={"font-variant-numeric": "tabular-nums"},
-        )  # fmt: skip
-        self.notes = Div(text="", name="notes", stylesheets=style, disable_math=True,
-                         sizing_mode="stretch_width")  # fmt: skip
+        self.readout = text_div(
+            "readout", style, "&nbsp;", styles={"font-variant-numeric": "tabular-nums"}
+        )
+        self.notes = text_div("notes", style)
         self._kind: tuple[Any, ...] = ()
         self._figures: list[Any] = []
         self._texts: list[Div] = []
@@ -175,7 +166,7 @@ class Panes:
     def has_all_of(self, shown: Shown) -> bool:
         """Whether what is drawn has every value of the window, so nothing need be read."""
         drawn = self._drawn[0].drawn if self._drawn and self._kind else None
-        if not isinstance(drawn, (ImageDrawn, PictureDrawn)):
+        if not isinstance(drawn, PlaneDrawn):
             return False
         rows, columns = drawn.rows, drawn.columns
         if rows.step != 1 or columns.step != 1 or shown.down is None or shown.across is None:
@@ -206,7 +197,7 @@ class Panes:
         self._drawn = list(panes)
         self._set_ranges(shown, dtype)
         for number, pane in enumerate(panes):
-            self._texts[number].text = self._heading(panes, pane)
+            self._texts[number].text = f"<b>{escape(printable(pane.title))}</b>"
             self._fill(self._figures[number], pane, shown, dtype)
         if is_new:
             # Figures are sent with what they show.
@@ -216,11 +207,6 @@ class Panes:
             )
         self.notes.text = notes_html(panes, why)
         self._check_size(shown)
-
-    def _heading(self, panes: Sequence[Pane], pane: Pane) -> str:
-        if len(panes) < 2:
-            return ""
-        return f"<b>{escape(printable(pane.title))}</b>"
 
     def _set_ranges(self, shown: Shown, dtype: Any) -> None:
         """Show the window, unless the user has zoomed to it."""
@@ -251,9 +237,8 @@ class Panes:
         self._figures, self._texts = [], []
         places = []
         for pane in panes:
-            heading = Div(text="", stylesheets=self._style, disable_math=True,
-                          visible=len(panes) > 1, sizing_mode="stretch_width")  # fmt: skip
-            figure, widgets = self._make_pane(pane, shown, is_alone=len(panes) < 2)
+            heading = text_div("heading", self._style, visible=len(panes) > 1)
+            figure, widgets = self._make_pane(pane, is_alone=len(panes) < 2)
             self._figures.append(figure)
             self._texts.append(heading)
             places.append(column(heading, *widgets, sizing_mode="stretch_both"))
@@ -261,21 +246,17 @@ class Panes:
         self.readout.text = "&nbsp;"
         return places
 
-    def _make_pane(self, pane: Pane, shown: Shown, *, is_alone: bool) -> tuple[Any, list[Any]]:
+    def _make_pane(self, pane: Pane, *, is_alone: bool) -> tuple[Any, list[Any]]:
         if isinstance(pane.drawn, TableDrawn):
-            table = Div(text="", name="values", stylesheets=self._style, disable_math=True,
-                        sizing_mode="stretch_both", styles={"overflow": "auto"})  # fmt: skip
+            look: dict[str, Any] = {"sizing_mode": "stretch_both", "styles": {"overflow": "auto"}}
+            table = text_div("values", self._style, **look)
             return table, [table]
-        figure = figure_of(
-            str(shown.view), self._ranges, self.readout,
-            is_difference=isinstance(pane.drawn, ImageDrawn),
-        )  # fmt: skip
+        figure = figure_of(pane.drawn, self._ranges, self.readout)
         if not isinstance(pane.drawn, HistogramDrawn):
             figure.plot.on_change("inner_width", self._sized)
             figure.plot.on_change("inner_height", self._sized)
             return figure, [figure.plot]
-        figure.facts = Div(text="", name="statistics", stylesheets=self._style,
-                           disable_math=True, width=210)  # fmt: skip
+        figure.facts = text_div("statistics", self._style, sizing_mode="inherit", width=210)
         place = row if is_alone else column
         return figure, [place(figure.facts, figure.plot, sizing_mode="stretch_both")]
 
@@ -283,7 +264,7 @@ class Panes:
         """Return the row and the column to be marked: what was searched, or differs most."""
         if self._mark is not None and shown.down is not None and shown.across is not None:
             return self._mark[shown.down], self._mark[shown.across]
-        return largest_place(pane.drawn) if pane.is_difference else None  # type: ignore[arg-type]
+        return largest_place(pane.drawn) if pane.is_difference else None
 
     def _fill(self, figure: Any, pane: Pane, shown: Shown, dtype: Any) -> None:
         drawn = pane.drawn
@@ -295,8 +276,9 @@ class Panes:
             figure.facts.text = statistics_html(drawn)
             figure.show(drawn)
         else:
-            is_signed = pane.is_difference and not isinstance(drawn, PictureDrawn)
+            plane = drawn if isinstance(drawn, PlaneDrawn) else None
+            is_signed = pane.is_difference and (plane is None or plane.colours is None)
             kind = replace(shown, palette="diverging") if is_signed else shown
             figure.show(drawn, kind, np.dtype(np.float64) if is_signed else dtype)
-            if isinstance(drawn, (ImageDrawn, PictureDrawn)):
+            if plane is not None:
                 figure.mark(self._marked_place(pane, shown))

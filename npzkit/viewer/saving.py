@@ -1,24 +1,20 @@
-"""The buttons that save what is shown, and the link to it.
+"""The buttons that save what is shown.
 
-Owns what a link looks like for somebody who has the same file. `npzkit.viewer.exports`
-makes the files.
+Owns their names, and what a picture says of itself. `npzkit.viewer.exports` makes the files.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from bokeh.layouts import row
-from bokeh.models import Button, CustomJS, Div, Toggle
+from bokeh.models import Button, CustomJS, Div
 
 from npzkit.errors import printable
 from npzkit.viewer.archives import ShownArchive
-from npzkit.viewer.browser_files import browser_file
-from npzkit.viewer.exports import can_be_csv
 from npzkit.viewer.shown import Shown
+from npzkit.viewer.style import browser_file, text_div
 from npzkit.viewer.views import items_of
 
 
@@ -57,29 +53,15 @@ class SaveButtons:
     Attributes
     ----------
     widgets : list of bokeh.models.Widget
-    link : bokeh.models.LayoutDOM
-        Where the link appears, with a button that copies it.
     """
 
     def __init__(self, archives: Sequence[ShownArchive], style: list[Any]) -> None:
         self._archives = archives
-        self._files = Div(text="", name="files", stylesheets=style, disable_math=True)
+        self._files = text_div("files", style, sizing_mode="inherit")
         self._name = Div(visible=False, tags=["npzkit.png", ""])
         self._png = Button(label="Save PNG", name="png", stylesheets=style, width=86)
         self._png.js_on_click(CustomJS(args={"name": self._name}, code=browser_file("save_png.js")))
-        self._link = Toggle(label="Link", name="link", stylesheets=style, width=60)
-        self._shown_link = Div(
-            text="", name="shown_link", stylesheets=style, disable_math=True,
-            sizing_mode="stretch_width",
-        )  # fmt: skip
-        self._copy = Button(label="Copy", name="copy", tags=[""], width=60, stylesheets=style)
-        copy = CustomJS(args={"button": self._copy}, code=browser_file("copy.js"))
-        self._copy.js_on_click(copy)
-        self.link = row(
-            self._copy, self._shown_link, visible=False, sizing_mode="stretch_width"
-        )  # fmt: skip
-        self._link.js_link("active", self.link, "visible")
-        self.widgets = [self._png, self._files, self._link]
+        self.widgets = [self._png, self._files]
 
     def show(self, shown: Shown, link: str) -> None:
         """Let the buttons save what is shown."""
@@ -87,15 +69,9 @@ class SaveButtons:
         self._png.disabled = not is_figure
         key = "".join(sign if sign.isalnum() else "_" for sign in str(shown.key))[-60:]
         self._name.tags = [f"{key}.png", caption_of(self._archives, shown)]
-        suffixes = ["npy", "csv"] if can_be_csv(shown) else ["npy"]
+        has_rows = shown.view in {"image", "line", "table"}
+        suffixes = ["npy", "csv"] if has_rows else ["npy"]
         self._files.text = '<span class="soft">slice</span> ' + " ".join(
             f'<a class="save" href="save/slice.{suffix}?{escape(link)}" download>.{suffix}</a>'
             for suffix in ([] if shown.view is None else suffixes)
-        )
-        names = " ".join(shlex.quote(archive.path) for archive in self._archives)
-        command = f"npzkit view {names} --link {shlex.quote(link)}"
-        self._copy.update(tags=[command], label="Copy")
-        self._shown_link.text = (
-            "To show the same to somebody who has the same file: "
-            f"<br><code>{escape(printable(command))}</code>"
         )

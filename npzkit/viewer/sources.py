@@ -89,29 +89,25 @@ def _last(item: Any, length: int) -> int:
     return found[-1] if found else 0
 
 
-class _PairSource:
-    """Two arrays of the same shape, which are read together.
+class DifferenceSource:
+    """The first array minus the second; of complex numbers, the magnitude of that.
+
+    It is 0 for two NaNs and for the same infinity, and NaN if only one value is NaN.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : numpy.dtype
-        float64; of texts, the dtype of the longer ones.
+        float64.
     is_quick : bool
         Whether all of a plane can be read: on this machine, in one order.
-    most : float
-        What no two values can be further apart.
-    most_text : str
-        What that means.
     """
 
-    most: float
-    most_text: str
+    dtype: np.dtype[Any] = np.dtype(np.float64)
 
     def __init__(self, first: ArraySource, second: ArraySource) -> None:
         self._first, self._second = first, second
         self.shape, self.chunks = first.shape, first.chunks
-        self.dtype: np.dtype[Any] = np.dtype(np.float64)
         one, other = first._read_habits, second._read_habits
         self._read_habits = one._replace(
             gap_size=min(one.gap_size, other.gap_size),
@@ -120,20 +116,8 @@ class _PairSource:
         )
         self.is_quick = self._read_habits.at_once == 1 and one.by_columns == other.by_columns
 
-    def _both(self, index: Index) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        return np.asarray(self._first[index]), np.asarray(self._second[index])
-
-
-class DifferenceSource(_PairSource):
-    """The first array minus the second; of complex numbers, the magnitude of that.
-
-    It is 0 for two NaNs and for the same infinity, and NaN if only one value is NaN.
-    """
-
-    most, most_text = np.inf, "infinite, or only one value is NaN"
-
     def __getitem__(self, index: Index) -> Any:
-        first, second = self._both(index)
+        first, second = np.asarray(self._first[index]), np.asarray(self._second[index])
         with np.errstate(all="ignore"):
             found = np.asarray(_difference(first, second))
             found = np.abs(found) if found.dtype.kind == "c" else found
@@ -141,33 +125,12 @@ class DifferenceSource(_PairSource):
             found = found.astype(self.dtype)
         return np.where(np.isnan(found) & is_same, 0.0, found)
 
-    def apart(self, index: Index) -> np.ndarray[Any, Any]:
-        """Return how far values are apart: infinitely if only one of them is NaN."""
-        found = np.abs(self[index])
-        return np.where(np.isnan(found), np.inf, found)
-
 
 class ApartSource(DifferenceSource):
     """How far the colours of two pictures are apart."""
 
     def __getitem__(self, index: Index) -> Any:
         return np.abs(super().__getitem__(index))
-
-
-class UnequalSource(_PairSource):
-    """Where two arrays of text differ."""
-
-    most, most_text = 1.0, "other text"
-
-    def __init__(self, first: ArraySource, second: ArraySource) -> None:
-        super().__init__(first, second)
-        # What is read at a time depends on how long the texts are.
-        self.dtype = max(first.dtype, second.dtype, key=lambda dtype: int(dtype.itemsize))
-
-    def apart(self, index: Index) -> np.ndarray[Any, Any]:
-        """Return 1 where the texts differ, and 0 elsewhere."""
-        first, second = self._both(index)
-        return np.asarray(first != second).astype(np.float64)
 
 
 _EXACT_KINDS = "biumM"
@@ -212,9 +175,3 @@ def why_no_difference(first: ArraySource, second: ArraySource) -> str | None:
     if any(are_dates) and first.dtype != second.dtype:
         return f"The dtypes differ: {first.dtype} and {second.dtype}."
     return None
-
-
-def are_texts(first: ArraySource, second: ArraySource) -> bool:
-    """Return whether both arrays hold text, or both bytes, and have the same shape."""
-    kinds = {source.dtype.kind for source in (first, second)}
-    return first.shape == second.shape and (kinds <= {"T", "U"} or kinds == {"S"})

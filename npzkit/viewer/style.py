@@ -1,18 +1,25 @@
 """How a page looks: its template, its colours by day and by night, and its widgets' style.
 
-Owns the colours of figures. The CSS is in files beside it, and no file is loaded from
-another server.
+Owns the colours of figures, and where the files are that a browser gets: they contain no
+text of an archive. No file is loaded from another server.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from bokeh.models import InlineStyleSheet
+from bokeh.models import Div, InlineStyleSheet
 from bokeh.themes import Theme
 from jinja2 import Environment
 
-from npzkit.viewer.browser_files import browser_file
+
+@cache
+def browser_file(name: str) -> str:
+    """Return the text of a file that a browser gets."""
+    return (files("npzkit.viewer") / "browser" / name).read_text(encoding="utf-8")
+
 
 TEMPLATE = Environment(autoescape=True).from_string(browser_file("page.html"))
 """The page around the widgets."""
@@ -21,6 +28,12 @@ TEMPLATE = Environment(autoescape=True).from_string(browser_file("page.html"))
 def widget_style() -> InlineStyleSheet:
     """Return the style of a document's widgets, which all of them share."""
     return InlineStyleSheet(css=browser_file("widgets.css"))
+
+
+def text_div(name: str, style: list[Any], text: str = "", **options: Any) -> Div:
+    """Return a widget for HTML, in which nothing is a formula."""
+    options = {"sizing_mode": "stretch_width"} | options
+    return Div(text=text, name=name, stylesheets=style, disable_math=True, **options)
 
 
 def theme(*, is_dark: bool) -> Theme:

@@ -12,22 +12,16 @@ from typing import Any
 import numpy as np
 
 from npzkit.display.cells import cell_text
+from npzkit.display.lines import LineOverview
 from npzkit.display.tables import short_texts
 from npzkit.errors import NpzkitError, format_count, format_size, printable, shown_key
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.members.metadata import without_note
 from npzkit.viewer.archives import ShownArchive
-from npzkit.viewer.drawing import (
-    Counts,
-    HistogramDrawn,
-    ImageDrawn,
-    LineDrawn,
-    Pane,
-    PictureDrawn,
-    TableDrawn,
-)
-from npzkit.viewer.signs import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
+from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn
 
+NAN_COLOUR = "#ff4fd8"
+"""Of NaN in images. No palette has it."""
 _TITLE_LENGTH = 200
 """Characters of a key in a title."""
 
@@ -107,7 +101,7 @@ def archive_html(archive: ShownArchive) -> str:
     if is_tree:
         rows.append(("nested", "npzkit.load_tree returns the data as it was saved"))
     texts = short_texts(metadata)
-    found = f"<h3>ShownArchive</h3>{_facts(rows)}"
+    found = f"<h3>Archive</h3>{_facts(rows)}"
     return found + (f"<h3>Metadata</h3>{_facts(texts)}" if texts else "")
 
 
@@ -143,38 +137,33 @@ def notes_html(panes: Sequence[Pane], why: str | None) -> str:
 
 
 def _notes(drawn: Any) -> list[str]:
-    if isinstance(drawn, ImageDrawn):
-        return [*_steps(drawn), *_counts(drawn.counts)]
-    if isinstance(drawn, PictureDrawn):
-        return _steps(drawn)
-    if isinstance(drawn, LineDrawn):
-        found = drawn.overview
-        notes = []
-        if not found.has_values:
-            each = (found.edges[-1] - found.edges[0]) / max(len(found.low), 1)
-            notes.append(
-                f"each pixel shows the least and the largest of {each:,.0f} values"
-                if found.sampled == 1
-                else f'<span class="warn">a sample: {found.sampled:.2g} of the values were '
-                "read. Zoom in to read all</span>"
-            )
-        if found.nan_count:
-            notes.append(f"{format_count(found.nan_count, 'NaN')}")
-        if found.inf_count:
-            notes.append(f"{found.inf_count:,} infinite")
-        return notes
-    return []
+    if isinstance(drawn, PlaneDrawn):
+        return [_steps(drawn), *(_counts(drawn.numbers) if drawn.colours is None else [])]
+    if not isinstance(drawn, LineOverview):
+        return []
+    notes = []
+    if not drawn.has_values:
+        each = (drawn.edges[-1] - drawn.edges[0]) / max(len(drawn.low), 1)
+        notes.append(
+            f"each pixel shows the least and the largest of {each:,.0f} values"
+            if drawn.sampled == 1
+            else f'<span class="warn">a sample: {drawn.sampled:.2g} of the values were '
+            "read. Zoom in to read all</span>"
+        )
+    if drawn.nan_count:
+        notes.append(f"{format_count(drawn.nan_count, 'NaN')}")
+    if drawn.inf_count:
+        notes.append(f"{drawn.inf_count:,} infinite")
+    return notes
 
 
 def _difference_notes(drawn: Any) -> list[str]:
     """Return how far apart the values are that a difference shows."""
-    if isinstance(drawn, (ImageDrawn, PictureDrawn)):
-        numbers = drawn.numbers if isinstance(drawn, ImageDrawn) else drawn.values
-        is_complete = drawn.is_complete
-    elif isinstance(drawn, LineDrawn):
-        found = drawn.overview
-        numbers = np.array([*found.low, *found.high, *[np.nan] * bool(found.nan_count)])
-        is_complete = found.sampled == 1
+    if isinstance(drawn, PlaneDrawn):
+        numbers, is_complete = drawn.numbers, drawn.is_complete
+    elif isinstance(drawn, LineOverview):
+        numbers = np.array([*drawn.low, *drawn.high, *[np.nan] * bool(drawn.nan_count)])
+        is_complete = drawn.sampled == 1
     elif isinstance(drawn, HistogramDrawn):
         statistics = drawn.overview.statistics
         ends = [0 if end is None else end for end in (statistics.min, statistics.max)]
@@ -204,16 +193,13 @@ def _marked_note(drawn: TableDrawn) -> str:
     return f"<b>{what}</b>"
 
 
-def _steps(drawn: ImageDrawn | PictureDrawn) -> list[str]:
-    down, across = drawn.rows.step, drawn.columns.step
-    if down == across == 1:
-        return ["all values"]
+def _steps(drawn: PlaneDrawn) -> str:
     parts = [
         f"every {_ordinal(step)} {name}"
-        for step, name in ((down, "row"), (across, "column"))
+        for step, name in ((drawn.rows.step, "row"), (drawn.columns.step, "column"))
         if step > 1
     ]
-    return [f"{' and '.join(parts)} is shown; zoom in to see all"]
+    return f"{' and '.join(parts)} is shown; zoom in to see all" if parts else "all values"
 
 
 def _ordinal(number: int) -> str:
@@ -223,16 +209,17 @@ def _ordinal(number: int) -> str:
     return f"{number:,}{suffix}"
 
 
-def _counts(counts: Counts) -> list[str]:
-    return [
-        f'<span class="swatch" style="background:{colour}"></span>{count:,} {name}'
-        for count, name, colour in (
-            (counts.nan_count, "NaN", NAN_COLOUR),
-            (counts.plus_count, "+infinity", PLUS_COLOUR),
-            (counts.minus_count, "\u2212infinity", MINUS_COLOUR),
-        )
-        if count
-    ]
+def _counts(numbers: np.ndarray[Any, Any]) -> list[str]:
+    """Return what is unusual among the numbers of an image."""
+    if numbers.dtype.kind != "f":
+        return []
+    swatch = f'<span class="swatch" style="background:{NAN_COLOUR}"></span>'
+    counts = (
+        (np.isnan(numbers).sum(), f"{swatch}{{:,}} NaN"),
+        (np.isposinf(numbers).sum(), "{:,} +infinity"),
+        (np.isneginf(numbers).sum(), "{:,} \u2212infinity"),
+    )
+    return [text.format(count) for count, text in counts if count]
 
 
 def statistics_html(drawn: HistogramDrawn) -> str:

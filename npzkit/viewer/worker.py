@@ -88,23 +88,16 @@ class Worker:
     ) -> None:
         try:
             work.proceed()
-            found = do(work)
+            call = partial(take, do(work))
         except Cancelled:
             return
         except Exception as error:
-            self.tell(work, partial(fail, error), is_last=True)
-        else:
-            self.tell(work, partial(take, found), is_last=True)
-
-    def tell(self, work: Work, call: Callable[[], object], *, is_last: bool = False) -> None:
-        """Call a function in the page's thread, unless the work is cancelled until then."""
+            call = partial(fail, error)
 
         def finish() -> None:
-            if work.is_cancelled:
-                return
-            if is_last:
+            if not work.is_cancelled:
                 self.current = None
-            call()
+                call()
 
         if not work.is_cancelled:
             self._hand_over(finish)

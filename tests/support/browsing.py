@@ -184,11 +184,6 @@ class Browser:
         ActionChains(self.driver).scroll_from_origin(origin, 0, amount).perform()
         self.settle()
 
-    def allow_clipboard(self) -> None:
-        """Let the page write to the clipboard, and read it."""
-        permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
-        self.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": permissions})
-
     def leave(self) -> None:
         """Leave a page before its server ends; the page had no error."""
         assert self.errors() == []

@@ -18,9 +18,8 @@ import pytest
 
 pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
-from npzkit.viewer.guard import Guard
+from npzkit.viewer.guard import Guard, is_other_user, user_of
 from npzkit.viewer.key_rows import KeyTree
-from npzkit.viewer.peers import is_other_user, user_of
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"
 
@@ -280,14 +279,14 @@ def test_another_user_cannot_be_faster_than_the_browser(path, monkeypatch):
     with npzkit.view(path) as viewer:
         asked = ticket_of(viewer, monkeypatch)
         with monkeypatch.context() as patch:
-            patch.setattr("npzkit.viewer.peers.user_of", lambda *connection: os.geteuid() + 1)
+            patch.setattr("npzkit.viewer.guard.user_of", lambda *connection: os.geteuid() + 1)
             assert get(viewer, asked).status == 403
         assert get(viewer, asked).status == 302
 
 
 def test_the_browser_is_answered_where_nobody_says_who_connects(path, monkeypatch):
     """Without a list of connections, as on other systems, the address works once."""
-    monkeypatch.setattr("npzkit.viewer.peers._TABLES", ("/nowhere",))
+    monkeypatch.setattr("npzkit.viewer.guard._TABLES", ("/nowhere",))
     with npzkit.view(path) as viewer:
         assert get(viewer, ticket_of(viewer, monkeypatch)).status == 302
 

@@ -121,6 +121,17 @@ def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]
         yield group
 
 
+@contextlib.contextmanager
+def giving_up(source: Source, ticket: object) -> Iterator[None]:
+    """After an interrupt, end what other threads wait for: the caller waits for these threads."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            source.give_up(ticket)
+        raise
+
+
 class AheadSource(LentSource):
     """A source of which some ranges are fetched before they are read.
 
@@ -150,7 +161,6 @@ class AheadSource(LentSource):
         ticket: object = None,
     ) -> None:
         super().__init__(source)
-        # Replaced after an interrupt, because reads with the old one fail.
         self._ticket = object() if ticket is None else ticket
         self.is_distant = others
         # What is fetched at once was divided by `grouped`.
@@ -183,7 +193,7 @@ class AheadSource(LentSource):
         """Fill each view. What was foreseen is fetched with the first of them, if it is little."""
         ticket = self._ticket if ticket is None else ticket
         if self._is_little and not self._held:
-            with self._interruptible(ticket), self._lock:
+            with giving_up(self, ticket), self._lock:
                 if not self._held:
                     self._fetch(list(range(len(self._pieces))), ticket, pieces)
                     return
@@ -198,22 +208,16 @@ class AheadSource(LentSource):
     def _piece(self, number: int, ticket: object) -> memoryview:
         data = self._held.get(number)
         if data is None:
-            with self._interruptible(ticket), self._lock:
+            with giving_up(self, ticket), self._lock:
                 data = self._held.get(number)
                 if data is None:
                     data = self._fetch(self._next(number), ticket)
         return data
 
-    @contextlib.contextmanager
-    def _interruptible(self, ticket: object) -> Iterator[None]:
-        """After an interrupt, make other threads end that wait for answers, or for this one."""
-        try:
-            yield
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                self._ticket = object()
-                self._source.give_up(ticket)
-            raise
+    def give_up(self, ticket: object) -> None:
+        # Replaced, because reads with the old one fail.
+        self._ticket = object()
+        self._source.give_up(ticket)
 
     def _next(self, number: int) -> list[int]:
         """Return the pieces to fetch now, of which this is the first."""

@@ -56,7 +56,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_all)
 
 
-def check_timeout(timeout: float | None) -> float:
+def check_timeout(timeout: float | None, name: str = "lock_timeout") -> float:
     """Return a timeout in seconds; None means 0.
 
     Raises
@@ -67,9 +67,9 @@ def check_timeout(timeout: float | None) -> float:
     if timeout is None:
         return 0.0
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"lock_timeout must be a number of seconds, not {timeout!r}")
+        raise TypeError(f"{name} must be a number of seconds, not {timeout!r}")
     if not timeout >= 0:
-        raise ValueError(f"lock_timeout must be 0 or more seconds, not {timeout!r}")
+        raise ValueError(f"{name} must be 0 or more seconds, not {timeout!r}")
     return float(timeout)
 
 

@@ -25,11 +25,12 @@ class Calls:
     def __init__(self) -> None:
         self._waited_for: set[Future[Any]] = set()
 
-    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Call a function, and return what it returns."""
-        return self.wait(started(lambda: function(*args, **options)))
-
-    def within(self, seconds: float, function: Callable[[], T], drop: Callable[[T], object]) -> T:
+    def within(
+        self,
+        seconds: float | None,
+        function: Callable[[], T],
+        drop: Callable[[T], object] = lambda _: None,
+    ) -> T:
         """Call a function, and return what it returns in time; what comes later is dropped.
 
         Raises
@@ -57,11 +58,7 @@ class Calls:
             future.cancel()
 
 
-def _ignore(_: object) -> None:
-    pass
-
-
-def started(function: Callable[[], T], drop: Callable[[T], object] = _ignore) -> Future[T]:
+def started(function: Callable[[], T], drop: Callable[[T], object] = lambda _: None) -> Future[T]:
     """Call a function in a thread of its own, if one can be started.
 
     `drop` is called with its result if the future was cancelled before.

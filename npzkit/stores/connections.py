@@ -14,6 +14,8 @@ import functools
 import http.client
 import io
 import logging
+import math
+import operator
 import os
 import re
 import ssl
@@ -22,7 +24,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, TypeGuard
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -250,12 +252,8 @@ _pools = weakref.WeakValueDictionary()
 must not use connections of its parent."""
 
 
-def _is_open(pool: urllib3.HTTPConnectionPool | None) -> TypeGuard[urllib3.HTTPConnectionPool]:
-    return pool is not None and pool.pool is not None
-
-
 def _pool_of(
-    origin: Origin, timeout: float, context: ssl.SSLContext | None
+    origin: Origin, timeout: float | None, context: ssl.SSLContext | None
 ) -> urllib3.HTTPConnectionPool:
     """Return the pool of connections to an origin, with its proxy and these options."""
     scheme, host, port = origin
@@ -267,7 +265,7 @@ def _pool_of(
     proxy = _proxy_of(origin)
     key = os.getpid(), origin, proxy, timeout, options.get("ssl_context")
     found = _pools.get(key)
-    if not _is_open(found):
+    if found is None or found.pool is None:
         found = _manager(proxy, options).connection_from_host(host, port, scheme)
         found.ConnectionCls = _kept(found.ConnectionCls)
         _pools[key] = found
@@ -280,12 +278,8 @@ _askers: set[int] = set()
 """Threads that make a request for npzkit just now. What urllib3 logs has URLs with secrets."""
 
 
-def _is_another(record: logging.LogRecord) -> bool:
-    return threading.get_ident() not in _askers
-
-
 for _name in ("connection", "connectionpool", "poolmanager", "response"):
-    logging.getLogger(f"urllib3.{_name}").addFilter(_is_another)
+    logging.getLogger(f"urllib3.{_name}").addFilter(lambda _: threading.get_ident() not in _askers)
 
 
 class Connections:
@@ -295,14 +289,16 @@ class Connections:
     ----------
     name : str
         Of the archive, for messages.
-    timeout : float
+    timeout : float or None
         Seconds from the look-up of the server's name to the head of its answer, and seconds
-        that it may be silent after that.
+        that it may be silent after that. None is no limit.
     context : ssl.SSLContext, optional
         Used instead of the usual one.
     """
 
-    def __init__(self, name: str, timeout: float, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, name: str, timeout: float | None, context: ssl.SSLContext | None = None
+    ) -> None:
         self._name, self._timeout, self._context = name, timeout, context
         self._is_closed = False
         self._reset()
@@ -335,14 +331,14 @@ class Connections:
             # In a thread: a look-up of a name can be neither interrupted nor limited, and the
             # head of an answer may come byte by byte.
             ask = functools.partial(self._ask, url, headers, keep)
-            return self._calls.within(self._timeout, ask, _drop)
+            return self._calls.within(self._timeout, ask, operator.methodcaller("close"))
 
     def _ask(
         self, url: SplitResult, headers: Mapping[str, str], keep: Callable[[Any], object]
     ) -> Any:
         scheme, host, port = origin = origin_of(url)
         pool = self._pools.get(origin)
-        if not _is_open(pool):
+        if pool is None or pool.pool is None:
             pool = _pool_of(origin, self._timeout, self._context)
             if not self._is_closed:
                 # Otherwise, a request that is under way was redirected.
@@ -372,7 +368,8 @@ class Connections:
         TransientError
             The connection broke, or it takes too long.
         """
-        end = time.monotonic() + self._timeout + len(view) / _SLOWEST
+        limit = math.inf if self._timeout is None else self._timeout
+        end = time.monotonic() + limit + len(view) / _SLOWEST
         done = 0
         self._bodies.add(response)
         try:
@@ -426,10 +423,6 @@ class Connections:
         """Use no connection any more, once answers under way are read. May be called twice."""
         self._is_closed = True
         self._pools.clear()
-
-
-def _drop(response: Any) -> None:
-    response.close()
 
 
 def _root_of(error: BaseException) -> BaseException:

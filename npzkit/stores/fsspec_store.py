@@ -111,13 +111,13 @@ class FsspecStore(Store):
         self.is_s3 = hasattr(self._fs, "call_s3")
         # One that fsspec does not share has a state: the place in a file, or a connection of FTP
         # whose answers come in the order of its commands.
+        chain = [self._fs, *(archive.fs for archive in _archives_in(self._fs))]
         is_shared = all(
-            getattr(fs, "cachable", True) or getattr(fs, "async_impl", False)
-            for fs in _chain_of(self._fs)
+            getattr(fs, "cachable", True) or getattr(fs, "async_impl", False) for fs in chain
         )
         self._turn = contextlib.nullcontext() if is_shared else threading.Lock()
         # It downloaded one version for good, and does not ask the server again.
-        self._is_copy = any("simplecache" in fs.protocol for fs in _chain_of(self._fs))
+        self._is_copy = any("simplecache" in fs.protocol for fs in chain)
 
     @property
     def file_system(self) -> Any:
@@ -140,11 +140,12 @@ class FsspecStore(Store):
 
     def call(self, function: Any, *args: Any, **options: Any) -> Any:
         """Call a function of the file system, until `abort`."""
-        return self._calls.call(self._in_turn, function, *args, **options)
 
-    def _in_turn(self, function: Any, *args: Any, **options: Any) -> Any:
-        with self._turn:
-            return function(*args, **options)
+        def in_turn() -> Any:
+            with self._turn:
+                return function(*args, **options)
+
+        return self._calls.within(None, in_turn)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine in the event loop of the file system, until `abort`."""
@@ -349,10 +350,6 @@ def _archives_in(fs: Any) -> Iterator[Any]:
     while hasattr(archive, "fs"):
         yield archive
         archive = getattr(archive.fs, "of", None)
-
-
-def _chain_of(fs: Any) -> list[Any]:
-    return [fs, *(archive.fs for archive in _archives_in(fs))]
 
 
 def version_in(info: Mapping[str, Any]) -> Version:

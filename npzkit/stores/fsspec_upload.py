@@ -38,6 +38,12 @@ class FsspecUpload(Upload):
         self._turn = threading.Condition()
         self._next = 1
         self._is_stopped = False
+        fs = store.file_system
+        # In the memory of this process, files are visible when they are opened.
+        self.has_parts = "memory" not in fs.protocol
+        self.has_any_order = not self.has_parts
+        # Of the others, only the stores of objects are known to make one at once.
+        self._is_made_at_once = not self.has_parts or getattr(fs, "async_impl", False)
 
     def find_tag(self) -> str | None:
         with contextlib.suppress(FileNotFoundError):
@@ -45,15 +51,11 @@ class FsspecUpload(Upload):
         return None
 
     def put(self, data: bytearray) -> None:
-        if not getattr(self._store.file_system, "async_impl", False):
-            # Only the stores of objects are known to make one at once.
+        if not self._is_made_at_once:
             self.begin()
             self.send(1, data)
             self.complete()
             return
-        self._put(data)
-
-    def _put(self, data: Any) -> None:
         self.check()
         mode = "create" if self.condition.is_absent else "overwrite"
         self._call(self._store.file_system.pipe_file, self._store.path, bytes(data), mode=mode)
@@ -121,28 +123,3 @@ class FsspecUpload(Upload):
             raise replaced(self.name, Condition(is_absent=True)) from None
         except TransientError as error:
             raise OSError(f"{self.name}: {error}") from None
-
-
-class MemoryUpload(FsspecUpload):
-    """An object in the memory of this process, whose files are visible when they are opened."""
-
-    has_any_order = True
-
-    def __init__(self, store: FsspecStore, condition: Condition) -> None:
-        super().__init__(store, condition)
-        self._parts: dict[int, bytearray] = {}
-
-    def put(self, data: bytearray) -> None:
-        self._put(data)
-
-    def begin(self) -> None:
-        self._parts.clear()
-
-    def send(self, number: int, data: bytearray) -> None:
-        self._parts[number] = data
-
-    def complete(self) -> None:
-        self._put(b"".join(self._parts[number] for number in sorted(self._parts)))
-
-    def abort(self) -> None:
-        self._parts.clear()

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError, printable, shown_url
+from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, hide_secrets
 from npzkit.stores.base_store import (
     Opened,
@@ -35,6 +36,8 @@ from npzkit.stores.connections import (
 )
 
 _TIMEOUT = 30.0
+_LONGEST_TIMEOUT = 86_400.0
+"""Seconds. A longer one is none: systems do not count so far."""
 _MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
@@ -61,9 +64,9 @@ class HttpStore(Store):
     url : str
         A user and a password in it become the header ``Authorization``.
     options : mapping
-        ``headers`` (dict), ``timeout`` (seconds) and ``client_kwargs`` with
-        ``headers``, ``auth`` (user and password) or ``timeout``, as for
-        fsspec. ``ssl`` (an `ssl.SSLContext`) is used instead of the usual one.
+        ``headers`` (dict), ``timeout`` (seconds; None or 0 is no limit) and
+        ``client_kwargs`` with ``headers``, ``auth`` (user and password) or
+        ``timeout``, as for fsspec. ``ssl`` (an `ssl.SSLContext`) is used instead of the usual one.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
@@ -110,7 +113,9 @@ class HttpStore(Store):
                     # A login page, for example: the reader says what it is.
                     return Opened(head[:count], _version(response, count))
             elif response.status in _NO_SUFFIX:
-                size = _size_beside(response)
+                # It may say the size, although it has none of the bytes that were asked for.
+                said = _NO_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+                size = None if said is None else int(said[1])
             else:
                 self._fail(response)
         return self._open_by_size(self._find_size() if size is None else size, tail_size)
@@ -276,7 +281,7 @@ class HttpStore(Store):
         self._connections.close()
 
 
-def _understood(name: str, options: Mapping[str, Any]) -> tuple[dict[str, str], float]:
+def _understood(name: str, options: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
     """Return headers and time limit from fsspec's options for HTTP."""
     client = dict(options.get("client_kwargs") or {})
     unknown = [
@@ -294,7 +299,10 @@ def _understood(name: str, options: Mapping[str, Any]) -> tuple[dict[str, str], 
     headers = {} if auth is None else basic_auth(quote(auth[0]), quote(auth[1]))
     headers |= {**(client.get("headers") or {}), **(options.get("headers") or {})}
     _check_headers(headers)
-    return headers, float(options.get("timeout", client.get("timeout", _TIMEOUT)))
+    given = options.get("timeout", client.get("timeout", _TIMEOUT))
+    # fsspec passes an `aiohttp.ClientTimeout` on.
+    timeout = check_timeout(getattr(given, "total", given), "timeout")
+    return headers, timeout if 0 < timeout <= _LONGEST_TIMEOUT else None
 
 
 def _check_headers(headers: Mapping[str, Any]) -> None:
@@ -337,12 +345,6 @@ def _is_made_of_time(version: Version) -> bool:
 def _is_new(response: Any, version: Version) -> bool:
     """Return whether an object has a time that counts only after a second, and no better tag."""
     return "Last-Modified" in response.headers and not version.is_known
-
-
-def _size_beside(response: Any) -> int | None:
-    """Return the size of an object that has none of the bytes that were asked for."""
-    found = _NO_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    return None if found is None else int(found[1])
 
 
 def _delay_of(response: Any) -> float:

@@ -7,6 +7,7 @@ URL. Knows nothing about archives. What is left of uploads is `npzkit.stores.s3_
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import datetime
 import errno
@@ -14,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from npzkit.errors import (
     ArchiveLockedError,
@@ -28,10 +29,12 @@ from npzkit.files.identity import Identity, identity_of
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink
+from npzkit.files.sink import Sink
 from npzkit.files.urls import Location
 from npzkit.stores.base_store import Version, tried
 from npzkit.stores.fsspec_store import FsspecStore, version_in
 from npzkit.stores.transport import check_writable, open_sink
+from npzkit.stores.upload_sink import UploadSink
 from npzkit.stores.uploads import Condition
 
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
@@ -58,37 +61,56 @@ class Found(NamedTuple):
     mark: Identity | Version
 
 
-class Objects(Protocol):
+class Objects(abc.ABC):
     """A folder on a disk, or a prefix in a store.
 
     Names are those of files directly in it. A file is complete when it is listed: writers
     rename it into place, or end its upload.
+
+    Attributes
+    ----------
+    name : str
+        The path or URL, without secrets.
+    location : object
+        What `objects_at` takes to return it again, in another process too.
+    is_local : bool
+        Whether files are on a disk, and reading them takes no requests.
     """
 
     name: str
-    """The path or URL, without secrets."""
     location: Any
-    """What `objects_at` takes to return it again, in another process too."""
     is_local: bool
-    """Whether files are on a disk, and reading them takes no requests."""
 
+    @abc.abstractmethod
     def file(self, name: str) -> Any:
         """Return what opens a file for reading and for writing: a path or a `Location`."""
 
     def check_inside(self, name: str) -> None:
         """Raise UnsafeNameError if a file is a link that leads out of the folder."""
 
+    @abc.abstractmethod
     def listed(self) -> dict[str, Found]:
         """Return the files by name; empty if there is no such folder."""
 
     def find(self, name: str) -> Found | None:
         """Return what is known of one file; None if it does not exist."""
+        return self.listed().get(name)
 
-    def read(self, name: str, most: int, what: str) -> bytes:
+    def read(self, name: str, most: int | None = None, what: str = "") -> bytes:
         """Return the bytes of a file; FileNotFoundError if there is none.
 
         Raises LimitExceededError if there are more than `most`, which calls the file `what`.
         """
+        source = open_anywhere(self.file(name))
+        try:
+            if most is not None and source.size > most:
+                raise LimitExceededError(
+                    f"{what} is too long", path=source.name, found=source.size, expected=most,
+                    is_damage=True,
+                )  # fmt: skip
+            return source.read_at(0, source.size)
+        finally:
+            source.close()
 
     def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
         """Write a file in one step, in place of the one with the bytes `older`, if any.
@@ -98,7 +120,27 @@ class Objects(Protocol):
         StaleArchiveError, FileExistsError, ArchiveLockedError
             Somebody else wrote the file since, or is writing it. Theirs is kept.
         """
+        sink = self._sink(name, older, durable=durable)
+        try:
+            # A file on a disk is locked from here on.
+            if older is not None and self.read(name) != older:
+                raise self._overtaken()
+            sink.commit(data)
+        except BaseException:
+            sink.abort()
+            raise
+        sink.close()
 
+    @abc.abstractmethod
+    def _sink(self, name: str, older: bytes | None, *, durable: bool) -> Sink: ...
+
+    def _overtaken(self) -> StaleArchiveError:
+        return StaleArchiveError(
+            "another writer committed to this folder at the same time", path=self.name,
+            remedy="Its archive is kept. Let one writer commit to a folder at a time.",
+        )  # fmt: skip
+
+    @abc.abstractmethod
     def remove(self, name: str, mark: Any = None) -> bool:
         """Remove a file if it exists, and return whether it is gone.
 
@@ -111,10 +153,13 @@ class Objects(Protocol):
 
         Raises ArchiveLockedError if another process has it. It ends with its holder.
         """
+        return None
 
     def has_locks(self, name: str) -> bool:
         """Return whether a second lock of a locked file is refused, which some shares do not do."""
+        return False
 
+    @abc.abstractmethod
     def begin_writing(self) -> None:
         """Make the folder, or raise UnsupportedError if nothing can be written to the URL."""
 
@@ -144,8 +189,8 @@ def objects_matching(pattern: Location) -> Iterator[Location]:
             yield Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options)
 
 
-class LocalFolder:
-    """A folder on a disk. A `Objects`."""
+class LocalFolder(Objects):
+    """A folder on a disk."""
 
     is_local = True
 
@@ -155,11 +200,9 @@ class LocalFolder:
         self.location = self.path = os.path.abspath(path)
 
     def file(self, name: str) -> str:
-        """Return the path of a file."""
         return os.path.join(self.path, name)
 
     def check_inside(self, name: str) -> None:
-        """Raise UnsafeNameError if a file is a link that leads out of the folder."""
         path = self.file(name)
         if os.path.islink(path):
             real = os.path.realpath(path)
@@ -170,7 +213,6 @@ class LocalFolder:
                 )  # fmt: skip
 
     def listed(self) -> dict[str, Found]:
-        """Return the files by name; empty if there is no such folder."""
         found = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
@@ -180,30 +222,14 @@ class LocalFolder:
         return found
 
     def find(self, name: str) -> Found | None:
-        """Return what is known of one file; None if it does not exist."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return _found(os.stat(self.file(name)))
         return None
 
-    def read(self, name: str, most: int, what: str) -> bytes:
-        """Return the bytes of a file; FileNotFoundError if there is none."""
-        return _read_all(self.file(name), most, what)
-
-    def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
-        """Write a file in one step, if it is the one that was read before."""
-        sink = PathSink(self.file(name), exclusive=older is None, durable=durable)
-        try:
-            # Locked from here on.
-            if older is not None and _read_all(self.file(name), None, name) != older:
-                raise _overtaken(self.name)
-            sink.commit(data)
-        except BaseException:
-            sink.abort()
-            raise
-        sink.close()
+    def _sink(self, name: str, older: bytes | None, *, durable: bool) -> PathSink:
+        return PathSink(self.file(name), exclusive=older is None, durable=durable)
 
     def remove(self, name: str, mark: Any = None) -> bool:
-        """Remove a file if it exists, unless a writer has it open."""
         path = self.file(name)
         try:
             # A writer holds a lock on its temporary file.
@@ -218,7 +244,6 @@ class LocalFolder:
         return True
 
     def lock(self, name: str) -> FileLock:
-        """Take the lock of a file, which is made if necessary."""
         path = self.file(name)
         for _ in range(_LOCK_ATTEMPTS):
             with contextlib.suppress(FileExistsError):
@@ -229,7 +254,6 @@ class LocalFolder:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def has_locks(self, name: str) -> bool:
-        """Return whether a second lock of a locked file is refused."""
         if not disk.RENAMES_OPEN_FILES:
             # Windows, where no file that is open can be removed.
             return True
@@ -237,11 +261,9 @@ class LocalFolder:
             return is_locked(second.fileno())
 
     def begin_writing(self) -> None:
-        """Make the folder."""
         disk.make_directory(self.path)
 
     def settle(self, names: Iterable[str]) -> None:
-        """Wait until files are on disk, and their names."""
         for name in names:
             file = disk.File(self.file(name))
             try:
@@ -251,15 +273,11 @@ class LocalFolder:
         disk.sync_directory(self.path)
 
     def remove_folder(self) -> None:
-        """Remove the folder if it is empty."""
         disk.remove_directory(self.path)
 
-    def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
-        """Do nothing: a killed writer leaves a temporary file, which is listed."""
 
-
-class StorePrefix:
-    """A prefix in a store, or a folder of a web server, which can only be read. A `Objects`.
+class StorePrefix(Objects):
+    """A prefix in a store, or a folder of a web server, which can only be read.
 
     Attributes
     ----------
@@ -280,11 +298,7 @@ class StorePrefix:
         self.folders: list[str] | None = None
 
     def file(self, name: str) -> Location:
-        """Return where an object is."""
         return Location(f"{self._url}/{name}{self._query}", self._options)
-
-    def check_inside(self, name: str) -> None:
-        """Do nothing: a store has no links."""
 
     def check_listable(self) -> None:
         """Raise UnsupportedError if nothing can be listed or removed there."""
@@ -299,7 +313,6 @@ class StorePrefix:
         return FsspecStore(self._url, self._options)
 
     def listed(self) -> dict[str, Found]:
-        """Return what is known of each object, by its name; empty if there is none."""
         store = self._store()
         found: dict[str, Found] = self._try(store, "the list of objects", lambda: self._list(store))
         return found
@@ -326,14 +339,6 @@ class StorePrefix:
             if info["type"] == "file"
         }
 
-    def find(self, name: str) -> Found | None:
-        """Return what is known of one object; None if it does not exist."""
-        return self.listed().get(name)
-
-    def read(self, name: str, most: int, what: str) -> bytes:
-        """Return the bytes of an object; FileNotFoundError if there is none."""
-        return _read_all(self.file(name), most, what)
-
     def unchanged(self, name: str) -> Condition:
         """Return the condition that an object stays what it is now, or that there is none."""
         store = self._store()
@@ -347,31 +352,18 @@ class StorePrefix:
                 version = self._try(store, name, FsspecStore(*self.file(name)).find_version)
         return Condition(is_absent=True) if version is None else Condition(tag=version.tag)
 
-    def upload(self, name: str, condition: Condition) -> Any:
+    def upload(self, name: str, condition: Condition) -> UploadSink:
         """Return what an object is written to, which takes its place on a condition."""
         return open_sink(self.file(name), exclusive=condition.is_absent, tag=condition.tag)
 
-    def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
-        """Upload an object on the condition that it is the one that was read before."""
-        condition = Condition(is_absent=True)
-        if older is not None:
-            condition = self.unchanged(name)
-            if condition.is_absent or _read_all(self.file(name), None, name) != older:
-                raise _overtaken(self.name)
-        sink = self.upload(name, condition)
-        try:
-            sink.commit(data)
-        except BaseException:
-            sink.abort()
-            raise
-        sink.close()
+    def _sink(self, name: str, older: bytes | None, *, durable: bool) -> UploadSink:
+        condition = Condition(is_absent=True) if older is None else self.unchanged(name)
+        if condition.is_absent and older is not None:
+            raise self._overtaken()
+        return self.upload(name, condition)
 
     def remove(self, name: str, mark: Any = None) -> bool:
-        """Remove an object if it exists, and return whether it is gone.
-
-        S3 compares the mark at the instant of the removal; for other stores, it is compared
-        just before.
-        """
+        """Remove an object. S3 compares the mark at that instant; other stores, just before it."""
         store = self._store()
         version = None if mark is None else Version(*mark)
         if version is not None:
@@ -388,25 +380,10 @@ class StorePrefix:
             pass
         return True
 
-    def lock(self, name: str) -> None:
-        """Return None: no lock of a store ends with its holder."""
-
-    def has_locks(self, name: str) -> bool:
-        """Return False, as `lock` says."""
-        return False
-
     def begin_writing(self) -> None:
-        """Check that objects can be written there. A store needs no folder."""
         check_writable(self.location)
 
-    def settle(self, names: Iterable[str]) -> None:
-        """Do nothing: what a store has, it keeps."""
-
-    def remove_folder(self) -> None:
-        """Do nothing: a store has no folders."""
-
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
-        """End uploads, as far as the store lists them."""
         store = self._store()
         if store.is_s3:
             from npzkit.stores.s3_upload import end_uploads
@@ -449,23 +426,3 @@ def _remove(store: FsspecStore, name: str, version: Version | None) -> None:
         remove_version(store, path, version.tag)
     else:
         store.file_system.rm_file(path)
-
-
-def _read_all(file: str | Location, most: int | None, what: str) -> bytes:
-    source = open_anywhere(file)
-    try:
-        if most is not None and source.size > most:
-            raise LimitExceededError(
-                f"{what} is too long", path=source.name, found=source.size, expected=most,
-                is_damage=True,
-            )  # fmt: skip
-        return source.read_at(0, source.size)
-    finally:
-        source.close()
-
-
-def _overtaken(name: str) -> StaleArchiveError:
-    return StaleArchiveError(
-        "another writer committed to this folder at the same time", path=name,
-        remedy="Its archive is kept. Let one writer commit to a folder at a time.",
-    )  # fmt: skip

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, pieces_of
+from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, giving_up, pieces_of
 from npzkit.files.progress import current_reception
 from npzkit.files.source import Source, closed_error
 from npzkit.files.threads import run
@@ -60,7 +60,8 @@ class RemoteSource(Source):
         self._given_up: set[object] = set()
         self._reset_places()
         try:
-            opened = self._try(partial(self._store.open, TAIL_SIZE), f"the last {TAIL_SIZE} bytes")
+            what = f"{self.name}, the last {TAIL_SIZE} bytes"
+            opened = tried(partial(self._store.open, TAIL_SIZE), what)
         except BaseException:
             self._store.close()
             raise
@@ -122,11 +123,8 @@ class RemoteSource(Source):
         if not wanted:
             return
         ticket = object() if ticket is None else ticket
-        try:
+        with giving_up(self, ticket):
             run([partial(self._request, ticket, *piece) for piece in wanted], REQUEST_COUNT)
-        except BaseException as error:
-            self._interrupt(ticket, error)
-            raise
 
     def ahead(
         self,
@@ -165,17 +163,10 @@ class RemoteSource(Source):
             # An interrupt may have lost a place: nobody waits for ever.
             places.get(timeout=_PLACE_SECONDS)
         try:
-            self._try(read, what, lambda: ticket not in self._given_up)
-        except BaseException as error:
-            self._interrupt(ticket, error)
-            raise
+            with giving_up(self, ticket):
+                tried(read, f"{self.name}, {what}", lambda: ticket not in self._given_up)
         finally:
             places.put(None)
-
-    def _interrupt(self, ticket: object, error: BaseException) -> None:
-        """After an interrupt, make threads end that wait for answers: the caller waits for them."""
-        if not isinstance(error, Exception):
-            self.give_up(ticket)
 
     def _reset_places(self) -> None:
         """Begin without requests under way. A forked child has none of its parent's."""
@@ -183,11 +174,6 @@ class RemoteSource(Source):
         places: SimpleQueue[None] = SimpleQueue()
         any(map(places.put, repeat(None, REQUEST_COUNT)))
         self._places = places
-
-    def _try(
-        self, request: Callable[[], Any], what: str, is_wanted: Callable[[], bool] = lambda: True
-    ) -> Any:
-        return tried(request, f"{self.name}, {what}", is_wanted)
 
     # -- the object ---------------------------------------------------------
 

@@ -92,7 +92,7 @@ class S3Upload(Upload):
         self, method: str, options: Mapping[str, Any], condition: Mapping[str, str]
     ) -> None:
         try:
-            self._send(method, {**options, **condition})
+            _answer(self._store, method, {**self._place, **options, **condition})
         except OSError as error:
             status = status_of(error)
             if status == _UNKNOWN and condition:
@@ -106,7 +106,7 @@ class S3Upload(Upload):
                 raise
             if self.is_in_place():
                 return
-            if status == _FAILED or _code_of(error) == "NoSuchKey":
+            if status == _FAILED or answer_of(error).get("Error", {}).get("Code") == "NoSuchKey":
                 raise replaced(self.name, self.condition) from None
             if self._upload_id:
                 raise self._ended() from None
@@ -144,11 +144,8 @@ class S3Upload(Upload):
     # -- requests -----------------------------------------------------------
 
     def _call(self, method: str, **options: Any) -> Any:
-        return self._store.explained(self._send, method, options)
-
-    def _send(self, method: str, options: Mapping[str, Any]) -> Any:
         """Make one request, which ends if its thread is interrupted, or by `stop`."""
-        return _answer(self._store, method, {**self._place, **options})
+        return self._store.explained(_answer, self._store, method, {**self._place, **options})
 
 
 def remove_version(store: FsspecStore, path: str, tag: str) -> None:
@@ -217,8 +214,3 @@ def _uploads(store: FsspecStore, options: dict[str, str]) -> Iterator[Mapping[st
 def _answer(store: FsspecStore, method: str, options: Mapping[str, Any]) -> Any:
     """Make a request in the event loop of s3fs."""
     return store.run(store.file_system._call_s3(method, **options))
-
-
-def _code_of(error: BaseException) -> str:
-    """Return what S3 calls an error."""
-    return str(answer_of(error).get("Error", {}).get("Code", ""))

@@ -9,7 +9,6 @@ import re
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import Store
 from npzkit.stores.remote_source import RemoteSource
 from npzkit.stores.upload_sink import UploadSink
 from npzkit.stores.uploads import Condition
@@ -26,18 +25,13 @@ def open_source(location: Location) -> RemoteSource:
     OSError, UnsupportedError
         As `npzkit.stores.base_store.Store.open`.
     """
-    return RemoteSource(location, _store_of(location))
-
-
-def _store_of(location: Location) -> Store:
-    """Return the store that a URL names. Makes no request."""
     if location.is_web:
         from npzkit.stores.http_store import HttpStore
 
-        return HttpStore(location.url, location.options)
+        return RemoteSource(location, HttpStore(*location))
     from npzkit.stores.fsspec_store import FsspecStore
 
-    return FsspecStore(location.url, location.options)
+    return RemoteSource(location, FsspecStore(*location))
 
 
 def open_sink(location: Location, *, exclusive: bool = False, tag: str = "") -> UploadSink:
@@ -61,15 +55,14 @@ def open_sink(location: Location, *, exclusive: bool = False, tag: str = "") -> 
     check_writable(location)
     from npzkit.stores.fsspec_store import FsspecStore
 
-    store, condition = FsspecStore(location.url, location.options), Condition(exclusive, tag)
+    store, condition = FsspecStore(*location), Condition(exclusive, tag)
     if store.is_s3:
         from npzkit.stores.s3_upload import S3Upload
 
         return UploadSink(S3Upload(store, condition))
-    from npzkit.stores.fsspec_upload import FsspecUpload, MemoryUpload
+    from npzkit.stores.fsspec_upload import FsspecUpload
 
-    is_memory = "memory" in store.file_system.protocol
-    return UploadSink((MemoryUpload if is_memory else FsspecUpload)(store, condition))
+    return UploadSink(FsspecUpload(store, condition))
 
 
 def check_writable(location: Location) -> None:

@@ -85,6 +85,8 @@ class UploadSink(Sink):
         while view:
             part = self._open
             size = PART_SIZE << (part.number - 1) // GROWTH
+            if not self._upload.has_parts:
+                size = sys.maxsize
             piece = view[: size - len(part.data)]
             part.data.extend(piece)
             self.position += len(piece)
@@ -107,16 +109,13 @@ class UploadSink(Sink):
 
     def _send_final(self) -> None:
         """Send those full parts whose bytes will not change."""
-        if not self._waiting:
-            return
-        final = [part for part in self._waiting if not self._is_kept(part)]
-        self._waiting = [part for part in self._waiting if self._is_kept(part)]
-        for part in final:
-            self._send(part)
-
-    def _is_kept(self, part: _Part) -> bool:
-        end = part.start + len(part.data)
-        return any(start < end and part.start < stop for start, stop in self._kept.items())
+        waiting, self._waiting = self._waiting, []
+        for part in waiting:
+            end = part.start + len(part.data)
+            if any(start < end and part.start < stop for start, stop in self._kept.items()):
+                self._waiting.append(part)
+            else:
+                self._send(part)
 
     def _send(self, part: _Part) -> None:
         if not self._has_begun:
@@ -125,7 +124,7 @@ class UploadSink(Sink):
             self._try("the beginning of the upload", self._upload.begin)
         if len(part.data) > _LARGE_SIZE:
             self._pipeline.drain()
-        self._pipeline.submit(partial(self._send_one, part), _ignore)
+        self._pipeline.submit(partial(self._send_one, part), lambda _: None)
 
     def _send_one(self, part: _Part) -> None:
         if not self._is_closed:
@@ -216,7 +215,3 @@ class UploadSink(Sink):
 
     def _try(self, what: str, request: Any) -> Any:
         return tried(request, f"{self.name}, {what}", lambda: not self._is_closed)
-
-
-def _ignore(_: object) -> None:
-    pass

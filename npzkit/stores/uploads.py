@@ -43,8 +43,10 @@ class Upload(abc.ABC):
     name : str
         The URL without secrets.
     condition : Condition
+    has_parts : bool
+        Whether the store takes parts. Otherwise, the object is made of all bytes at once.
     has_any_order : bool
-        Whether parts may be sent in any order.
+        Whether parts may be sent in any order, or there are none.
 
     Notes
     -----
@@ -52,6 +54,7 @@ class Upload(abc.ABC):
     PermissionError, FileNotFoundError (no such bucket) or another OSError if not.
     """
 
+    has_parts: bool = True
     has_any_order: bool = False
 
     def __init__(self, name: str, condition: Condition) -> None:

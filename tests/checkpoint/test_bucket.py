@@ -184,12 +184,12 @@ def test_python_ends_while_a_save_is_under_way():
 def test_a_save_that_fails(store, monkeypatch):
     """The older step stays, and no new one is listed."""
     filled(store, 1)
-    from npzkit.stores.fsspec_upload import MemoryUpload
+    from npzkit.stores.fsspec_upload import FsspecUpload
 
     def put(self, data):
         raise OSError("no room")
 
-    monkeypatch.setattr(MemoryUpload, "put", put)
+    monkeypatch.setattr(FsspecUpload, "put", put)
     for step in (0, 1):
         with pytest.raises(OSError, match="no room"):
             store.save(step, {"w": np.ones(3)})

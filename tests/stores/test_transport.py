@@ -11,6 +11,7 @@ import ssl
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import npzkit
 import numpy as np
@@ -413,6 +414,26 @@ def test_a_name_server_that_is_silent(monkeypatch):
     with pytest.raises(OSError, match="failed after 4 attempts"):
         npzkit.open("http://data.example/a.npz", storage_options={"timeout": 0.2})
     assert time.monotonic() - begin < 4
+
+
+@pytest.mark.parametrize("timeout", [0, None, float("inf"), 1e12, SimpleNamespace(total=None)])
+def test_no_time_limit(server, timeout):
+    """None and 0 are no limit, as for aiohttp, whose `ClientTimeout` is taken too."""
+    server.delay = 0.3
+    for options in ({"timeout": timeout}, {"client_kwargs": {"timeout": timeout}}):
+        with npzkit.open(server.url(), storage_options=options) as npz:
+            np.testing.assert_array_equal(npz["w1"], ARRAYS["w1"])
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"),
+    [(-1, ValueError), (float("nan"), ValueError), (True, TypeError), ((3, 30), TypeError)],
+)
+def test_a_time_limit_that_is_none(server, timeout, error):
+    """The error names the option, and no request is made."""
+    with pytest.raises(error, match=r"^timeout must be "):
+        npzkit.open(server.url(), storage_options={"timeout": timeout})
+    assert server.count == 0
 
 
 # -- TLS ----------------------------------------------------------------------

@@ -237,15 +237,15 @@ class PathSink(Sink):
         else:
             self._flush()
             self._begin_to_change()
-            self._put(self.position, data)
+            self._file.patch(self.position, data)
+            self._begin_sync(self.position, len(data))
             self.position += len(data)
             self._flushed = self.position
 
-    def _put(self, offset: int, data: Buffer) -> None:
-        """Write bytes, and have the system begin to do what `sync` would wait for."""
-        self._file.patch(offset, data)
-        if len(data) >= _AHEAD_SIZE and (self._durable or self._replaced):
-            self._file.begin_sync(offset, len(data))
+    def _begin_sync(self, offset: int, size: int) -> None:
+        """Have the system begin to do what `sync` would wait for, if that follows."""
+        if size >= _AHEAD_SIZE and (self._durable or self._replaced):
+            self._file.begin_sync(offset, size)
 
     def _flush_before(self, end: int) -> None:
         """Write the buffer if it has bytes before `end`."""
@@ -259,7 +259,9 @@ class PathSink(Sink):
             # A debugger may hold views of the buffer, so it is replaced instead of emptied.
             gathered, self._buffer = self._buffer, bytearray()
             self._begin_to_change()
-            self._put(self.position - len(gathered), gathered)
+            offset = self.position - len(gathered)
+            self._file.patch(offset, gathered)
+            self._begin_sync(offset, len(gathered))
         self._flushed = self.position
 
     def reserve(self, size: int, *, mapped: bool = False) -> None:
@@ -289,7 +291,8 @@ class PathSink(Sink):
     def patch(self, offset: int, data: Buffer) -> None:
         self._flush_before(offset + len(data))
         self._begin_to_change()
-        self._put(offset, data)
+        self._file.patch(offset, data)
+        self._begin_sync(offset, len(data))
 
     # -- commits ------------------------------------------------------------
 

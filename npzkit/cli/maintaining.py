@@ -1,6 +1,6 @@
 """The commands that check, repair and rewrite archives: files, and archives in folders.
 
-Owns which files are processed and in which order, where their copies go, and how a command
+Owns which files are processed and in which order, where a result goes, and how a command
 continues after a file that fails.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -55,14 +54,11 @@ class ArchiveFile(NamedTuple):
     ----------
     path : str
         The path, or "-" for the standard input.
-    name : str
-        The path of its copy inside an output folder.
     error : Exception or None
         The error in listing a folder, instead of a file.
     """
 
     path: str
-    name: str
     error: Exception | None = None
 
     @property
@@ -111,27 +107,26 @@ def find_archives(
 
     A given file may have any name. In folders, files that end with .npz are
     found, sorted by name and without duplicates. Links to files are followed,
-    and links to folders are not. The folder `output` is skipped, so that earlier
-    results are not read. A sharded archive is one archive. It has an error unless
+    and links to folders are not. A sharded archive is one archive. It has an error unless
     `takes_sharded` is true: a changed shard would not fit its index any more.
 
     Raises
     ------
     Refusal
-        A folder was given without `recursive`, or has no archives.
+        A folder was given without `recursive`, or has no archives; or there are several
+        archives for one `output`.
     """
     found: list[ArchiveFile] = []
     seen: set[str] = set()
     for path in given:
-        name = os.path.basename(shown_url(path).partition("?")[0])
         if path == "-" or not os.path.isdir(path):
-            inside = [ArchiveFile(path, name)]
+            inside = [ArchiveFile(path)]
         elif recursive:
-            inside = list(_in_folder(path, output, takes_sharded))
+            inside = list(_in_folder(path, takes_sharded))
             if not inside:
                 raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
         elif _is_sharded(path):
-            inside = [_sharded(path, name, takes_sharded)]
+            inside = [_sharded(path, takes_sharded)]
         else:
             raise Refusal(f"{path!r} is a folder. Pass -r to process the archives in it.")
         for archive in inside:
@@ -140,6 +135,8 @@ def find_archives(
             if archive.path == path or archive.error is not None or real not in seen:
                 found.append(archive)
             seen.add(real)
+    if output is not None and len(found) > 1:
+        raise Refusal("--output takes one FILE. Copy the files, and change the copies.")
     return found
 
 
@@ -147,75 +144,45 @@ def _is_sharded(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, _INDEX_NAME))
 
 
-def _sharded(path: str, name: str, is_taken: bool) -> ArchiveFile:
+def _sharded(path: str, is_taken: bool) -> ArchiveFile:
     error = UnsupportedError(
         "the files of a sharded archive are not changed one by one", path=path,
         remedy=f"npzkit convert {path} FILE.npz makes one file of it.",
     )  # fmt: skip
-    return ArchiveFile(path, name, None if is_taken else error)
+    return ArchiveFile(path, None if is_taken else error)
 
 
-def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator[ArchiveFile]:
+def _in_folder(folder: str, takes_sharded: bool) -> Iterator[ArchiveFile]:
     failed: list[OSError] = []
-    left_out = None if output is None else os.path.realpath(output)
     for place, inner, names in os.walk(folder, onerror=failed.append):
-        inner[:] = sorted(
-            name for name in inner if os.path.realpath(os.path.join(place, name)) != left_out
-        )
+        inner.sort()
         is_sharded = _is_sharded(place)
         if is_sharded:
-            yield _sharded(place, os.path.relpath(place, folder), takes_sharded)
+            yield _sharded(place, takes_sharded)
         for name in sorted(names):
             path = os.path.join(place, name)
             is_part = is_sharded and name.startswith(_SHARD_PREFIX)
             if name.lower().endswith(SUFFIX) and not is_part and os.path.isfile(path):
-                yield ArchiveFile(path, os.path.relpath(path, folder))
+                yield ArchiveFile(path)
     for error in failed:
         # A folder that could not be listed is reported like a file.
-        yield ArchiveFile(str(error.filename), os.path.relpath(error.filename, folder), error)
+        yield ArchiveFile(str(error.filename), error)
 
 
-def outputs_for(
-    archives: Sequence[ArchiveFile], output: str | None, *, force: bool
-) -> Callable[[ArchiveFile], tuple[str, bool]]:
-    """Return a function that returns the path for a copy, and whether a file there is replaced.
+def output_of(archive: ArchiveFile, output: str | None, *, force: bool) -> tuple[str, bool]:
+    """Return the path of a result, and whether a file there is replaced.
 
-    `output` is a folder if there are several archives, if it exists as a folder, or if it ends
-    with a slash. The folders of local paths are created. If it is None, archives are replaced.
-    Without `force`, only an archive is replaced whose own path is `output`.
-
-    Raises
-    ------
-    Refusal
-        There are several archives and `output` is a file, or two copies would
-        have the same path.
+    By default the archive itself. In the folder `output`, it has the archive's name.
+    `output` is a folder if it exists as one, or ends with a slash.
     """
     if output is None:
-        return lambda archive: (archive.path, True)
-    separators = tuple(filter(None, (os.sep, os.altsep)))
-    if len(archives) == 1 and not os.path.isdir(output) and not output.endswith(separators):
-        is_own = os.path.realpath(output) == os.path.realpath(archives[0].path)
-        return lambda archive: (output, force or is_own)
-    if os.path.lexists(output) and not os.path.isdir(output):
-        raise Refusal(f"{output!r} is a file. Several archives need a folder for --output.")
-    # Some systems take names for the same that differ in case or composition alone.
-    names = [unicodedata.normalize("NFC", archive.name).casefold() for archive in archives]
-    name, count = Counter(names).most_common(1)[0]
-    if count > 1:
-        raise Refusal(
-            f"two files would be written to {name!r} in {output!r}. Use a folder for each."
-        )
-    is_url = npzkit.local_path(output) is None
-
-    def path_for(archive: ArchiveFile) -> tuple[str, bool]:
-        if is_url:
-            # It has slashes on every system.
-            return f"{output.rstrip('/')}/{archive.name}", force
-        path = os.path.join(output, archive.name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return path, force
-
-    return path_for
+        return archive.path, True
+    if os.path.isdir(output) or output.endswith(("/", os.sep)):
+        name = os.path.basename(shown_url(archive.path).partition("?")[0])
+        output = os.path.join(output, name)
+        if npzkit.local_path(output) is not None:
+            os.makedirs(os.path.dirname(output), exist_ok=True)
+    return output, force or os.path.realpath(output) == os.path.realpath(archive.path)
 
 
 def shown_path(path: str) -> str:
@@ -361,7 +328,7 @@ def _verified(
 @files_argument
 @click.option(
     "-o", "--output", type=named_file,
-    help="Where to write sound arrays: a file, or a folder for several FILEs.",
+    help="Where to write the sound arrays of one FILE: a file, or a folder.",
 )  # fmt: skip
 @click.option(
     "--in-place", is_flag=True, help="Replace a damaged FILE with its sound arrays. "
@@ -373,8 +340,8 @@ def _verified(
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repair(
-    files: tuple[str, ...], output: str | None, in_place: bool, partial: bool, uncommitted: bool,
-    recursive: bool, quiet: bool, force: bool, as_json: bool,
+    files: tuple[str, ...], output: str | None, in_place: bool, recursive: bool, quiet: bool,
+    force: bool, as_json: bool, **kept: bool,
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 
@@ -387,24 +354,20 @@ def repair(
     """
     if in_place and output is not None:
         raise click.UsageError("--in-place and --output cannot be used together.")
-    for name, value in (("--partial", partial), ("--uncommitted", uncommitted)):
+    for name, value in kept.items():
         if value and not in_place and output is None:
-            raise click.UsageError(f"{name} needs --output or --in-place.")
+            raise click.UsageError(f"--{name} needs --output or --in-place.")
     archives = find_archives(files, recursive=recursive, output=output)
-    path_for = outputs_for(archives, output, force=force)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        target, overwrite = path_for(archive)
+        target, overwrite = output_of(archive, output, force=force)
         if output is None and not in_place:
             return _cut(archive, report, quiet=quiet)
         if output is None:
             verified = npzkit.verify(archive.path, progress=report)
             if verified.ok and not verified.torn_size:
                 return _verified(archive, verified, quiet=quiet)
-        found = npzkit.repair(
-            archive.path, target, partial=partial, uncommitted=uncommitted, overwrite=overwrite,
-            progress=report,
-        )  # fmt: skip
+        found = npzkit.repair(archive.path, target, overwrite=overwrite, progress=report, **kept)
         return _repaired(archive, found, quiet=quiet)
 
     return work_through("repair", archives, work, as_json=as_json, quiet=quiet)
@@ -447,8 +410,7 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
 @files_argument
 @click.option(
     "-o", "--output", type=named_file,
-    help="Where to write the result: a file, or a folder for several FILEs. "
-    "By default FILE is replaced.",
+    help="Where to write the result of one FILE: a file, or a folder. By default FILE is replaced.",
 )  # fmt: skip
 @click.option(
     "-c", "--compression", type=click.Choice(["stored", "deflated"]),
@@ -467,9 +429,8 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repack(
-    files: tuple[str, ...], output: str | None, compression: str | None, level: int | None,
-    align: int, seekable: bool, durable: bool, recursive: bool, quiet: bool, force: bool,
-    as_json: bool,
+    files: tuple[str, ...], output: str | None, recursive: bool, quiet: bool, force: bool,
+    as_json: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Rewrite FILEs: aligned, seekable, without dead space.
 
@@ -478,15 +439,11 @@ def repack(
     Example: npzkit repack model.npz
     """
     archives = find_archives(files, recursive=recursive, output=output)
-    path_for = outputs_for(archives, output, force=force)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         before = archive.size
-        target, overwrite = path_for(archive)
-        npzkit.repack(
-            archive.path, target, compression, align, level=level, seekable=seekable,
-            durable=durable, overwrite=overwrite, progress=report,
-        )  # fmt: skip
+        target, overwrite = output_of(archive, output, force=force)
+        npzkit.repack(archive.path, target, overwrite=overwrite, progress=report, **options)
         after = file_size(target)
         document = {"path": shown_url(archive.path), "ok": True, "output": shown_url(target),
                     "size_before": before, "size": after}  # fmt: skip

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import click
 
 from npzkit.cli.file_argument import archive_argument, dtype_text, listed, shape_text
 from npzkit.cli.listings import Member, members_of, tell_unreadable
-from npzkit.cli.messages import Refusal
-from npzkit.cli.output import can_print, colour, json_option, print_json
+from npzkit.cli.output import can_print, colour
 from npzkit.errors import format_count, format_size, printable, shown_url
-
-_JSON_DEPTH = 200
-"""Most levels of folders in JSON. Each takes two levels of objects."""
 
 
 class _Folder:
@@ -30,25 +25,20 @@ class _Folder:
 @click.command()
 @archive_argument
 @click.option("--depth", type=click.IntRange(1), help="Show folders up to this depth.")
-@json_option
-def tree(file: str, depth: int | None, as_json: bool) -> int:
+def tree(file: str, depth: int | None) -> int:
     """Show the keys of FILE as a tree, with sizes.
 
     A slash in a key separates folders, as in a path. FILE may be - for the
-    standard input, which is read to its end.
+    standard input, which is read to its end. For programs, npzkit ls --json lists
+    the keys.
 
     Example: npzkit tree model.npz
     """
     with listed(file) as npz:
         members = members_of(npz, npz.files)
     root = _grow(members)
-    if as_json:
-        print_json({"path": shown_url(file), **_as_dict(root, depth)})
-    else:
-        click.echo(f"{printable(shown_url(file))}  {_count_text(root)}")
-        lines = list(_branches(root, depth))
-        if lines:
-            click.echo("\n".join(lines))
+    lines = [f"{printable(shown_url(file))}  {_count_text(root)}", *_branches(root, depth)]
+    click.echo("\n".join(lines))
     return tell_unreadable(members)
 
 
@@ -112,31 +102,3 @@ def _leaf(name: str, member: Member) -> str:
     info = member.info
     kind = f"{shape_text(info.shape)} {dtype_text(info.dtype)}" if info.dtype else "not an array"
     return f"{printable(name)}  {kind}  {format_size(info.nbytes)}"
-
-
-def _as_dict(root: _Folder, depth: int | None) -> dict[str, Any]:
-    """Return the tree as nested dicts, without recursion. Folders below `depth` are left out.
-
-    Raises
-    ------
-    Refusal
-        The dicts are nested too deeply for programs that read JSON.
-    """
-    found: dict[str, Any] = {}
-    stack = [(root, found, 0)]
-    while stack:
-        folder, target, level = stack.pop()
-        target["size"], target["count"] = folder.size, folder.count
-        if depth is not None and level >= depth:
-            continue
-        if level > _JSON_DEPTH:
-            raise Refusal(
-                f"Keys have more than {_JSON_DEPTH} folders, too many for JSON. "
-                f"Pass --depth {_JSON_DEPTH}, or leave out --json."
-            )
-        target["members"] = [member.key for _, member in folder.members]
-        target["folders"] = {name: {} for name in folder.folders}
-        stack += [
-            (inner, target["folders"][name], level + 1) for name, inner in folder.folders.items()
-        ]
-    return found

@@ -241,7 +241,7 @@ def test_options_of_the_store(cli, server):
 def test_secrets_are_not_printed(cli, server, tmp_path):
     """Passwords and signatures in a URL are in no output and no message."""
     url = server.url_of_data.replace("//", "//me:secret@") + "?signature=secret"
-    for arguments in (["ls"], ["ls", "--json"], ["tree"], ["tree", "--json"], ["verify"],
+    for arguments in (["ls"], ["ls", "--json"], ["tree"], ["verify"],
                       ["verify", "--json"], ["info"], ["info", "--json"], ["diff", url],
                       ["diff", "--json", url], ["show"]):  # fmt: skip
         found = cli(*arguments, url)

@@ -63,7 +63,7 @@ EXEMPT = {
 """Modules that handle records by the thousand, or data by the megabyte, with numpy."""
 
 THIRD_PARTIES = {
-    "cli": {"click", "rich", "matplotlib"},
+    "cli": {"click", "rich"},
     "conversion.hdf5": {"h5py"},
     "conversion.matlab": {"scipy"},
     "conversion.safetensors_file": {"safetensors"},

@@ -341,7 +341,7 @@ def _verified(
 @json_option
 def repair(
     files: tuple[str, ...], output: str | None, in_place: bool, recursive: bool, quiet: bool,
-    force: bool, as_json: bool, **kept: bool,
+    force: bool, as_json: bool, **kept: Any,
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 

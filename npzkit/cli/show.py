@@ -1,4 +1,4 @@
-"""The command that shows an array's values: as text, as statistics, as a picture.
+"""The command that shows an array's values, or their statistics.
 
 Owns the syntax of SLICE, which is NumPy's without the brackets. It is parsed and never
 evaluated.
@@ -27,7 +27,7 @@ from npzkit.cli.file_argument import (
     shape_text,
 )
 from npzkit.cli.output import Report, json_option, print_json, progress, terminal_width
-from npzkit.cli.plotting import draw, is_numeric, kind_of_picture, print_statistics, statistics_dict
+from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import printable
 
 _SUMMARISED = 1000
@@ -53,23 +53,19 @@ _KEYS_NAMED = 20
 @click.option(
     "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
 )
-@click.option(
-    "--plot", type=click.Path(dir_okay=False), help="Draw the values to a .png, .svg or .pdf."
-)
 @pickle_option
 @json_option
 def show(
-    file: str, key: str | None, slice_: str | None, stats: bool, plot: str | None,
-    allow_pickle: bool, as_json: bool,
+    file: str, key: str | None, slice_: str | None, stats: bool, allow_pickle: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Show the values of the array KEY, or a SLICE of it.
 
     The values are printed as by NumPy. Only what is shown is read. If that is
     the whole array, its CRC-32 is checked. KEY may be left out if there is only
     one array. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
-    name. --plot draws a line, an image or a histogram. Shapes (h, w, 3) and (h,
-    w, 4) are drawn as pictures in colour. FILE may be - for the standard input; a
-    pipe is copied to a temporary file first.
+    name. npzkit report draws pictures. FILE may be - for the standard input; a pipe
+    is copied to a temporary file first.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
@@ -98,8 +94,8 @@ def show(
                 "the file. If you trust it, pass --allow-pickle"
             )
         shown = _Shown(npz, info, index, _part(npz, info, index), as_json)
-        if stats or plot:
-            shown.numbers(stats, plot)
+        if stats:
+            shown.statistics()
         else:
             shown.values()
 
@@ -191,32 +187,27 @@ class _Shown(NamedTuple):
                 tell(place, end)
         return part
 
-    def numbers(self, stats: bool, plot: str | None) -> None:
+    def statistics(self) -> None:
         part, key = self.part, self.info.key
-        if not is_numeric(part.dtype):
+        if not _is_numeric(part.dtype):
             names = ", ".join(map(repr, (part.dtype.names or ())[:10]))
             raise click.UsageError(
                 f"{printable(key)} does not hold numbers: its dtype is {dtype_text(part.dtype)}. "
-                f"--stats and --plot need numbers.{names and f' Choose a field by SLICE: {names}.'}"
+                f"--stats needs numbers.{names and f' Choose a field by SLICE: {names}.'}"
             )
-        found = None
-        if stats or kind_of_picture(part) == "histogram":
-            items, field = self.wanted
-            with progress("measure") as tell:
-                found = npzkit.statistics(self.npz, key, items, field=field, progress=tell)
-        if plot:
-            with progress("read") as tell:
-                draw(part, found, key, plot, tell)
-        if found is not None and stats:
-            facts = statistics_dict(key, part, found)
-            if self.as_json:
-                print_json(facts)
-            else:
-                print_statistics(facts, part.dtype, found)
-        elif plot and self.as_json:
-            print_json({"key": key, "output": plot})
-        elif plot:
-            click.echo(printable(plot))
+        items, field = self.wanted
+        with progress("measure") as tell:
+            found = npzkit.statistics(self.npz, key, items, field=field, progress=tell)
+        facts = statistics_dict(key, part, found)
+        if self.as_json:
+            print_json(facts)
+        else:
+            print_statistics(facts, part.dtype, found)
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Return whether values of a dtype, which may be one of ml_dtypes, are numbers."""
+    return dtype.kind in "biufcmM" or (dtype.kind == "V" and dtype.type is not np.void)
 
 
 # -- values -------------------------------------------------------------------

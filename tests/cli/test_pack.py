@@ -11,7 +11,6 @@ import zipfile
 
 import ml_dtypes
 import npzkit
-import npzkit.cli.plotting
 import npzkit.cli.show
 import numpy as np
 import pytest
@@ -377,7 +376,6 @@ def test_extract_goes_on_past_damage(cli, here, kind):
     "line",
     [
         ["show", "a.npz", "x", "--stats"],
-        ["show", "a.npz", "x", "--plot", "a.png"],
         ["show", "z.npz", "x"],
         ["show", "z.npz", "x", "0", "--stats"],
         ["extract", "a.npz"],
@@ -405,7 +403,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     if "a.safetensors" in line:
         assert cli("convert", "a.npz", "a.safetensors").code == 0
     for name in ("reading.blocks.BLOCK_SIZE", "reading.blocks.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
-                 "conversion.csv_tables.PIECE_SIZE", "cli.plotting._BLOCK_SIZE", "cli.show._STEP_SIZE"):  # fmt: skip
+                 "conversion.csv_tables.PIECE_SIZE", "cli.show._STEP_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.analysis.statistics._PIECE_SIZE", 1 << 8)
     told = []

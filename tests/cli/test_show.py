@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import os
-import sys
 import zipfile
-from pathlib import Path
 
 import npzkit
 import numpy as np
@@ -317,114 +313,6 @@ def test_statistics_of_a_part(cli, fixtures):
     result = cli("show", path, "table", "--stats")
     assert result.code == 2
     assert "Choose a field by SLICE: 'id', 'pos', 'tag'" in result.err
-
-
-# -- pictures -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["line", "plane", "block", "complex", "when", "nan"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_pictures(name, cli, tmp_path):
-    """--plot draws a line, an image or a histogram, and says where."""
-    pytest.importorskip("matplotlib")
-    npzkit.save(tmp_path / "a.npz", {"$x_{": BIG[name]})
-    path = tmp_path / "a.png"
-    result = cli("show", tmp_path / "a.npz", "$x_{", "--plot", path)
-    assert (result.code, result.out, result.err) == (0, f"{path}\n", "")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("count", [3, 4])
-@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "f8", "?"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_colours_are_the_picture(count, dtype, cli, tmp_path, monkeypatch):
-    """(h, w, 3) and (h, w, 4) are drawn as imshow draws them, values outside their range cut."""
-    pytest.importorskip("matplotlib")
-    array = (RNG.random((5, 7, count)) * 1.5 - 0.2) * (1 if dtype in ("f4", "f8") else 300)
-    array = np.clip(array, 0, None).astype(dtype) if dtype == "u1" else array.astype(dtype)
-    npzkit.save(tmp_path / "a.npz", {"x": array})
-    drawn = []
-    monkeypatch.setattr("npzkit.cli.plotting.save_figure", lambda figure, *_: drawn.append(figure))
-    assert cli("show", tmp_path / "a.npz", "x", "--plot", tmp_path / "a.png").code == 0
-    ((image,),) = [axes.images for axes in drawn[0].axes]
-    found = image.get_array()
-    if array.dtype.kind in "iu":
-        assert found.dtype == np.uint8
-        assert np.array_equal(found, np.clip(array, 0, 255))
-    else:
-        assert np.allclose(found, np.clip(array.astype("f8"), 0, 1))
-
-
-def test_other_arrays_of_three_axes_are_histograms(cli, tmp_path, monkeypatch):
-    """A last axis of another length, or complex numbers, are no colours."""
-    pytest.importorskip("matplotlib")
-    npzkit.save(tmp_path / "a.npz", {"x": np.zeros((5, 7, 2)), "y": np.zeros((5, 7, 3), "c8")})
-    drawn = []
-    monkeypatch.setattr("npzkit.cli.plotting.save_figure", lambda figure, *_: drawn.append(figure))
-    for key in ("x", "y"):
-        assert cli("show", tmp_path / "a.npz", key, "--plot", tmp_path / "a.png").code == 0
-    assert not any(figure.axes[0].images for figure in drawn)
-
-
-def test_a_picture_of_nothing_and_of_no_numbers(cli, tmp_path):
-    """An empty array makes an empty picture; text makes none; nor does an unknown format."""
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"empty": np.zeros((0, 3)), "text": np.array(["a"]), "x": np.zeros(3)})
-    assert cli("show", path, "empty", "--plot", tmp_path / "a.png").code == 0
-    assert cli("show", path, "text", "--plot", tmp_path / "b.png").code == 2
-    assert cli("show", path, "x", "--plot", tmp_path / "c.nothing").code == 2
-
-
-def test_a_picture_appears_whole_or_not_at_all(cli, tmp_path, monkeypatch):
-    """Where it cannot be drawn, the picture that was there stays."""
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
-    picture = tmp_path / "a.PNG"
-    picture.write_bytes(b"old")
-
-    def fill_the_disk(self, path, **options):
-        Path(path).write_bytes(b"half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(figure, "savefig", fill_the_disk)
-        assert cli("show", tmp_path / "a.npz", "x", "--plot", picture).code == 1
-    assert picture.read_bytes() == b"old"
-    assert cli("show", tmp_path / "a.npz", "x", "--plot", picture).code == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.PNG", "a.npz"]
-
-
-def test_a_picture_with_json(cli, tmp_path):
-    """--json tells where the picture is, or the statistics that were asked for with it."""
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"x": np.arange(3)})
-    picture = str(tmp_path / "a.png")
-    found = cli("show", path, "x", "--plot", picture, "--json")
-    assert found.json() == {"key": "x", "output": picture}
-    assert cli("show", path, "x", "--plot", picture, "--stats", "--json").json()["max"] == 2
-
-
-def test_a_picture_has_an_ending(cli, tmp_path, monkeypatch):
-    """A name without one would be another than the one that is told."""
-    pytest.importorskip("matplotlib")
-    monkeypatch.chdir(tmp_path)
-    npzkit.save("a.npz", {"x": np.arange(3)})
-    for name, told in (("picture", "no suffix"), ("b.npz", "such as .png")):
-        found = cli("show", "a.npz", "x", "--plot", name)
-        assert (found.code, found.err.count("\n")) == (2, 1)
-        assert told in found.err
-    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
-
-
-def test_without_matplotlib(cli, fixtures, tmp_path, monkeypatch):
-    """Where it is missing, what to install is said in a line."""
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    result = cli("show", fixtures / "digits.npz", "labels", "--plot", tmp_path / "a.png")
-    assert result.code == 1
-    assert "npzkit[plot]" in result.err
 
 
 def test_standard_input(cli):

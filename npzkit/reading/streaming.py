@@ -20,7 +20,7 @@ from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.forward import ForwardArchive, ForwardMember, open_forward
+from npzkit.zip.forward import ForwardArchive, ForwardMember
 
 
 class Comparison(NamedTuple):
@@ -47,7 +47,7 @@ class Comparison(NamedTuple):
     replaced: tuple[str, ...]
 
 
-class StreamedArchive:
+class StreamedArchive(ForwardArchive):
     """An archive that is read from front to back, once.
 
     Parameters
@@ -61,8 +61,6 @@ class StreamedArchive:
 
     Attributes
     ----------
-    source : ForwardSource
-    limits : Limits
     path : str or None
         The stream's name, for messages.
     """
@@ -76,9 +74,7 @@ class StreamedArchive:
         pickle_kwargs: Mapping[str, Any] | None = None,
         keeps_hidden: bool = False,
     ) -> None:
-        self.limits = limits
-        self._archive: ForwardArchive = open_forward(stream, limits, keeps_hidden=keeps_hidden)
-        self.source = self._archive.source
+        super().__init__(stream, limits, keeps_hidden=keeps_hidden)
         self.path = None if self.source.name == UNNAMED else self.source.name
         self._reader = MemberReader(
             self.source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
@@ -90,7 +86,7 @@ class StreamedArchive:
 
     def __iter__(self) -> Iterator[tuple[str, ForwardMember]]:
         """Yield the members with their keys, except those that no directory lists."""
-        for member in self._archive:
+        for member in self.members():
             if member.is_hidden:
                 continue
             name = member.entry.name
@@ -112,7 +108,7 @@ class StreamedArchive:
         found: Result | None = None if data is None else self._reader.read_held(data, member.entry)
         if found is None:
             found = self._reader.read_stream(member.open(), member.entry, Options())
-        self._archive.end(member)
+        self.end(member)
         self._read[member.entry.header_offset] = key, _dtype_name(member.entry)
         return found
 
@@ -122,7 +118,7 @@ class StreamedArchive:
         In an archive that was appended to, it may be part of an append that was
         not finished, as `compare` then says. It raises `error` otherwise.
         """
-        if self._archive.has_commit and not isinstance(error, LimitExceededError):
+        if self.has_commit and not isinstance(error, LimitExceededError):
             self._failed[member.entry.header_offset] = error
             return True
         return False
@@ -148,15 +144,7 @@ class StreamedArchive:
         stream = member.open()
         stream.drain()
         stream.finish()
-        self._archive.end(member)
-
-    def read_directory(self, *, strict: bool = False, silent: bool = False) -> Directory:
-        """Read the directory at the end of the stream; raises and warns as `compare`."""
-        return self._archive.read_directory(strict=strict, silent=silent)
-
-    def check(self, entry: Entry) -> None:
-        """Compare a listed member's headers with its entry; see `ForwardArchive.check`."""
-        self._archive.check(entry)
+        self.end(member)
 
     def compare(self, *, strict: bool = False) -> Comparison:
         """Compare what was read with the directory at the end of the stream.

@@ -13,14 +13,6 @@ from typing import NamedTuple
 from npzkit.errors import AmbiguousArchiveError, UnsupportedError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip import records
-from npzkit.zip.records import (
-    END_SIGNATURE,
-    END_SIZE,
-    LOCAL_HEADER_SIGNATURE,
-    SENTINEL_16,
-    SENTINEL_32,
-    EndOfCentralDirectory,
-)
 
 COMMENT_MAX_SIZE = 0xFFFF
 
@@ -41,7 +33,7 @@ class End(NamedTuple):
         As `find_base` returns them; 0 before that is known.
     """
 
-    record: EndOfCentralDirectory
+    record: records.EndOfCentralDirectory
     records_offset: int
     record_offset: int
     end_offset: int
@@ -52,12 +44,12 @@ class End(NamedTuple):
 def claimed_ends(tail: bytes, tail_offset: int) -> dict[int, int]:
     """Return where the comment of each end record would end, by its offset; last first."""
     ends = {}
-    position = len(tail) - END_SIZE + len(END_SIGNATURE)
-    while (position := tail.rfind(END_SIGNATURE, 0, max(position, 0))) >= 0:
-        end = position + END_SIZE
+    position = len(tail) - records.END_SIZE + len(records.END_SIGNATURE)
+    while (position := tail.rfind(records.END_SIGNATURE, 0, max(position, 0))) >= 0:
+        end = position + records.END_SIZE
         comment_size = int.from_bytes(tail[end - 2 : end], "little")
         ends[tail_offset + position] = tail_offset + end + comment_size
-        position += len(END_SIGNATURE) - 1
+        position += len(records.END_SIGNATURE) - 1
     return ends
 
 
@@ -75,9 +67,11 @@ def check_alone(source: Source, end: End) -> None:
     record or in its comment.
     """
     offset = end.record_offset
-    room = min(end.end_offset + len(END_SIGNATURE) - 1, source.size) - offset
+    room = min(end.end_offset + len(records.END_SIGNATURE) - 1, source.size) - offset
     data = source.read_at(offset, room)
-    place = data.rfind(END_SIGNATURE, 1, max(source.size - END_SIZE - offset, 0) + 4)
+    place = data.rfind(
+        records.END_SIGNATURE, 1, max(source.size - records.END_SIZE - offset, 0) + 4
+    )
     if place > 0:
         raise AmbiguousArchiveError(
             "two end of central directory records fit the end of the file",
@@ -97,19 +91,19 @@ def place_end(source: Source, offset: int, starts: Sequence[int]) -> End:
 
 def resolve_end(source: Source, offset: int) -> End:
     """Parse the end record at `offset` and the zip64 records before it."""
-    head = source.read_at(offset, min(END_SIZE, source.size - offset))
+    head = source.read_at(offset, min(records.END_SIZE, source.size - offset))
     comment_size = int.from_bytes(head[20:22], "little")
-    if offset + END_SIZE + comment_size > source.size:
+    if offset + records.END_SIZE + comment_size > source.size:
         raise ZipFormatError(
             "the end record extends past the end of the file",
             offset=offset,
             found=f"{source.size - offset} bytes",
-            expected=f"{END_SIZE + comment_size} bytes",
+            expected=f"{records.END_SIZE + comment_size} bytes",
         )
     record = records.parse_end_of_central_directory(
-        head + source.read_at(offset + END_SIZE, comment_size)
+        head + source.read_at(offset + records.END_SIZE, comment_size)
     )
-    end_offset = offset + END_SIZE + comment_size
+    end_offset = offset + records.END_SIZE + comment_size
     zip64 = _find_zip64(source, offset)
     if zip64 is not None:
         record64, records_offset = zip64
@@ -172,11 +166,11 @@ def _find_zip64(
 
 
 def _merge_zip64(
-    record: EndOfCentralDirectory, zip64: records.Zip64EndOfCentralDirectory, offset: int
-) -> EndOfCentralDirectory:
+    record: records.EndOfCentralDirectory, zip64: records.Zip64EndOfCentralDirectory, offset: int
+) -> records.EndOfCentralDirectory:
     """Take the zip64 values if the record agrees: same value or a sentinel."""
     values = zip64[3:]
-    sentinels = (SENTINEL_16,) * 4 + (SENTINEL_32,) * 2
+    sentinels = (records.SENTINEL_16,) * 4 + (records.SENTINEL_32,) * 2
     for name, small, large, sentinel in zip(
         record._fields, record[:6], values, sentinels, strict=False
     ):
@@ -187,7 +181,7 @@ def _merge_zip64(
                 found=small,
                 expected=f"{large} or {sentinel}",
             )
-    return EndOfCentralDirectory(*values, record.comment)
+    return records.EndOfCentralDirectory(*values, record.comment)
 
 
 def find_base(
@@ -205,14 +199,14 @@ def find_base(
         size = min(4, max(source.size - start, 0))
         first = source.read_at(start, size) if certain else source.at_hand(start, size)
         is_empty = record.entry_count == 0 and start == directory_offset
-        if base in (start, 0) and (first in (LOCAL_HEADER_SIGNATURE, None) or is_empty):
+        if base in (start, 0) and (first in (records.LOCAL_HEADER_SIGNATURE, None) or is_empty):
             return start, base
-    if base == 0 or (base > 0 and source.read_at(base, 4) == LOCAL_HEADER_SIGNATURE):
+    if base == 0 or (base > 0 and source.read_at(base, 4) == records.LOCAL_HEADER_SIGNATURE):
         raise ZipFormatError(
             "bytes precede the first local header",
             offset=0,
             found=source.read_at(0, min(16, source.size)),
-            expected=LOCAL_HEADER_SIGNATURE,
+            expected=records.LOCAL_HEADER_SIGNATURE,
             remedy=f"Remove the first {base} bytes, or pass a file object positioned after them."
             if base
             else "Open the file object where the archive begins.",

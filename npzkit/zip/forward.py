@@ -22,6 +22,7 @@ from npzkit.errors import LimitExceededError, NoDataError, NpzkitError, ZipForma
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
+from npzkit.zip import records
 from npzkit.zip.array_index import INDEX_NAME, is_hidden
 from npzkit.zip.commit_records import FOOTER_SIZE
 from npzkit.zip.directory import (
@@ -36,26 +37,12 @@ from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_checks import LOCAL_FIELDS, check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream
-from npzkit.zip.records import (
-    CENTRAL_ENTRY_SIGNATURE,
-    DESCRIPTOR_MAX_SIZE,
-    DESCRIPTOR_MIN_SIZE,
-    END_SIGNATURE,
-    END_SIZE,
-    ENTRY_SIZES,
-    FLAG_DESCRIPTOR,
-    LOCAL_HEADER_SIGNATURE,
-    LOCAL_HEADER_SIZE,
-    SENTINEL_32,
-    ZIP64_RECORDS_SIZE,
-    data_descriptors,
-)
 from npzkit.zip.sozip import is_index_name
 
-_TAIL_SIZE = ZIP64_RECORDS_SIZE + END_SIZE + COMMENT_MAX_SIZE
+_TAIL_SIZE = records.ZIP64_RECORDS_SIZE + records.END_SIZE + COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
 _SIGNATURE = re.compile(
-    b"|".join(map(re.escape, (LOCAL_HEADER_SIGNATURE, *RECORD_SIZES))), re.DOTALL
+    b"|".join(map(re.escape, (records.LOCAL_HEADER_SIGNATURE, *RECORD_SIZES))), re.DOTALL
 )
 _GAP_STEP = 1 << 12
 _GAP_KEPT_SIZE = 128
@@ -68,11 +55,6 @@ _BEGINNING_SIZE = 512
 """Bytes that say what a stream seems to be which is no archive."""
 
 
-def open_forward(stream: object, limits: Limits, *, keeps_hidden: bool) -> ForwardArchive:
-    """Return the archive that begins where a stream is; see `ForwardArchive`."""
-    return ForwardArchive(ForwardSource(stream, _TAIL_SIZE), limits, keeps_hidden=keeps_hidden)
-
-
 def hides_its_end(head: bytes) -> bool:
     """Whether a stream begins with a member whose end it does not show, as those of np.savez do.
 
@@ -81,10 +63,14 @@ def hides_its_end(head: bytes) -> bool:
     head : bytes
         The first 30 bytes of the stream, or more.
     """
-    if len(head) < LOCAL_HEADER_SIZE or not head.startswith(LOCAL_HEADER_SIGNATURE):
+    if len(head) < records.LOCAL_HEADER_SIZE or not head.startswith(records.LOCAL_HEADER_SIGNATURE):
         return False
     _, flags, method, _, _, size, *_ = LOCAL_FIELDS.unpack_from(head)
-    return bool(flags & FLAG_DESCRIPTOR) and method == STORED and size in (0, SENTINEL_32)
+    return (
+        bool(flags & records.FLAG_DESCRIPTOR)
+        and method == STORED
+        and size in (0, records.SENTINEL_32)
+    )
 
 
 class ForwardArchive:
@@ -92,22 +78,22 @@ class ForwardArchive:
 
     Parameters
     ----------
-    source : ForwardSource
+    stream : object with ``read``
+        The archive begins where it is.
     limits : Limits
     keeps_hidden : bool, default False
         Keep the data of seek indexes, the array index and large metadata.
 
     Attributes
     ----------
-    source, limits
+    source : ForwardSource
+    limits : Limits
     has_commit : bool
         Whether an end record came. What follows it may not be committed.
     """
 
-    def __init__(
-        self, source: ForwardSource, limits: Limits, *, keeps_hidden: bool = False
-    ) -> None:
-        self.source, self.limits = source, limits
+    def __init__(self, stream: object, limits: Limits, *, keeps_hidden: bool = False) -> None:
+        self.source, self.limits = ForwardSource(stream, _TAIL_SIZE), limits
         self._keeps_hidden = keeps_hidden
         self._count = self._total = 0
         self.has_commit = False
@@ -116,14 +102,14 @@ class ForwardArchive:
         # By offset, the CRC and the sizes of each member whose local header does not have them.
         self._found: dict[int, tuple[int, int, int] | None] = {}
 
-    def __iter__(self) -> Iterator[ForwardMember]:
+    def members(self) -> Iterator[ForwardMember]:
         """Yield each member. Its data is passed over unless it is read before the next one.
 
         The stream's end, wherever it is, ends the iteration. `read_directory`
         says whether the archive is complete.
         """
         while head := self.source.peek(4):
-            if head == LOCAL_HEADER_SIGNATURE:
+            if head == records.LOCAL_HEADER_SIGNATURE:
                 member = self._begin_member()
                 if member is None:
                     return
@@ -171,8 +157,12 @@ class ForwardArchive:
         """Read a local header; None if the stream ends in it."""
         self._end_directory()
         source = self.source
-        offset, head = source.offset, source.peek(LOCAL_HEADER_SIZE)
-        size = header_end(head) if len(head) == LOCAL_HEADER_SIZE else LOCAL_HEADER_SIZE
+        offset, head = source.offset, source.peek(records.LOCAL_HEADER_SIZE)
+        size = (
+            header_end(head)
+            if len(head) == records.LOCAL_HEADER_SIZE
+            else records.LOCAL_HEADER_SIZE
+        )
         data = source.keep(size)
         if len(data) < size:
             return None
@@ -193,11 +183,10 @@ class ForwardArchive:
 
     def end(self, member: ForwardMember) -> None:
         """Move to the end of the member that was yielded last; see `ForwardMember.end`."""
-        if not member.has_ended:
-            member.end()
-            if member.is_described_late:
-                self._charge(member.read_size)
-                self._found[member.entry.header_offset] = member.found
+        stream = None if member.has_ended else member.end()
+        if stream is not None:
+            self._charge(stream.tell())
+            self._found[member.entry.header_offset] = stream.found.described
 
     def _leave(self, member: ForwardMember) -> None:
         """Move on to the next record. What is wrong with the data was the reader's to find."""
@@ -217,12 +206,12 @@ class ForwardArchive:
                 self.source.drop_piece(self._directories.pop(0))
         size = RECORD_SIZES[signature]
         head = self.source.peek(size)
-        if len(head) == size and signature == CENTRAL_ENTRY_SIGNATURE:
-            size += sum(ENTRY_SIZES.unpack_from(head, 28))
-        elif len(head) == size and signature == END_SIGNATURE:
+        if len(head) == size and signature == records.CENTRAL_ENTRY_SIGNATURE:
+            size += sum(records.ENTRY_SIZES.unpack_from(head, 28))
+        elif len(head) == size and signature == records.END_SIGNATURE:
             size += int.from_bytes(head[-2:], "little")
         self.source.keep(size)
-        if signature == END_SIGNATURE:
+        if signature == records.END_SIGNATURE:
             self.has_commit = True
             self._end_directory()
 
@@ -287,18 +276,7 @@ class ForwardMember:
     @property
     def is_described_late(self) -> bool:
         """Whether its sizes and its CRC follow the data."""
-        return bool(self.entry.flags & FLAG_DESCRIPTOR)
-
-    @property
-    def found(self) -> tuple[int, int, int] | None:
-        """The CRC and the sizes that data was found to have which is described late."""
-        is_late = isinstance(self._stream, LateStream)
-        return cast(LateStream, self._stream).found.described if is_late else None
-
-    @property
-    def read_size(self) -> int:
-        """Uncompressed bytes that were read."""
-        return 0 if self._stream is None else self._stream.tell()
+        return bool(self.entry.flags & records.FLAG_DESCRIPTOR)
 
     def held(self, size: int) -> bytes | None:
         """Return the compressed bytes of a stored or deflated member; None if they exceed `size`.
@@ -341,8 +319,10 @@ class ForwardMember:
             return UndescribedStream(self._source, entry, self._start, self._size_limit)
         return LateStream(self._source, entry, self._start)
 
-    def end(self) -> None:
+    def end(self) -> LateStream | None:
         """Move on to where the member ends, after its data and its descriptor.
+
+        Returns the stream of data whose CRC and sizes follow it.
 
         Raises
         ------
@@ -360,10 +340,11 @@ class ForwardMember:
                 self._source.skip_to(end - FOOTER_SIZE)
                 self._source.keep(end - self._source.offset)
             self._source.skip_to(end)
-            return
+            return None
         stream = cast(LateStream, self.open())
         stream.drain()
         self._keep_descriptor(stream.found)
+        return stream
 
     def _keep_descriptor(self, found: Entry) -> None:
         """Compare the descriptor that follows the data with what was found, and keep it."""
@@ -371,12 +352,12 @@ class ForwardMember:
         if size:
             self._source.keep(size)
             return
-        data = self._source.peek(DESCRIPTOR_MAX_SIZE)
-        if len(data) < DESCRIPTOR_MIN_SIZE:
+        data = self._source.peek(records.DESCRIPTOR_MAX_SIZE)
+        if len(data) < records.DESCRIPTOR_MIN_SIZE:
             raise NoDataError("the stream ends early", offset=self._source.offset)
         for place in (4, 0):
             claimed = found._replace(crc32=int.from_bytes(data[place : place + 4], "little"))
-            if data.startswith(data_descriptors(*claimed.described)):
+            if data.startswith(records.data_descriptors(*claimed.described)):
                 check_crc32(found.crc32, claimed, self._start)
         raise ZipFormatError(
             "the data descriptor and the data disagree",
@@ -389,10 +370,14 @@ class ForwardMember:
 def _entry_of(data: bytes, offset: int) -> Entry:
     """Return what a local header, which begins at `offset`, says of its member."""
     entry = entry_of_header(data, offset)
-    if entry.flags & FLAG_DESCRIPTOR:
+    if entry.flags & records.FLAG_DESCRIPTOR:
         size = entry.uncompressed_size
         # Info-ZIP gives the size of stored data here, and only the CRC after it.
-        if entry.method != STORED or not size or SENTINEL_32 in (size, entry.compressed_size):
+        if (
+            entry.method != STORED
+            or not size
+            or records.SENTINEL_32 in (size, entry.compressed_size)
+        ):
             end = offset + len(data) + UNKNOWN_SIZE
             return entry._replace(
                 compressed_size=UNKNOWN_SIZE, uncompressed_size=UNKNOWN_SIZE, end_offset=end

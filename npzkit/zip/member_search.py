@@ -17,30 +17,11 @@ from npzkit.codecs.decompressors import decompressor
 from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import Source
+from npzkit.zip import records
 from npzkit.zip.array_index import is_hidden
 from npzkit.zip.entries import BAD_NAME, Entry, read_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
 from npzkit.zip.member_checks import header_end, resolve_sizes
-from npzkit.zip.records import (
-    CENTRAL_ENTRY_SIGNATURE,
-    CENTRAL_ENTRY_SIZE,
-    DESCRIPTOR_MAX_SIZE,
-    DESCRIPTOR_SIGNATURE,
-    END_SIGNATURE,
-    END_SIZE,
-    FLAG_DESCRIPTOR,
-    LOCAL,
-    LOCAL_HEADER_SIGNATURE,
-    LOCAL_HEADER_SIZE,
-    SENTINEL_16,
-    SENTINEL_32,
-    ZIP64_END_SIGNATURE,
-    ZIP64_END_SIZE,
-    ZIP64_LOCATOR_SIGNATURE,
-    ZIP64_LOCATOR_SIZE,
-    data_descriptors,
-    parse_local_header,
-)
 from npzkit.zip.sozip import is_index_name
 
 _SCAN_SIZE = 1 << 22
@@ -50,13 +31,13 @@ _MAX_DESCRIPTOR_TRIES = 1000
 """Descriptors that are tried after data of unknown size: it may hold their signature."""
 _FORCED_ZIP64_SIZE = 20
 """Of the extra field in local headers that np.savez writes."""
-_DESCRIBED_SIZE = DESCRIPTOR_MAX_SIZE + 4
+_DESCRIBED_SIZE = records.DESCRIPTOR_MAX_SIZE + 4
 """Bytes of the longest descriptor, and of the signature behind it."""
 RECORD_SIZES = {
-    CENTRAL_ENTRY_SIGNATURE: CENTRAL_ENTRY_SIZE,
-    END_SIGNATURE: END_SIZE,
-    ZIP64_END_SIGNATURE: ZIP64_END_SIZE,
-    ZIP64_LOCATOR_SIGNATURE: ZIP64_LOCATOR_SIZE,
+    records.CENTRAL_ENTRY_SIGNATURE: records.CENTRAL_ENTRY_SIZE,
+    records.END_SIGNATURE: records.END_SIZE,
+    records.ZIP64_END_SIGNATURE: records.ZIP64_END_SIZE,
+    records.ZIP64_LOCATOR_SIGNATURE: records.ZIP64_LOCATOR_SIZE,
 }
 """Bytes of the fixed part of each record that follows the members."""
 
@@ -132,24 +113,24 @@ def possible_headers(
         Whether the entry has the member's attributes, so that the header needs none.
     """
     offset = entry.header_offset
-    named = offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
+    named = offset + records.LOCAL_HEADER_SIZE + len(entry.raw_name)
     last = entry.end_offset - entry.compressed_size
     if named > last:
         return
-    own_end = offset + header_end(source.read_at(offset, LOCAL_HEADER_SIZE))
-    own_size = own_end - offset - LOCAL_HEADER_SIZE
+    own_end = offset + header_end(source.read_at(offset, records.LOCAL_HEADER_SIZE))
+    own_size = own_end - offset - records.LOCAL_HEADER_SIZE
     possible = (*starts, own_end, named + own_size, named, named + _FORCED_ZIP64_SIZE, last)
     sizes = entry.uncompressed_size, entry.compressed_size
-    large = sizes if max(sizes) >= SENTINEL_32 else ()
+    large = sizes if max(sizes) >= records.SENTINEL_32 else ()
     if large:
-        sizes = SENTINEL_32, SENTINEL_32
+        sizes = records.SENTINEL_32, records.SENTINEL_32
     for start in dict.fromkeys(possible):
         extra_size = start - named
-        if not 0 <= extra_size <= SENTINEL_16 or start > last:
+        if not 0 <= extra_size <= records.SENTINEL_16 or start > last:
             continue
-        fields = LOCAL.pack(
-            LOCAL_HEADER_SIGNATURE, 0, entry.flags & SENTINEL_16, entry.method, 0, 0,
-            entry.crc32, *reversed(sizes), len(entry.raw_name), extra_size,
+        fields = records.LOCAL.pack(
+            records.LOCAL_HEADER_SIGNATURE, 0, entry.flags & records.SENTINEL_16, entry.method,
+            0, 0, entry.crc32, *reversed(sizes), len(entry.raw_name), extra_size,
         )  # fmt: skip
         # Zeros are an extra field without blocks.
         extra = format_zip64(large).ljust(extra_size, b"\0") if is_certain else b""
@@ -180,8 +161,8 @@ class SignatureScan:
         source: Source,
         start: int,
         end: int,
-        signature: bytes = LOCAL_HEADER_SIGNATURE,
-        size: int = LOCAL_HEADER_SIZE,
+        signature: bytes = records.LOCAL_HEADER_SIGNATURE,
+        size: int = records.LOCAL_HEADER_SIZE,
     ) -> None:
         self._source, self._last = source, end - size
         self._signature = signature
@@ -213,7 +194,7 @@ def entry_of_header(data: bytes, offset: int, end: int | None = None) -> Entry:
     ZipFormatError
         It is damaged.
     """
-    header = parse_local_header(data)
+    header = records.parse_local_header(data)
     name, flags = read_name(header.name, header.flags, header.extra)
     try:
         sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
@@ -239,7 +220,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     allowance : Allowance
         Charged with what is read.
     """
-    size = header_end(source.read_at(offset, LOCAL_HEADER_SIZE))
+    size = header_end(source.read_at(offset, records.LOCAL_HEADER_SIZE))
     if size > end - offset:
         return None
     # Names and extra fields may be long, and lie in one another too.
@@ -254,9 +235,9 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     if is_index_name(entry.name) or is_hidden(entry.name):
         return None
     entry = _cleaned(entry)
-    if not entry.flags & FLAG_DESCRIPTOR:
+    if not entry.flags & records.FLAG_DESCRIPTOR:
         return FoundMember(entry, start, start + entry.compressed_size)
-    if SENTINEL_32 in entry.described[1:] or not entry.compressed_size:
+    if records.SENTINEL_32 in entry.described[1:] or not entry.compressed_size:
         measured = _measure(source, entry, start, end, allowance)
         if measured is None:
             return FoundMember(entry, start, end + 1)
@@ -291,7 +272,7 @@ def descriptor_size(peek: Callable[[int], bytes], entry: Entry) -> int:
     descriptor, unless this may be the beginning of a longer one.
     """
     fitting: list[int] = []
-    for descriptor in sorted(data_descriptors(*entry.described), key=len):
+    for descriptor in sorted(records.data_descriptors(*entry.described), key=len):
         size = len(descriptor)
         is_longer = not fitting or descriptor.startswith(peek(fitting[-1]))
         if is_longer and peek(size) == descriptor:
@@ -305,7 +286,7 @@ def descriptor_size(peek: Callable[[int], bytes], entry: Entry) -> int:
 
 def begins_record(signature: bytes) -> bool:
     """Whether a record of the archive begins so, or the file ends there."""
-    return not signature or signature == LOCAL_HEADER_SIGNATURE or signature in RECORD_SIZES
+    return not signature or signature == records.LOCAL_HEADER_SIGNATURE or signature in RECORD_SIZES
 
 
 def _measure(
@@ -350,11 +331,11 @@ def _measure_deflated(
 
 def _find_descriptor(source: Source, start: int, end: int) -> tuple[int, int] | None:
     """Return the CRC and the size that the descriptor of stored data has."""
-    places = SignatureScan(source, start, end, DESCRIPTOR_SIGNATURE, 16)
+    places = SignatureScan(source, start, end, records.DESCRIPTOR_SIGNATURE, 16)
     for place in itertools.islice(places, _MAX_DESCRIPTOR_TRIES):
         crc, low, other = struct.unpack("<LLL", source.read_at(place + 4, 12))
         size = place - start
         # In 32 bits the second size follows, in 64 the first one's upper half.
-        if low == size & SENTINEL_32 and other in (low, size >> 32):
+        if low == size & records.SENTINEL_32 and other in (low, size >> 32):
             return crc, size
     return None

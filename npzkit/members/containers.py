@@ -11,13 +11,13 @@ is checked to be an identifier.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import re
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import fields, is_dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -54,7 +54,7 @@ _SINGLE_KEY = "arr_0"
 """The key of an array that is a tree, which `numpy.savez` gives it too."""
 _MAX_TYPES = 1000
 """Namedtuples that are kept, because making one takes a tenth of a millisecond."""
-_KNOWN = {dict, list, NoneType, OrderedDict, defaultdict}
+_KNOWN = {dict, NoneType, OrderedDict, defaultdict}
 
 
 # -- containers -----------------------------------------------------------
@@ -62,6 +62,9 @@ _KNOWN = {dict, list, NoneType, OrderedDict, defaultdict}
 
 def children_of(node: Any) -> dict[Any, Any] | None:
     """Return the items of a container by name or index, or None for a leaf.
+
+    The fields of a record are in order. Those of a class that is registered with JAX are its
+    children as a pytree, by the names or numbers that the class gives.
 
     Examples
     --------
@@ -71,11 +74,17 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     if type(node) is np.ndarray or is_tensor(node):
         # Most leaves.
         return None
+    if is_pytree(node):
+        return {_name_in(path[0]): item for path, item in _one_level(node)[0]}
     if isinstance(node, Mapping):
-        return pytree_items(node) if is_pytree(node) else dict(node)
+        return dict(node)
+    if is_namedtuple(node):
+        return dict(zip(node._fields, node, strict=True))
     if isinstance(node, (list, tuple)):
-        return fields_of(node) if is_namedtuple(node) else dict(enumerate(node))
-    return fields_of(node) if is_record(node) else None
+        return dict(enumerate(node))
+    if is_dataclass(type(node)):
+        return {field.name: getattr(node, field.name) for field in fields(node)}
+    return None
 
 
 def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
@@ -83,7 +92,7 @@ def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
     if type(node) is dict:
         return items
     if is_pytree(node):
-        return rebuilt_pytree(node, items)
+        return _one_level(node)[1].unflatten(items.values())
     if isinstance(node, (dict, list)) or is_dataclass(type(node)):
         new = copy.copy(node)
         if not is_dataclass(type(node)):
@@ -98,10 +107,11 @@ def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
 
 def is_changeable(node: Any) -> bool:
     """Return whether the items of a container can be replaced by others."""
-    if isinstance(node, (MutableMapping, list)) or is_dataclass(type(node)):
-        is_frozen = is_dataclass(type(node)) and type(node).__dataclass_params__.frozen
-        return not (is_frozen or is_pytree(node))
-    return False
+    params: Any = getattr(type(node), "__dataclass_params__", None)
+    if params is not None and params.frozen:
+        return False
+    can_change = isinstance(node, (MutableMapping, list)) or params is not None
+    return can_change and not is_pytree(node)
 
 
 def update(node: Any, items: dict[Any, Any]) -> Any:
@@ -128,30 +138,13 @@ def is_namedtuple(value: object) -> bool:
     return isinstance(value, tuple) and isinstance(getattr(value, "_fields", None), tuple)
 
 
-def is_dataclass(kind: type[Any]) -> bool:
-    """Return whether a class is a dataclass."""
-    return dataclasses.is_dataclass(kind)
-
-
 def is_record(value: object) -> bool:
     """Return whether a value has fields, which its class fixes."""
     return is_namedtuple(value) or is_dataclass(type(value)) or is_pytree(value)
 
 
-def fields_of(value: Any) -> dict[Any, Any]:
-    """Return the fields of a record by their names, in order.
-
-    Those of a class that is registered with JAX are its children as a pytree.
-    """
-    if is_namedtuple(value):
-        return dict(zip(value._fields, value, strict=True))
-    if is_pytree(value):
-        return pytree_items(value)
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
 @functools.lru_cache(_MAX_TYPES)
-def named(name: str, fields: tuple[str, ...]) -> type[Any]:
+def named(name: str, names: tuple[str, ...]) -> type[Any]:
     """Return a namedtuple class; the same one for the same names.
 
     Its instances can be pickled and copied.
@@ -167,28 +160,20 @@ def named(name: str, fields: tuple[str, ...]) -> type[Any]:
     >>> copy.deepcopy(named("Point", ("x", "y"))(1, 2))
     Point(x=1, y=2)
     """
-    made: type[Any] = _new_type(name, fields)
-    # Pickle would look for the class in this module.
-    made.__reduce__ = _reduce  # type: ignore[assignment]
-    return made
-
-
-def _new_type(name: str, fields: tuple[str, ...]) -> Any:
+    new: Any = namedtuple
     try:
-        return namedtuple(name, fields)
+        made = new(name, names)
     except SyntaxError:
         # Python takes two names for one if they differ only in their form in Unicode.
         raise ValueError(f"a field of {name} occurs twice") from None
+    # Pickle would look for the class in this module.
+    made.__reduce__ = lambda value: (_make, (name, names, *value))
+    return cast("type[Any]", made)
 
 
-def _reduce(value: Any) -> tuple[Any, ...]:
-    return _make, (type(value).__name__, value._fields, *value)
-
-
-def _make(name: str, fields: tuple[str, ...], *values: Any) -> Any:
+def _make(name: str, names: tuple[str, ...], *values: Any) -> Any:
     """Return a namedtuple that was pickled."""
-    kind: Any = named(name, fields)
-    return kind._make(values)
+    return named(name, names)(*values)
 
 
 def is_pytree(value: object) -> bool:
@@ -197,15 +182,9 @@ def is_pytree(value: object) -> bool:
     JAX knows Python's own containers and None without that.
     """
     jax = imported("jax")
-    if jax is None or isinstance(value, tuple) or type(value) in _KNOWN:
+    if jax is None or isinstance(value, (list, tuple)) or type(value) in _KNOWN:
         return False
     return not jax.tree_util.all_leaves((value,))
-
-
-def pytree_items(value: Any) -> dict[Any, Any]:
-    """Return what is inside a pytree, by the names or numbers that its class gives."""
-    entries, _ = _one_level(value)
-    return {_name_in(path[0]): item for path, item in entries}
 
 
 def _one_level(value: Any) -> tuple[Any, Any]:
@@ -218,12 +197,6 @@ def _name_in(entry: Any) -> Any:
     """Return the name in an entry of a path: of an attribute, an index or a key."""
     names = (getattr(entry, kind, None) for kind in ("name", "idx", "key"))
     return next((name for name in names if isinstance(name, (str, int))), str(entry))
-
-
-def rebuilt_pytree(value: Any, items: dict[Any, Any]) -> Any:
-    """Return a pytree of the same class with other items, in the same order."""
-    _, structure = _one_level(value)
-    return structure.unflatten(items.values())
 
 
 # -- leaves ---------------------------------------------------------------
@@ -463,7 +436,7 @@ def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
     if children_of(tree) is None:
         return arrays, ["single", _SINGLE_KEY, flattening.value(tree, _SINGLE_KEY, (0,))]
     if is_record(tree) and not is_namedtuple(tree):
-        tree = fields_of(tree)
+        tree = children_of(tree)
     return arrays, flattening.value(tree, "", ())
 
 
@@ -515,7 +488,7 @@ class _Flattening:
             if isinstance(value, (list, tuple)):
                 return self._items(value, key, around)
             if is_record(value):
-                return self._mapping(fields_of(value), key, _within(value, around, key))
+                return self._mapping(children_of(value) or {}, key, _within(value, around, key))
         try:
             first = self._first_key(value, key) if is_leaf else key
             if first != key:
@@ -529,9 +502,9 @@ class _Flattening:
         is_top = len(around) == 1
         around = _within(items, around, key)
         if is_namedtuple(items):
-            fields = fields_of(items)
             notes = [
-                self.value(item, child_key(key, name), around) for name, item in fields.items()
+                self.value(item, child_key(key, name), around)
+                for name, item in zip(items._fields, items, strict=True)
             ]
             return ["named", *self._type_of(items, key), *notes]
         kind = "tuple" if isinstance(items, tuple) else "list"
@@ -544,9 +517,9 @@ class _Flattening:
 
     def _type_of(self, items: Any, key: str) -> tuple[str, list[str]]:
         """Return the name and the fields of a namedtuple's class, from which it can be made."""
-        name, fields = type(items).__name__, items._fields
-        self._types.add((name, fields))
-        if len(fields) > MAX_FIELDS or len(self._types) > MAX_FIELDS:
+        name, names = type(items).__name__, items._fields
+        self._types.add((name, names))
+        if len(names) > MAX_FIELDS or len(self._types) > MAX_FIELDS:
             raise UnsupportedError(
                 f"namedtuples of more than {MAX_FIELDS} fields or classes cannot be kept",
                 key=key,
@@ -554,7 +527,7 @@ class _Flattening:
                 remedy="Save value._asdict().",
             )
         try:
-            named(name, fields)
+            named(name, names)
         except (ValueError, TypeError):
             raise UnsupportedError(
                 "this namedtuple has names that Python does not allow",
@@ -562,7 +535,7 @@ class _Flattening:
                 found=name,
                 remedy="Save value._asdict().",
             ) from None
-        return name, list(fields)
+        return name, list(names)
 
     def _first_key(self, tensor: Any, key: str) -> str:
         """Return the first key under which the memory of a tensor is saved."""

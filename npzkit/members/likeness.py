@@ -7,6 +7,7 @@ that is known. Reads no archive.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,18 +43,13 @@ class SavedTensor:
         From `npzkit.members.tensors.special_dtype`.
     """
 
-    __slots__ = ("_special", "_tensor", "array")
-
     def __init__(self, array: np.ndarray[Any, Any], special: str | None = None) -> None:
-        self.array = native(array)
-        self._special, self._tensor = special, None
+        self.array, self._special = native(array), special
 
-    @property
+    @functools.cached_property
     def tensor(self) -> Any:
         """The tensor, the same one each time."""
-        if self._tensor is None:
-            self._tensor = from_array(self.array, self._special)
-        return self._tensor
+        return from_array(self.array, self._special)
 
 
 class _Differs(Exception):  # noqa: N818 - it never leaves this module

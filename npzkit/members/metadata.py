@@ -9,6 +9,7 @@ array's dimensions, as xarray and Zarr keep them. What JSON is, and what becomes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from types import MappingProxyType, NoneType
 from typing import Any
 
@@ -90,7 +91,7 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
     if not isinstance(value, (Mapping, list, tuple)):
         return
     if len(around) == MAX_DEPTH:
-        raise _too_deep(what)
+        raise ValueError(f"{what} are nested too deeply; save large values as arrays")
     if id(value) in around:
         raise ValueError(f"{what} must not contain themselves, as the value of {key!r} does")
     around = (*around, id(value))
@@ -100,15 +101,12 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
                 f"the mapping {dict(value)!r} in {what} is reserved for npzkit itself, "
                 "which reads it as a float"
             )
-        for name, inner in value.items():
+        for name in value:
             if not isinstance(name, str):
                 raise TypeError(f"{what} must have strings as keys, not {name!r}")
-            if not _is_checked(inner, around):
-                _check_values(inner, what, name, around)
-    else:
-        for inner in value:
-            if not _is_checked(inner, around):
-                _check_values(inner, what, key, around)
+    for name, inner in value.items() if isinstance(value, Mapping) else zip(repeat(key), value):
+        if not _is_checked(inner, around):
+            _check_values(inner, what, name, around)
 
 
 def _is_checked(value: Any, around: tuple[int, ...]) -> bool:
@@ -117,10 +115,6 @@ def _is_checked(value: Any, around: tuple[int, ...]) -> bool:
     if kind is list and len(around) < MAX_DEPTH:
         return _LEAVES.issuperset(map(type, value))
     return kind in _LEAVES
-
-
-def _too_deep(what: str) -> ValueError:
-    return ValueError(f"{what} are nested too deeply; save large values as arrays")
 
 
 def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) -> Mapping[str, Any]:

@@ -120,12 +120,12 @@ class ForwardArchive:
             else:
                 self._pass_gap()
 
-    def read_directory(self, *, strict: bool = False, silent: bool = False) -> Directory:
+    def read_directory(self, *, strict: bool = False) -> Directory:
         """Read the directory at the end of the stream; see `npzkit.zip.directory.read_directory`.
 
         To be called after the iteration.
         """
-        return read_directory(self.source, strict=strict, silent=silent, limits=self.limits)
+        return read_directory(self.source, strict=strict, limits=self.limits)
 
     def check(self, entry: Entry) -> None:
         """Compare an entry of the directory with the member that came in the stream.

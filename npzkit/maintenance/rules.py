@@ -46,7 +46,6 @@ from npzkit.zip.written_records import ALIGNMENT
 
 _PROCEED_COUNT = 10_000
 """Members whose names are checked between two chances to stop."""
-_STEP_SIZE = 1 << 18
 _PEEK_SIZE = 1 << 20
 """Smallest member for which progress takes into account whether it is read twice."""
 
@@ -224,7 +223,7 @@ def read_size(source: Source, entry: Entry) -> int:
 
 
 def member_error(
-    reader: MemberReader, entry: Entry, threads: int, advance: Advance | None = None
+    reader: MemberReader, entry: Entry, threads: int, advance: Advance = lambda size: None
 ) -> str | None:
     """Return why a member cannot be read or trusted, or None if it can.
 
@@ -239,7 +238,7 @@ def member_error(
 
 
 def check_data(
-    source: Source, entry: Entry, size_limit: int | None, threads: int, advance: Advance | None
+    source: Source, entry: Entry, size_limit: int | None, threads: int, advance: Advance
 ) -> int:
     """Check a member's headers and all of its data; return where the data begins.
 
@@ -254,14 +253,7 @@ def check_data(
         crc = crc32_at(source, start, entry.compressed_size, threads, advance)
         check_crc32(crc, entry, start)
         return start
-    stream = MemberStream(source, entry, start)
-    buffer = memoryview(bytearray(min(_STEP_SIZE, entry.uncompressed_size)))
-    while stream.tell() < entry.uncompressed_size:
-        step = buffer[: entry.uncompressed_size - stream.tell()]
-        stream.read_exactly(step)
-        if advance is not None:
-            advance(len(step))
-    stream.finish()
+    MemberStream(source, entry, start).drain(advance)
     return start
 
 
@@ -288,36 +280,28 @@ def _data_findings(
 
 
 def _is_right(
-    source: Source,
-    entry: Entry,
-    start: int,
-    index: SeekIndex,
-    threads: int,
-    advance: Advance | None = None,
+    source: Source, entry: Entry, start: int, index: SeekIndex, threads: int, advance: Advance
 ) -> bool:
     """Return whether the chunks of a seek index have the data of the member."""
-    chunks = Chunks(source, start, index)
-    crc = 0
+    chunks, crc = Chunks(source, start, index), 0
+
+    def counted(task: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        part = task()
+        advance(part[1])
+        return part
+
+    # The output has no room, so no bytes are kept.
+    tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
     try:
-        # The output has no room, so no bytes are kept.
-        tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
-        if advance is not None:
-            tasks = [partial(_counted, task, advance) for task in tasks]
-        for found in run(tasks, threads):
+        for found in run([partial(counted, task) for task in tasks], threads):
             crc = crc32_combine(crc, *found)
     except FormatError:
         return False
     return crc == entry.crc32
 
 
-def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int, int]:
-    crc, size = task()
-    advance(size)
-    return crc, size
-
-
 def has_wrong_index(
-    source: Source, entry: Entry, threads: int, advance: Advance | None = None
+    source: Source, entry: Entry, threads: int, advance: Advance = lambda size: None
 ) -> bool:
     """Return whether the seek index of a sound member leads to wrong data."""
     start = data_offset(source, entry)

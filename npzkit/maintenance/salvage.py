@@ -306,7 +306,7 @@ class Salvage:
             self._add_lost(found, f"{error.what}; its data is kept as {shown_key(usable.name)}")
             self.sound[usable.name] = usable
 
-    def _keep(self, entry: Entry, advance: Advance | None = None) -> None:
+    def _keep(self, entry: Entry, advance: Advance = lambda size: None) -> None:
         """Keep a sound member, and its attributes if they are sound."""
         entry = self._with_sound_attributes(entry)
         if has_wrong_index(self.source, entry, self._threads, advance):

@@ -65,7 +65,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
 from npzkit.errors import UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
-from npzkit.zip.entry_columns import Ints, places_of, windows_of
+from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.extra_fields import format_extra
 from npzkit.zip.records import (
     DOS_DATE_1980,
@@ -244,7 +244,6 @@ _CRC32_OFFSET = 16
 """Of the field in an entry of the central directory (4.3.12)."""
 _FEW = 200
 """Fewer entries are changed one by one, which takes less time than NumPy's start."""
-_SCAN_SIZE = 1 << 22
 
 
 class Footer(NamedTuple):
@@ -313,18 +312,13 @@ def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
 
 def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:
     """Return the last footer in a file whose archive is at one of `starts`; None without one."""
-    high = source.size
-    while high >= FOOTER_SIZE:
-        low = max(high - _SCAN_SIZE, 0)
-        begin = max(low - FOOTER_SIZE, 0)
-        data = source.read_at(begin, high - begin)
-        ends = places_of(FOOTER_MAGIC, data) + len(FOOTER_MAGIC)
-        for end in reversed(ends.tolist()):
+    size = len(FOOTER_MAGIC)
+    for begin, data, places in places_before(source, source.size, FOOTER_MAGIC, FOOTER_SIZE, size):
+        for end in reversed((places + size).tolist()):
             for start in starts:
                 footer = parse_footer(data[max(end - FOOTER_SIZE, 0) : end], begin + end - start)
                 if footer is not None:
                     return footer
-        high = low
     return None
 
 

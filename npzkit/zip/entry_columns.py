@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import ZipFormatError
+from npzkit.files.source import Source
 from npzkit.zip.entries import BAD_NAME, UNICODE_PATH, Entry, is_usual, read_name, resolve_zip64
 from npzkit.zip.extra_fields import KEY_VALUE_SIGNATURE, UNICODE_PATH_ID, ZIP64_ID
 from npzkit.zip.records import (
@@ -36,6 +37,8 @@ _BLOCK = np.dtype("<u2,<u2")
 _LARGEST = 1 << 62
 """Larger sizes and offsets need Python's integers: the sum of two must fit."""
 _WORD_SIZE = 8
+_SCAN_SIZE = 1 << 22
+"""Bytes that are searched at a time."""
 _MADE_COUNT = 4096
 """Entries that are made at a time. Their memory stays in the processor's cache."""
 _LONG_SIZE = 256
@@ -61,6 +64,24 @@ def places_of(signature: bytes, data: Any) -> Ints:
     places = np.flatnonzero(letters == signature[0])
     is_right: Bools = windows_of(data, "<u4")[places] == int.from_bytes(signature, "little")
     return places[is_right]
+
+
+def places_before(
+    source: Source, end: int, signature: bytes, lead_size: int, size: int
+) -> Iterator[tuple[int, bytes, Ints]]:
+    """Yield a part of a file, where it begins, and where in it a signature does; last first.
+
+    With each place the part has `lead_size` bytes before it, unless the file begins there,
+    and `size` bytes from it on.
+    """
+    high = end
+    while high > 0:
+        low = max(high - _SCAN_SIZE, 0)
+        begin = max(low - lead_size, 0)
+        data = source.read_at(begin, min(high + size - 1, end) - begin)
+        places = places_of(signature, data[: max(len(data) - size + len(signature), 0)])
+        yield begin, data, places[places >= low - begin]
+        high = low
 
 
 class Columns(Mapping[str, Entry]):

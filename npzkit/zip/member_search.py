@@ -12,20 +12,19 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from npzkit.codecs.checksum import crc32
-from npzkit.codecs.decompressors import decompressor
 from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
+from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.array_index import is_hidden
-from npzkit.zip.entries import BAD_NAME, Entry, read_name
+from npzkit.zip.entries import BAD_NAME, UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
 from npzkit.zip.member_checks import header_end, resolve_sizes
+from npzkit.zip.member_stream import MemberStream, UndescribedStream
 from npzkit.zip.sozip import is_index_name
 
 _SCAN_SIZE = 1 << 22
-_STEP_SIZE = 1 << 18
 _MAX_VERSION = 63
 _MAX_DESCRIPTOR_TRIES = 1000
 """Descriptors that are tried after data of unknown size: it may hold their signature."""
@@ -293,40 +292,26 @@ def _measure(
     source: Source, entry: Entry, start: int, end: int, allowance: Allowance
 ) -> Entry | None:
     """Return the entry with the sizes and the CRC of data that only a descriptor describes."""
-    if entry.method == DEFLATED:
-        return _measure_deflated(source, entry, start, end, allowance)
-    if entry.method != STORED:
+    if entry.method == STORED:
+        found = _find_descriptor(source, start, end)
+        crc, size = found or (0, end - start)
+        allowance.charge(start, start + size)
+        measured = entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
+        return None if found is None else measured
+    if entry.method != DEFLATED:
+        # Of others, few bytes may become any number.
         return None
-    found = _find_descriptor(source, start, end)
-    crc, size = found or (0, end - start)
-    allowance.charge(start, start + size)
-    measured = entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
-    return None if found is None else measured
-
-
-def _measure_deflated(
-    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
-) -> Entry | None:
-    """Inflate up to the stream's own end."""
-    decoder = decompressor(DEFLATED, end - start, end - start)
-    crc = size = fed = 0
+    room = entry._replace(method=STORED, compressed_size=end - start, uncompressed_size=end - start)
+    rest = ForwardSource(MemberStream(source, room, start, verify=False), 0)
+    unknown = entry._replace(compressed_size=UNKNOWN_SIZE, uncompressed_size=UNKNOWN_SIZE)
+    stream = UndescribedStream(rest, unknown, start, None)
     try:
-        while not decoder.eof:
-            data = b""
-            if decoder.needs_input:
-                data = source.read_at(start + fed, min(_STEP_SIZE, end - start - fed))
-                if not data:
-                    return None
-                fed += len(data)
-            out = decoder.decompress(data, _STEP_SIZE)
-            crc = crc32(out, crc)
-            size += len(out)
+        stream.drain()
     except NpzkitError:
         return None
     finally:
-        allowance.charge(start, start + fed - decoder.unused_size, size)
-    used = fed - decoder.unused_size
-    return entry._replace(crc32=crc, compressed_size=used, uncompressed_size=size)
+        allowance.charge(start, start + stream.found.compressed_size, stream.tell())
+    return stream.found
 
 
 def _find_descriptor(source: Source, start: int, end: int) -> tuple[int, int] | None:

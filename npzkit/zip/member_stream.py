@@ -8,7 +8,7 @@ Knows no NPY, and nothing of headers but the entry it is given.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from npzkit.codecs.checksum import crc32
@@ -167,6 +167,12 @@ class MemberStream(io.RawIOBase):
         self.finish()
         return b"".join(pieces)
 
+    def drain(self, advance: Callable[[int], object] = lambda size: None) -> None:
+        """Read on to the end, and check it; `advance` is called with the bytes of each read."""
+        buffer = bytearray(min(_OUTPUT_SIZE, self._entry.uncompressed_size - self._done) or 1)
+        while count := self.readinto(buffer):
+            advance(count)
+
     def finish(self) -> None:
         """Check the end of the member, after all bytes were read. Idempotent.
 
@@ -272,7 +278,6 @@ _DICTIONARY_SIZE = 1 << 26
 """The largest dictionary of LZMA in a stream of unknown size: its largest preset has it."""
 _ARRIVING_SIZES = 1 << 12, 1 << 16
 """Compressed bytes fed at a time: those after the end are decoded by nobody."""
-_DRAIN_SIZE = 1 << 16
 _PIECE_SIZE = 1 << 18
 
 
@@ -289,12 +294,6 @@ class ArrivingStream(MemberStream):
     @property
     def is_backed(self) -> bool:
         return False
-
-    def drain(self) -> None:
-        """Read on to the end of the data."""
-        buffer = bytearray(_DRAIN_SIZE)
-        while self.readinto(buffer):
-            pass
 
 
 class LateStream(ArrivingStream):

@@ -69,7 +69,7 @@ from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
 from npzkit.zip.commit_records import Behind, Mark, members_begin, read_behind
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, check_alone, place_end
-from npzkit.zip.entry_columns import Ints, places_of, windows_of
+from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     END_LAYOUT,
@@ -82,8 +82,6 @@ from npzkit.zip.records import (
     ZIP64_RECORDS_SIZE,
 )
 
-_SCAN_SIZE = 1 << 22
-"""Bytes searched at a time for the last commit."""
 _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is
 its last, and few commits are damaged."""
@@ -152,18 +150,12 @@ def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterato
     """Yield offsets of end records whose own numbers lead to an archive's start, last first."""
     # Offsets in an archive count from its start, or from the file's.
     bases = np.unique([0, *starts])
-    high = end
-    while high > 0:
-        low = max(high - _SCAN_SIZE, 0)
-        begin = max(low - ZIP64_RECORDS_SIZE, 0)
-        data = source.read_at(begin, min(high + END_SIZE - 1, end) - begin)
-        found = places_of(END_SIGNATURE, data[: max(len(data) - END_SIZE + 4, 0)])
-        found = found[found >= low - begin]
+    parts = places_before(source, end, END_SIGNATURE, ZIP64_RECORDS_SIZE, END_SIZE)
+    for begin, data, found in parts:
         claims = _read_claims(data, found)
         fits = np.isin(begin + found - claims.distance, bases)
         fits &= begin + found + END_SIZE + claims.comment_size <= end
         yield from reversed((begin + found[fits]).tolist())
-        high = low
 
 
 class _Claims(NamedTuple):

@@ -36,8 +36,6 @@ from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 from npzkit.zip.written_records import entry_bytes
 
-_NEEDS_OUTPUT = "Pass a path or a URL as output: what is sound is saved there."
-
 _KNOWN_SIZE = 1 << 16
 """Bytes at the end of a file that are compared before it is written to."""
 
@@ -140,7 +138,8 @@ def repair(
     location, target = find_locations((path, output), storage_options)
     is_distant = isinstance(location, Location)
     if is_distant and output is None:
-        check_local(path, "an archive in a store cannot be repaired in place", _NEEDS_OUTPUT)
+        remedy = "Pass a path or a URL as output: what is sound is saved there."
+        check_local(path, "an archive in a store cannot be repaired in place", remedy)
     path = str(location) if is_distant else os.fsdecode(location)
     if "\0" in path:
         # A path has no NUL, but the contents of an archive do.

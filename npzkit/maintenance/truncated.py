@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from npzkit.codecs.methods import DEFLATED, STORED
@@ -121,23 +122,14 @@ def _header(reader: MemberReader, entry: Entry, data_start: int) -> NpyHeader | 
     """Return the header of the array, or None if it is not complete."""
     try:
         stream = MemberStream(reader.source, entry, data_start, verify=False)
-        return read_header(_Prefix(stream), reader.header_limit)
+        # Fewer bytes at its end, as `read_header` expects.
+        return read_header(SimpleNamespace(read=stream.read_up_to), reader.header_limit)
     except NpzkitError:
         return None
 
 
 def _row_size(header: NpyHeader) -> int:
     return math.prod(header.shape[1:]) * header.dtype.itemsize
-
-
-class _Prefix:
-    """A stream that returns fewer bytes at its end, as `read_header` expects."""
-
-    def __init__(self, stream: MemberStream) -> None:
-        self._stream = stream
-
-    def read(self, size: int) -> bytes:
-        return self._stream.read_up_to(size)
 
 
 def _pieces(source: Source, entry: Entry, start: int, skipped: int) -> Iterator[memoryview]:

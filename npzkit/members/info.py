@@ -240,7 +240,7 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
         for heading, cell, field in (
             ("key", shown_key, "key"),
             # Thousands of arrays have few shapes, dtypes and sizes.
-            ("shape", cache(_shape_text), "shape"),
+            ("shape", cache(lambda shape: "-" if shape is None else str(shape)), "shape"),
             ("dtype", cache(short_dtype), "dtype"),
             ("size", cache(format_size), "nbytes"),
             ("method", str, "method"),
@@ -255,10 +255,6 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     count = f"{len(infos)} member{'' if len(infos) == 1 else 's'}"
     total = f"{count}, {nbytes}, {stored} in the file"
     return "\n".join([title, *lines, total])
-
-
-def _shape_text(shape: tuple[int, ...] | None) -> str:
-    return "-" if shape is None else str(shape)
 
 
 def short_dtype(dtype: np.dtype[Any] | None) -> str:

@@ -34,7 +34,6 @@ from npzkit.reading.neighbours import (
     SPAN_SIZE,
     Sweep,
     Window,
-    is_small,
     read_window,
     spans_of,
 )
@@ -289,7 +288,7 @@ def _neighbours(
 ) -> tuple[Ints, list[str], list[Item]]:
     """Return the rows and keys of small stored members in file order, and all others."""
     rows = columns.rows(names)
-    is_wanted = is_small(columns, rows, SMALL_SIZE)
+    is_wanted = columns.is_usual[rows] & (columns.compressed_size[rows] <= SMALL_SIZE)
     order = np.flatnonzero(is_wanted)
     order = order[np.argsort(columns.header_offset[rows[order]], kind="stable")]
     others = np.flatnonzero(~is_wanted)

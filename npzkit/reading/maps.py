@@ -50,7 +50,7 @@ class Maps:
         self._source = source
         self._starts, self._opened = starts, opened
         self._resealed = resealed
-        self._file: FileMap | None = None
+        self._file: mmap.mmap | None = None
         self._sealer: Sealer | None = None
         self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
 
@@ -66,12 +66,13 @@ class Maps:
         """
         _check_mappable(info, self._source)
         self._source.check_whole()
-        if mode == "r":
-            self._file = self._file or FileMap(cast(FileSource, self._source), mode)
-            return self._file.array(info)
-        if mode == "c":
-            # Each keeps changes of its own.
-            return FileMap(cast(FileSource, self._source), mode).array(info)
+        if mode in _ACCESS:
+            # Each that is changed keeps changes of its own.
+            pages = self._file if mode == "r" else None
+            pages = pages or _map_file(cast(FileSource, self._source), mode)
+            if mode == "r":
+                self._file = pages
+            return _array(info, pages, 0, mode, _filename(self._source))
         if self._sealer is None:
             self._sealer = Sealer(self._source, self._starts, self._opened)
         array, pages = _map_writable(info, entry, self._source, self._sealer, self._resealed.add)
@@ -95,31 +96,13 @@ class Maps:
         self._file = self._sealer = None
 
 
-class FileMap:
-    """A whole file, mapped.
+def _map_file(source: FileSource, mode: str) -> mmap.mmap:
+    """Map a whole file, "r" for reading or "c" copy-on-write.
 
-    Parameters
-    ----------
-    source : FileSource
-        Only its descriptor is used, and not kept: the mapping outlives the
-        file object, and the file's name.
-    mode : {"r", "c"}
-        Read-only, or copy-on-write.
-
-    Raises
-    ------
-    ValueError
-        The file is shorter than it was when the source was opened.
+    Only the descriptor is used, and not kept: the map outlives the file object, and the
+    file's name. Raises ValueError if the file is shorter than when the source was opened.
     """
-
-    def __init__(self, source: FileSource, mode: str) -> None:
-        self._filename = _filename(source)
-        self._mode = mode
-        self._map = source.call(mmap.mmap, source.size, access=_ACCESS[mode])
-
-    def array(self, info: ArrayInfo) -> np.memmap[Any, Any]:
-        """Return the stored array that `info` describes, in the file's memory."""
-        return _array(info, self._map, 0, self._mode, self._filename)
+    return source.call(mmap.mmap, source.size, access=_ACCESS[mode])
 
 
 def _array(

@@ -345,7 +345,11 @@ class MemberReader:
         if entry.extra:
             array = _restored(array, entry)
         if out is None:
-            return array if array.flags.aligned else _aligned(array)
+            if array.flags.aligned or not array.itemsize:
+                # copy() would turn S0 into S1.
+                return array
+            # Such as np.savez's: NumPy computes on it at half speed.
+            return array.copy("K")
         out[...] = array
         return out
 
@@ -612,12 +616,6 @@ def _restored(array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]
 def _attrs_of(extra: bytes) -> Mapping[str, Any]:
     """Return what `parse_attrs` does. Many arrays have the same dtype, and no other attributes."""
     return MappingProxyType(parse_attrs(extra))
-
-
-def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Copy data that is not aligned, such as np.savez's: NumPy computes on it at half speed."""
-    # copy() would turn S0 into S1.
-    return array.copy("K") if array.itemsize else array
 
 
 def _inflated(data: memoryview, entry: Entry) -> bytearray | None:

@@ -19,7 +19,7 @@ from npzkit.files.source import Source
 from npzkit.format.array import shaped
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
 from npzkit.reading.member_headers import HEADS_SIZE
-from npzkit.zip.entry_columns import Bools, Columns, Ints, windows_of
+from npzkit.zip.entry_columns import Columns, Ints, windows_of
 from npzkit.zip.member_checks import find_many
 
 SPAN_SIZE = 1 << 20
@@ -66,12 +66,6 @@ _UNKNOWN = NpyHeader((1, 0), (), False, np.dtype("u1"), 0, -1, False)
 """Of no array: no member has this size."""
 _MOST_DIMENSIONS = 32
 """Of every NumPy."""
-
-
-def is_small(columns: Columns, rows: Ints, limit: int) -> Bools:
-    """Whether members are usual ones of at most `limit` bytes."""
-    small: Bools = columns.is_usual[rows] & (columns.compressed_size[rows] <= limit)
-    return small
 
 
 def spans_of(columns: Columns, rows: Ints) -> Iterator[slice]:

@@ -262,8 +262,10 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     if not _LEAST_SIZE <= footer.index_size <= end - directory.start_offset:
         return None
     offset = end - footer.index_size
-    body = _checked_body(source.read_at(offset, footer.index_size))
-    if body is None:
+    data = source.read_at(offset, footer.index_size)
+    body = memoryview(data)[_BEGIN_SIZE:]
+    # Its local header is as it was written.
+    if format_hidden(_RAW_NAME, bytes(body)) != data:
         return None
     (head_count,), count = _HEAD_COUNT.unpack_from(body), footer.entry_count
     table_offset = len(body) - FOOTER_SIZE - count * _ROW.size
@@ -279,12 +281,6 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
         return None
     extra_sizes = table["extra_size"].astype(np.int64)
     return ArrayIndex(offset, heads, numbers, extra_sizes, table["head"] >= _SEEKABLE, table)
-
-
-def _checked_body(data: bytes) -> memoryview | None:
-    """Return the body of the hidden member, if its local header is as it was written."""
-    body = data[_BEGIN_SIZE:]
-    return memoryview(body) if format_hidden(_RAW_NAME, body) == data else None
 
 
 def _parse_heads(data: memoryview, count: int) -> list[bytes] | None:

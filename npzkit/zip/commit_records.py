@@ -199,11 +199,6 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[Behind, M
     intent = data[_padding(end_offset) :][:INTENT_SIZE]
     if not intent[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME):
         return Behind.FOREIGN, None
-    _check_version(intent)
-    return Behind.DAMAGED, None
-
-
-def _check_version(intent: bytes) -> None:
     version = int.from_bytes(_followed(intent)[:4], "little")
     if is_intent(intent) and version > _VERSION:
         raise UnsupportedError(
@@ -211,6 +206,7 @@ def _check_version(intent: bytes) -> None:
             found=f"version {version}", expected=f"at most {_VERSION}",
             remedy="Install a newer npzkit, which completes or removes what it appended.",
         )  # fmt: skip
+    return Behind.DAMAGED, None
 
 
 def members_begin(end_offset: int) -> int:

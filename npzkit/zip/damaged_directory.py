@@ -22,7 +22,7 @@ from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
 from npzkit.zip.member_checks import data_offset, header_end
-from npzkit.zip.member_search import Allowance, SignatureScan, find_member
+from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find_member
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -130,7 +130,12 @@ class _Restoration:
             for records in filter(self._is_right, itertools.islice(possible, count)):
                 return _Restored(records, True, True, set(records), [])
         records = [one.record for one in found if isinstance(one, _Listed)]
-        known = {one.record for one in kept.values() if self._has_own_attributes(one)}
+        # Whose own headers repeat the attributes.
+        known = {
+            one.record
+            for one in kept.values()
+            if (own := self._own(one)) is not None and own.entry.extra == one.entry.extra
+        }
         others = [*self._others, *(one.entry for one in unlisted if one not in found)]
         return _Restored(records, False, True, known, others)
 
@@ -172,10 +177,9 @@ class _Restoration:
             return None
         return entry
 
-    def _has_own_attributes(self, one: _Listed) -> bool:
-        """Return whether a member's own header repeats the attributes in its entry."""
-        found = find_member(self._source, one.entry.header_offset, self._begin, self._allowance)
-        return found is not None and found.entry.extra == one.entry.extra
+    def _own(self, one: _Listed) -> FoundMember | None:
+        """Return what a member's own header says of it."""
+        return find_member(self._source, one.entry.header_offset, self._begin, self._allowance)
 
     def _unlisted(self, listed: list[Entry]) -> list[_Listed]:
         """Return the members that no other entry lists, in the order of a directory.
@@ -259,7 +263,7 @@ class _Restoration:
         older = self._older.get(offset, one)
         if older.record != one.record and older.entry.raw_name == one.entry.raw_name:
             yield older.record
-        found = find_member(self._source, offset, self._begin, self._allowance)
+        found = self._own(one)
         if found is None:
             return
         # Attributes that were changed later are in the directory alone.

@@ -218,7 +218,9 @@ def read_name(raw: bytes, flags: int, extra: bytes) -> tuple[str, int]:
         return raw.decode("utf-8" if flags & FLAG_UTF8 else "cp437", "surrogateescape"), (
             flags | BAD_NAME
         )
-    return name, flags | BAD_NAME if _has_control(name) else flags
+    # Control characters could fake a terminal's output.
+    is_bad = not name.isprintable() and re.search(_CONTROL, name) is not None
+    return name, flags | BAD_NAME if is_bad else flags
 
 
 def name_error(entry: Entry) -> ZipFormatError | None:
@@ -295,11 +297,6 @@ def _decode(raw: bytes, flags: int, extra: bytes) -> str:
             )
         name = path
     return name
-
-
-def _has_control(name: str) -> bool:
-    """Whether a name has a control character, which could fake a terminal's output."""
-    return not name.isprintable() and re.search(_CONTROL, name) is not None
 
 
 def resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[int, int, int]:

@@ -262,11 +262,12 @@ class MemberStream(io.RawIOBase):
             )
 
     def _ends_early(self) -> ZipFormatError:
+        size = self._entry.uncompressed_size
         return ZipFormatError(
             f"the {method_name(self._entry.method)} stream ends early",
             offset=self.start,
             found=f"{self._done} bytes",
-            expected=f"{self._entry.uncompressed_size} bytes",
+            expected=None if size == UNKNOWN_SIZE else f"{size} bytes",
         )
 
 
@@ -279,13 +280,6 @@ _DICTIONARY_SIZE = 1 << 26
 _ARRIVING_SIZES = 1 << 12, 1 << 16
 """Compressed bytes fed at a time: those after the end are decoded by nobody."""
 _PIECE_SIZE = 1 << 18
-
-
-def _ends_itself(entry: Entry) -> bool:
-    """Whether the data of a member shows where it ends."""
-    if entry.method == LZMA:
-        return bool(entry.flags & _LZMA_END_MARK)
-    return entry.method != STORED
 
 
 class ArrivingStream(MemberStream):
@@ -330,7 +324,7 @@ class UndescribedStream(LateStream):
     def __init__(
         self, source: ForwardSource, entry: Entry, data_start: int, size_limit: int | None
     ) -> None:
-        if not _ends_itself(entry):
+        if entry.method == STORED or (entry.method == LZMA and not entry.flags & _LZMA_END_MARK):
             raise UnsupportedError(
                 f"the member is {method_name(entry.method)}, and its size follows its data: "
                 "in a stream, nothing shows where it ends",
@@ -386,13 +380,6 @@ class UndescribedStream(LateStream):
                     expected=f"{self._done} bytes",
                 )
             self._checked = True
-
-    def _ends_early(self) -> ZipFormatError:
-        return ZipFormatError(
-            f"the {method_name(self._entry.method)} stream ends early",
-            offset=self.start,
-            found=f"{self._done} bytes",
-        )
 
     def _fill(self, view: memoryview) -> int:
         """Fill `view` with some bytes; none at the end of the data."""

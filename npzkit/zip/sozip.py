@@ -75,21 +75,17 @@ def check_chunk_size(size: Any) -> int:
     return operator.index(size)
 
 
-def index_name(name: str) -> str:
+def index_name(name: str) -> bytes:
     """Return the index's name: hidden, in the member's folder.
 
     Examples
     --------
     >>> index_name("layer/w.npy")
-    'layer/.w.npy.sozip.idx'
+    b'layer/.w.npy.sozip.idx'
     """
     folder, slash, base = name.rpartition("/")
-    return f"{folder}{slash}.{base}.sozip.idx"
-
-
-def _raw_index_name(name: str) -> bytes:
     # A name that is not UTF-8 was decoded so; see npzkit.zip.entries.read_name.
-    return index_name(name).encode("utf-8", "surrogateescape")
+    return f"{folder}{slash}.{base}.sozip.idx".encode("utf-8", "surrogateescape")
 
 
 def is_index_name(name: str) -> bool:
@@ -112,7 +108,7 @@ def format_index_member(name: str, index: SeekIndex) -> bytes:
 
     Empty if its name, which is longer than the member's, is too long for a header.
     """
-    raw_name = _raw_index_name(name)
+    raw_name = index_name(name)
     if len(raw_name) > SENTINEL_16:
         return b""
     return format_hidden(raw_name, format_index(index))
@@ -160,7 +156,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
         return None
     offset = data_start + entry.compressed_size
     room = entry.end_offset - offset
-    raw_name = _raw_index_name(entry.name)
+    raw_name = index_name(entry.name)
     if room < LOCAL_HEADER_SIZE + len(raw_name) + _HEADER.size:
         return None
     head = source.read_at(offset, min(room, LOCAL_HEADER_SIZE + len(raw_name) + 1024))
@@ -172,7 +168,9 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     start = LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
     if header.name != raw_name or header.method != STORED or size > room - start:
         return None
-    if size > _largest_size(entry.uncompressed_size):
+    # Of the most chunks, with offsets of 8 bytes.
+    most = _HEADER.size + _MAX_SKIP_SIZE + entry.uncompressed_size // _LEAST_CHUNK_SIZE * 8
+    if size > most:
         return None
     data = source.read_at(offset + start, size)
     if crc32(data) != header.crc32:
@@ -183,18 +181,12 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
 def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
     """Whether a hidden member with an index's name follows, valid or not."""
     offset = data_start + entry.compressed_size
-    raw_name = _raw_index_name(entry.name)
+    raw_name = index_name(entry.name)
     size = LOCAL_HEADER_SIZE + len(raw_name)
     if entry.end_offset - offset < size:
         return False
     head = source.read_at(offset, size)
     return head.startswith(LOCAL_HEADER_SIGNATURE) and head.endswith(raw_name)
-
-
-def _largest_size(uncompressed_size: int) -> int:
-    """The most bytes that the index of a member of this size may have."""
-    count = uncompressed_size // _LEAST_CHUNK_SIZE
-    return _HEADER.size + _MAX_SKIP_SIZE + count * max(_OFFSET_FORMATS)
 
 
 # -- the chunks ---------------------------------------------------------------
@@ -358,7 +350,14 @@ class Chunks:
             last = min(first + step, stop)
             base = self._offsets[first]
             size = self._offsets[last] - base
-            self._check_compressed_size(first, last)
+            limit = (last - first) * (2 * self.chunk_size + 1024)
+            # Deflate makes no longer chunks, and each is held in memory.
+            if size > limit:
+                raise ZipFormatError(
+                    "a deflated chunk differs from its seek index",
+                    found=f"{size} compressed bytes",
+                    expected=f"at most {limit}",
+                )
             if size > len(buffer):
                 buffer = bytearray(size)
             data = memoryview(buffer)[:size]
@@ -368,14 +367,3 @@ class Chunks:
                 final = number == self._count - 1
                 size = self.size - number * self.chunk_size if final else self.chunk_size
                 yield number, inflate_chunk(piece, size, final=final)
-
-    def _check_compressed_size(self, first: int, last: int) -> None:
-        """Raise for chunks longer than deflate makes them, because each is held in memory."""
-        size = self._offsets[last] - self._offsets[first]
-        limit = (last - first) * (2 * self.chunk_size + 1024)
-        if size > limit:
-            raise ZipFormatError(
-                "a deflated chunk differs from its seek index",
-                found=f"{size} compressed bytes",
-                expected=f"at most {limit}",
-            )

@@ -60,8 +60,8 @@ def test_an_index_of_another_length_is_not_believed(size):
 
 def test_the_index_is_hidden_beside_its_member():
     """The name has a dot in front of the last part."""
-    assert index_name("w.npy") == ".w.npy.sozip.idx"
-    assert index_name("a/b/w.npy") == "a/b/.w.npy.sozip.idx"
+    assert index_name("w.npy") == b".w.npy.sozip.idx"
+    assert index_name("a/b/w.npy") == b"a/b/.w.npy.sozip.idx"
 
 
 def test_an_index_of_tiny_chunks_is_not_believed():
@@ -80,7 +80,7 @@ def test_no_more_is_read_than_an_index_can_have(monkeypatch):
         entry = npz._archive.entry("w")
         data = stream.getvalue()
         end = entry.end_offset
-    name = index_name("w.npy").encode()
+    name = index_name("w.npy")
     start = data.index(name) - 30
     size = (1 << 24) + end - start - 30 - len(name)
     data = bytearray(data[:end] + bytes(1 << 24))

@@ -6,6 +6,7 @@ Decides what is saved and what is lost. Members are found without a directory by
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -87,8 +88,13 @@ class Salvage:
                 cut_size = self.source.size - directory.end_offset
                 comment = plain_comment(directory.read_comment(self.source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
-            if newest is not None or directory.entries:
-                self._check_any()
+            if self.lost and not self.sound and (newest is not None or directory.entries):
+                raise ZipFormatError(
+                    "nothing can be saved: every member is damaged",
+                    found=format_count(len(self.lost), "damaged member"),
+                    remedy="Download the file again; partial=True (--partial) keeps the rows of "
+                    "truncated arrays.",
+                )
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
@@ -121,15 +127,15 @@ class Salvage:
             if isinstance(found, RowsLeft):
                 found.write(self.source, writer)
             else:
-                indexed = found.header_offset not in self._wrongly_indexed
-                part = self.meter.part(found.compressed_size, start=done)
+                offset = found.header_offset
+                indexed = offset not in self._wrongly_indexed
+                add = self.meter.part(found.compressed_size, start=done).add
                 renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
-                own = self._headers.get((found.header_offset, found.raw_name), b"")
-                self.source.correct(found.header_offset, own)
+                self.source.correct(offset, self._headers.get((offset, found.raw_name), b""))
                 copy_member(
-                    self.source, found, writer, renamed=renamed, indexed=indexed, advance=part.add
+                    self.source, found, writer, renamed=renamed, indexed=indexed, advance=add
                 )
-                self.source.correct(found.header_offset, b"")
+                self.source.correct(offset, b"")
                 done += found.compressed_size
         self.meter.finish()
 
@@ -167,22 +173,13 @@ class Salvage:
         else:
             self._check(newest.last.entries, newest.last)
             self._check_uncommitted(newest.end_offset, keep=True)
-        self._check(
-            {
-                name: entry
-                for name, entry in newest.entries.items()
-                if not self._is_found_later(name, newest.directory_offset)
-            }
-        )
+        offset = newest.directory_offset
+        listed = newest.entries.items()
+        self._check({n: one for n, one in listed if not self._is_found_later(n, offset)})
         # Of two that disagree, the local header is right if its member is sound.
         found = {one.header_offset for one in self.sound.values() if isinstance(one, Entry)}
-        self._check(
-            {
-                one.name: one
-                for one in newest.others
-                if one.name not in self.sound and one.header_offset not in found
-            }
-        )
+        others = [one for one in newest.others if one.header_offset not in found]
+        self._check({one.name: one for one in others if one.name not in self.sound})
         if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self.source, silent=True, limits=Limits())
@@ -273,15 +270,6 @@ class Salvage:
         self.sound = committed
         self.lost = [*lost, *((entry.name, what, entry.header_offset) for entry in found)]
 
-    def _check_any(self) -> None:
-        if self.lost and not self.sound:
-            raise ZipFormatError(
-                "nothing can be saved: every member is damaged",
-                found=format_count(len(self.lost), "damaged member"),
-                remedy="Download the file again; partial=True (--partial) keeps the rows of "
-                "truncated arrays.",
-            )
-
     def _check_member(self, entry: Entry) -> bool:
         """Keep a sound member, or report what is wrong with it."""
         work = read_size(self.source, entry)
@@ -325,7 +313,10 @@ class Salvage:
             foreign_extra(entry.extra)
         except NpzkitError:
             self._add_lost(entry, "its attributes are damaged and removed; its data is kept")
-            return entry._replace(extra=_without_attributes(entry.extra))
+            extra = b""
+            with contextlib.suppress(ZipFormatError):
+                extra = foreign_extra(entry.extra, KEY_VALUE_PAIRS_ID)
+            return entry._replace(extra=extra)
         return entry
 
     def _add_lost(self, entry: Entry, what: str) -> None:
@@ -416,11 +407,3 @@ def read_committed(source: Source) -> Directory:
     directory = read_directory(source, silent=True, limits=Limits())
     directory.read_comment(source)
     return directory
-
-
-def _without_attributes(extra: bytes) -> bytes:
-    """Return the other blocks of an extra field, or none if they are damaged."""
-    try:
-        return foreign_extra(extra, KEY_VALUE_PAIRS_ID)
-    except ZipFormatError:
-        return b""

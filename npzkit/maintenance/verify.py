@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from npzkit.errors import NpzkitError
 from npzkit.files.block_reading import TASK_SIZE
@@ -44,13 +44,18 @@ def verify(
 ) -> VerifyReport:
     """Check an archive in one file; the parameters are those of `npzkit.verify`."""
     if limits is None and is_archive(file):
-        report: VerifyReport = file.verify(keys, progress, threads=threads)
-        return report
+        return cast(VerifyReport, file.verify(keys, progress, threads=threads))
     check_several(keys)
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     if cannot_seek(file):
-        return _verify_copy(file, keys, progress, threads, limits)
+        arriving = ForwardSource(file, 0)
+        with tempfile.TemporaryFile() as copy:
+            while data := arriving.take_some(_COPIED_SIZE):
+                copy.write(data)
+            copy.seek(0)
+            report = verify(copy, keys, progress, threads=threads, limits=limits)
+        return report._replace(path=None if arriving.name == UNNAMED else arriving.name)
     source = open_anywhere(file, storage_options=storage_options)
     name = None if source.name == UNNAMED else source.name
     try:
@@ -67,23 +72,6 @@ def verify(
             # The archive may begin at this position, where the next reader looks for it.
             source.file.seek(source.position)
         source.close()
-
-
-def _verify_copy(
-    stream: Any,
-    keys: Sequence[str] | None,
-    progress: Report | None,
-    threads: int | None,
-    limits: Limits | None,
-) -> VerifyReport:
-    """Check an archive in a stream that cannot seek; see `verify`."""
-    arriving = ForwardSource(stream, 0)
-    with tempfile.TemporaryFile() as copy:
-        while data := arriving.take_some(_COPIED_SIZE):
-            copy.write(data)
-        copy.seek(0)
-        report = verify(copy, keys, progress, threads=threads, limits=limits)
-    return report._replace(path=None if arriving.name == UNNAMED else arriving.name)
 
 
 def verify_source(

@@ -430,10 +430,10 @@ class MemberReader:
         return self._read_stream(entry, options) if found is None else found
 
     def _read_whole(self, entry: Entry, options: Options) -> Result | None:
-        """Inflate a member in one call, into the memory that its array keeps.
+        """Read a large deflated member in one call, into the memory that its array keeps.
 
-        None if it is not a sound array of plain values, or while other threads hold too many
-        compressed bytes. Only `npzkit.verify` reports bytes that follow the stream.
+        None for any other member, and if it has to be read as a stream: `_inflate_whole` gives
+        nothing, or not a sound array. Only `npzkit.verify` reports bytes after the stream.
         """
         is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR
         if not is_usual or options.out is not None or entry.uncompressed_size < CHUNKED_SIZE:
@@ -445,6 +445,9 @@ class MemberReader:
         return self._array_in(self._inflate_whole(entry, start), entry, options)
 
     def _inflate_whole(self, entry: Entry, start: int) -> memoryview | bytearray | None:
+        """Return a member's bytes; None while threads hold too many compressed ones, or if the
+        library is missing or finds another stream.
+        """
         own = object()
         self._held[own] = entry.compressed_size
         try:

@@ -122,7 +122,8 @@ class _Restoration:
         if self._footer is not None:
             # Most members that the directory before leaves out were removed, but one that
             # was being created when that was written is listed now.
-            current = [one for one in unlisted if not self._is_left_out(one)]
+            offsets = ((one, one.entry.header_offset) for one in unlisted)
+            current = [one for one, at in offsets if at >= self._last_end or at in self._older]
             count = 2 + _TRIED_SIZE // (self._size + 1)
             possible = itertools.chain(
                 self._possible(_filled(found, current)), self._possible(_filled(found, unlisted))
@@ -201,26 +202,20 @@ class _Restoration:
             one = find_member(self._source, offset, limit, self._allowance)
             if one is not None and one.end_offset <= limit:
                 scan.position = one.end_offset
-                if one.entry.name not in taken:
-                    found.update(self._entered(one.entry))
+                name = one.entry.name
+                if name not in taken and (record := self._record_of(one.entry)) is not None:
+                    found[name] = _Listed(one.entry, record)
         ranks = {one.entry.name: rank for rank, one in enumerate(self._older.values())}
         return sorted(
             found.values(),
             key=lambda one: (ranks.get(one.entry.name, len(ranks)), one.entry.header_offset),
         )
 
-    def _entered(self, entry: Entry) -> Iterator[tuple[str, _Listed]]:
-        """Yield a member that is found by its local header, with the entry that it had."""
+    def _record_of(self, entry: Entry) -> bytes | None:
+        """Return the entry that a member had which is found by its local header."""
         older = self._older.get(entry.header_offset)
-        for record in (b"" if older is None else older.record, entry_bytes(entry)):
-            if record and self._agreed(record) is not None:
-                yield entry.name, _Listed(entry, record)
-                return
-
-    def _is_left_out(self, one: _Listed) -> bool:
-        """Return whether the directory before this one leaves out a member that was there."""
-        offset = one.entry.header_offset
-        return offset < self._last_end and offset not in self._older
+        possible = [entry_bytes(entry)] if older is None else [older.record, entry_bytes(entry)]
+        return next((record for record in possible if self._agreed(record) is not None), None)
 
     def _in_order(
         self, kept: dict[int, _Listed], unlisted: list[_Listed]
@@ -394,28 +389,41 @@ def find_newest(source: Source) -> NewestState:
     last = _find_last(source)
     place, is_newest, is_commit = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
-        comment = find_comment(source) if last is None else plain_comment(last.comment)
-        offset = 0 if last is None else last.directory_offset
-        return NewestState(last, offset, {}, {}, True, is_commit, comment)
+        if last is None:
+            return NewestState(None, 0, {}, {}, True, is_commit, find_comment(source))
+        own = plain_comment(last.comment)
+        return NewestState(last, last.directory_offset, {}, {}, True, is_commit, own)
     restored = _Restoration(source, place, last).restore()
     records = restored.records
     # Of a newer commit there may be no more than members. Other programs write them over an
     # older directory.
-    is_complete = restored.is_complete and is_newest and not _has_members(source, place.begin)
-    entries = _entries_of(records, place.begin)
-    names = [entry.name for entry in entries]
-    named, found_comment = dict(zip(names, entries, strict=True)), _find_comment(source, place)
-    known = {name for name, record in zip(names, records, strict=True) if record in restored.known}
+    allowance, end = Allowance(source.size), source.size
+    is_complete = (
+        restored.is_complete
+        and is_newest
+        and not any(
+            allowance.is_spent or find_member(source, offset, end, allowance) is not None
+            for offset in SignatureScan(source, place.begin, end)
+        )
+    )
+    try:
+        entries = parse_entries(b"".join(records), len(records), 0, 0, place.begin)[0]
+    except FormatError:
+        # Members overlap.
+        entries = [parse_entry(record, place.begin) for record in records]
+    named = {entry.name: entry for entry in entries}
+    listed = dict(zip([entry.name for entry in entries], records, strict=True))
+    comment = _find_comment(source, place)
     directory = None
     if is_complete:
         directory = Directory(
-            named, found_comment or b"", place.begin, place.end, b"".join(records),
+            named, comment or b"", place.begin, place.end, b"".join(records),
             positions_of(records), 0, place.footer,
         )  # fmt: skip
     return NewestState(
-        last, place.begin, named, dict(zip(names, records, strict=True)),
-        restored.is_restored or not is_complete, True, found_comment, directory,
-        is_newest, known, restored.others,
+        last, place.begin, named, listed, restored.is_restored or not is_complete, True, comment,
+        directory, is_newest, {name for name in listed if listed[name] in restored.known},
+        restored.others,
     )  # fmt: skip
 
 
@@ -479,22 +487,6 @@ def _place_by_record(source: Source) -> Iterator[_Place]:
     begin = end.records_offset - end.record.directory_size
     if begin == end.record.directory_offset and begin >= 0:
         yield _Place(begin, end.records_offset, end.end_offset)
-
-
-def _has_members(source: Source, offset: int) -> bool:
-    allowance, end = Allowance(source.size), source.size
-    return any(
-        allowance.is_spent or find_member(source, place, end, allowance) is not None
-        for place in SignatureScan(source, offset, end)
-    )
-
-
-def _entries_of(records: list[bytes], end_offset: int) -> list[Entry]:
-    """Parse entries, which may belong to members that overlap."""
-    try:
-        return parse_entries(b"".join(records), len(records), 0, 0, end_offset)[0]
-    except FormatError:
-        return [parse_entry(record, end_offset) for record in records]
 
 
 # -- its comment -------------------------------------------------------------------

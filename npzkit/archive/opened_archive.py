@@ -114,11 +114,10 @@ class OpenedArchive:
         return self.directory.entries
 
     def _read_resealed(self) -> None:
-        from npzkit.reading.flush import current_entries
+        from npzkit.reading.flush import resealed
 
         self._resealed.clear()
-        entries = current_entries(self.directory, self.source)
-        self.directory = self.directory.resealed(entries, self.source)
+        self.directory = resealed(self.directory, self.source)
         self.index.forget()
 
     def read_index(self) -> IndexedHeaders:

@@ -319,8 +319,8 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
     return listed is not None and listed.crc32 != entry.crc32
 
 
-def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
-    """Return the entries of a directory with the CRCs that it has by now."""
+def resealed(directory: Directory, source: Source) -> Directory:
+    """Return a directory with the CRCs that it has by now."""
     data = source.read_at(directory.directory_offset, directory.size)
     places, entries = _find_entries(data, 0), dict(directory.entries)
     for name, entry in entries.items():
@@ -328,7 +328,7 @@ def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
         if place is not None:
             (crc,) = _CRC32.unpack_from(data, place + _ENTRY_CRC32_OFFSET)
             entries[name] = entry._replace(crc32=crc)
-    return entries
+    return directory._replace(entries=entries, data=data)
 
 
 class Unflushed(NamedTuple):

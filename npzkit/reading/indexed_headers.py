@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED, method_name
-from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.format.header import PREFIX_SIZE, NpyHeader, header_size, parse_header
+from npzkit.errors import ZipFormatError
+from npzkit.format.header import NpyHeader
 from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
+from npzkit.reading.member_headers import parse_plain
 from npzkit.zip.array_index import ArrayIndex, find_array_index
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
@@ -83,7 +84,7 @@ class IndexedHeaders:
         entries, limit = directory.entries, self._reader.header_limit
         index = find_array_index(self._reader.source, directory)
         if index is not None:
-            self._headers = [None, *(_parse(head, limit) for head in index.heads[1:])]
+            self._headers = [None, *(parse_plain(head, limit) for head in index.heads[1:])]
             self._fields = _columns_of(entries)
             self._numbers = self._believe(index.numbers)
             self._rows = (
@@ -250,17 +251,6 @@ def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
         expected=f"{header.shape} {header.dtype}",
         remedy="npzkit.repack(path) writes the index again.",
     )
-
-
-def _parse(head: bytes, limit: int | None) -> NpyHeader | None:
-    """Parse a header; None unless it is one of plain values, and not Python 2's."""
-    try:
-        if header_size(head[:PREFIX_SIZE], limit) != len(head):
-            return None
-        header = parse_header(head)
-    except NpzkitError:
-        return None
-    return None if header.dtype.hasobject or header.python2 else header
 
 
 def _is_plain(header: NpyHeader | None) -> bool:

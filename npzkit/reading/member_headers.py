@@ -11,7 +11,7 @@ import functools
 
 from npzkit.codecs.decompressors import inflate_start
 from npzkit.codecs.methods import STORED
-from npzkit.errors import NpyFormatError, ZipFormatError
+from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
 from npzkit.format.header import (
     MAGIC_LEN,
     MAGIC_PREFIX,
@@ -114,6 +114,17 @@ class HeaderFinder:
         # One assignment, because threads share an archive.
         self._last = raw, header
         return header
+
+
+def parse_plain(head: bytes, limit: int | None) -> NpyHeader | None:
+    """Parse a header; None unless it is one of plain values, and not Python 2's."""
+    try:
+        if header_size(head[:PREFIX_SIZE], limit) != len(head):
+            return None
+        header = parse_header(head)
+    except NpzkitError:
+        return None
+    return None if header.dtype.hasobject or header.python2 else header
 
 
 def read_stream_header(

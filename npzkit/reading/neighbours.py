@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
 from npzkit.format.array import shaped
-from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
-from npzkit.reading.member_headers import HEADS_SIZE
+from npzkit.format.header import MAGIC_PREFIX, NpyHeader
+from npzkit.reading.member_headers import HEADS_SIZE, parse_plain
 from npzkit.zip.entry_columns import Columns, Ints, windows_of
 from npzkit.zip.member_checks import find_many
 
@@ -136,8 +135,6 @@ class Sweep:
         usual = head["f0"] == _MAGIC
         usual &= sizes <= HEADS_SIZE
         usual &= sizes + _START.itemsize <= self._columns.compressed_size[rows[chosen]]
-        if self._header_limit is not None:
-            usual &= sizes <= self._header_limit
         starts = starts[usual]
         return chosen[usual], starts, starts + sizes[usual] + _START.itemsize
 
@@ -183,7 +180,7 @@ class Sweep:
         known = self._headers
         for head in numbers:
             if head not in known:
-                known[head] = _parse_usual(head)
+                known[head] = _parse_usual(head, self._header_limit)
         kinds = np.fromiter(map(numbers.__getitem__, heads), np.int64, len(heads))
         return [known[head] for head in numbers], kinds
 
@@ -221,14 +218,9 @@ def _cut_heads(array: np.ndarray[Any, Any], starts: Ints, ends: Ints) -> list[by
     return [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
-def _parse_usual(head: bytes) -> NpyHeader:
+def _parse_usual(head: bytes, limit: int | None) -> NpyHeader:
     """Parse a header; `_UNKNOWN` for one that `npzkit.reading.member` has to read."""
-    try:
-        header = parse_header(head)
-    except NpzkitError:
+    header = parse_plain(head, limit)
+    if header is None or not header.nbytes or len(header.shape) >= _MOST_DIMENSIONS:
         return _UNKNOWN
-    dtype = header.dtype
-    is_special = header.python2 or dtype.hasobject or dtype.names is not None
-    if is_special or not header.nbytes or len(header.shape) >= _MOST_DIMENSIONS:
-        return _UNKNOWN
-    return header
+    return header if header.dtype.names is None else _UNKNOWN

@@ -146,11 +146,6 @@ class Directory(NamedTuple):
             return self.entries.with_extra()
         return [entry for entry in self.entries.values() if entry.extra]
 
-    def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
-        """Return the directory with entries whose CRCs were changed, here and in the file."""
-        data = source.read_at(self.directory_offset, self.size)
-        return self._replace(entries=entries, data=data)
-
     def read_comment(self, source: Source, size_limit: int | None = None) -> bytes:
         """Return the archive's comment, also one that its end record cannot hold.
 

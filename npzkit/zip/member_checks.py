@@ -60,18 +60,15 @@ def check_entry(entry: Entry, size_limit: int | None = None) -> None:
     LimitExceededError
         More uncompressed bytes than `size_limit`.
     """
-    is_special = not is_usual(entry)
-    if is_special:
-        _check_support(entry)
     if size_limit is not None:
         what, offset = "the member is too large", entry.header_offset
         check_limit(entry.uncompressed_size, size_limit, "member_size", what, offset)
-    if is_special:
-        _check_sizes(entry)
+    if not is_usual(entry):
+        _check_special(entry)
 
 
-def _check_support(entry: Entry) -> None:
-    """Raise for flags that are not supported, and for names that cannot be used."""
+def _check_special(entry: Entry) -> None:
+    """Raise for what is not supported, and for two sizes that do not fit each other."""
     if entry.flags & _REFUSED_FLAGS or entry.disk_start:
         check_names([entry])
         raise UnsupportedError(
@@ -81,10 +78,6 @@ def _check_support(entry: Entry) -> None:
             remedy="Extract it with the program that made it, and save it again.",
             is_damage=True,
         )
-
-
-def _check_sizes(entry: Entry) -> None:
-    """Raise for two sizes that do not fit each other."""
     size, compressed_size = entry.uncompressed_size, entry.compressed_size
     if entry.method == STORED and size != compressed_size:
         raise ZipFormatError(
@@ -118,20 +111,16 @@ def data_offset(source: Source, entry: Entry, *, verify: bool = True) -> int:
         start = cast(int, find_data(head, entry, verify))
     start += offset
     if entry.flags & FLAG_DESCRIPTOR:
-        _check_descriptor(source, start + entry.compressed_size, entry)
+        end = start + entry.compressed_size
+        data = source.read_at(end, min(records.DESCRIPTOR_MAX_SIZE, entry.end_offset - end))
+        if not data.startswith(records.data_descriptors(*entry.described)):
+            raise ZipFormatError(
+                "the data descriptor and the central directory disagree",
+                offset=end,
+                found=data,
+                expected=entry.described,
+            )
     return start
-
-
-def _check_descriptor(source: Source, offset: int, entry: Entry) -> None:
-    size = min(records.DESCRIPTOR_MAX_SIZE, entry.end_offset - offset)
-    data = source.read_at(offset, size)
-    if not data.startswith(records.data_descriptors(*entry.described)):
-        raise ZipFormatError(
-            "the data descriptor and the central directory disagree",
-            offset=offset,
-            found=data,
-            expected=entry.described,
-        )
 
 
 def check_crc32(found: int, entry: Entry, offset: int) -> None:

@@ -192,8 +192,13 @@ class RecordLayout(Generic[_Record]):
         if not count:
             return self.struct.pack(self._signature, *record)
         tail = record[-count:]
-        if count > 1:
-            _check_extra(tail[1])
+        if count > 1 and len(tail[1]) > SENTINEL_16:
+            raise LimitExceededError(
+                "a member's extra field is too long with npzkit's own blocks",
+                found=f"{len(tail[1])} bytes",
+                expected=f"at most {SENTINEL_16:,}",
+                remedy="Another program filled it. Save the array again to remove that.",
+            )
         fixed = *record[:place], *map(len, tail), *record[place:-count]
         return self.struct.pack(self._signature, *fixed) + b"".join(tail)
 
@@ -276,16 +281,6 @@ format_end_of_central_directory = END_LAYOUT.format
 parse_zip64_end_of_central_directory = ZIP64_END_LAYOUT.parse
 format_zip64_end_of_central_directory = ZIP64_END_LAYOUT.format
 parse_zip64_locator, format_zip64_locator = _LOCATOR_LAYOUT.parse, _LOCATOR_LAYOUT.format
-
-
-def _check_extra(extra: bytes) -> None:
-    if len(extra) > SENTINEL_16:
-        raise LimitExceededError(
-            "a member's extra field is too long with npzkit's own blocks",
-            found=f"{len(extra)} bytes",
-            expected=f"at most {SENTINEL_16:,}",
-            remedy="Another program filled it. Save the array again to remove that.",
-        )
 
 
 def data_descriptors(crc32: int, compressed_size: int, uncompressed_size: int) -> tuple[bytes, ...]:

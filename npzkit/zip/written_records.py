@@ -67,7 +67,9 @@ def local_header(name: str, method: int, size: int | None, extra: bytes) -> Loca
     end.
     """
     raw_name = name.encode("utf-8")
-    is_large = size is not None and _largest_size(size, method) >= SENTINEL_32
+    # Deflate spends at most 9 bits on a byte.
+    more = 0 if size is None or method == STORED else size // 8 + 1024
+    is_large = size is not None and size + more >= SENTINEL_32
     return LocalHeader(
         records.VERSION_ZIP64 if is_large else records.VERSION_DEFAULT,
         0 if raw_name.isascii() else records.FLAG_UTF8,
@@ -146,11 +148,6 @@ def needs_zip64(header: LocalHeader) -> bool:
         header.version_needed == records.VERSION_ZIP64
         or max(header.uncompressed_size, header.compressed_size) >= SENTINEL_32
     )
-
-
-def _largest_size(size: int, method: int) -> int:
-    """Return the most bytes that a member may take: deflate spends at most 9 bits on a byte."""
-    return size if method == STORED else size + size // 8 + 1024
 
 
 def central_bytes(header: LocalHeader, header_offset: int) -> bytes:

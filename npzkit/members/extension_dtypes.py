@@ -1,8 +1,8 @@
 """Dtypes that NPY cannot name: bfloat16, float8 and others of ml_dtypes.
 
 The ``descr`` of such an array is a void of the same size, such as ``<V2``, so
-that np.load can read it. The name of the dtype is an attribute of the member. Decides
-which dtypes need it, and when a name is believed.
+that np.load can read it. The name of the dtype is an attribute of the member.
+Owns which dtypes need it, and when the name is believed.
 """
 
 from __future__ import annotations

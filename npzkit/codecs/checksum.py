@@ -1,22 +1,37 @@
-"""CRC-32, the checksum of zip archives.
+"""CRC-32, the checksum of zip archives, and the libraries that are installed.
 
 Owns which library computes it, ISA-L or zlib, and how the CRC-32s of two parts are combined.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import zlib
 from collections.abc import Callable
 from typing import Any
 
-isal_or_zlib: Any
+_MODULES = {
+    "isal": "isal.isal_zlib",
+    "zlib-ng": "zlib_ng.zlib_ng",
+    "zlib": "zlib",
+    "libdeflate": "deflate",
+}
+
+
+@functools.cache
+def library(name: str) -> Any:
+    """Return a library, or None if it cannot be imported."""
+    try:
+        return importlib.import_module(_MODULES[name])
+    except ImportError:
+        return None
+
+
+# Its CRC-32 is 10 times as fast as zlib's and its inflation up to twice as
+# fast, measured by tests/benchmarks. It has wheels for x86-64 and ARM64.
+isal_or_zlib: Any = library("isal") or zlib
 """ISA-L's zlib if it is installed, else Python's own. Both have the same functions."""
-try:
-    # Its CRC-32 is 10 times as fast as zlib's and its inflation up to twice as
-    # fast, measured by tests/benchmarks. It has wheels for x86-64 and ARM64.
-    from isal import isal_zlib as isal_or_zlib
-except ImportError:
-    isal_or_zlib = zlib
 
 crc32: Callable[..., int] = isal_or_zlib.crc32
 

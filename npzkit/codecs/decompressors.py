@@ -18,16 +18,16 @@ import importlib.util
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from npzkit.codecs.checksum import isal_or_zlib
+from npzkit.codecs.checksum import isal_or_zlib, library
 from npzkit.codecs.libdeflate import inflate_into
 from npzkit.codecs.methods import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.errors import UnsupportedError, ZipFormatError
 
 
-class Decompressor(Protocol):
-    """The interface of the decoders of all methods.
+class Decompressor:
+    """A decoder by a library with the interface of `bz2.BZ2Decompressor`, and what all have.
 
     Attributes
     ----------
@@ -40,81 +40,6 @@ class Decompressor(Protocol):
     ends : bool
         Whether the method marks its end, so that `eof` must be reached.
     """
-
-    ends: bool
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_size(self) -> int: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-class _Inflate:
-    """Deflate (RFC 1951) by `isal`, or by zlib if isal is missing."""
-
-    ends = True
-
-    def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._start(isal_or_zlib)
-
-    def _start(self, library: Any) -> None:
-        self._errors = library.error, zlib.error
-        self._stream = library.decompressobj(-15)
-        self._pending = b""
-        self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._stream.eof)
-
-    @property
-    def unused_size(self) -> int:
-        return len(self._stream.unused_data)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        try:
-            out: bytes = self._stream.decompress(self._pending + data, max_length)
-        except self._errors as error:
-            raise _damaged("deflate", error) from error
-        self._pending = self._stream.unconsumed_tail
-        # If the output is full, more may follow without more input.
-        self.needs_input = not self._pending and len(out) < max_length
-        return out
-
-
-class CopyableInflate(_Inflate):
-    """Deflate by zlib-ng or zlib, whose state can be copied. That of isal cannot."""
-
-    def __init__(self) -> None:
-        self._start(_import_zlib_ng() or zlib)
-
-    @property
-    def pending_size(self) -> int:
-        """The number of bytes that were passed but not decoded yet."""
-        return len(self._pending)
-
-    def copy(self) -> CopyableInflate:
-        """Return a decoder in the same state, whose input continues at the pending bytes."""
-        other = type(self).__new__(type(self))
-        other._errors = self._errors
-        other._stream = self._stream.copy()
-        other._pending = b""
-        other.needs_input = True
-        return other
-
-
-@functools.cache
-def _import_zlib_ng() -> Any:
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("zlib_ng.zlib_ng")
-    return None
-
-
-class _FromObject:
-    """A decoder with the interface of `bz2.BZ2Decompressor`."""
 
     ends = True
 
@@ -142,7 +67,51 @@ class _FromObject:
             raise _damaged(self._name, error) from error
 
 
-class _LzmaAlone:
+class _Inflate(Decompressor):
+    """Deflate (RFC 1951) by `isal`, or by zlib if isal is missing."""
+
+    needs_input = True
+
+    def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
+        self._start(isal_or_zlib)
+
+    def _start(self, module: Any) -> None:
+        self._errors = module.error, zlib.error
+        self._stream = module.decompressobj(-15)
+        self._pending = b""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        try:
+            out: bytes = self._stream.decompress(self._pending + data, max_length)
+        except self._errors as error:
+            raise _damaged("deflate", error) from error
+        self._pending = self._stream.unconsumed_tail
+        # If the output is full, more may follow without more input.
+        self.needs_input = not self._pending and len(out) < max_length
+        return out
+
+
+class CopyableInflate(_Inflate):
+    """Deflate by zlib-ng or zlib, whose state can be copied. That of isal cannot."""
+
+    def __init__(self) -> None:
+        self._start(library("zlib-ng") or zlib)
+
+    @property
+    def pending_size(self) -> int:
+        """The number of bytes that were passed but not decoded yet."""
+        return len(self._pending)
+
+    def copy(self) -> CopyableInflate:
+        """Return a decoder in the same state, whose input continues at the pending bytes."""
+        other = type(self).__new__(type(self))
+        other._errors = self._errors
+        other._stream = self._stream.copy()
+        other._pending = b""
+        return other
+
+
+class _LzmaAlone(Decompressor):
     """LZMA as stored in zip (APPNOTE section 5.8): properties, then raw data.
 
     The end marker is optional, so `eof` is not required. The dictionary is
@@ -198,7 +167,7 @@ class _LzmaAlone:
         return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[model])
 
 
-class _Deflate64:
+class _Deflate64(Decompressor):
     """Deflate64 by zipfile-deflate64 or inflate64.
 
     Neither library limits its output or reports where its input ended. So a
@@ -207,7 +176,6 @@ class _Deflate64:
     If a stream ends early, up to 63 bytes after it are not counted as unused.
     """
 
-    ends = True
     _STEP = 1 << 6
     """Compressed bytes to pass at a time, which give at most 2 MB of output."""
     _SINGLY = 16
@@ -288,12 +256,12 @@ def _import_zipfile_deflate64() -> Any:
 def _bzip2(compressed_size: int, uncompressed_size: int) -> Decompressor:
     import bz2
 
-    return _FromObject("bzip2", bz2.BZ2Decompressor(), (OSError, ValueError, EOFError))
+    return Decompressor("bzip2", bz2.BZ2Decompressor(), (OSError, ValueError, EOFError))
 
 
 def _zstandard(compressed_size: int, uncompressed_size: int) -> Decompressor:
     zstd = _import_zstandard()
-    return _FromObject("zstandard", zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
+    return Decompressor("zstandard", zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
 
 
 @functools.cache
@@ -374,7 +342,7 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     # A size of 0 means "unknown" to libdeflate.
     if not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         raise _wrong_chunk(f"{len(data)} compressed bytes", size)
-    libdeflate = _import_libdeflate()
+    libdeflate = library("libdeflate")
     if libdeflate is None or final:
         # libdeflate does not report bytes after the end of a stream.
         out = _inflate_by_stream(data, size, final)
@@ -404,7 +372,7 @@ def inflate_whole(data: memoryview, memory: memoryview) -> memoryview | bytearra
         `memory`, or memory of its own if libdeflate cannot fill that. None if libdeflate
         is missing, or the stream is anything else.
     """
-    libdeflate = _import_libdeflate()
+    libdeflate = library("libdeflate")
     size = len(memory)
     if libdeflate is None or not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         return None
@@ -434,14 +402,6 @@ def _ended(data: Any) -> Any:
 _MAX_DEFLATE_RATIO = 1032
 _EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"
 _EMPTY_FINAL_BLOCK = b"\x03\x00"
-
-
-@functools.cache
-def _import_libdeflate() -> Any:
-    """Return libdeflate, which is 1.2 (noise) to 1.7 times (text) as fast as isal."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("deflate")
-    return None
 
 
 def _inflate_by_stream(data: Any, size: int, final: bool) -> bytes:

@@ -10,19 +10,13 @@ To add an encoder, enter it in `CANDIDATES` in the order of speed.
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import operator
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-_MODULES = {
-    "isal": "isal.isal_zlib",
-    "zlib-ng": "zlib_ng.zlib_ng",
-    "zlib": "zlib",
-    "libdeflate": "deflate",
-}
+from npzkit.codecs.checksum import library
 
 _MEMORY_LEVELS = {"isal": 2, "zlib-ng": 8, "zlib": 8}
 """Memory levels: how much data shares one table of codes.
@@ -48,8 +42,6 @@ _FAST_SIZE = 32 << 10
 """Bytes of the smallest chunks that isal deflates at level 1. For smaller ones, it takes
 longer than zlib-ng, and its results are larger."""
 
-_STRATEGY_NAMES = {zlib.Z_HUFFMAN_ONLY: "Huffman only", zlib.Z_RLE: "runs only"}
-
 _MARK = b"\x00\x00\x00\xff\xff"
 """The end of every chunk but the last: an empty stored block, as in SOZip."""
 
@@ -69,25 +61,12 @@ class Encoder(NamedTuple):
         One of zlib's ``Z_`` constants.
     window_bits : int
         Base-two logarithm of the window size, the largest distance of a match.
-
-    Examples
-    --------
-    >>> print(Encoder("zlib-ng", 9, window_bits=10))
-    zlib-ng 9, 1 KiB window
     """
 
     library: str
     level: int
     strategy: int = zlib.Z_DEFAULT_STRATEGY
     window_bits: int = 15
-
-    def __str__(self) -> str:
-        name = f"{self.library} {self.level}"
-        if self.strategy:
-            name += f", {_STRATEGY_NAMES.get(self.strategy, f'strategy {self.strategy}')}"
-        if self.window_bits < 15:
-            name += f", {(1 << self.window_bits) / 1024:g} KiB window"
-        return name
 
 
 STORED_BLOCKS = Encoder("zlib", 0)
@@ -153,18 +132,9 @@ _SMALLEST_SAMPLED = 64 << 10
 """For less data, trying encoders takes longer than the best of them saves."""
 
 
-@functools.cache
-def _library(name: str) -> Any:
-    """Return a library by its name in `Encoder`, or None if it cannot be imported."""
-    try:
-        return importlib.import_module(_MODULES[name])
-    except ImportError:
-        return None
-
-
 def _available(encoder: Encoder) -> Encoder | None:
     """Return the encoder, or zlib in place of zlib-ng, or None if there is none in its place."""
-    if _library(encoder.library) is not None:
+    if library(encoder.library) is not None:
         return encoder
     return encoder._replace(library="zlib") if encoder.library == "zlib-ng" else None
 
@@ -177,12 +147,12 @@ def _candidates() -> tuple[Encoder, ...]:
 
 
 def _compressor(encoder: Encoder, history: bytes = b"") -> Any:
-    library, level, strategy, window_bits = encoder
-    memory_level = _MEMORY_LEVELS[library]
+    name, level, strategy, window_bits = encoder
+    memory_level = _MEMORY_LEVELS[name]
     settings = (level, zlib.DEFLATED, -window_bits, memory_level, strategy)
     if history:
-        return _library(library).compressobj(*settings, history)
-    return _library(library).compressobj(*settings)
+        return library(name).compressobj(*settings, history)
+    return library(name).compressobj(*settings)
 
 
 def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) -> bytes:
@@ -214,7 +184,7 @@ def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) ->
     b'to be or not'
     """
     if final and encoder.library == "libdeflate":
-        return bytes(_library("libdeflate").deflate_compress(view, encoder.level))
+        return bytes(library("libdeflate").deflate_compress(view, encoder.level))
     # The mark is appended here because a second flush by ISA-L gives other bytes.
     flush_mode, mark = (zlib.Z_FINISH, b"") if final else (zlib.Z_SYNC_FLUSH, _MARK)
     return b"".join((*_deflated(encoder, view, flush_mode), mark))
@@ -260,7 +230,7 @@ def encoder_for_small(level: int | None) -> Encoder:
     """
     if level is not None:
         return encoder_for_level(level, chunk_size=0)
-    return _SMALL if _library("libdeflate") is not None else encoder_for_level(6)
+    return _SMALL if library("libdeflate") is not None else encoder_for_level(6)
 
 
 def choose_encoder(section: memoryview | bytes) -> Encoder:
@@ -282,8 +252,8 @@ def choose_encoder(section: memoryview | bytes) -> Encoder:
 
     Examples
     --------
-    >>> print(choose_encoder(bytes(range(256)) * 4096))  # doctest: +SKIP
-    isal 1
+    >>> choose_encoder(bytes(range(256)) * 4096)  # doctest: +SKIP
+    Encoder(library='isal', level=1, strategy=0, window_bits=15)
     """
     view = memoryview(section)
     if view.nbytes < _SMALLEST_SAMPLED:

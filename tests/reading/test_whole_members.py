@@ -25,7 +25,7 @@ def way(request, monkeypatch):
     if request.param != "functions":
         monkeypatch.setattr(libdeflate, "_inflate_function", lambda: None)
     if request.param == "stream":
-        monkeypatch.setattr(decompressors, "_import_libdeflate", lambda: None)
+        monkeypatch.setattr(decompressors, "library", lambda name: None)
     return request.param
 
 

@@ -243,7 +243,7 @@ PIECE = os.urandom(3000) + bytes(1096)
 @pytest.fixture(params=["libdeflate", "without"])
 def _library(request, monkeypatch):
     if request.param == "without":
-        monkeypatch.setattr(decompressors, "_import_libdeflate", lambda: None)
+        monkeypatch.setattr(decompressors, "library", lambda name: None)
 
 
 def piece(*, final: bool, data: bytes = PIECE) -> bytes:

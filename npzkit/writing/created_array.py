@@ -13,12 +13,13 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import check_savable, data_pieces
+from npzkit.writing.array_plan import Plan
 from npzkit.writing.prepared_array import as_array
 
 BLOCK_SIZE = 1 << 24
@@ -31,6 +32,14 @@ class CreatedArray(abc.ABC):
     Leaving its ``with`` block seals the array. Leaving it by an exception
     discards the archive.
 
+    Parameters
+    ----------
+    plan : Plan
+    owner : WrittenArchive or None
+        The archive it belongs to; None in a process that only fills it.
+    complete : callable or None
+        Completes the member, when the array is sealed.
+
     Attributes
     ----------
     key : str
@@ -38,16 +47,10 @@ class CreatedArray(abc.ABC):
     dtype : numpy.dtype
     """
 
-    def __init__(
-        self,
-        key: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        seal: Callable[[], None],
-        discard: Callable[[BaseException], None],
-    ) -> None:
-        self.key, self.shape, self.dtype = key, shape, dtype
-        self._on_seal, self._on_discard = seal, discard
+    def __init__(self, plan: Plan, owner: Any, complete: Callable[[], None] | None) -> None:
+        self.key, self.dtype = plan.key, plan.dtype
+        self.shape: tuple[int, ...] = tuple(n or 0 for n in plan.shape)
+        self._plan, self._owner, self._complete = plan, owner, complete
         self._appended = 0
         self._is_open = True
         self._process = os.getpid()
@@ -112,8 +115,14 @@ class CreatedArray(abc.ABC):
             raise ValueError(
                 f"rows of shape {array.shape} cannot be appended to an array of shape {self.shape}"
             )
+        most, count = self._plan.shape[0], self._appended + len(array)
+        if most is not None and count > most:
+            raise ValueError(
+                f"the array {self.key!r} has {most} rows: {self._appended} were appended, "
+                f"{len(array)} more do not fit"
+            )
         self._append(array)
-        self._appended += len(array)
+        self._appended = count
 
     @abc.abstractmethod
     def _append(self, rows: np.ndarray[Any, Any]) -> None: ...
@@ -126,7 +135,7 @@ class CreatedArray(abc.ABC):
         """
         with self._alone():
             if self._is_open:
-                self._is_open = False
+                self.forget()
                 if os.getpid() == self._process:
                     self._seal()
 
@@ -135,10 +144,12 @@ class CreatedArray(abc.ABC):
         return self._lock if os.getpid() == self._process else contextlib.nullcontext()
 
     def _seal(self) -> None:
-        self._on_seal()
+        if self._owner is not None:
+            self._owner.seal(self, self._complete)
 
     def _discard(self, error: BaseException) -> None:
-        self._on_discard(error)
+        if self._owner is not None:
+            self._owner.discard(error)
 
     def forget(self) -> None:
         """Accept no more data: the archive is complete or discarded."""
@@ -153,7 +164,7 @@ class CreatedArray(abc.ABC):
         if exc_type is None:
             self.close()
         elif self._is_open and exc is not None:
-            self._is_open = False
+            self.forget()
             if os.getpid() == self._process:
                 self._discard(exc)
 
@@ -204,25 +215,12 @@ def row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
     return (0, shape[0]) if not rest and _is_everything(first) else None
 
 
-def without_lead(array: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
-    """Drop surplus leading dimensions of 1, as NumPy's assignment does."""
-    while array.ndim > ndim and len(array) == 1:
+def broadcast(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Broadcast as NumPy's assignment does, which drops surplus leading dimensions of 1."""
+    while array.ndim > len(shape) and len(array) == 1:
         array = array[0]
-    return array
+    return np.broadcast_to(array, shape)
 
 
 def _is_everything(part: Any) -> bool:
     return part is Ellipsis or (isinstance(part, slice) and part == slice(None))
-
-
-class Owner(Protocol):
-    """What a created array asks of the archive it belongs to, which then does nothing else."""
-
-    def write_part(self, work: Callable[..., None], *args: Any) -> None:
-        """Call `work`; if it fails, the archive is given up."""
-
-    def seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
-        """Call `seal` in the same way; the array is complete then."""
-
-    def discard(self, error: BaseException) -> None:
-        """Give the archive up because of an error."""

@@ -20,7 +20,7 @@ from npzkit.files.disk import File
 from npzkit.files.sink import Sink
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Owner, row_range, without_lead
+from npzkit.writing.created_array import CreatedArray, broadcast, row_range
 from npzkit.zip.writer import ZipWriter
 
 
@@ -33,29 +33,25 @@ class FilledArray(CreatedArray):
 
     Parameters
     ----------
-    key, shape, dtype
-    fortran_order : bool
+    plan : Plan
     place : Sink or File
         The file to write to.
     offset : int
         Where the array begins in the file.
-    seal, discard : callable
-        Complete the member, or give the archive up because of an error.
+    owner, complete
+        As of `CreatedArray`.
     """
 
     def __init__(
         self,
-        key: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        fortran_order: bool,
+        plan: Plan,
         place: Sink | File,
         offset: int,
-        seal: Callable[[], None],
-        discard: Callable[[BaseException], None],
+        owner: Any = None,
+        complete: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(key, shape, dtype, seal, discard)
-        self._fortran_order = fortran_order
+        super().__init__(plan, owner, complete)
+        self._fortran_order = plan.fortran_order
         self._place, self._offset = place, offset
         self._mapped: tuple[np.memmap[Any, Any], mmap.mmap] | None = None
 
@@ -79,33 +75,26 @@ class FilledArray(CreatedArray):
         Other parts are written through a memory map of the file.
         """
         self._check_open()
-        value = self._apart(value)
+        value = self._as_array(value)
+        if self._mapped is not None and np.may_share_memory(value, self._mapped[0]):
+            # It must not change while it is written.
+            value = value.copy()
         rows = None if self._fortran_order else row_range(index, self.shape)
         if rows is None:
-            self._assign(index, value)
+            array, pages = self._map()
+            # Some rows at a time, if the index allows it.
+            for part, values in _split(index, value, array):
+                array[part] = values
+                _give_back(pages)
             return
         start, stop = rows
-        target = (stop - start, *self.shape[1:])
-        array = np.broadcast_to(without_lead(value, len(target)), target)
         row_size = math.prod(self.shape[1:]) * self.dtype.itemsize
         offset = self._offset + start * row_size
-        for block in self._blocks(array):
+        for block in self._blocks(broadcast(value, (stop - start, *self.shape[1:]))):
             self._place.patch(offset, block)
             offset += len(block)
 
-    def _apart(self, value: Any) -> np.ndarray[Any, Any]:
-        """Return the value as an array that does not change while it is written."""
-        array = self._as_array(value)
-        if self._mapped is not None and np.may_share_memory(array, self._mapped[0]):
-            return array.copy()
-        return array
-
     def _append(self, rows: np.ndarray[Any, Any]) -> None:
-        if self._appended + len(rows) > self.shape[0]:
-            raise ValueError(
-                f"the array {self.key!r} has {self.shape[0]} rows: {self._appended} were "
-                f"appended, {len(rows)} more do not fit"
-            )
         self[self._appended : self._appended + len(rows)] = rows
 
     def memmap(self) -> np.memmap[Any, Any]:
@@ -126,13 +115,6 @@ class FilledArray(CreatedArray):
         """
         self._check_open()
         return self._map()[0]
-
-    def _assign(self, index: Any, value: Any) -> None:
-        """Assign through the map, some rows at a time if the index allows it."""
-        array, pages = self._map()
-        for part, values in _split(index, value, array):
-            array[part] = values
-            _give_back(pages)
 
     def _map(self) -> tuple[np.memmap[Any, Any], mmap.mmap]:
         if self._mapped is None:
@@ -159,30 +141,20 @@ class FilledArray(CreatedArray):
             self._mapped = array, pages
         return self._mapped
 
-    def _seal(self) -> None:
+    def forget(self) -> None:
+        super().forget()
         self._mapped = None
-        super()._seal()
-
-    def _discard(self, error: BaseException) -> None:
-        self._mapped = None
-        super()._discard(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._place.path is None:
             raise TypeError("an array in a file object cannot be filled by other processes")
-        fields = self.key, self.shape, self.dtype, self._fortran_order
-        return _attach, (fields, self._place.path, self._offset)
+        # Attributes are for the process that seals it.
+        return _attach, (self._plan._replace(attrs=None), self._place.path, self._offset)
 
 
-def _attach(
-    fields: tuple[str, tuple[int, ...], np.dtype[Any], bool], path: str, offset: int
-) -> FilledArray:
-    """Open the file that another process writes, to fill one of its arrays."""
-
-    def nothing(*_: object) -> None:
-        """Seal and discard nothing: only the creator does that."""
-
-    return FilledArray(*fields, File(path), offset, nothing, nothing)
+def _attach(plan: Plan, path: str, offset: int) -> FilledArray:
+    """Return an array that another process created, to be filled."""
+    return FilledArray(plan, File(path), offset)
 
 
 def _split(
@@ -201,8 +173,7 @@ def _split(
     if array.flags.f_contiguous or len(rows) <= step:
         yield index, values
         return
-    target = array[index].shape
-    values = np.broadcast_to(without_lead(values, len(target)), target)
+    values = broadcast(values, array[index].shape)
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         stop: int | None = some.stop
@@ -217,18 +188,14 @@ def _give_back(pages: mmap.mmap) -> None:
         pages.madvise(mmap.MADV_DONTNEED)
 
 
-def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> FilledArray:
+def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> FilledArray:
     """Reserve room for an array of known shape, and write its header there."""
     sink, size = writer.sink, plan.size
     assert size is not None  # noqa: S101 - an array of unknown size grows
     member = writer.reserve_member(plan.name, size, plan.extra)
     sink.patch(member.offset, plan.head)
 
-    def seal() -> None:
+    def complete() -> None:
         member.seal(crc32_at(sink, member.offset, member.size, threads), plan.head)
 
-    filled = FilledArray(
-        plan.key, plan.shape, plan.dtype, plan.fortran_order, sink,
-        member.offset + len(plan.head), lambda: owner.seal(filled, seal), owner.discard,
-    )  # fmt: skip
-    return filled
+    return FilledArray(plan, sink, member.offset + len(plan.head), owner, complete)

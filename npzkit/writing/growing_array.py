@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Owner, row_range, without_lead
+from npzkit.writing.created_array import CreatedArray, broadcast, row_range
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
 
@@ -26,26 +26,22 @@ class AppendedArray(CreatedArray):
 
     Parameters
     ----------
-    key, dtype
-    shape : tuple
-        The first dimension is the number of rows there must be, or None.
+    plan : Plan
+    owner, complete
+        As of `CreatedArray`.
     write : callable
         Takes the next bytes, and may keep them until it returns.
-    seal, discard : callable
-        Complete the member, or give the archive up because of an error.
     """
 
     def __init__(
         self,
-        key: str,
-        shape: tuple[Any, ...],
-        dtype: np.dtype[Any],
+        plan: Plan,
+        owner: Any,
         write: Callable[[Iterator[memoryview]], None],
-        seal: Callable[[], None],
-        discard: Callable[[BaseException], None],
+        complete: Callable[[], None],
     ) -> None:
-        super().__init__(key, (shape[0] or 0, *shape[1:]), dtype, seal, discard)
-        self._row_count = shape[0]
+        super().__init__(plan, owner, complete)
+        self._row_count: int | None = plan.shape[0]
         self._write = write
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -62,8 +58,7 @@ class AppendedArray(CreatedArray):
         with self._alone():
             self._check_open()
             start, stop = self._next_rows(index, array)
-            target = (stop - start, *self.shape[1:])
-            self._append_rows(np.broadcast_to(without_lead(array, len(target)), target))
+            self._append_rows(broadcast(array, (stop - start, *self.shape[1:])))
 
     def _next_rows(self, index: Any, array: np.ndarray[Any, Any]) -> tuple[int, int]:
         """Return the first row and the end of an index that means the next rows."""
@@ -92,15 +87,9 @@ class AppendedArray(CreatedArray):
         )  # fmt: skip
 
     def _append(self, rows: np.ndarray[Any, Any]) -> None:
-        count = self._appended + len(rows)
-        if self._row_count is not None and count > self._row_count:
-            raise ValueError(
-                f"the array {self.key!r} has {self._row_count} rows: {self._appended} were "
-                f"appended, {len(rows)} more do not fit"
-            )
-        self._write(self._blocks(rows))
+        self._owner.write_part(self._write, self._blocks(rows))
         if self._row_count is None:
-            self.shape = (count, *self.shape[1:])
+            self.shape = (self._appended + len(rows), *self.shape[1:])
 
     def _seal(self) -> None:
         if self._row_count is not None and self._appended != self._row_count:
@@ -114,7 +103,7 @@ class AppendedArray(CreatedArray):
         super()._seal()
 
 
-def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> AppendedArray:
+def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> AppendedArray:
     """Write the header of an array that grows; rows are written after it.
 
     Until the array is sealed, nothing else can be written to the archive.
@@ -130,7 +119,7 @@ def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> 
             for piece in pieces:
                 member.write(piece)
 
-    def seal() -> None:
+    def complete() -> None:
         with pipeline:
             head = prepare_header(plan.key, appended.shape, plan.dtype, plan.attrs)[0]
             member.finish(head if is_counted else None)
@@ -139,10 +128,5 @@ def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> 
         member.write_start(plan.head)
     else:
         write(iter([memoryview(plan.head)]))
-    appended = AppendedArray(
-        plan.key, plan.shape, plan.dtype,
-        lambda pieces: owner.write_part(write, pieces),
-        lambda: owner.seal(appended, seal),
-        owner.discard,
-    )  # fmt: skip
+    appended = AppendedArray(plan, owner, write, complete)
     return appended

@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
+from npzkit.archive.opened_archive import Explained, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
-from npzkit.members.info import ArrayInfo
 from npzkit.members.metadata import parse_attrs, user_attrs
 from npzkit.reading.blocks import ReadHabits, blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
@@ -32,16 +31,6 @@ _ROWS_SIZE = 1 << 24
 """Bytes of rows that are read at a time from an array in Fortran order."""
 _UNPROVEN_SIZE = 1 << 24
 """Bytes that a header may claim without proof: compressed data may be of any size."""
-
-
-class Archive(Protocol):
-    """What a lazy array asks of the `NpzFile` it belongs to."""
-
-    _archive: OpenedArchive
-
-    def read(self, key: str, out: np.ndarray[Any, Any] | None = None) -> Any: ...
-    def lazy(self, key: str) -> LazyArray: ...
-    def info(self, key: str) -> ArrayInfo: ...
 
 
 class LazyArray:
@@ -87,7 +76,7 @@ class LazyArray:
            [11,  8]])
     """
 
-    def __init__(self, npz: Archive, key: str, header: NpyHeader | None, extra: bytes) -> None:
+    def __init__(self, npz: Any, key: str, header: NpyHeader | None, extra: bytes) -> None:
         self._header = _check_header(header)
         self._npz = npz
         self._key = key
@@ -130,7 +119,8 @@ class LazyArray:
         return axes[::-1] if self._header.fortran_order else axes
 
     def _access(self) -> RandomAccess:
-        return self._npz._archive.random_access(self._key)
+        access: RandomAccess = self._npz._archive.random_access(self._key)
+        return access
 
     @property
     def _read_habits(self) -> ReadHabits:
@@ -167,7 +157,9 @@ class LazyArray:
             return block[selection.index]
         except (SystemError, ValueError) as error:
             # NumPy stores four bytes per character, and makes a str of a single item.
-            raise self._located(_not_unicode(error)) from error
+            what = f"the text is not valid Unicode ({error})"
+            remedy = "Read it as numbers: npz.read(key).view('u4')."
+            raise self._located(NpyFormatError(what, remedy=remedy)) from error
 
     def _located(self, error: NpzkitError) -> NpzkitError:
         """Return an error that says where it happened."""
@@ -219,15 +211,12 @@ class LazyArray:
         if count > _UNPROVEN_SIZE:
             access.check_reach(count)
 
-    def _check_backed(self) -> None:
-        """Check that there are bytes for the complete array."""
-        self._check_reach(self._access(), self.shape)
-
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one chunk of the others."""
         sample = np.empty((0,), self.dtype)[names]
         try:
-            self._check_backed()
+            # There must be bytes for the complete array.
+            self._check_reach(self._access(), self.shape)
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
         except NpzkitError as error:
             raise self._located(error) from error.__cause__
@@ -290,13 +279,6 @@ def _check_header(header: NpyHeader | None) -> NpyHeader:
             remedy="Read it completely: npz.read(key), with allow_pickle=True.",
         )
     return header
-
-
-def _not_unicode(error: Exception) -> NpyFormatError:
-    return NpyFormatError(
-        f"the text is not valid Unicode ({error})",
-        remedy="Read it as numbers: npz.read(key).view('u4').",
-    )
 
 
 def _names_fields(index: Any) -> bool:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from npzkit.archive.written_archive import open_written
+from npzkit.archive.written_archive import WrittenArchive
 from npzkit.members.containers import flatten, is_nested, is_record
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs
@@ -209,7 +209,7 @@ class NpzWriter:
             allow_pickle=allow_pickle, splitting=splitting_for(masked, strings)
         )
         self._auto_repack = auto_repack
-        self._archive = open_written(
+        self._archive = WrittenArchive(
             file, mode, metadata=metadata, durable=durable, threads=threads,
             lock_timeout=lock_timeout, storage_options=storage_options,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npzkit.archive.written_archive import open_written
+from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.methods import method_number
 from npzkit.members.containers import check_tree, flatten, is_nested
 from npzkit.members.labels import check_unlabelled
@@ -174,7 +174,7 @@ class PreparedArchive:
         `options` are those of `NpzWriter`. `formatted` is the text of the metadata, from
         `npzkit.members.metadata.format_metadata`, for callers that have it.
         """
-        archive = open_written(file, "w", **options)
+        archive = WrittenArchive(file, "w", **options)
         try:
             archive.metadata.formatted = formatted
             archive.alone(archive.write, self._members, self._coding, False)

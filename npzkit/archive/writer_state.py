@@ -129,29 +129,26 @@ class WriterState:
         is_in_place : bool
             Whether what was written counts all the same.
         """
-        outcome = "what was written is in its place" if is_in_place else self._outcome
+        is_committed = self._sink.committed_size > 0
+        if is_in_place:
+            outcome = "what was written is in its place"
+        elif is_committed:
+            outcome = "what was written since the last commit was discarded"
+        else:
+            outcome = "the archive was discarded"
         self.failure = what
         try:
             self._end()
         except OSError as second:
-            outcome = self._doubtful(outcome, second)
+            if self._sink.is_in_doubt:
+                outcome = "whether what was written since the last commit counts is not known"
+            elif is_committed:
+                outcome += "; its bytes are still in the file, but readers skip them"
+            else:
+                outcome += ", but could not be removed"
+            outcome += f": {second}"
         self.failure = f"{outcome}, as {what}: {error!r}"
         error.add_note(f"npzkit: {self._path!r}: {outcome}.")
-
-    @property
-    def _outcome(self) -> str:
-        """What giving up means for the file."""
-        if self._sink.committed_size:
-            return "what was written since the last commit was discarded"
-        return "the archive was discarded"
-
-    def _doubtful(self, outcome: str, error: OSError) -> str:
-        """Return what giving up means if what was written could not be removed."""
-        if self._sink.is_in_doubt:
-            return f"whether what was written since the last commit counts is not known: {error}"
-        if self._sink.committed_size:
-            return f"{outcome}; its bytes are still in the file, but readers skip them: {error}"
-        return f"{outcome}, but could not be removed: {error}"
 
     def _end(self) -> None:
         self.is_open = False

@@ -24,9 +24,7 @@ from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.members.notes import FLAT, check_version
 from npzkit.writing.append import Resumed, open_archive
 from npzkit.writing.array_members import Member, SmallArrays
-from npzkit.writing.copy import npy_header_size
 from npzkit.writing.listing import EditedMetadata, MemberListing
-from npzkit.writing.prepared_array import Prepared
 from npzkit.zip.dead_space import fills_most
 from npzkit.zip.member_writer import Coding, deflate_small
 
@@ -36,55 +34,16 @@ if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
 
-def open_written(
-    file: Any,
-    mode: str,
-    *,
-    metadata: Mapping[str, Any] | None = None,
-    durable: bool = False,
-    threads: int | None = None,
-    lock_timeout: float | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> WrittenArchive:
-    """Open an archive to be written; the arguments are those of `npzkit.NpzWriter`."""
-    count = thread_count(threads)
-    if not isinstance(metadata, (NoneType, Mapping)):
-        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-    format_metadata(metadata or {})
-    timeout = check_timeout(lock_timeout)
-    file = find_location(file, storage_options)
-    if can_write(file):
-        name = name_of(file)
-    elif isinstance(file, Location):
-        name = str(file)
-    else:
-        name = file = os.fsdecode(file)
-    opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
-    try:
-        return WrittenArchive(opened, name, metadata or {}, count, durable=durable)
-    except BaseException:
-        # Nobody has the archive yet.
-        opened.sink.abort()
-        raise
-
-
 class WrittenArchive:
     """An archive that is being written.
 
-    Parameters
-    ----------
-    resumed : Resumed
-        What there is to begin with.
-    path : str
-        For messages.
-    metadata : mapping
-        Added to that of the archive.
-    threads : int
-    durable : bool
+    The arguments are those of `npzkit.NpzWriter`.
 
     Attributes
     ----------
-    path, threads
+    path : str
+        For messages.
+    threads : int
     sink : Sink
     zip : ZipWriter
     state : WriterState
@@ -101,18 +60,40 @@ class WrittenArchive:
 
     def __init__(
         self,
-        resumed: Resumed,
-        path: str,
-        metadata: Mapping[str, Any],
-        threads: int,
+        file: Any,
+        mode: str,
         *,
-        durable: bool,
+        metadata: Mapping[str, Any] | None = None,
+        durable: bool = False,
+        threads: int | None = None,
+        lock_timeout: float | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path, self.threads, self._durable = path, threads, durable
+        self.threads, self._durable = thread_count(threads), durable
+        if not isinstance(metadata, (NoneType, Mapping)):
+            raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+        format_metadata(metadata or {})
+        timeout = check_timeout(lock_timeout)
+        file = find_location(file, storage_options)
+        if can_write(file):
+            self.path = name_of(file)
+        elif isinstance(file, Location):
+            self.path = str(file)
+        else:
+            self.path = file = os.fsdecode(file)
+        opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
+        try:
+            self._begin(opened, metadata or {})
+        except BaseException:
+            # Nobody has the archive yet.
+            opened.sink.abort()
+            raise
+
+    def _begin(self, resumed: Resumed, metadata: Mapping[str, Any]) -> None:
         self.sink = resumed.sink
-        self.zip = resumed.writer(npy_header_size)
-        self.listing = MemberListing(self.zip, path)
-        self.state = WriterState(resumed.sink, self.listing, path)
+        self.zip = resumed.writer()
+        self.listing = MemberListing(self.zip, self.path)
+        self.state = WriterState(resumed.sink, self.listing, self.path)
         self.alone = self.state.run
         self.metadata = EditedMetadata(resumed.comment, metadata)
         self._tree: EditedNote | None = None
@@ -169,19 +150,14 @@ class WrittenArchive:
             for member in members:
                 if isinstance(member, SmallArrays):
                     self._write_small(member, coding, overwrite, pipeline)
-                else:
-                    self._write_one(member, coding, pipeline, overwrite)
+                    continue
+                key, name, pieces, size, extra = member
+                self.listing.check_free(key, name, overwrite=overwrite)
+                self.listing.give_way(name)
+                with self.state.giving_up():
+                    self.zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
             with self.state.giving_up():
                 pipeline.drain()
-
-    def _write_one(
-        self, member: Prepared, coding: Coding, pipeline: Pipeline, overwrite: bool
-    ) -> None:
-        key, name, pieces, size, extra = member
-        self.listing.check_free(key, name, overwrite=overwrite)
-        self.listing.give_way(name)
-        with self.state.giving_up():
-            self.zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
 
     def _write_small(
         self,
@@ -222,7 +198,7 @@ class WrittenArchive:
 
     def seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
         """Complete a created array."""
-        self.alone(self._guarded, self._seal, created, seal)
+        self.write_part(self._seal, created, seal)
 
     def _guarded(self, work: Callable[..., None], *args: Any) -> None:
         with self.state.giving_up():
@@ -292,7 +268,9 @@ class WrittenArchive:
             raise
         state.is_open = False
         try:
-            if auto_repack and self._may_be_dead():
+            listed, size = self.listing.entries.values(), self.sink.committed_size
+            # Looking for dead bytes takes longer than these questions.
+            if auto_repack and self.listing.has_dead and not fills_most(listed, size):
                 from npzkit.maintenance.repack import repack_dead
 
                 repack_dead(self.sink, durable=self._durable)
@@ -304,8 +282,3 @@ class WrittenArchive:
                 # Interrupts too: else the lock is held for as long as somebody keeps their frames.
                 state.give_up("the file could not be closed", error, is_in_place=True)
                 raise
-
-    def _may_be_dead(self) -> bool:
-        """Whether more than half of the file may be dead: looking for it takes longer than this."""
-        listed, size = self.listing.entries.values(), self.sink.committed_size
-        return self.listing.has_dead and not fills_most(listed, size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.files.progress import Advance
@@ -21,16 +21,10 @@ _CACHED_SIZE = 1 << 20
 """Bytes to read before their CRC is computed, while they are in the cache."""
 
 
-class Readable(Protocol):
-    """An object that can be read at an offset: a `Source`, or a `Sink` that can read."""
-
-    def readinto_at(self, offset: int, view: memoryview, /) -> None: ...
-
-
 def crc32_at(
-    file: Readable, offset: int, size: int, threads: int, advance: Advance | None = None
+    file: Any, offset: int, size: int, threads: int, advance: Advance | None = None
 ) -> int:
-    """Return the CRC-32 of a range of a file, using little memory.
+    """Return the CRC-32 of a range of a file (a source, or a sink that can read), in little memory.
 
     `advance` is called with the number of bytes of each read, from several threads.
     """

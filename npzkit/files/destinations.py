@@ -52,7 +52,8 @@ def open_destination(
     if isinstance(file, Sink):
         return file
     if isinstance(file, Location):
-        return transport().open_sink(file, exclusive=exclusive, tag=tag)
+        sink: Sink = transport().open_sink(file, exclusive=exclusive, tag=tag)
+        return sink
     if can_write(file):
         check_binary(file, "wb")
         return FileSink(file)

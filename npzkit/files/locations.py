@@ -11,32 +11,18 @@ import importlib
 import io
 import os
 from collections.abc import Mapping
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
-from npzkit.files.sink import Sink
 from npzkit.files.source import Source, SourceFile, open_source
 from npzkit.files.urls import Location, find_location
 
 TRANSPORT = "npzkit.stores.transport"
-"""The module that opens URLs, which is imported with the first one. A `Transport`."""
+"""The module that opens URLs, which is imported with the first one."""
 
 
-class Transport(Protocol):
-    """What opens URLs."""
-
-    def open_source(self, location: Location) -> Source:
-        """Return a source for what is there."""
-
-    def open_sink(self, location: Location, *, exclusive: bool = False, tag: str = "") -> Sink:
-        """Return a sink for what will be there."""
-
-    def check_writable(self, location: Location) -> None:
-        """Raise UnsupportedError if nothing can be written to such a URL."""
-
-
-def transport() -> Transport:
+def transport() -> Any:
     """Return what opens URLs."""
-    return cast(Transport, importlib.import_module(TRANSPORT))
+    return importlib.import_module(TRANSPORT)
 
 
 def open_anywhere(
@@ -59,7 +45,8 @@ def open_anywhere(
     """
     found = find_location(file, storage_options)
     if isinstance(found, Location):
-        return transport().open_source(found)
+        source: Source = transport().open_source(found)
+        return source
     return open_source(found, owned=owned)
 
 

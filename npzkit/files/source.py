@@ -41,10 +41,6 @@ _RETURNED_SIZE = 1 << 26
 T = TypeVar("T")
 
 
-def _never() -> bool:
-    return False
-
-
 class Source(abc.ABC):
     """Random access to the bytes of one archive.
 
@@ -169,7 +165,7 @@ class Source(abc.ABC):
         """Return whether another writer has the file open, or changed it since it was opened."""
         return False
 
-    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+    def check_unchanged(self, is_kept: Callable[[], bool] = lambda: False) -> None:
         """Raise StaleArchiveError if the file has changed.
 
         Parameters
@@ -213,8 +209,7 @@ class FileSource(Source):
 
     Notes
     -----
-    Reads use ``preadv``. If it is missing (older macOS) they use ``pread``, and
-    if both are (Windows), they seek and read under a lock.
+    Reads use ``preadv``. If it is missing (Windows), they seek and read under a lock.
     """
 
     def __init__(self, file: Any, *, handle: Any, owned: bool) -> None:
@@ -303,16 +298,12 @@ class FileSource(Source):
         """Read some bytes at `offset` into `view` without moving the file's position."""
         if hasattr(os, "preadv"):
             return self.call(os.preadv, [view], offset)
-        size = min(len(view), _RETURNED_SIZE)
-        if hasattr(os, "pread"):
-            data = self.call(os.pread, size, offset)
-        else:
-            with self._lock:
-                data = self.call(_read_elsewhere, size, offset)
+        with self._lock:
+            data = self.call(_read_elsewhere, min(len(view), _RETURNED_SIZE), offset)
         view[: len(data)] = data
         return len(data)
 
-    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+    def check_unchanged(self, is_kept: Callable[[], bool] = lambda: False) -> None:
         now = identity_of(self.call(os.fstat))
         if self.is_shared:
             self.identity = self.identity._replace(
@@ -458,7 +449,7 @@ class LentSource(Source):
     def readinto_at(self, offset: int, view: memoryview) -> None:
         self._source.readinto_at(offset, view)
 
-    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+    def check_unchanged(self, is_kept: Callable[[], bool] = lambda: False) -> None:
         self._source.check_unchanged(is_kept)
 
     def check_versioned(self) -> None:

@@ -7,7 +7,6 @@ then known of the archive: its sink, its entries, its comment. Writes nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
@@ -19,18 +18,13 @@ from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, TailSource, open_source
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
+from npzkit.writing.copy import npy_header_size
 from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.commit_records import LongComment, find_long_comment
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
-
-NOT_ADDED_TO = (
-    "an archive in a store cannot be added to",
-    "Copy it to a path with npzkit.repack(url, path), add to that file, and upload it with "
-    "npzkit.repack(path, url).",
-)
 
 _TAIL_SIZE = END_SIZE + COMMENT_MAX_SIZE
 """Bytes at the end of an archive that are read at once: those in which the end record is
@@ -63,11 +57,11 @@ class Resumed(NamedTuple):
     long_comment: LongComment | None = None
     end: bytes = b""
 
-    def writer(self, head_size: Callable[[bytes], int]) -> ZipWriter:
+    def writer(self) -> ZipWriter:
         """Return what writes behind it; see `ZipWriter`."""
         long = None if self.long_comment is None else (self.comment, self.long_comment)
         return ZipWriter(
-            self.sink, self.listed, self.notes, long, end=self.end, head_size=head_size
+            self.sink, self.listed, self.notes, long, end=self.end, head_size=npy_header_size
         )
 
 
@@ -106,8 +100,11 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         The path cannot be opened for writing.
     """
     if isinstance(file, Location):
-        what, remedy = NOT_ADDED_TO
-        raise UnsupportedError(what, path=str(file), remedy=remedy)
+        raise UnsupportedError(
+            "an archive in a store cannot be added to", path=str(file),
+            remedy="Copy it to a path with npzkit.repack(url, path), add to that file, and "
+            "upload it with npzkit.repack(path, url).",
+        )  # fmt: skip
     if can_write(file):
         return _resume_file(file)
     if not os.path.exists(file):

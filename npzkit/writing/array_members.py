@@ -23,7 +23,7 @@ from npzkit.zip.member_writer import Coding
 from npzkit.zip.written_records import SmallMembers
 
 if TYPE_CHECKING:
-    from npzkit.members.multipart import OnParts, SplitPart, Splitting
+    from npzkit.members.multipart import OnParts, Splitting
 
 _SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is copied; larger ones are written from their own memory."""
@@ -106,7 +106,15 @@ class Preparation:
         """Return the members of one array; several if it is split."""
         parts = self._splitting.parts(array) if self._splitting is not None else []
         if parts:
-            return _prepare_parts(key, parts, attrs)
+            # The first one has the attributes of the array.
+            return [
+                prepare(
+                    key + part.suffix, check_key(key + part.suffix), part.array,
+                    part.attrs if part.suffix else {**(attrs or {}), **part.attrs},
+                    allow_pickle=False,
+                )
+                for part in parts
+            ]  # fmt: skip
         if attrs:
             return [prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)]
         return list(self.columns((key,), (name,), (array,), coding))
@@ -190,17 +198,3 @@ def splitting_for(masked: OnParts, strings: OnParts) -> Splitting | None:
     from npzkit.members.multipart import check_splitting
 
     return check_splitting(masked, strings)
-
-
-def _prepare_parts(
-    key: str, parts: Iterable[SplitPart], attrs: Mapping[str, Any] | None
-) -> list[Member]:
-    """Prepare the members of one array; the first one has its attributes."""
-    return [
-        prepare(
-            key + part.suffix, check_key(key + part.suffix), part.array,
-            part.attrs if part.suffix else {**(attrs or {}), **part.attrs},
-            allow_pickle=False,
-        )
-        for part in parts
-    ]  # fmt: skip

@@ -116,7 +116,8 @@ def plan_array(
         # As in np.zeros, a subarray dtype adds its dimensions.
         dtype, inner = dtype.subdtype
         shape += inner
-    _check_extent(shape, dtype)
+    if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) > np.iinfo(np.intp).max:
+        raise ValueError(f"an array of shape {shape} and dtype {dtype} is too big")
     grows = coding.method == DEFLATED or shape[:1] == (None,)
     if grows and (not shape or fortran_order):
         raise ValueError(
@@ -133,13 +134,6 @@ def plan_array(
             remedy="Give the number of rows, or compression='stored'.",
         )  # fmt: skip
     return Plan(key, name, shape, dtype, attrs, coding, fortran_order, grows, head, extra)
-
-
-def _check_extent(shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
-    """Raise ValueError for a shape that no NumPy array can have."""
-    size = math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1)
-    if size > np.iinfo(np.intp).max:
-        raise ValueError(f"an array of shape {shape} and dtype {dtype} is too big")
 
 
 def _check_shape(shape: Any) -> tuple[Any, ...]:

@@ -65,9 +65,7 @@ def copy_member(
     UnsupportedError
         The member is encrypted, or cannot be copied for a similar reason.
     """
-    entry = accepting_name(entry)
-    check_entry(entry)
-    start = data_offset(source, entry)
+    entry, start = check_copyable(source, entry)
     index = find_index(source, entry, start) if indexed else None
     lead = 0
     if entry.method == STORED:
@@ -94,11 +92,14 @@ def _read_npy_header(source: Source, entry: Entry, start: int) -> bytes:
     return data if len(data) == size else b""
 
 
-def check_copyable(source: Source, entry: Entry) -> None:
-    """Raise the errors that `copy_member` raises before it writes."""
+def check_copyable(source: Source, entry: Entry) -> tuple[Entry, int]:
+    """Return the entry to copy, and where its data begins.
+
+    Raises the errors that `copy_member` raises before it writes.
+    """
     entry = accepting_name(entry)
     check_entry(entry)
-    data_offset(source, entry)
+    return entry, data_offset(source, entry)
 
 
 def rename_entry(entry: Entry, name: str) -> Entry:

@@ -10,6 +10,7 @@ import functools
 import io
 import pickle
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,12 +155,7 @@ def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
         return [header, pickled], len(header) + len(pickled)
     pieces = data_pieces(array)
     size = len(header) + array.nbytes
-    return ([header, *pieces] if isinstance(pieces, list) else _chain(header, pieces)), size
-
-
-def _chain(header: bytes, pieces: Any) -> Any:
-    yield header
-    yield from pieces
+    return ([header, *pieces] if isinstance(pieces, list) else chain([header], pieces)), size
 
 
 def _format_attrs(attrs: Mapping[str, Any] | None, dtype: np.dtype[Any]) -> bytes:

@@ -13,7 +13,8 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.archive.save import PreparedArchive
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
 from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of, open_regular

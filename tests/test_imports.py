@@ -148,8 +148,6 @@ WITHIN = {
     },
     "dask": {"archive.reopening", "zip.sozip"},
     "datasets": {
-        "archive.notebook",
-        "archive.npzfile",
         "archive.opened_archive",
         "archive.reopening",
         "archive.trees",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.archive.opened_archive import Explained, explain
+from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.format.header import NpyHeader
@@ -76,11 +76,18 @@ class LazyArray:
            [11,  8]])
     """
 
-    def __init__(self, npz: Any, key: str, header: NpyHeader | None, extra: bytes) -> None:
+    def __init__(
+        self,
+        npz: Any,
+        archive: OpenedArchive,
+        key: str,
+        header: NpyHeader | None,
+        extra: bytes,
+    ) -> None:
         self._header = _check_header(header)
-        self._npz = npz
+        self._npz, self._archive = npz, archive
         self._key = key
-        self._explained = Explained(npz._archive, key)
+        self._explained = Explained(archive, key)
         self._attrs = parse_attrs(extra)
         self.shape = self._header.shape
         self.attrs = MappingProxyType(user_attrs(self._attrs))
@@ -119,8 +126,7 @@ class LazyArray:
         return axes[::-1] if self._header.fortran_order else axes
 
     def _access(self) -> RandomAccess:
-        access: RandomAccess = self._npz._archive.random_access(self._key)
-        return access
+        return self._archive.random_access(self._key)
 
     @property
     def _read_habits(self) -> ReadHabits:
@@ -163,7 +169,7 @@ class LazyArray:
 
     def _located(self, error: NpzkitError) -> NpzkitError:
         """Return an error that says where it happened."""
-        return explain(self._npz._archive, error, self._key)
+        return explain(self._archive, error, self._key)
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Read the complete array and check its CRC-32.
@@ -211,12 +217,15 @@ class LazyArray:
         if count > _UNPROVEN_SIZE:
             access.check_reach(count)
 
+    def _check_backed(self) -> None:
+        """Check that there are bytes for the complete array."""
+        self._check_reach(self._access(), self.shape)
+
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one chunk of the others."""
         sample = np.empty((0,), self.dtype)[names]
         try:
-            # There must be bytes for the complete array.
-            self._check_reach(self._access(), self.shape)
+            self._check_backed()
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
         except NpzkitError as error:
             raise self._located(error) from error.__cause__

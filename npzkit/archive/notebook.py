@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from npzkit.archive.opened_archive import OpenedArchive
-from npzkit.archive.summary import info_or_blank
-from npzkit.display.tables import SHOWN_COUNT, Markup, block, line, short_texts, table
+from npzkit.display.tables import Markup, block, line, short_texts, table
 from npzkit.errors import (
     ClosedArchiveError,
     NpzkitError,
@@ -20,7 +18,6 @@ from npzkit.errors import (
     shown_key,
 )
 from npzkit.members.info import ArrayInfo, short_dtype
-from npzkit.members.metadata import parse_metadata
 
 _PICTURE_COUNT = 20
 """Arrays that have a picture: parts of each are read."""
@@ -31,24 +28,6 @@ _PICTURE_BUDGET = 1 << 20
 
 Draw = Callable[[ArrayInfo], str]
 """Returns the picture of an array, or an empty text."""
-
-
-def archive_html(archive: OpenedArchive, draw: Draw | None = None) -> str:
-    """Return a table of an archive's members, with its metadata; short if it is closed.
-
-    Parameters
-    ----------
-    archive : OpenedArchive
-    draw : callable, optional
-        For pictures of the first arrays.
-    """
-    title, count = f"NpzFile {archive.source.name!r}", len(archive.entries)
-    if not archive.is_open:
-        return members_html(f"{title}, closed", (), count, 0, {})
-    infos = (info_or_blank(archive, key) for key in archive.keys[:SHOWN_COUNT])
-    size = sum(entry.uncompressed_size for entry in archive.entries.values())
-    metadata = parse_metadata(archive.directory.comment)
-    return members_html(title, infos, count, size, metadata, draw)
 
 
 def members_html(

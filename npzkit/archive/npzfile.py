@@ -1,51 +1,37 @@
 """Reading archives: what users can do with one.
 
-Owns `NpzFile`: what its calls take, return and promise. Each call hands its
-work on: to `npzkit.archive.opened_archive`, which finds members, and to
-`npzkit.reading`, which makes arrays of them.
+Owns `NpzFile`: what its calls take, return and promise. Each call checks what it was
+given, and hands its work on to the contents of the archive: `npzkit.archive.single_file`,
+or those of a sharded archive.
 """
 
 from __future__ import annotations
 
-import io
+import contextlib
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 
-from npzkit.archive.numpy_attributes import ArrayAttributes, Handles, file_of
-from npzkit.archive.opened_archive import (
-    Explained,
-    LocatedStream,
-    MmapMode,
-    OpenedArchive,
-    check_mmap_mode,
-    explain,
-    path_of,
-)
-from npzkit.archive.summary import archive_info, format_archive, member_info, read_info
-from npzkit.errors import NpzkitError, UnsupportedError, shown_key
-from npzkit.files.file_objects import can_read
-from npzkit.files.locations import open_anywhere
+from npzkit.archive.contents import ArchiveContents
+from npzkit.archive.numpy_attributes import ArrayAttributes
+from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode, OpenedArchive, check_mmap_mode
+from npzkit.archive.single_file import SingleFile
+from npzkit.errors import NpzkitError, shown_key
 from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import check_local
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
-from npzkit.members.info import ArchiveInfo, ArrayInfo
-from npzkit.members.keys import check_several, member_of
-from npzkit.members.metadata import parse_attrs, parse_metadata
-from npzkit.reading.member import Options, check_out
+from npzkit.members.info import ArchiveInfo, ArrayInfo, format_summary
+from npzkit.members.keys import check_several
+from npzkit.reading.member import check_out
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
 
-NOT_MAPPED = (
-    "an archive in a store cannot be mapped into memory",
-    "Read parts of an array with npz.lazy(key), or download the file and map the copy.",
-)
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
 
@@ -167,32 +153,26 @@ class NpzFile(Mapping[str, Any]):
         if mmap_mode is not None:
             check_mmap_mode(mmap_mode)
             check_local(file, *NOT_MAPPED)
-        given_zip = None
-        if isinstance(file, zipfile.ZipFile):
-            given_zip, file, own_fid = file, file_of(file), False
-        limits = check_limits(limits, max_header_size, file)
-        self.allow_pickle = allow_pickle
-        self.pickle_kwargs = pickle_kwargs
-        self.max_header_size = limits.header_size
-        self.mmap_mode = mmap_mode
-        self._closes_silently = False
-        self._read_comment: bytes | None = None
-        self._metadata: Mapping[str, Any] | None = None
-        given: dict[str, Any] = {
-            "strict": strict, "limits": limits,
+        options: dict[str, Any] = {
+            "strict": strict, "limits": check_limits(limits, max_header_size, file),
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
         }  # fmt: skip
-        self._options = {"mmap_mode": mmap_mode, **given}
-        is_owner = own_fid and can_read(file)
-        source = open_anywhere(file, owned=own_fid, storage_options=storage_options)
-        try:
-            handles = Handles(source, given_zip, source.handle if is_owner else None)
-            self._archive = OpenedArchive(source, handles, **given)
-        except BaseException as error:
-            source.close()
-            if isinstance(error, NpzkitError):
-                error.locate(path=path_of(source))
-            raise
+        self._archive = self._contents(file, own_fid, options, storage_options)
+        self.allow_pickle = allow_pickle
+        self.pickle_kwargs = pickle_kwargs
+        self.max_header_size = options["limits"].header_size
+        self.mmap_mode = mmap_mode
+        self._closes_silently = False
+
+    @staticmethod
+    def _contents(
+        file: Any,
+        own_fid: bool,
+        options: dict[str, Any],
+        storage_options: Mapping[str, Any] | None,
+    ) -> ArchiveContents:
+        """Open what the archive has inside."""
+        return SingleFile(file, own_fid, options, storage_options)
 
     # -- the mapping --------------------------------------------------------
 
@@ -204,15 +184,15 @@ class NpzFile(Mapping[str, Any]):
         return iter(self.files)
 
     def __len__(self) -> int:
-        return len(self._archive.entries)
+        return len(self._archive)
 
     def __contains__(self, key: object) -> bool:
-        return member_of(key, self._archive.entries) is not None
+        return key in self._archive
 
     def __getitem__(self, key: str) -> Any:
         if self.mmap_mode is not None:
-            return self.memmap(key, self.mmap_mode)
-        return self.read(key)
+            return self._archive.memmap(key, self.mmap_mode)
+        return self._archive.read(key, None, True, None)
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the array with this key, or `default` if there is none."""
@@ -222,12 +202,24 @@ class NpzFile(Mapping[str, Any]):
         keys = ", ".join(map(shown_key, self.files[:_REPR_COUNT]))
         if len(self.files) > _REPR_COUNT:
             keys += "..."
-        return f"NpzFile {self._archive.source.name!r} with keys: {keys}"
+        return f"{self._title} with keys: {keys}"
+
+    @property
+    def _title(self) -> str:
+        return f"{type(self).__name__} {self._archive.name!r}"
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import archive_html, drawing
+        from npzkit.archive.notebook import drawing, members_html
+        from npzkit.display.tables import SHOWN_COUNT
 
-        return archive_html(self._archive, drawing(self.lazy) if self.thumbnails else None)
+        archive, metadata = self._archive, {}
+        if not archive.is_open:
+            return members_html(f"{self._title}, closed", (), len(self), 0, {})
+        with contextlib.suppress(NpzkitError):
+            metadata = dict(archive.metadata)
+        draw = drawing(self.lazy) if self.thumbnails else None
+        infos = archive.infos(SHOWN_COUNT)
+        return members_html(self._title, infos, len(self), archive.nbytes, metadata, draw)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.files
@@ -238,22 +230,7 @@ class NpzFile(Mapping[str, Any]):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        if self._metadata is None:
-            comment = self._comment
-            with Explained(self._archive, None):
-                self._metadata = parse_metadata(comment, self._archive.limits.metadata_size)
-        return self._metadata
-
-    @property
-    def _comment(self) -> bytes:
-        """The text of the metadata."""
-        if self._read_comment is None:
-            with Explained(self._archive, None):
-                archive = self._archive
-                self._read_comment = archive.directory.read_comment(
-                    archive.source, archive.limits.metadata_size
-                )
-        return self._read_comment
+        return self._archive.metadata
 
     # -- arrays -------------------------------------------------------------
 
@@ -308,25 +285,11 @@ class NpzFile(Mapping[str, Any]):
         ClosedArchiveError
             The archive is closed.
         """
-        archive = self._archive
-        entry = archive.entry(key)
         if out is not None:
             check_out(out)
         if threads is not None:
             threads = thread_count(threads)
-        try:
-            found = archive.reader.read(entry, Options(out, threads, verify))
-            if archive.index.is_read:
-                archive.index.check_arrays((entry.name,), (found,))
-            return found
-        except NpzkitError as error:
-            # As `Explained`, which would add to the time of each small array.
-            raise explain(archive, error, key) from error.__cause__
-        except ValueError:
-            # If the member's own header is damaged, `out` may be what the array is.
-            if out is not None:
-                self.read(key, verify=verify)
-            raise
+        return self._archive.read(key, out, verify, threads)
 
     def load_all(
         self,
@@ -362,18 +325,9 @@ class NpzFile(Mapping[str, Any]):
         ValueError
             `threads` is not a positive number.
         """
-        from npzkit.reading.load_all import read_many
-
-        archive = self._archive
-        archive.check_open()
+        self._archive.check_open()
         check_several(keys)
-        chosen, names = archive.choose(keys)
-        count = thread_count(threads)
-        with Explained(archive, None):
-            reader, entries = archive.reader, archive.entries
-            found = read_many(reader, entries, chosen, names, count, verify=verify)
-            archive.index.check_arrays(names, found.values())
-            return found
+        return self._archive.load_all(keys, thread_count(threads), verify)
 
     def join(self, key: str) -> Any:
         """Read one array, and put it together if it was split into several.
@@ -408,25 +362,7 @@ class NpzFile(Mapping[str, Any]):
                      mask=[False,  True],
                fill_value=999999))
         """
-        return self._join(key, self.read)
-
-    def _join(self, key: str, read: Callable[[str], Any]) -> Any:
-        """Put an array together from parts that `read` returns."""
-        from npzkit.members.multipart import join
-
-        with Explained(self._archive, key):
-            entry = self._archive.entry(key)
-            return join(read, self._archive.listed_key(entry), parse_attrs(entry.extra))
-
-    def _split_keys(self, keys: Iterable[str]) -> list[str]:
-        """Return those of some keys that `_join` may put together."""
-        from npzkit.members.multipart import PARTS_ATTRIBUTE
-
-        return self._archive.keys_with(PARTS_ATTRIBUTE.encode(), keys)
-
-    def _saved_attrs(self, key: str) -> Mapping[str, Any]:
-        """Return the attributes of an array, also those that npzkit keeps for itself."""
-        return parse_attrs(self._archive.entry(key).extra)
+        return self._archive.join(key, self.read)
 
     def lazy(self, key: str) -> LazyArray:
         """Return an array that reads only the parts that are indexed.
@@ -462,17 +398,7 @@ class NpzFile(Mapping[str, Any]):
         >>> npz.lazy("w")[500_000:500_003]
         array([500000, 500001, 500002])
         """
-        entry = self._archive.entry(key)
-        with Explained(self._archive, key):
-            from npzkit.archive.lazyarray import LazyArray
-
-            known = self._archive.read_index().find(entry.name)
-            header = self._archive.reader.header(entry)[0] if known is None else known
-            lazy = LazyArray(self, self._archive.listed_key(entry), header, entry.extra)
-            if known is None:
-                # An array that cannot be read in parts raises its error now.
-                self._archive.random_access(key)
-            return lazy
+        return self._archive.lazy(key, self)
 
     def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
         """Map a stored array into memory without reading it.
@@ -527,12 +453,7 @@ class NpzFile(Mapping[str, Any]):
         earlier damage. Call `verify` first to rule that out.
         """
         check_mmap_mode(mode)
-        if self._archive.source.is_distant:
-            what, remedy = NOT_MAPPED
-            raise UnsupportedError(what, path=self._archive.path, key=key, remedy=remedy)
-        info = read_info(self._archive, key)
-        with Explained(self._archive, key):
-            return self._archive.map(info, self._archive.entry(key), mode)
+        return self._archive.memmap(key, mode)
 
     def flush(self) -> None:
         """Write changes made through maps of mode "r+" to the file, and update the CRC-32."""
@@ -561,16 +482,7 @@ class NpzFile(Mapping[str, Any]):
         NpzkitError
             As `read`. Format errors may be raised by the stream's ``read``.
         """
-        entry = self._archive.entry(key)
-        with Explained(self._archive, key):
-            self._archive.index.check_header(entry)
-            stream = self._archive.reader.open_stream(entry)
-        located = LocatedStream(stream, lambda error: explain(self._archive, error, key))
-        return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
-
-    def _streams(self, key: str) -> Iterator[BinaryIO]:
-        """Yield streams that together have all bytes of an array, each checked at its end."""
-        yield self.stream(key)
+        return self._archive.stream(key)
 
     # -- what is known of them ----------------------------------------------
 
@@ -601,13 +513,13 @@ class NpzFile(Mapping[str, Any]):
         >>> info.shape, str(info.dtype), info.nbytes, info.method, info.aligned
         ((3, 4), 'float32', 48, 'stored', True)
         """
-        return self._archive.known_info(key) or member_info(self._archive, key)
+        return self._archive.info(key)
 
     @property
     def file_size(self) -> int:
         """Bytes of the file, or of all files of a sharded archive."""
         self._archive.check_open()
-        return self._archive.source.file_size
+        return self._archive.file_size
 
     def archive_info(self) -> ArchiveInfo:
         """Return details of the archive as a file, including its unused space.
@@ -626,7 +538,8 @@ class NpzFile(Mapping[str, Any]):
         >>> info.member_count, info.size == info.end_offset, info.dead_size
         (1, True, 0)
         """
-        return archive_info(self._archive)
+        self._archive.check_open()
+        return self._archive.archive_info()
 
     def summary(self) -> str:
         """Return a table of the members: key, shape, dtype, size and method.
@@ -634,7 +547,7 @@ class NpzFile(Mapping[str, Any]):
         Reads the header of every member. A member that cannot be read is
         listed without shape and dtype.
         """
-        return format_archive(self._archive)
+        return format_summary(self._title, self._archive.infos())
 
     def verify(
         self,
@@ -675,27 +588,21 @@ class NpzFile(Mapping[str, Any]):
         >>> npzkit.open(stream).verify().ok
         True
         """
-        archive = self._archive
-        archive.check_open()
+        self._archive.check_open()
         check_several(keys)
-        from npzkit.maintenance.verify import verify_source
-
-        directory = archive.directory._replace(entries=archive.entries)
         wanted = None if keys is None else list(keys)
-        limits, count = self._limits, thread_count(threads)
-        with Explained(archive, None):
-            return verify_source(archive.source, directory, limits, wanted, progress, count)
+        return self._archive.verify(wanted, progress, thread_count(threads))
 
     # -- the archive as a file ----------------------------------------------
 
     @property
     def fid(self) -> Any:
-        return self._archive.handles.file(is_open=self._archive.is_open)
+        return self._archive.own_file
 
     @property
     def zip(self) -> zipfile.ZipFile:
-        self._archive.check_open()
-        return self._archive.handles.zip(self._archive.directory.end_offset)
+        archive = self._opened_file()
+        return archive.handles.zip(archive.directory.end_offset)
 
     def close(self) -> None:
         """Close what the archive opened, but not a file object it was given.
@@ -718,14 +625,13 @@ class NpzFile(Mapping[str, Any]):
         archive = getattr(self, "_archive", None)
         if archive is None or not archive.is_open:
             return
-        source = archive.source
         try:
-            if not self._closes_silently and source.path is not None and not source.file.closed:
+            if archive.has_open_file and not self._closes_silently:
                 warnings.warn(
-                    f"unclosed archive {source.name!r}; use it in a with statement",
+                    f"unclosed archive {archive.name!r}; use it in a with statement",
                     ResourceWarning,
                     stacklevel=2,
-                    source=self,
+                    source=archive,
                 )
         finally:
             # The warning may be an error.
@@ -734,15 +640,18 @@ class NpzFile(Mapping[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         from npzkit.archive.reopening import reduced
 
-        return reduced(self._archive, NpzFile, self._options)
+        return reduced(self._archive, type(self), {"mmap_mode": self.mmap_mode})
 
     @property
     def _limits(self) -> Limits:
-        """The limits that all readers of the archive use: pickles are for trusted files only."""
-        archive = self._archive
-        return archive.limits._replace(header_size=archive.reader.header_limit)
+        """The limits that all readers of the archive use."""
+        return self._archive.reading_limits
+
+    def _opened_file(self) -> OpenedArchive:
+        """Return the archive as one file that is open; UnsupportedError if it is in several."""
+        self._archive.check_open()
+        return self._archive.one_file()
 
     def _lend_source(self) -> Source:
         """Return the archive's bytes for `npzkit.files.source.open_source`; both go on reading."""
-        self._archive.check_open()
-        return self._archive.source
+        return self._opened_file().source

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess
 
 MmapMode = Literal["r", "c", "r+"]
+NOT_MAPPED = (
+    "an archive in a store cannot be mapped into memory",
+    "Read parts of an array with npz.lazy(key), or download the file and map the copy.",
+)
 
 
 class OpenedArchive:
@@ -223,9 +227,20 @@ class OpenedArchive:
     # -- the file -----------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """The path, or what stands for it."""
+        return self.source.name
+
+    @property
     def path(self) -> str | None:
         """The path, for messages; None for an archive in memory."""
         return path_of(self.source)
+
+    @property
+    def state(self) -> tuple[Any, ...] | None:
+        """What must be equal when the archive is opened again; None if it cannot be."""
+        state = self.source.state
+        return None if state is None else (*state, self.directory_crc32)
 
     def check_open(self) -> None:
         """Raise ClosedArchiveError if the archive is closed."""

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from npzkit.archive.opened_archive import OpenedArchive
+from npzkit.archive.contents import ArchiveContents
 from npzkit.errors import StaleArchiveError
 from npzkit.files.disk import kept_open
 from npzkit.files.source import closed_error
@@ -92,8 +92,7 @@ class Reopened:
 
     def __init__(self, npz: Any) -> None:
         npz._closes_silently = True
-        # A sharded archive has no file of its own.
-        self.path: str | None = npz.path if hasattr(npz, "path") else npz._archive.path
+        self.path: str | None = npz._archive.path
         self._is_open = True
         self._given = None
         self._recipe = b""
@@ -143,30 +142,26 @@ class Reopened:
 
 
 def reduced(
-    archive: OpenedArchive, open_again: Callable[..., Any], options: Mapping[str, Any]
+    archive: ArchiveContents, open_again: Callable[..., Any], options: Mapping[str, Any]
 ) -> tuple[Any, ...]:
     """Return what ``__reduce__`` returns.
 
     Parameters
     ----------
-    archive : OpenedArchive
+    archive : ArchiveContents
     open_again : callable
         Takes the path and the options.
     options : mapping
+        Beside those of the archive.
     """
-    source = archive.source
-    if source.state is None:
+    state = archive.state
+    if state is None:
         raise TypeError(
             "only an archive opened from a path can be pickled; this one was opened from an object"
         )
     archive.check_open()
-    path, own_options = source.reopening
-    return _reopen, (open_again, path, state_of(archive), {**options, **own_options})
-
-
-def state_of(archive: OpenedArchive) -> tuple[Any, ...]:
-    """Return what must be equal when the archive is opened again."""
-    return *archive.source.state, archive.directory_crc32
+    path, own_options = archive.reopening
+    return _reopen, (open_again, path, state, {**options, **own_options})
 
 
 def _reopen(
@@ -174,12 +169,12 @@ def _reopen(
 ) -> Any:
     """Open a pickled archive again, refusing a file that has changed."""
     npz = open_again(path, **options)
-    found = state_of(npz._archive)
+    found = npz._archive.state
     if found != state:
         npz.close()
         raise StaleArchiveError(
             "the file changed since the archive was pickled",
-            path=npz._archive.source.name,
+            path=npz._archive.name,
             found=shown_state(found),
             expected=shown_state(state),
             remedy="Open it again by its path.",

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npzkit.archive.summary import archive_facts
+from npzkit.archive.single_file import archive_facts
 from npzkit.errors import NoDataError, NpzkitError
 from npzkit.format.header import NpyHeader
 from npzkit.limits import Limits

@@ -104,14 +104,14 @@ def _joined(npz: NpzFile, read: Read, keys: list[str]) -> tuple[dict[str, Any], 
     """Return arrays by their keys, and the keys of those that are parts of others."""
     arrays = read(keys)
     parts: set[str] = set()
-    for key in npz._split_keys(keys):
+    for key in npz._archive.split_keys(keys):
         taken: list[str] = []
 
         def part_of(part: str, taken: list[str] = taken) -> Any:
             taken.append(part)
             return arrays[part] if part in arrays else npz.read(part)
 
-        array = npz._join(key, part_of)
+        array = npz._archive.join(key, part_of)
         if len(taken) > 1:
             arrays[key] = array
             parts.update(part for part in taken if part != key)

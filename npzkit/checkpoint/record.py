@@ -15,7 +15,6 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.members.metadata import (
     TREE_KEY,
@@ -147,12 +146,11 @@ def record_of(npz: NpzFile, step: int) -> Record:
     UnsupportedError
         A newer version of npzkit wrote them.
     """
-    # The index of a folder has a checksum of its own.
-    names_crc32 = None if isinstance(npz, ShardedFile) else npz._archive.names_crc32
+    archive = npz._archive
     try:
-        return _parsed(npz.metadata, npz._comment, step, names_crc32)
+        return _parsed(archive.metadata, archive.comment, step, archive.names_crc32)
     except NpzkitError as error:
-        raise error.locate(path=npz._archive.path) from None
+        raise error.locate(path=archive.path) from None
 
 
 def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int | None) -> Record:

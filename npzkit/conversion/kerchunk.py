@@ -132,7 +132,7 @@ def _place(npz: NpzFile) -> str:
             "references are to one file, and the archive has several", path=npz.path,
             remedy="Call npzkit.kerchunk for each of its files.",
         )  # fmt: skip
-    source = npz._archive.source
+    source = npz._lend_source()
     if source.state is None:
         raise UnsupportedError(
             "references need a file at a path or a URL, and the archive was opened from an object",

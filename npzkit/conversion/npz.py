@@ -63,7 +63,7 @@ def _kind_of_parts(npz: NpzFile, key: str) -> str:
     """Return what an array was before it was saved in parts; empty for others."""
     if f"{key}.mask" not in npz and f"{key}.offsets" not in npz:
         return ""
-    noted = npz._saved_attrs(key).get(PARTS_ATTRIBUTE)
+    noted = npz._archive.saved_attrs(key).get(PARTS_ATTRIBUTE)
     kind = noted.get("kind") if isinstance(noted, dict) else None
     return {"masked": "a masked array", "strings": "strings of any length"}.get(str(kind), "")
 

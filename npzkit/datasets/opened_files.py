@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Explained
-from npzkit.archive.reopening import Recent, shown_state, state_of
+from npzkit.archive.reopening import Recent, shown_state
 from npzkit.codecs.methods import STORED
 from npzkit.datasets.skeleton import Arrays, Known, Skeleton, nbytes_of, skeleton_of
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
@@ -96,9 +96,10 @@ class Files:
 
     def _mark_of(self, npz: NpzFile) -> tuple[Any, ...]:
         """Return what tells the version of an open file."""
-        source: Any = npz._archive.source
+        archive = npz._archive.one_file()
+        source: Any = archive.source
         identity = source.version if source.is_distant else source.identity
-        return *identity, npz._archive.directory_crc32
+        return *identity, archive.directory_crc32
 
     def read_arrays(self, number: int) -> tuple[tuple[Any, ...], Arrays]:
         """Return the version of a file, and which arrays it has."""
@@ -114,7 +115,7 @@ class Files:
             self._remember(npz)
             return self._mark_of(npz), _arrays_of(npz)
         finally:
-            if npz._archive.source.is_distant and self._recent is not None:
+            if npz._lend_source().is_distant and self._recent is not None:
                 # Opening it again would be a request.
                 self._recent.get(number, lambda: npz)
             else:
@@ -122,10 +123,11 @@ class Files:
 
     def _remember(self, npz: NpzFile) -> None:
         """Take a file as an example for others of its size, if it can be one."""
-        source, entries = npz._archive.source, npz._archive.entries
+        archive = npz._archive.one_file()
+        source, entries = archive.source, archive.entries
         if source.is_distant or any(entry.method != STORED for entry in entries.values()):
             return
-        skeleton = skeleton_of(npz._archive, {key: npz.info(key) for key in npz.files})
+        skeleton = skeleton_of(archive, {key: npz.info(key) for key in npz.files})
         if skeleton is not None:
             others = self._alike.get(source.file_size, [])
             self._alike[source.file_size] = [skeleton, *others[: _ALIKE_COUNT - 1]]
@@ -157,7 +159,7 @@ class Files:
     def _opened(self, number: int) -> NpzFile:
         npz = self._open(number)
         try:
-            self._check_state(number, state_of(npz._archive))
+            self._check_state(number, npz._archive.state or ())
         except StaleArchiveError:
             npz.close()
             raise
@@ -219,7 +221,7 @@ class Files:
                 found[key] = lazy.read(into[key])
             else:
                 found[key] = self._checked(npz.read(key), number, key, arrays)
-        if npz._archive.source.file_size not in self._alike:
+        if npz.file_size not in self._alike:
             self._remember(npz)
         return found
 
@@ -255,7 +257,7 @@ class Files:
 
 def _arrays_of(npz: NpzFile) -> Arrays:
     """Return the arrays of a file, by its index or by their own headers."""
-    archive, found = npz._archive, {}
+    archive, found = npz._archive.one_file(), {}
     index = archive.read_index()
     for key in npz.files:
         entry = archive.entry(key)

@@ -13,8 +13,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
-from npzkit.archive.opened_archive import MmapMode
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
 from npzkit.datasets.shard_records import INDEX_NAME
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits

@@ -14,9 +14,8 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_records import PART_ATTRIBUTE, StoredPart, part_of, record_of
-from npzkit.datasets.shards import OpenShards
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MemberNotFoundError, NpzkitError
-from npzkit.maintenance.findings import Finding, VerifyReport, finding
+from npzkit.maintenance.findings import Finding, finding
 from npzkit.zip.entries import Entry
 
 _PLACE = PART_ATTRIBUTE.encode()
@@ -46,7 +45,7 @@ def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path
     """
     stored_key = index.stored_key(number, part)
     try:
-        entry = shard._archive.entry(stored_key)
+        entry = shard._archive.one_file().entry(stored_key)
     except MemberNotFoundError as error:
         raise IndexFormatError(
             f"the shard {shard._archive.path!r} has no array {stored_key!r}", path=path,
@@ -103,20 +102,21 @@ Wanted = dict[int, list[tuple[int, int | None]]]
 
 
 def verify_shards(
-    shards: OpenShards,
     index: Index,
+    open_shard: Callable[[int], NpzFile],
     numbers: Sequence[int],
     progress: Progress | None,
-    threads: int | None,
+    threads: int,
     *,
     is_complete: bool,
-) -> VerifyReport:
-    """Return what is wrong with arrays of a sharded archive.
+) -> tuple[tuple[Finding, ...], int]:
+    """Return what is wrong with arrays of a sharded archive, and the bytes that were checked.
 
     Parameters
     ----------
-    shards : OpenShards
     index : Index
+    open_shard : callable
+        Returns the shard of a number.
     numbers : sequence of int
         The arrays.
     progress, threads
@@ -137,13 +137,13 @@ def verify_shards(
     for shard, chosen in sorted(wanted.items()):
         size = sum(index.part_nbytes(number, part) for number, part in chosen if part is not None)
         report = _within(progress, done, size, total)
-        rows += _shard_findings(shards, index, shard, chosen, report, threads, is_complete)
+        rows += _shard_findings(index, open_shard, shard, chosen, report, threads, is_complete)
         done += size
     if progress is not None:
         progress(total, total)
     order = {key: at for at, key in enumerate(index.keys)}
     rows.sort(key=lambda row: order.get(row.key or "", -1))
-    return VerifyReport(shards.path, tuple(rows), len(numbers), total)
+    return tuple(rows), total
 
 
 def _within(
@@ -156,17 +156,17 @@ def _within(
 
 
 def _shard_findings(
-    shards: OpenShards,
     index: Index,
+    open_shard: Callable[[int], NpzFile],
     shard: int,
     parts: list[tuple[int, int | None]],
     progress: Progress | None,
-    threads: int | None,
+    threads: int,
     is_complete: bool,
 ) -> Iterator[Finding]:
     name = index.shards[shard].name
     try:
-        npz = shards.get(shard)
+        npz = open_shard(shard)
         stored = {part.stored_key: part for part in record_of(npz, name).parts}
     except ClosedArchiveError:
         raise

@@ -199,13 +199,13 @@ def record_file(place: Objects, name: str) -> ShardRecord:
 
 def version_of(npz: NpzFile) -> tuple[int, int]:
     """Return what tells an open shard from another: its size, and its directory's CRC-32."""
-    archive = npz._archive
+    archive = npz._archive.one_file()
     return archive.source.file_size, archive.directory_crc32
 
 
 def part_of(npz: NpzFile, stored_key: str) -> StoredPart:
     """Return a part as an open shard has it; raises as `record_of`."""
-    archive = npz._archive
+    archive = npz._archive.one_file()
     entry = archive.entry(stored_key)
     header = archive.read_index().find(entry.name) or archive.reader.header(entry)[0]
     if header is None or header.dtype.hasobject:

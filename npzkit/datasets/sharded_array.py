@@ -7,15 +7,15 @@ one .npy file. The parts are read by `npzkit.archive.lazyarray`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
-from npzkit.datasets.index import Index
+from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.shards import OpenShards
 from npzkit.datasets.touched_parts import pieces, read_piece
 from npzkit.errors import NpzkitError
@@ -31,23 +31,6 @@ _CHUNK_SIZE = 1 << 20
 _PIECE_SIZE = 1 << 22
 
 
-class ShardedReader(Protocol):
-    """What an array asks of the `ShardedFile` it belongs to."""
-
-    path: str
-    _index: Index
-    _archive: OpenShards
-
-    def read(self, key: str, out: np.ndarray[Any, Any] | None = None) -> Any: ...
-    def _part(self, number: int, part: int) -> LazyArray: ...
-    def _check_backed(self, parts: Iterable[int]) -> None: ...
-    def _prove_empty(self, number: int) -> None: ...
-    def _allocate(
-        self, number: int, shape: tuple[int, ...], parts: Sequence[int]
-    ) -> np.ndarray[Any, Any]: ...
-    def _threads_for(self, count: int) -> int: ...
-
-
 class ShardedArray(LazyArray):
     """An array of a sharded archive: ``lazy[index]`` reads only what it needs.
 
@@ -56,10 +39,11 @@ class ShardedArray(LazyArray):
     its CRC-32.
     """
 
-    def __init__(self, npz: Any, number: int) -> None:
-        index = npz._index
+    def __init__(self, npz: NpzFile | None, shards: OpenShards, number: int) -> None:
+        index = shards.index
         shape, descr = index.shape(number), index.descr(number)[0]
         self._npz: Any = npz
+        self._shards = shards
         self._number = number
         self._key = index.keys[number]
         self._header = NpyHeader(
@@ -70,46 +54,49 @@ class ShardedArray(LazyArray):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self._npz._index.dtype(self._number)
-        return dtype
+        return self._shards.index.dtype(self._number)
 
     @property
     def _chunk_size(self) -> int:
         return _CHUNK_SIZE
 
     @property
+    def _part_numbers(self) -> range:
+        return self._shards.index.part_numbers(self._number)
+
+    def _part(self, part: int) -> LazyArray:
+        return self._shards.part(self._number, part)
+
+    @property
     def _read_habits(self) -> ReadHabits:
         """The habits of the first part: all shards are in one place."""
-        parts = self._npz._index.part_numbers(self._number)
-        if not parts:
-            return ReadHabits()
-        habits: ReadHabits = self._npz._part(self._number, parts.start)._read_habits
-        return habits
+        parts = self._part_numbers
+        return self._part(parts.start)._read_habits if parts else ReadHabits()
 
     def _located(self, error: NpzkitError) -> NpzkitError:
-        return error.locate(path=self._npz.path, key=self._key)
+        return error.locate(path=self._shards.path, key=self._key)
 
     def _check_backed(self) -> None:
-        self._npz._prove_empty(self._number)
-        self._npz._check_backed(self._npz._index.part_numbers(self._number))
+        self._shards.prove_empty(self._number)
+        self._shards.check_backed(self._part_numbers)
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions, from the parts that have them."""
-        npz: ShardedReader = self._npz
-        npz._archive.check_open()
-        npz._prove_empty(self._number)
+        shards = self._shards
+        shards.check_open()
+        shards.prove_empty(self._number)
         jobs = list(self._pieces(selection.positions))
-        block = npz._allocate(self._number, selection.shape, [part for part, _, _ in jobs])
+        block = shards.allocate(self._number, selection.shape, [part for part, _, _ in jobs])
         tasks = [lambda job=job: self._read_piece(block, *job) for job in jobs]
-        run(tasks, npz._threads_for(len(tasks)))
+        run(tasks, shards.threads_for(len(tasks)))
         return block
 
     def _pieces(
         self, positions: tuple[Positions, ...]
     ) -> Iterator[tuple[int, tuple[Positions, ...], tuple[slice, ...]]]:
         """Yield each part that is needed, positions in it, and where these are in the block."""
-        start = self._npz._index.part_numbers(self._number).start
-        for at, local, place in pieces(positions, *self._npz._index.boxes(self._number)):
+        start = self._part_numbers.start
+        for at, local, place in pieces(positions, *self._shards.index.boxes(self._number)):
             yield start + at, local, place
 
     def _read_piece(
@@ -119,7 +106,7 @@ class ShardedArray(LazyArray):
         positions: tuple[Positions, ...],
         at: tuple[Any, ...],
     ) -> None:
-        lazy = self._npz._part(self._number, part)
+        lazy = self._part(part)
         # With the Ellipsis, a view also of an array without dimensions.
         place = block[(*at, ...)]
         if block.ndim and tuple(map(len, positions)) == lazy.shape:
@@ -127,11 +114,6 @@ class ShardedArray(LazyArray):
             lazy.read(place)
         else:
             read_piece(lazy, positions, place)
-
-    def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Read the complete array and check the CRC-32 of each part; see `ShardedFile.read`."""
-        array: np.ndarray[Any, Any] = self._npz.read(self._key, out)
-        return array
 
 
 class PartsStream(io.RawIOBase):

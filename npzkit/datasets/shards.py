@@ -1,58 +1,87 @@
 """The shards of an open archive: opened when they are needed, a few at a time.
 
-Owns which are open, and that each is the one that the index names.
+Owns which are open, that each is the one that the index names, and that each part, before it
+is used, was found to be what the index says.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.reopening import Recent
-from npzkit.datasets.index import Index
+from npzkit.codecs.checksum import crc32
+from npzkit.datasets.index_format import parse_index
+from npzkit.datasets.part_checks import prove_part
 from npzkit.datasets.shard_records import version_of
-from npzkit.datasets.sharding import read_index
-from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
+from npzkit.datasets.sharding import place_of, read_index
+from npzkit.errors import (
+    IndexFormatError,
+    MissingShardError,
+    NpyFormatError,
+    NpzkitError,
+    StaleArchiveError,
+)
 from npzkit.files.ahead import REQUEST_COUNT
-from npzkit.files.threads import run
-from npzkit.stores.objects import Objects
+from npzkit.files.source import closed_error
+from npzkit.files.threads import run, thread_count
 
 _OPEN_COUNT = 64
 """Shards that are kept open at most."""
 _DISTANT_COUNT = 512
 """Distant shards that are kept open: each has up to 64 KiB in memory, and no file."""
+_UNPROVEN_SIZE = 1 << 24
+"""Bytes that an index may claim before its shards are looked at."""
 
 
 class OpenShards:
-    """The shards of an archive. Threads may share it.
+    """The index and the shards of an archive. Threads may share it.
 
     Parameters
     ----------
-    place : Objects
-    index : Index
-    data : bytes
-        Of the index, which is compared if a shard is not what it should be.
+    folder, storage_options
+        As of `npzkit.ShardedFile`.
     options : dict
-        Of `NpzFile`.
+        Of `NpzFile`, for each shard.
 
     Attributes
     ----------
     is_open : bool
     path : str
         Of the folder, for messages.
+    index : Index
+    state : (int, int)
+        Size and CRC-32 of the index.
     """
 
-    def __init__(self, place: Objects, index: Index, data: bytes, options: dict[str, Any]) -> None:
-        self._place, self._index, self._data, self._options = place, index, data, options
-        self._open = Recent(_OPEN_COUNT if place.is_local else _DISTANT_COUNT, place.is_local)
-        self._proven: set[int] = set()
+    def __init__(
+        self, folder: Any, options: dict[str, Any], storage_options: Mapping[str, Any] | None
+    ) -> None:
+        self._place, self._options = place_of(folder, storage_options), options
+        self.path = self._place.name
+        self._data = read_index(self._place)
+        try:
+            self.index = parse_index(self._data, options["limits"])
+        except NpzkitError as error:
+            raise error.locate(path=self.path) from error.__cause__
+        self.state = len(self._data), crc32(self._data)
+        is_local = self._place.is_local
+        self._shards = Recent(_OPEN_COUNT if is_local else _DISTANT_COUNT, is_local)
+        self._opened: set[int] = set()
+        # By part, whether its shard was found to say the same.
+        self._proven = bytearray(self.index.part_count)
         self.is_open = True
-        self.path = place.name
 
-    def get(self, number: int) -> NpzFile:
+    # -- shards -------------------------------------------------------------
+
+    def shard(self, number: int) -> NpzFile:
         """Return an open shard, which is closed when nobody uses it any more.
 
         Raises
@@ -65,14 +94,14 @@ class OpenShards:
             The archive is closed.
         """
         self.check_open()
-        npz: NpzFile = self._open.get(number, partial(self._open_shard, number))
+        npz: NpzFile = self._shards.get(number, partial(self._open_shard, number))
         if not self.is_open:
             # Closed meanwhile, by another thread.
-            self._open.clear()
+            self._shards.clear()
         return npz
 
     def _open_shard(self, number: int) -> NpzFile:
-        row = self._index.shards[number]
+        row = self.index.shards[number]
         self._place.check_inside(row.name)
         try:
             npz = NpzFile(self._place.file(row.name), **self._options)
@@ -97,12 +126,13 @@ class OpenShards:
                     remedy="Write the archive again, or restore the file.", is_damage=True,
                 )
             )  # fmt: skip
-        self._proven.add(number)
+        self._opened.add(number)
         return npz
 
-    def prove(self, numbers: Iterable[int]) -> None:
-        """Check that shards exist as the index has them, unless they were opened before."""
-        tasks = [partial(self.get, number) for number in numbers if number not in self._proven]
+    def check_backed(self, parts: Iterable[int]) -> None:
+        """Check that the shards of parts exist, as large as the index says."""
+        shards = sorted({self.index.shard_of(part) for part in parts} - self._opened)
+        tasks = [partial(self.shard, number) for number in shards]
         run(tasks, 1 if self._place.is_local else REQUEST_COUNT)
 
     def _explained(self, error: NpzkitError) -> NpzkitError:
@@ -128,11 +158,77 @@ class OpenShards:
     def check_open(self) -> None:
         """Raise ClosedArchiveError if the archive is closed."""
         if not self.is_open:
-            raise ClosedArchiveError(
-                "the archive is closed", path=self._place.name, remedy="Open it again."
-            )
+            raise closed_error().locate(path=self.path)
 
     def close(self) -> None:
         """Close all shards. Reads that other threads have begun are completed."""
         self.is_open = False
-        self._open.clear()
+        self._shards.clear()
+
+    # -- parts --------------------------------------------------------------
+
+    def part(self, number: int, part: int) -> LazyArray:
+        """Return a part of an array as a `LazyArray`, checked to be what the index says."""
+        return self.stored(number, part)[2]
+
+    def stored(self, number: int, part: int) -> tuple[NpzFile, str, LazyArray]:
+        """Return the shard of a part, its key there, and the part, which was checked."""
+        shard = self.shard(self.index.shard_of(part))
+        stored_key = self.index.stored_key(number, part)
+        self.prove(number, part, shard)
+        lazy = shard.lazy(stored_key)
+        at = part - self.index.part_numbers(number).start
+        shape = tuple(self.index.boxes(number)[1][at].tolist())
+        self.check_form(number, shape, lazy.shape, lazy.dtype)
+        return shard, stored_key, lazy
+
+    def prove(self, number: int, part: int, shard: NpzFile) -> None:
+        """Check, once, that a shard has the part that the index means."""
+        if not self._proven[part]:
+            prove_part(self.index, number, part, shard, self.path)
+            self._proven[part] = 1
+
+    def prove_empty(self, number: int, *, verify: bool = False) -> None:
+        """Check that an array without items is as its shard has it; others have parts.
+
+        `verify` compares its CRC-32 too, which is that of its header.
+        """
+        if not self.index.part_numbers(number):
+            shard = self.shard(self.index.home(number))
+            prove_part(self.index, number, None, shard, self.path)
+            if verify:
+                shard.read(self.index.stored_key(number, None))
+
+    def check_form(
+        self, number: int, shape: tuple[int, ...], found: Any, dtype: np.dtype[Any]
+    ) -> None:
+        """Check that a part has the shape and the dtype that the index says."""
+        expected = self.index.dtype(number)
+        if found != shape or dtype != expected:
+            raise IndexFormatError(
+                "a part is not what the index says", path=self.path, key=self.index.keys[number],
+                found=f"{dtype} {found}", expected=f"{expected} {shape}",
+                remedy="Write the archive again.",
+            )  # fmt: skip
+
+    def allocate(
+        self, number: int, shape: tuple[int, ...], parts: Sequence[int]
+    ) -> np.ndarray[Any, Any]:
+        """Return a new array for what is read of parts, which have enough bytes for it."""
+        dtype = self.index.dtype(number)
+        order: Any = "F" if self.index.fortran_order(number) else "C"
+        if math.prod(shape) * dtype.itemsize > _UNPROVEN_SIZE or not self._place.is_local:
+            # Each distant shard is opened once, before threads ask for it.
+            self.check_backed(parts)
+        try:
+            return np.ndarray(shape, dtype, order=order)
+        except ValueError as error:
+            raise NpyFormatError(
+                f"NumPy cannot create an array of this shape ({error})", path=self.path,
+                key=self.index.keys[number], found=shape,
+            ) from error  # fmt: skip
+
+    def threads_for(self, count: int, threads: int | None = None) -> int:
+        """Return the threads for a number of tasks."""
+        usual = thread_count(threads)
+        return usual if self._place.is_local else max(usual, min(count, REQUEST_COUNT))

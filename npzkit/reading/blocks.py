@@ -184,7 +184,7 @@ def checked_array(npz: Any, key: str, advance: Advance) -> Any:
 
 def check_array(npz: Any, key: str, advance: Advance) -> None:
     """Read an array once to check its CRC-32; see `checked_array`."""
-    for opened in npz._streams(key):
+    for opened in npz._archive.streams(key):
         with opened as stream:
             while piece := stream.read(PIECE_SIZE):
                 advance(len(piece))

@@ -265,17 +265,10 @@ def _tensor_metadata(name: str, array: LazyArray, item: Item) -> TensorStorageMe
 
 def boxes_of(array: LazyArray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return offset and shape of each part of an array."""
-    if is_one_part(array):
-        return [((0,) * array.ndim, array.shape)]
-    assert isinstance(array, ShardedArray)  # noqa: S101 - others are one part
-    offsets, shapes = array._npz._index.boxes(array._number)
-    return list(zip(map(tuple, offsets.tolist()), map(tuple, shapes.tolist()), strict=True))
-
-
-def is_one_part(array: LazyArray) -> bool:
     if not isinstance(array, ShardedArray):
-        return True
-    return len(array._npz._index.part_numbers(array._number)) == 1
+        return [((0,) * array.ndim, array.shape)]
+    offsets, shapes = array._shards.index.boxes(array._number)
+    return list(zip(map(tuple, offsets.tolist()), map(tuple, shapes.tolist()), strict=True))
 
 
 def _properties(dtype: torch.dtype, saved: Mapping[str, Any]) -> TensorProperties:

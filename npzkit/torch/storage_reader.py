@@ -32,7 +32,7 @@ from npzkit.files.threads import run
 from npzkit.limits import Limits
 from npzkit.members.tensors import from_array, view_of
 from npzkit.reading.indexing import Positions
-from npzkit.torch.description import ENTRY, Item, is_one_part, metadata_of, parse_items
+from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import decode_value
 
@@ -286,7 +286,7 @@ def read_box(
     """
     if not out.size:
         if isinstance(array, ShardedArray):
-            array._npz._prove_empty(array._number)
+            array._shards.prove_empty(array._number)
         return
     box = tuple(range(start, start + n) for start, n in zip(offset, out.shape, strict=True))
     for part, positions, place in _pieces(array, box, out):
@@ -304,9 +304,7 @@ def _pieces(
     if not isinstance(array, ShardedArray):
         yield array, box, out
         return
-    npz, number = array._npz, array._number
-    if is_one_part(array):
-        yield npz._part(number, npz._index.part_numbers(number).start), box, out
-        return
     for part, positions, at in array._pieces(box):
-        yield npz._part(number, part), positions, out[at]
+        # With the Ellipsis, a view also of an array without dimensions.
+        place: tuple[Any, ...] = (*at, ...)
+        yield array._part(part), positions, out[place]

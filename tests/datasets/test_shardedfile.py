@@ -13,7 +13,10 @@ import npzkit
 import numpy as np
 import pytest
 from children import forked, read_rest
+from npzkit.archive.contents import ArchiveContents
+from npzkit.archive.single_file import SingleFile
 from npzkit.datasets import sharded_array, shards
+from npzkit.datasets.sharded_contents import ShardedContents
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -100,10 +103,13 @@ def test_it_pickles(folder, whole):
 
 
 def test_it_is_an_npzfile_throughout(folder, whole):
-    """Each public method of NpzFile is ShardedFile's own, or one that works with it."""
-    shared = {"get", "keys", "items", "values", "join", "f", "thumbnails"}
-    public = {name for name in dir(npzkit.NpzFile) if not name.startswith("_")}
-    assert public - shared <= {*vars(npzkit.ShardedFile)}
+    """Whatever an NpzFile asks of its contents, those of a ShardedFile have too."""
+    asked = {name for name in vars(ArchiveContents) if not name.startswith("_")}
+    assert asked
+    for contents in (SingleFile, ShardedContents):
+        assert asked <= {*dir(contents), "path", "state"}
+    public = {name for name in vars(npzkit.ShardedFile) if not name.startswith("_")}
+    assert public == {"path", "parts"}
     with npzkit.open(folder) as npz:
         assert isinstance(npz, npzkit.NpzFile)
         np.testing.assert_array_equal(npz.f.w, whole)
@@ -241,7 +247,7 @@ def test_few_shards_are_open_at_a_time(tmp_path, monkeypatch):
         for _ in range(2):
             np.testing.assert_array_equal(npz["w"][:, 0], range(12))
             np.testing.assert_array_equal(npz.lazy("w")[:, 1], range(12))
-        assert len(npz._archive._open) <= 3
+        assert len(npz._archive._shards) <= 3
 
 
 def test_closing_it_ends_reading(folder):
@@ -322,7 +328,7 @@ def test_a_pickle_of_an_older_archive_is_refused(folder, whole):
     with npzkit.open(folder) as npz:
         data = pickle.dumps(npz)
     write_run(folder, whole, "a2")
-    with pytest.raises(StaleArchiveError, match="since it was pickled"):
+    with pytest.raises(StaleArchiveError, match="since the archive was pickled"):
         pickle.loads(data)
 
 

@@ -1,0 +1,113 @@
+"""What an `NpzFile` has inside: one file, or the shards of a folder.
+
+Owns what the two have in common, which is all that an `NpzFile` asks of them. They are
+`npzkit.archive.single_file` and `npzkit.datasets.sharded_contents`. What users may pass is
+checked before, and documented, in `npzkit.archive.npzfile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+import numpy as np
+
+from npzkit.archive.opened_archive import MmapMode, OpenedArchive
+from npzkit.limits import Limits
+from npzkit.members.info import ArchiveInfo, ArrayInfo
+
+if TYPE_CHECKING:
+    from npzkit.archive.lazyarray import LazyArray
+    from npzkit.maintenance.findings import VerifyReport
+
+Read = Callable[[str], Any]
+Progress = Callable[[int, int], object]
+
+
+class ArchiveContents(Protocol):
+    """An archive that is open for reading.
+
+    Attributes
+    ----------
+    is_open : bool
+    has_open_file : bool
+        Whether a file of its own is open, which somebody should close.
+    name : str
+        Of the file or the folder, without secrets.
+    path : str or None
+        The same; None for an archive in memory.
+    state : tuple or None
+        What must be equal when the archive is opened again; None if it cannot be.
+    reopening : (str, dict)
+        The path or URL, and the options to open it with again.
+    reading_limits : Limits
+        The limits that all readers of the archive use.
+    keys : list of str
+    nbytes : int
+        Uncompressed bytes of all arrays.
+    file_size : int
+    comment : bytes
+        The text of the metadata.
+    names_crc32 : int or None
+        The CRC-32 of the names of members and their attributes, unless another one covers them.
+    own_file : file object or None
+        See `npzkit.NpzFile.fid`.
+    """
+
+    is_open: bool
+
+    @property
+    def has_open_file(self) -> bool: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def state(self) -> tuple[Any, ...] | None: ...
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]: ...
+    @property
+    def reading_limits(self) -> Limits: ...
+    @property
+    def keys(self) -> list[str]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def comment(self) -> bytes: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def names_crc32(self) -> int | None: ...
+    @property
+    def own_file(self) -> Any: ...
+
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object) -> bool: ...
+    def read(
+        self, key: str, out: np.ndarray[Any, Any] | None, verify: bool, threads: int | None
+    ) -> Any: ...
+    def load_all(
+        self, keys: Iterable[str] | None, threads: int, verify: bool
+    ) -> dict[str, Any]: ...
+    def join(self, key: str, read: Read) -> Any: ...
+    def split_keys(self, keys: Iterable[str]) -> list[str]: ...
+    def saved_attrs(self, key: str) -> Mapping[str, Any]: ...
+    def lazy(self, key: str, npz: Any) -> LazyArray: ...
+    def memmap(self, key: str, mode: MmapMode) -> np.memmap[Any, Any]: ...
+    def stream(self, key: str) -> BinaryIO: ...
+    def streams(self, key: str) -> Iterator[BinaryIO]: ...
+    def info(self, key: str) -> ArrayInfo: ...
+    def infos(self, most: int | None = None) -> Iterator[ArrayInfo]: ...
+    def archive_info(self) -> ArchiveInfo: ...
+    def verify(
+        self, keys: list[str] | None, progress: Progress | None, threads: int
+    ) -> VerifyReport: ...
+    def check_open(self) -> None: ...
+    def check_unchanged(self) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+    def one_file(self) -> OpenedArchive:
+        """Return the archive if it is one file; else raise UnsupportedError."""
+        ...

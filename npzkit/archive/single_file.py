@@ -1,0 +1,271 @@
+"""An archive in one file: its arrays, and what is known of them without reading data.
+
+Owns what each call of an `NpzFile` does then. Finding members, and what errors say, is
+`npzkit.archive.opened_archive`'s; making arrays of members is `npzkit.reading`'s.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import numpy as np
+
+from npzkit.archive.numpy_attributes import Handles, file_of
+from npzkit.archive.opened_archive import (
+    NOT_MAPPED,
+    Explained,
+    LocatedStream,
+    MmapMode,
+    OpenedArchive,
+    explain,
+    path_of,
+)
+from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, UnsupportedError
+from npzkit.files.file_objects import can_read
+from npzkit.files.locations import open_anywhere
+from npzkit.files.source import Source
+from npzkit.limits import Limits
+from npzkit.members.info import ArchiveInfo, ArrayInfo, describe
+from npzkit.members.keys import member_of
+from npzkit.members.metadata import parse_attrs, parse_metadata
+from npzkit.reading.member import Options
+from npzkit.zip.directory import Directory
+from npzkit.zip.sozip import find_index
+
+if TYPE_CHECKING:
+    from npzkit.archive.lazyarray import LazyArray
+    from npzkit.maintenance.findings import VerifyReport
+
+
+class SingleFile(OpenedArchive):
+    """An archive in one file; see `npzkit.archive.contents.ArchiveContents`.
+
+    Parameters
+    ----------
+    file, own_fid, storage_options
+        As of `npzkit.NpzFile`.
+    options : dict
+        Of `OpenedArchive`.
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        own_fid: bool,
+        options: dict[str, Any],
+        storage_options: Mapping[str, Any] | None,
+    ) -> None:
+        given_zip = None
+        if isinstance(file, zipfile.ZipFile):
+            given_zip, file, own_fid = file, file_of(file), False
+        self._options = options
+        is_owner = own_fid and can_read(file)
+        source = open_anywhere(file, owned=own_fid, storage_options=storage_options)
+        try:
+            handles = Handles(source, given_zip, source.handle if is_owner else None)
+            super().__init__(source, handles, **options)
+        except BaseException as error:
+            source.close()
+            if isinstance(error, NpzkitError):
+                error.locate(path=path_of(source))
+            raise
+
+    def one_file(self) -> OpenedArchive:
+        return self
+
+    # -- the archive --------------------------------------------------------
+
+    @property
+    def has_open_file(self) -> bool:
+        return self.source.path is not None and not self.source.file.closed
+
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]:
+        path, own_options = self.source.reopening
+        return path, {**self._options, **own_options}
+
+    @property
+    def reading_limits(self) -> Limits:
+        """Pickles are for trusted files only, and their headers have no limit."""
+        return self.limits._replace(header_size=self.reader.header_limit)
+
+    @property
+    def nbytes(self) -> int:
+        return self.directory.sizes()[1]
+
+    @property
+    def file_size(self) -> int:
+        return self.source.file_size
+
+    @property
+    def own_file(self) -> Any:
+        return self.handles.file(is_open=self.is_open)
+
+    @cached_property
+    def comment(self) -> bytes:
+        with Explained(self, None):
+            return self.directory.read_comment(self.source, self.limits.metadata_size)
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        comment = self.comment
+        with Explained(self, None):
+            return parse_metadata(comment, self.limits.metadata_size)
+
+    def archive_info(self) -> ArchiveInfo:
+        with Explained(self, None):
+            return archive_facts(self.path, self.source, self.directory)
+
+    def verify(
+        self,
+        keys: list[str] | None,
+        progress: Callable[[int, int], object] | None,
+        threads: int,
+    ) -> VerifyReport:
+        from npzkit.maintenance.verify import verify_source
+
+        directory = self.directory._replace(entries=self.entries)
+        limits = self.reading_limits
+        with Explained(self, None):
+            return verify_source(self.source, directory, limits, keys, progress, threads)
+
+    # -- arrays -------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, key: object) -> bool:
+        return member_of(key, self.entries) is not None
+
+    def read(
+        self, key: str, out: np.ndarray[Any, Any] | None, verify: bool, threads: int | None
+    ) -> Any:
+        entry = self.entry(key)
+        try:
+            found = self.reader.read(entry, Options(out, threads, verify))
+            if self.index.is_read:
+                self.index.check_arrays((entry.name,), (found,))
+            return found
+        except NpzkitError as error:
+            # As `Explained`, which would add to the time of each small array.
+            raise explain(self, error, key) from error.__cause__
+        except ValueError:
+            # If the member's own header is damaged, `out` may be what the array is.
+            if out is not None:
+                self.read(key, None, verify, threads)
+            raise
+
+    def load_all(self, keys: Iterable[str] | None, threads: int, verify: bool) -> dict[str, Any]:
+        from npzkit.reading.load_all import read_many
+
+        chosen, names = self.choose(keys)
+        with Explained(self, None):
+            entries = self.entries
+            found = read_many(self.reader, entries, chosen, names, threads, verify=verify)
+            self.index.check_arrays(names, found.values())
+            return found
+
+    def join(self, key: str, read: Callable[[str], Any]) -> Any:
+        from npzkit.members.multipart import join
+
+        with Explained(self, key):
+            entry = self.entry(key)
+            return join(read, self.listed_key(entry), parse_attrs(entry.extra))
+
+    def split_keys(self, keys: Iterable[str]) -> list[str]:
+        from npzkit.members.multipart import PARTS_ATTRIBUTE
+
+        return self.keys_with(PARTS_ATTRIBUTE.encode(), keys)
+
+    def saved_attrs(self, key: str) -> Mapping[str, Any]:
+        return parse_attrs(self.entry(key).extra)
+
+    def lazy(self, key: str, npz: Any) -> LazyArray:
+        entry = self.entry(key)
+        with Explained(self, key):
+            from npzkit.archive.lazyarray import LazyArray
+
+            known = self.read_index().find(entry.name)
+            header = self.reader.header(entry)[0] if known is None else known
+            lazy = LazyArray(npz, self, self.listed_key(entry), header, entry.extra)
+            if known is None:
+                # An array that cannot be read in parts raises its error now.
+                self.random_access(key)
+            return lazy
+
+    def memmap(self, key: str, mode: MmapMode) -> np.memmap[Any, Any]:
+        if self.source.is_distant:
+            what, remedy = NOT_MAPPED
+            raise UnsupportedError(what, path=self.path, key=key, remedy=remedy)
+        info = self.read_info(key)
+        with Explained(self, key):
+            return self.map(info, self.entry(key), mode)
+
+    def stream(self, key: str) -> BinaryIO:
+        entry = self.entry(key)
+        with Explained(self, key):
+            self.index.check_header(entry)
+            stream = self.reader.open_stream(entry)
+        located = LocatedStream(stream, lambda error: explain(self, error, key))
+        return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
+
+    def streams(self, key: str) -> Iterator[BinaryIO]:
+        yield self.stream(key)
+
+    # -- what is known of them ----------------------------------------------
+
+    def info(self, key: str) -> ArrayInfo:
+        known = self.known_info(key)
+        if known is None:
+            entry = self.entry(key)
+            with Explained(self, key):
+                known = self.read_index().info(self.listed_key(entry), entry, self.keys)
+        return self.read_info(key) if known is None else known
+
+    def read_info(self, key: str) -> ArrayInfo:
+        """Return what is known of a member by its own headers."""
+        entry = self.entry(key)
+        with Explained(self, key):
+            header, start = self.reader.header(entry)
+            attrs = parse_attrs(entry.extra)
+            indexed = find_index(self.reader.ends_of(entry), entry, start) is not None
+        return describe(self.listed_key(entry), entry, header, start, attrs, indexed=indexed)
+
+    def infos(self, most: int | None = None) -> Iterator[ArrayInfo]:
+        """Yield what is known of members; without shape and dtype of those that cannot be read."""
+        if most is None:
+            with Explained(self, None):
+                self.read_index().describe_all(self.keys)
+        for key in self.keys[:most]:
+            try:
+                yield self.info(key)
+            except (StaleArchiveError, ClosedArchiveError):
+                raise
+            except NpzkitError:
+                entry = self.entry(key)
+                yield describe(key, entry, None, entry.header_offset, {})
+
+
+def archive_facts(path: str | None, source: Source, directory: Directory) -> ArchiveInfo:
+    """Return what a directory and its source say of an archive."""
+    from npzkit.zip.dead_space import dead_size
+
+    compressed_size, uncompressed_size = directory.sizes()
+    return ArchiveInfo(
+        path=path,
+        size=source.file_size,
+        member_count=len(directory.entries),
+        start_offset=directory.start_offset,
+        directory_offset=directory.directory_offset,
+        directory_size=directory.size,
+        end_offset=directory.end_offset,
+        dead_size=dead_size(source, directory),
+        torn_size=max(source.file_size - directory.end_offset, 0),
+        comment=directory.comment,
+        compressed_size=compressed_size,
+        uncompressed_size=uncompressed_size,
+    )

@@ -1,0 +1,314 @@
+"""The arrays of a sharded archive, and what is known of them by its index alone.
+
+Owns what each call of a `ShardedFile` does; see `npzkit.archive.contents`. That a part is what
+the index says is `npzkit.datasets.shards`'s.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import numpy as np
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opened_archive import MmapMode, OpenedArchive
+from npzkit.codecs.checksum import crc32
+from npzkit.codecs.methods import STORED, method_name
+from npzkit.datasets.sharded_array import PartsStream, ShardedArray
+from npzkit.datasets.shards import OpenShards
+from npzkit.errors import IndexFormatError, UnsupportedError
+from npzkit.files.threads import run
+from npzkit.files.urls import Location
+from npzkit.limits import Limits
+from npzkit.members.info import ArchiveInfo, ArrayInfo
+from npzkit.members.keys import SUFFIX, missing
+from npzkit.members.metadata import format_metadata, user_attrs
+from npzkit.reading.blocks import PIECE_SIZE
+
+if TYPE_CHECKING:
+    from npzkit.maintenance.findings import VerifyReport
+
+
+class ShardedContents(OpenShards):
+    """A sharded archive; see `npzkit.archive.contents.ArchiveContents`."""
+
+    has_open_file = False
+    own_file = None
+    names_crc32 = None
+    """The index has a checksum of its own."""
+
+    def one_file(self) -> OpenedArchive:
+        raise UnsupportedError(
+            "a sharded archive is not one file", path=self.path,
+            remedy="Open one of its shards, or convert it: npzkit.convert(folder, 'all.npz').",
+        )  # fmt: skip
+
+    # -- the archive --------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]:
+        options = {name: self._options[name] for name in ("strict", "limits")}
+        folder = self._place.location
+        if isinstance(folder, Location):
+            return folder.url, {**options, "storage_options": folder.options}
+        return folder, options
+
+    @property
+    def reading_limits(self) -> Limits:
+        limits: Limits = self._options["limits"]
+        return limits
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.index.keys)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.index.nbytes)
+
+    @property
+    def file_size(self) -> int:
+        return sum(shard.size for shard in self.index.shards) + self.state[0]
+
+    @property
+    def comment(self) -> bytes:
+        return format_metadata(dict(self.metadata))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self.index.metadata
+
+    def archive_info(self) -> ArchiveInfo:
+        """Return the sizes of all shards together, with the index as the directory."""
+        size = self.file_size
+        return ArchiveInfo(
+            path=self.path, size=size, member_count=len(self), start_offset=0, directory_offset=0,
+            directory_size=self.state[0], end_offset=size, dead_size=0, torn_size=0, comment=b"",
+            compressed_size=self.index.compressed_size, uncompressed_size=self.nbytes,
+        )  # fmt: skip
+
+    def verify(
+        self,
+        keys: list[str] | None,
+        progress: Callable[[int, int], object] | None,
+        threads: int,
+    ) -> VerifyReport:
+        from npzkit.datasets.part_checks import verify_shards
+        from npzkit.maintenance.findings import VerifyReport
+
+        numbers = range(len(self)) if keys is None else [self.find(key) for key in keys]
+        rows, size = verify_shards(
+            self.index, self.shard, numbers, progress, threads, is_complete=keys is None
+        )
+        return VerifyReport(self.path, rows, len(numbers), size)
+
+    def flush(self) -> None:
+        """Do nothing: no map of a sharded archive can be changed."""
+
+    # -- arrays -------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.index.keys)
+
+    def __contains__(self, key: object) -> bool:
+        return self.index.number(key) is not None
+
+    def find(self, key: str) -> int:
+        """Return the number of the array that a key means."""
+        self.check_open()
+        number = self.index.number(key)
+        if number is None:
+            raise missing(key, self.index.keys, self.path)
+        return number
+
+    def read(
+        self, key: str, out: np.ndarray[Any, Any] | None, verify: bool, threads: int | None
+    ) -> Any:
+        number = self.find(key)
+        shape, dtype = self.index.shape(number), self.index.dtype(number)
+        if out is not None and (out.shape != shape or out.dtype != dtype):
+            raise ValueError(
+                f"out must have the shape {shape} and the dtype {dtype}, not {out.shape} and "
+                f"{out.dtype}"
+            )
+        array, tasks = self._reading(number, out, verify, threads)
+        run(tasks, self.threads_for(len(tasks), threads))
+        return array
+
+    def _reading(
+        self, number: int, out: np.ndarray[Any, Any] | None, verify: bool, threads: int | None
+    ) -> tuple[np.ndarray[Any, Any], list[Any]]:
+        """Return the memory of an array, and tasks that each read a part into it."""
+        index = self.index
+        parts = index.part_numbers(number)
+        array = self.allocate(number, index.shape(number), parts) if out is None else out
+        # Parts are shared out among threads, which need no more for one part.
+        inner = threads if len(parts) == 1 else 1
+
+        def read(part: int, offset: list[int], shape: list[int]) -> None:
+            place = array[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
+            shard, key, _ = self.stored(number, part)
+            shard.read(key, place if array.ndim else array, verify, threads=inner)
+
+        boxes = zip(*(column.tolist() for column in index.boxes(number)), strict=True)
+        tasks: list[Any] = [
+            lambda part=part, box=box: read(part, *box)
+            for part, box in zip(parts, boxes, strict=True)
+        ]
+        return array, tasks or [lambda: self.prove_empty(number, verify=verify)]
+
+    def load_all(self, keys: Iterable[str] | None, threads: int, verify: bool) -> dict[str, Any]:
+        chosen = self.keys if keys is None else list(dict.fromkeys(keys))
+        numbers = [self.find(key) for key in chosen]
+        if not self._place.is_local:
+            index = self.index
+            self.check_backed(part for number in numbers for part in index.part_numbers(number))
+        results: dict[str, Any] = dict.fromkeys(chosen)
+        together: dict[int, list[tuple[str, int]]] = {}
+        tasks: list[Any] = []
+        for key, number in zip(chosen, numbers, strict=True):
+            parts = self.index.part_numbers(number)
+            if len(parts) == 1:
+                together.setdefault(self.index.shard_of(parts[0]), []).append((key, number))
+            else:
+                results[key], reading = self._reading(number, None, verify, threads)
+                tasks += reading
+        # Threads share shards, or the arrays in one.
+        inner = threads if len(together) < threads else 1
+        tasks += [
+            lambda shard=shard, wanted=wanted: self._load_shard(
+                shard, wanted, results, inner, verify
+            )
+            for shard, wanted in together.items()
+        ]
+        run(tasks, self.threads_for(len(tasks), threads))
+        return results
+
+    def _load_shard(
+        self,
+        shard: int,
+        wanted: list[tuple[str, int]],
+        results: dict[str, Any],
+        threads: int,
+        verify: bool,
+    ) -> None:
+        """Read the arrays that are complete in one shard."""
+        index = self.index
+        npz = self.shard(shard)
+        for _, number in wanted:
+            self.prove(number, index.part_numbers(number).start, npz)
+        stored = [
+            index.stored_key(number, index.part_numbers(number).start) for _, number in wanted
+        ]
+        found = npz.load_all(stored, threads, verify=verify)
+        for (key, number), name in zip(wanted, stored, strict=True):
+            results[key] = array = found[name]
+            if not isinstance(array, np.ndarray):
+                raise IndexFormatError("a part is not an array", path=self.path, key=key)
+            shape = index.shape(number)
+            if array.shape != shape or array.dtype != index.dtype(number):
+                self.check_form(number, shape, array.shape, array.dtype)
+
+    def join(self, key: str, read: Callable[[str], Any]) -> Any:
+        from npzkit.members.multipart import join
+
+        number = self.find(key)
+        return join(read, self.index.keys[number], dict(self.index.attrs(number)))
+
+    def split_keys(self, keys: Iterable[str]) -> list[str]:
+        from npzkit.members.multipart import PARTS_ATTRIBUTE
+
+        return [key for key in keys if PARTS_ATTRIBUTE in self.saved_attrs(key)]
+
+    def saved_attrs(self, key: str) -> Mapping[str, Any]:
+        return self.index.attrs(self.find(key))
+
+    def lazy(self, key: str, npz: NpzFile | None) -> ShardedArray:
+        return ShardedArray(npz, self, self.find(key))
+
+    def memmap(self, key: str, mode: MmapMode) -> np.memmap[Any, Any]:
+        number = self.find(key)
+        stored = None if mode == "r+" else self._stored_complete(number)
+        if stored is None:
+            what = (
+                "an array of a sharded archive cannot be changed in place" if mode == "r+"
+                else "an array of several parts cannot be mapped into memory"
+            )  # fmt: skip
+            raise UnsupportedError(
+                what, path=self.path, key=key,
+                remedy="Read it, or parts of it with npz.lazy(key).",
+            )  # fmt: skip
+        shard, part_key = stored
+        return shard.memmap(part_key, mode)
+
+    def _stored_complete(self, number: int) -> tuple[NpzFile, str] | None:
+        """Return the shard of an array that one has, and its key there; None if several do."""
+        index, parts = self.index, self.index.part_numbers(number)
+        if parts:
+            return self.stored(number, parts[0])[:2] if len(parts) == 1 else None
+        self.prove_empty(number)
+        shard, key = self.shard(index.home(number)), index.stored_key(number, None)
+        return (shard, key) if shard.lazy(key).shape == index.shape(number) else None
+
+    def stream(self, key: str) -> BinaryIO:
+        number = self.find(key)
+        parts = self.index.part_numbers(number)
+        if len(parts) == 1:
+            return self._stream_of(number, parts[0])
+        stream = PartsStream(self.lazy(key, None), partial(self._check_parts, key))
+        return cast(BinaryIO, io.BufferedReader(stream, 1 << 18))
+
+    def _check_parts(self, key: str) -> None:
+        """Read all parts of an array, each of which is checked at its end."""
+        for opened in self.streams(key):
+            with opened as stream:
+                while stream.read(PIECE_SIZE):
+                    pass
+
+    def streams(self, key: str) -> Iterator[BinaryIO]:
+        number = self.find(key)
+        for part in self.index.part_numbers(number):
+            yield self._stream_of(number, part)
+
+    def _stream_of(self, number: int, part: int) -> BinaryIO:
+        """Open a part, which was checked to be what the index says."""
+        shard, part_key, _ = self.stored(number, part)
+        return shard.stream(part_key)
+
+    # -- what is known of them ----------------------------------------------
+
+    def info(self, key: str) -> ArrayInfo:
+        return self._info(self.find(key))
+
+    def infos(self, most: int | None = None) -> Iterator[ArrayInfo]:
+        return map(self._info, range(len(self))[:most])
+
+    def _info(self, number: int) -> ArrayInfo:
+        index = self.index
+        key, parts = index.keys[number], list(index.parts(number))
+        methods = sorted({part.method for part in parts} or {STORED})
+        method = " and ".join(map(method_name, methods))
+        crc = b"".join(part.crc32.to_bytes(4, "little") for part in parts)
+        return ArrayInfo(
+            key=key,
+            member=key + SUFFIX,
+            shape=index.shape(number),
+            dtype=index.dtype(number),
+            fortran_order=index.fortran_order(number),
+            nbytes=index.nbytes[number],
+            compressed_size=sum(part.compressed_size for part in parts),
+            method=method if len(parts) < 2 else f"{method} in {len(parts)} parts",
+            crc32=parts[0].crc32 if len(parts) == 1 else crc32(crc),
+            data_offset=0,
+            aligned=False,
+            seekable=len(parts) == 1 and parts[0].method == STORED,
+            attrs=MappingProxyType(user_attrs(index.attrs(number))),
+        )

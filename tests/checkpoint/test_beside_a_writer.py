@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-READ_COUNT = amount(30, 500)
+READ_COUNT = amount(15, 500)
 """Rounds of reads of each test: some four reads each."""
 STEP_COUNT = 10
 """Steps that the writer saves meanwhile, at least."""

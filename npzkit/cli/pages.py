@@ -72,15 +72,12 @@ def report(
 @click.option(
     "--link", metavar="LINK", help="What to show at first: the address of a page that showed it."
 )
-@click.option("--once", is_flag=True, help="End when the last page is closed.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default any free one.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True,
     help="The address to listen on. Others than this let other machines in.",
 )  # fmt: skip
-def view(
-    files: tuple[str, ...], no_browser: bool, link: str | None, once: bool, port: int, host: str
-) -> None:
+def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int, host: str) -> None:
     """Look at the arrays of FILEs in the browser.
 
     The page has a tree of keys, and shows the values of any array: as a line, an
@@ -101,4 +98,4 @@ def view(
             click.echo("Press Ctrl-C to end.", err=True)
         if not no_browser and not viewer.show():
             say("there is no browser here. Open the address yourself.")
-        viewer.wait(once=once)
+        viewer.wait()

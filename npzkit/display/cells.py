@@ -39,6 +39,8 @@ class TablePage(NamedTuple):
         Text of the values, row by row.
     row_count, column_count : int
         Rows and columns on all pages.
+    values : sequence of sequence of numpy.ndarray
+        An array of one item for each cell.
     """
 
     rows: range
@@ -47,6 +49,7 @@ class TablePage(NamedTuple):
     cells: list[list[str]]
     row_count: int
     column_count: int
+    values: Sequence[Sequence[np.ndarray[Any, Any]]] = ()
 
 
 def table_page(
@@ -117,8 +120,10 @@ def table_page(
     # With items of megabytes each, one row must be enough.
     lines = lines[: max(len(lines) * budget // max(box.cost(), 1), 1)]
     wanted = [heads[place] for place in shown]
-    cells = _cells(box, down, lines, wanted if names else None, proceed)
-    return TablePage(lines, shown, list(map(cell_text, wanted)), cells, row_count, len(heads))
+    values = list(_values(box, down, lines, wanted if names else None, proceed))
+    cells = [list(map(_text_of, row)) for row in values]
+    texts = list(map(cell_text, wanted))
+    return TablePage(lines, shown, texts, cells, row_count, len(heads), values)
 
 
 def _items(
@@ -139,20 +144,18 @@ def _window(wanted: tuple[int, int], length: int, most: int) -> range:
     return range(start, max(min(wanted[1], length, start + most), start))
 
 
-def _cells(
+def _values(
     box: Box, down: int | None, rows: range, names: Sequence[str] | None, proceed: Proceed
-) -> list[list[str]]:
-    """Return the text of the rows, which are read a few MiB at a time."""
+) -> Iterator[list[np.ndarray[Any, Any]]]:
+    """Yield an array of one item for each cell of the rows, which are read a few MiB at a time."""
     step = max(len(rows) * PIECE_SIZE // max(box.cost(), 1), 1)
-    cells: list[list[str]] = []
     for values in read_each(box.source, _row_indices(box, down, rows, step), proceed):
         by_rows = values[np.newaxis] if down is None else np.moveaxis(values, down, 0)
         for row in by_rows.reshape(len(by_rows), -1):
             if names is None:
-                cells.append([_text_at(row, place) for place in range(len(row))])
+                yield [row[place : place + 1] for place in range(len(row))]
             else:
-                cells.append([_text_at(row[0], name) for name in names])
-    return cells
+                yield [row[name] for name in names]
 
 
 def _row_indices(box: Box, down: int | None, rows: range, step: int) -> Iterator[tuple[slice, ...]]:
@@ -163,10 +166,10 @@ def _row_indices(box: Box, down: int | None, rows: range, step: int) -> Iterator
         yield tuple(index)
 
 
-def _text_at(values: Any, place: Any) -> str:
+def _text_of(item: Any, place: Any = 0) -> str:
     """Return the text of one item, or of one field."""
     try:
-        return cell_text(values[place])
+        return cell_text(item[place])
     except (SystemError, ValueError):
         # Text of a forged file, of which NumPy can make no str.
         return "(not valid Unicode)"
@@ -208,5 +211,5 @@ def _plain_text(value: Any) -> str:
 
 
 def _joined(values: Any, places: Sequence[Any], count: int) -> str:
-    texts = [_text_at(values, place) for place in places]
+    texts = [_text_of(values, place) for place in places]
     return ", ".join([*texts, "..."] if count > len(places) else texts)

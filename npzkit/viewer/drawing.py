@@ -194,9 +194,7 @@ def draw(
         low, high = min(first.low, second.low), max(first.high, second.high)
         first, second = (replace(each, low=low, high=high) for each in (first, second))
     if isinstance(first, TableDrawn) and isinstance(second, TableDrawn):
-        marks = differing_cells(
-            (first.page, second.page), (source, other_source), (shown, other)
-        )  # fmt: skip
+        marks = differing_cells(first.page, second.page)
         first, second = replace(first, marked=marks[0]), replace(second, marked=marks[1])
     panes = [Pane(_title(archives, shown), first), Pane(_title(archives, other), second)]
     why = why_no_difference(source, other_source)

@@ -5,64 +5,44 @@ Owns when two values are the same. Knows no widget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from npzkit.display.cells import TablePage
-from npzkit.viewer.shown import Shown
-from npzkit.viewer.sources import ArraySource
-from npzkit.viewer.views import items_of
 
 Cells = frozenset[tuple[int, int]]
 
 
-def differing_cells(
-    pages: tuple[TablePage, TablePage],
-    sources: tuple[ArraySource, ArraySource],
-    shown: tuple[Shown, Shown],
-) -> tuple[Cells, Cells]:
+def differing_cells(first: TablePage, second: TablePage) -> tuple[Cells, Cells]:
     """Return the rows and columns, in each page, of cells that the other has not, or not so."""
-    values = [dict(_cells(*each)) for each in zip(pages, sources, shown, strict=True)]
-    first, second = (
+    values = [_by_place(first), _by_place(second)]
+    found = (
         frozenset(
             (page.rows.index(row), page.columns.index(column))
             for (row, column), value in own.items()
             if (row, column) not in other or not _is_same(value, other[row, column])
         )
-        for page, own, other in zip(pages, values, reversed(values), strict=True)
+        for page, own, other in zip((first, second), values, reversed(values), strict=True)
     )
-    return first, second
+    return next(found), next(found)
 
 
-def _cells(page: TablePage, source: ArraySource, shown: Shown) -> Iterator[tuple[Any, Any]]:
-    """Yield the places of a table's cells in the array, with their values."""
-    items = items_of(shown, len(source.shape))
-    for axis, positions in ((shown.down, page.rows), (shown.across, page.columns)):
-        if axis is not None:
-            items[axis] = slice(positions.start, positions.stop)
-    if not page.cells:
-        return
-    values = np.asarray(source[tuple(items)])
-    if shown.down is not None and shown.across is not None and shown.down > shown.across:
-        values = values.T
-    names = source.dtype.names if shown.across is None else None
-    for row, line in zip(page.rows, values.reshape(len(page.rows), -1), strict=True):
-        if names is None:
-            cells = _as_python(line)
-        else:
-            cells = [_as_python(line[names[place]])[0] for place in page.columns]
-        yield from (((row, column), cell) for column, cell in zip(page.columns, cells, strict=True))
+def _by_place(page: TablePage) -> dict[tuple[int, int], Any]:
+    """Return the values of a table's cells by their places in the array."""
+    return {
+        (row, column): _as_python(item)
+        for row, items in zip(page.rows, page.values, strict=False)
+        for column, item in zip(page.columns, items, strict=False)
+    }
 
 
-def _as_python(line: np.ndarray[Any, Any]) -> list[Any]:
-    """Return values to compare: of text that has no characters, the bytes."""
+def _as_python(item: np.ndarray[Any, Any]) -> Any:
+    """Return a value to compare: of text that has no characters, the bytes."""
     try:
-        found: list[Any] = line.tolist()
+        return item.tolist()
     except SystemError:
-        found = [item.tobytes().rstrip(b"\0") for item in line.view(f"V{line.itemsize}")]
-    return found
+        return item.tobytes().rstrip(b"\0")
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -27,8 +27,6 @@ from npzkit.viewer.answers import Answer
 from npzkit.viewer.exports import SaveHandler
 from npzkit.viewer.guard import Guard, host_in_url
 
-_GRACE_SECONDS = 2.0
-"""A page that is loaded again is back within this time."""
 _UNUSED_MS = 10_000
 """How long what a page needs is kept after its connection was lost."""
 _TOKEN_SECONDS = 86_400
@@ -124,10 +122,9 @@ _HANDLERS: dict[Any, Any] = {
 class _GuardedTornado(BokehTornado):
     """Bokeh's server, which answers nothing that the guard refuses."""
 
-    def __init__(self, guard: Guard, unused: Callable[[], object], *args: Any, **options: Any):
-        self._guard, self._unused = guard, unused
+    def __init__(self, guard: Guard, *args: Any, **options: Any):
+        self._guard = guard
         self.admit: Callable[[Any], object] = lambda stream: None
-        self._connections: set[Any] = set()
         super().__init__(*args, **options)
 
     def find_handler(self, request: Any, **options: Any) -> Any:
@@ -153,20 +150,6 @@ class _GuardedTornado(BokehTornado):
         if handler is None:
             return super().get_handler_delegate(request, _Refusal, {"why": "no such page"})
         return super().get_handler_delegate(request, handler, *args, **options)
-
-    def new_connection(self, *args: Any) -> Any:
-        found = super().new_connection(*args)
-        self._connections.add(found)
-        return found
-
-    def client_lost(self, connection: Any) -> None:
-        super().client_lost(connection)
-        self._connections.discard(connection)
-        self.io_loop.call_later(_GRACE_SECONDS, self._tell_if_unused)
-
-    def _tell_if_unused(self) -> None:
-        if not self._connections:
-            self._unused()
 
 
 class _BoundedServer(HTTPServer):
@@ -215,8 +198,6 @@ class PageServer:
     host : str
     port : int
         0 for any free one.
-    on_unused : callable
-        Called when the last page was closed.
 
     Attributes
     ----------
@@ -233,17 +214,15 @@ class PageServer:
         self,
         make_page: Callable[[Any], object],
         archives: Any,
-        *,
         host: str,
         port: int,
-        on_unused: Callable[[], object] = lambda: None,
     ) -> None:
         self._guard = Guard(host)
         self._sockets = bound(host, port)
         self._guard.port = self._sockets[0].getsockname()[1]
         self.url = f"http://{host_in_url(host)}:{self._guard.port}/{self._guard.token}/"
         self._loop: IOLoop | None = None
-        self._make_page, self._archives, self._on_unused = make_page, archives, on_unused
+        self._make_page, self._archives = make_page, archives
         self._failure: BaseException | None = None
         ready = threading.Event()
         self._thread = threading.Thread(
@@ -273,7 +252,7 @@ class PageServer:
     def _server(self, loop: IOLoop) -> BaseServer:
         application = Application(FunctionHandler(self._make_page))
         tornado = _GuardedTornado(
-            self._guard, self._on_unused, {"/": application}, prefix=self._guard.token,
+            self._guard, {"/": application}, prefix=self._guard.token,
             extra_patterns=[(r"/save/([a-z.]+)", SaveHandler, {"archives": self._archives})],
             sign_sessions=True,
             secret_key=secrets.token_bytes(32), unused_session_lifetime_milliseconds=_UNUSED_MS,

@@ -6,7 +6,7 @@ after it has ended.
 
 from __future__ import annotations
 
-import threading
+import time
 import weakref
 import webbrowser
 from collections.abc import Mapping
@@ -111,15 +111,12 @@ class Viewer:
         first = Shown() if link is None else parse_link(link)
         self._close_archives = close_archives
         self._archives = open_archives(files, storage_options)
-        self._unused = threading.Event()
-        archives = self._archives
-        pages: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._pages = pages
+        self._pages: weakref.WeakSet[Any] = weakref.WeakSet()
+        pages, archives = self._pages, self._archives
         try:
             self._server: Any = PageServer(
-                lambda document: pages.add(Page(document, archives, first)), archives,
-                host=host, port=port, on_unused=self._unused.set,
-            )  # fmt: skip
+                lambda document: pages.add(Page(document, archives, first)), archives, host, port
+            )
         except BaseException:
             close_archives(self._archives)
             raise
@@ -153,17 +150,10 @@ class Viewer:
         """
         return webbrowser.open(self._server.url_for_once(self._query))
 
-    def wait(self, *, once: bool = False) -> None:
-        """Wait until an interrupt; with `once`, also until the last page was closed.
-
-        Parameters
-        ----------
-        once : bool, default False
-        """
-        # Without `once`, what is waited for never happens.
-        end = self._unused if once else threading.Event()
-        while not end.wait(0.5):
-            pass
+    def wait(self) -> None:
+        """Wait until an interrupt."""
+        while True:
+            time.sleep(3600)
 
     def close(self) -> None:
         """End the page, and close the archives that were opened for it."""

@@ -25,9 +25,9 @@ def waited(monkeypatch):
 
     found = []
 
-    def wait(viewer, *, once=False):
+    def wait(viewer):
         with urllib.request.urlopen(viewer.url, timeout=20) as answer:
-            found.append((once, answer.status))
+            found.append(answer.status)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Viewer, "wait", wait)
@@ -40,13 +40,13 @@ def test_it_prints_the_address_and_opens_the_browser(cli, path, waited):
     result = cli("view", path)
     assert result.code == 0
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/\n", result.out)
-    assert waited == ["shown", (False, 200)]
+    assert waited == ["shown", 200]
 
 
-def test_it_opens_no_browser_and_ends_with_the_page(cli, path, waited):
-    """--no-browser prints the address only; --once ends with the last page."""
-    assert cli("view", path, path, "--no-browser", "--once").code == 0
-    assert waited == [(True, 200)]
+def test_it_opens_no_browser(cli, path, waited):
+    """--no-browser prints the address only."""
+    assert cli("view", path, path, "--no-browser").code == 0
+    assert waited == [200]
 
 
 def test_a_link_is_followed(cli, path, waited):

@@ -479,22 +479,6 @@ def test_a_damaged_link_is_an_error(path):
         npzkit.view(path, link="at=x")
 
 
-def test_the_last_page_ends_the_wait(path, monkeypatch):
-    """With once, waiting ends soon after the last websocket was closed."""
-    from npzkit.viewer import server
-
-    monkeypatch.setattr(server, "_GRACE_SECONDS", 0.05)
-    with npzkit.view(path) as viewer:
-        waiting = threading.Thread(target=viewer.wait, kwargs={"once": True})
-        with opened_page(viewer) as receive:
-            receive()
-            waiting.start()
-            waiting.join(0.2)
-            assert waiting.is_alive()
-        waiting.join(20)
-        assert not waiting.is_alive()
-
-
 @contextlib.contextmanager
 def opened_page(viewer):
     """Load the page and open its websocket as a browser does; yield what receives a message."""
@@ -520,30 +504,3 @@ def test_a_port_in_use_is_named(viewer, path):
     name, port, _ = parts_of(viewer)
     with pytest.raises(OSError, match=f"{name}:{port}"):
         npzkit.view(path, port=port)
-
-
-class Waited(threading.Event):
-    """An event that is waited for a few times at most."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def wait(self, timeout=None):
-        self.count += 1
-        if self.count > 3 or not self.is_set():
-            raise KeyboardInterrupt
-        return True
-
-
-def test_waiting_takes_no_processor(path, monkeypatch):
-    """Without `once`, a page that was closed ends nothing, and nobody asks for it again and again."""
-    with npzkit.view(path) as viewer:
-        viewer._unused = Waited()
-        viewer._unused.set()
-        monkeypatch.setattr("npzkit.viewer.viewer.threading.Event", Waited)
-        with pytest.raises(KeyboardInterrupt):
-            viewer.wait()
-        monkeypatch.undo()
-        assert viewer._unused.count == 0
-        viewer.wait(once=True)

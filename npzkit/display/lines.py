@@ -5,7 +5,7 @@ Owns what a pixel shows of many values. `npzkit.display.sampling` says what is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from npzkit.display.sampling import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LineOverview:
     """What a line shows of the values along one axis.
 
@@ -45,14 +45,25 @@ class LineOverview:
     edges: np.ndarray[Any, Any]
     low: np.ndarray[Any, Any]
     high: np.ndarray[Any, Any]
-    nan_count: int
-    inf_count: int
-    sampled: float
+    nan_count: int = 0
+    inf_count: int = 0
+    sampled: float = 1.0
 
     @property
     def has_values(self) -> bool:
         """Whether each pixel is one value, so that `low` is `high`."""
         return bool(len(self.low) == self.edges[-1] - self.edges[0])
+
+    def _add(self, first: int, values: np.ndarray[Any, Any]) -> None:
+        """Add the values from the position `first` on."""
+        self.nan_count += int(np.count_nonzero(np.isnan(values)))
+        self.inf_count += int(np.count_nonzero(np.isinf(values)))
+        begin = int(np.searchsorted(self.edges, first, "right")) - 1
+        end = int(np.searchsorted(self.edges, first + len(values), "left"))
+        places = np.maximum(self.edges[begin:end] - first, 0)
+        for pixels, least in ((self.low, np.fmin), (self.high, np.fmax)):
+            found = least.reduceat(values, places)
+            pixels[begin:end] = least(pixels[begin:end], found)
 
 
 def line_overview(
@@ -108,17 +119,23 @@ def line_overview(
         raise ValueError("a line needs one item per axis, one of them a slice, and a width")
     axis = drawn[0]
     box = box_of(source, [*items[:axis], slice(start, stop), *items[axis + 1 :]])
-    length = box.shape[axis]
+    begin, length = box.starts[axis], box.shape[axis]
     edges, size = _pixels(box, axis, min(width, length), budget)
-    line = _Line(len(edges) - 1)
+    count = len(edges) - 1
+    line = LineOverview(edges + begin, np.full(count, np.nan), np.full(count, np.nan))
+    read_count = 0
     runs = _all_runs(box, axis) if size is None else _sampled_runs(edges, size)
-    pairs = list(runs)
-    found = read_each(source, (_index(box, axis, run) for run in pairs), proceed)
-    for (first, _), values in zip(pairs, found, strict=True):
-        line.add(first, as_drawn(values, part).reshape(-1), edges)
-    begin = box.starts[axis]
-    sampled = line.count / length if length else 1.0
-    return LineOverview(edges + begin, line.low, line.high, line.nan_count, line.inf_count, sampled)
+    found = read_each(source, (box.index(_along(box, axis, run)) for run in runs), proceed)
+    for run, values in zip(runs, found, strict=True):
+        line._add(begin + run.start, as_drawn(values, part).reshape(-1))
+        read_count += run.stop - run.start
+    line.sampled = read_count / length if length else 1.0
+    return line
+
+
+def _along(box: Box, axis: int, chosen: Any, other: Any = slice(0, 1)) -> list[Any]:
+    """Return a list with an item for each axis: what is chosen of one, and of each other."""
+    return [chosen if i == axis else other for i in range(len(box.shape))]
 
 
 def _pixels(
@@ -136,7 +153,7 @@ def _pixels(
 
 
 def _cost(box: Box, axis: int, count: int) -> int:
-    return box.cost([count if i == axis else 1 for i in range(len(box.shape))])
+    return box.cost(_along(box, axis, count, 1))
 
 
 def _alone(box: Box, axis: int, count: int) -> int:
@@ -144,40 +161,14 @@ def _alone(box: Box, axis: int, count: int) -> int:
     return max(_cost(box, axis, count), box.read_size)
 
 
-def _all_runs(box: Box, axis: int) -> Iterator[tuple[int, int]]:
-    """Yield runs that together are the line, each of a few MiB."""
+def _all_runs(box: Box, axis: int) -> list[slice]:
+    """Return runs that together are the line, each of a few MiB."""
     length = box.shape[axis]
     step = max(length * PIECE_SIZE // max(_cost(box, axis, length), 1), 1)
-    for first in range(0, length, step):
-        yield first, min(first + step, length)
+    return [slice(first, min(first + step, length)) for first in range(0, length, step)]
 
 
-def _sampled_runs(edges: np.ndarray[Any, Any], size: int) -> Iterator[tuple[int, int]]:
-    """Yield one run in each pixel."""
-    for first in spread(int(edges[-1]), len(edges) - 1, size):
-        yield first, first + size
-
-
-def _index(box: Box, axis: int, run: tuple[int, int]) -> tuple[slice, ...]:
-    return box.index([slice(*run) if i == axis else slice(0, 1) for i in range(len(box.shape))])
-
-
-class _Line:
-    """The pixels of a line, while values are added."""
-
-    def __init__(self, count: int) -> None:
-        self.low = np.full(count, np.nan)
-        self.high = np.full(count, np.nan)
-        self.nan_count = self.inf_count = self.count = 0
-
-    def add(self, first: int, values: np.ndarray[Any, Any], edges: np.ndarray[Any, Any]) -> None:
-        """Add the values from the position `first` on."""
-        self.count += len(values)
-        self.nan_count += int(np.count_nonzero(np.isnan(values)))
-        self.inf_count += int(np.count_nonzero(np.isinf(values)))
-        begin = int(np.searchsorted(edges, first, "right")) - 1
-        end = int(np.searchsorted(edges, first + len(values), "left"))
-        places = np.maximum(edges[begin:end] - first, 0)
-        for pixels, least in ((self.low, np.fmin), (self.high, np.fmax)):
-            found = least.reduceat(values, places)
-            pixels[begin:end] = least(pixels[begin:end], found)
+def _sampled_runs(edges: np.ndarray[Any, Any], size: int) -> list[slice]:
+    """Return one run in each pixel."""
+    firsts = spread(int(edges[-1]), len(edges) - 1, size)
+    return [slice(first, first + size) for first in firsts]

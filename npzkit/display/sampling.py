@@ -132,18 +132,13 @@ def box_of(source: Any, items: Sequence[Any]) -> Box:
             place = range(length)[operator.index(item)]
             bounds.append((place, place + 1))
     starts, stops = zip(*bounds, strict=True) if bounds else ((), ())
-    axes, habits = tuple(range(len(shape))), _read_habits(source)
+    axes, habits = tuple(range(len(shape))), read_habits(source)
     axes = axes if habits.by_columns else axes[::-1]
     read_size = _READ_SIZE if habits.at_once == 1 else _REQUEST_SIZE
     return Box(source, tuple(starts), tuple(stops), axes, habits.gap_size, read_size)
 
 
-def is_by_columns(source: Any) -> bool:
-    """Return whether an array is stored in Fortran's order."""
-    return _read_habits(source).by_columns
-
-
-def _read_habits(source: Any) -> ReadHabits:
+def read_habits(source: Any) -> ReadHabits:
     """Return how an array is read best, which lazy arrays know."""
     if isinstance(source, np.ndarray):
         by_columns = source.flags.f_contiguous and not source.flags.c_contiguous
@@ -164,7 +159,7 @@ class Beginning:
 
     def __init__(self, source: Any, shape: tuple[int, ...]) -> None:
         self._source = source
-        self._read_habits = _read_habits(source)
+        self._read_habits = read_habits(source)
         self.shape = shape
         self.dtype: np.dtype[Any] = source.dtype
 
@@ -179,7 +174,7 @@ def reachable(source: Any) -> Any:
     part has to be decompressed, and from a server to be fetched. Overviews of the result
     stay quick; its shape says how much of the array it is.
     """
-    habits = _read_habits(source)
+    habits = read_habits(source)
     size = _NEAR_SIZE if habits.at_once == 1 else _DISTANT_SIZE
     if not habits.is_in_order or math.prod(source.shape) * source.dtype.itemsize <= size:
         return source
@@ -194,7 +189,7 @@ def read_each(
 
     Several are read at once if each read waits for an answer, as from a server.
     """
-    at_once = _read_habits(source).at_once
+    at_once = read_habits(source).at_once
     found: list[np.ndarray[Any, Any]] = []
     with Pipeline(at_once) as pipeline:
         for index in indices:

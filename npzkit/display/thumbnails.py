@@ -17,16 +17,10 @@ import numpy as np
 from npzkit.display.histograms import Histogram
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
-from npzkit.display.numbers import (
-    COLOUR_COUNTS,
-    as_colours,
-    as_drawn,
-    shares,
-    value_range,
-)
+from npzkit.display.numbers import COLOUR_COUNTS, as_colours, as_drawn, shares, value_range
 from npzkit.display.piecewise import is_numeric
 from npzkit.display.png import png_bytes
-from npzkit.display.sampling import Proceed, go_on, is_by_columns
+from npzkit.display.sampling import read_habits
 from npzkit.display.tables import Markup
 
 WIDTH, HEIGHT = 160, 120
@@ -75,7 +69,6 @@ def thumbnail(
     width: int = WIDTH,
     height: int = HEIGHT,
     budget: int = _BUDGET,
-    proceed: Proceed = go_on,
 ) -> Thumbnail | None:
     """Return a small picture of an array, or None if there is nothing to draw.
 
@@ -90,8 +83,6 @@ def thumbnail(
         CSS pixels that the picture takes at most.
     budget : int
         Bytes that are read, roughly.
-    proceed : callable
-        Called between reads; it raises an exception to cancel.
 
     Examples
     --------
@@ -106,46 +97,35 @@ def thumbnail(
     items = _items(source, long)
     drawn = [axis for axis, item in enumerate(items) if isinstance(item, slice)]
     limits = width, height
+
+    def plane(density: int) -> ImageOverview:
+        """Return the values of a plane, so many as a picture needs."""
+        return image_overview(
+            source, items, down=drawn[0], across=drawn[1], height=height * density,
+            width=width * density, budget=budget,
+        )  # fmt: skip
+
     if len(drawn) == 1:
-        line = line_overview(source, items, width=width, budget=budget, proceed=proceed)
+        line = line_overview(source, items, width=width, budget=budget)
         return Thumbnail(line_markup(line, width, height // 2), "line", _part_text(items))
     if len(drawn) == 3:
-        picture = _picture(_plane(source, items, drawn, limits, _FINE, budget, proceed), limits)
+        picture = _picture(plane(_FINE), limits)
         if picture is not None:
             return Thumbnail(picture, "picture", _part_text(items))
         # The numbers are no colours: one of them is drawn.
         items[drawn.pop()] = 0
-    found = _plane(source, items, drawn, limits, _DENSITY, budget, proceed)
-    return Thumbnail(_image(found, limits), "image", _part_text(items))
+    return Thumbnail(_image(plane(_DENSITY), limits), "image", _part_text(items))
 
 
 def _items(source: Any, long: Sequence[int]) -> list[Any]:
     """Return the index of what is drawn: slices for its axes, and integers."""
+    # In Fortran's order, neighbours along the first axes are read together.
+    drawn = long[:2] if read_habits(source).by_columns else long[-2:]
     if _may_be_picture(source, long):
         drawn = long[-3:]
-    else:
-        # In Fortran's order, neighbours along the first axes are read together.
-        drawn = long[:2] if is_by_columns(source) else long[-2:]
     return [
         slice(None) if axis in drawn else length // 2 for axis, length in enumerate(source.shape)
     ]
-
-
-def _plane(
-    source: Any,
-    items: Sequence[Any],
-    drawn: Sequence[int],
-    limits: tuple[int, int],
-    density: int,
-    budget: int,
-    proceed: Proceed,
-) -> ImageOverview:
-    """Return the values of a plane, so many as a picture needs."""
-    width, height = limits
-    return image_overview(
-        source, items, down=drawn[0], across=drawn[1], height=height * density,
-        width=width * density, budget=budget, proceed=proceed,
-    )  # fmt: skip
 
 
 def _may_be_picture(source: Any, long: Sequence[int]) -> bool:

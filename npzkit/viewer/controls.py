@@ -48,7 +48,6 @@ class Controls:
         Called with an axis, or with None to stop.
     find : callable
         Called with what is sought, of `npzkit.viewer.finding.SOUGHT`.
-    style : list of bokeh.models.StyleSheet
 
     Attributes
     ----------
@@ -61,14 +60,13 @@ class Controls:
         change: Callable[..., object],
         play: Callable[[int | None], object],
         find: Callable[[str], object],
-        style: list[Any],
     ) -> None:
-        self._change, self._play, self._style = change, play, style
+        self._change, self._play = change, play
         self._is_setting = False
         self._shape: tuple[int, ...] = ()
         self._views: list[str] = []
         self._play_axis: int | None = None
-        self._view = RadioButtonGroup(labels=[], name="views", stylesheets=style)
+        self._view = RadioButtonGroup(labels=[], name="views")
         self._watch(self._view, "active", self._chose_view)
         self._field = self._select("Field", "field", [], lambda text: text or None)
         self._part = self._select("Part", "part", list(PARTS))
@@ -76,13 +74,12 @@ class Controls:
         self._across = self._select("Across", "across", [], int)
         self._palette = self._select("Colours", "palette", list(PALETTES.items()))
         self._scale = self._select("Range", "scale", list(SCALES.items()))
-        self._aspect = Toggle(label="Square", stylesheets=style, name="aspect")
+        self._aspect = Toggle(label="Square", name="aspect")
         self._watch(self._aspect, "active", lambda on: change(aspect="equal" if on else "fill"))
         self._row = self._start("From row", "rows", TABLE_ROWS)
         self._column = self._start("From column", "columns", TABLE_COLUMNS)
         self._finders = {
-            what: Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}",
-                         stylesheets=style)
+            what: Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}")
             for what, label in SOUGHT.items()
         }  # fmt: skip
         for what, button in self._finders.items():
@@ -108,14 +105,13 @@ class Controls:
     def _select(
         self, title: str, name: str, options: list[Any], parse: Callable[[str], Any] = str
     ) -> Select:
-        found = Select(title=title, options=options, name=name, width=112, stylesheets=self._style)
+        found = Select(title=title, options=options, name=name, width=112)
         self._watch(found, "value", lambda text: self._change(**{name: parse(text)}))
         return found
 
     def _start(self, title: str, name: str, size: int) -> Spinner:
         """Return a widget for the first row or column of a table's page; its arrows turn it."""
-        found = Spinner(title=title, low=0, high=0, step=size, width=110, name=name, value=0,
-                        stylesheets=self._style)  # fmt: skip
+        found = Spinner(title=title, low=0, high=0, step=size, width=110, name=name, value=0)
 
         def act(new: Any) -> None:
             if _is_number(new):
@@ -128,16 +124,14 @@ class Controls:
     def _axis(self, axis: int, length: int) -> _AxisWidgets:
         """Return what chooses the position along an axis."""
         last = max(length - 1, 0)
-        play = Toggle(
-            label="▶", width=36, stylesheets=self._style, name=f"play{axis}", disabled=not last
-        )
+        play = Toggle(label="▶", width=36, name=f"play{axis}", disabled=not last)
         number = Spinner(
-            low=0, high=last, step=1, width=110, stylesheets=self._style, name=f"number{axis}",
+            low=0, high=last, step=1, width=110, name=f"number{axis}",
             value=0,
         )  # fmt: skip
         slider = Slider(
             start=0, end=last or 1, step=1, value=0, title=f"axis {axis} (0 to {last:,})",
-            show_value=False, stylesheets=self._style, name=f"slider{axis}", disabled=not last,
+            show_value=False, name=f"slider{axis}", disabled=not last,
             sizing_mode="stretch_width",
         )  # fmt: skip
 

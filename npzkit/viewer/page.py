@@ -14,6 +14,7 @@ from typing import Any
 
 from bokeh.layouts import column, row
 from bokeh.models import CustomJS, Div, Toggle
+from tornado.ioloop import IOLoop
 
 from npzkit.errors import printable, shown_key
 from npzkit.members.info import ArrayInfo
@@ -57,7 +58,7 @@ class Page:
 
     def __init__(self, document: Any, archives: Sequence[ShownArchive], first: Shown) -> None:
         self._document, self._archives = document, archives
-        self._shown = Shown()
+        self._loop, self._shown = IOLoop.current(), Shown()
         self._info: Any = None
         self._is_over, self._is_asking = False, False
         self._message = ""
@@ -66,26 +67,26 @@ class Page:
         hand_over = self._hand_over
         self._reading, self._searching = Worker(hand_over), Worker(hand_over)
         self._describing = Worker(hand_over)
-        style = [widget_style()]
-        self._tree = TreePanel(archives, self._choose, self._describing, style)
-        self._controls = Controls(self._change, self._play, self._find, style)
-        self._panes = Panes(self._zoomed, self._resized, style)
-        self._saving = SaveButtons(archives, style)
-        self._make_widgets(style)
+        self._style = widget_style()
+        self._tree = TreePanel(archives, self._choose, self._describing)
+        self._controls = Controls(self._change, self._play, self._find)
+        self._panes = Panes(self._zoomed, self._resized)
+        self._saving = SaveButtons(archives)
+        self._make_widgets()
         document.template = TEMPLATE
         document.title = f"{', '.join(archive.label for archive in archives)} - npzkit"
-        document.theme = theme(is_dark=False)
+        document.theme = theme(self._style, is_dark=False)
         document.on_session_destroyed(self._destroyed)
         self._start(first)
 
-    def _make_widgets(self, style: list[Any]) -> None:
+    def _make_widgets(self) -> None:
         """Make what no other module makes, and place everything."""
-        self._title, self._status = text_div("title", style), text_div("status", style)
-        self._array, self._archive = text_div("array", style), text_div("archive", style)
-        self._compare = Toggle(label="Compare", name="compare", stylesheets=style, width=90)
+        self._title, self._status = text_div("title"), text_div("status")
+        self._array, self._archive = text_div("array"), text_div("archive")
+        self._compare = Toggle(label="Compare", name="compare", width=90)
         self._compare.on_change("active", self._toggled_compare)
         self._is_setting = False
-        self._dark = Toggle(label="☾", name="dark", stylesheets=style, width=36)
+        self._dark = Toggle(label="☾", name="dark", width=36)
         self._dark.on_change("active", self._toggled_dark)
         self._dark.js_on_change("active", CustomJS(
             code='document.documentElement.dataset.theme = this.active ? "dark" : "light"'
@@ -110,7 +111,7 @@ class Page:
         )  # fmt: skip
         details = column(self._array, self._archive, name="details", sizing_mode="stretch_width")
         for root in (
-            text_div("about", style, about_html(self._archives)), self._dark, self._tree.filter,
+            text_div("about", about_html(self._archives)), self._dark, self._tree.filter,
             self._tree.table, details, self._title, saving, self._controls.bar, self._controls.axes,
             self._panes.root, foot,
         ):  # fmt: skip
@@ -121,7 +122,8 @@ class Page:
     def _hand_over(self, call: Callable[[], None]) -> None:
         """Call a function in the page's thread, unless the page is closed."""
         if not self._is_over:
-            self._document.add_next_tick_callback(call)
+            # Not from another thread: Bokeh may be making the session, and would add it twice.
+            self._loop.add_callback(self._document.add_next_tick_callback, call)
 
     def close(self) -> None:
         """Cancel what is under way."""
@@ -204,7 +206,7 @@ class Page:
             self._say(f"{only}Click the key to compare with, on the left.")
 
     def _toggled_dark(self, name: str, old: Any, new: bool) -> None:
-        self._document.theme = theme(is_dark=new)
+        self._document.theme = theme(self._style, is_dark=new)
         # Figures that change their colours keep some pixels of the old ones.
         self._panes.forget()
         self._show(self._shown, "size")

@@ -67,7 +67,6 @@ class Panes:
         Called with the rows and columns in sight.
     resized : callable
         Called if figures are of another size than what they show was read for.
-    style : list of bokeh.models.StyleSheet
 
     Attributes
     ----------
@@ -76,22 +75,16 @@ class Panes:
         The value under the mouse, and what has to be said of the values.
     """
 
-    def __init__(
-        self, zoomed: Callable[..., object], resized: Callable[[], object], style: list[Any]
-    ) -> None:
-        self._zoomed, self._resized, self._style = zoomed, resized, style
+    def __init__(self, zoomed: Callable[..., object], resized: Callable[[], object]) -> None:
+        self._zoomed, self._resized = zoomed, resized
         self._nothing = Spacer(visible=False)
         self.root = row(
-            self._nothing,
-            name="panes",
-            sizing_mode="stretch_both",
-            styles={"gap": "8px"},
-            stylesheets=style,
+            self._nothing, name="panes", sizing_mode="stretch_both", styles={"gap": "8px"}
         )
         self.readout = text_div(
-            "readout", style, "&nbsp;", styles={"font-variant-numeric": "tabular-nums"}
+            "readout", "&nbsp;", styles={"font-variant-numeric": "tabular-nums"}
         )
-        self.notes = text_div("notes", style)
+        self.notes = text_div("notes")
         self._kind: tuple[Any, ...] = ()
         self._figures: list[Any] = []
         self._texts: list[Div] = []
@@ -237,7 +230,7 @@ class Panes:
         self._figures, self._texts = [], []
         places = []
         for pane in panes:
-            heading = text_div("heading", self._style, visible=len(panes) > 1)
+            heading = text_div("heading", visible=len(panes) > 1)
             figure, widgets = self._make_pane(pane, is_alone=len(panes) < 2)
             self._figures.append(figure)
             self._texts.append(heading)
@@ -249,14 +242,14 @@ class Panes:
     def _make_pane(self, pane: Pane, *, is_alone: bool) -> tuple[Any, list[Any]]:
         if isinstance(pane.drawn, TableDrawn):
             look: dict[str, Any] = {"sizing_mode": "stretch_both", "styles": {"overflow": "auto"}}
-            table = text_div("values", self._style, **look)
+            table = text_div("values", **look)
             return table, [table]
         figure = figure_of(pane.drawn, self._ranges, self.readout)
         if not isinstance(pane.drawn, HistogramDrawn):
             figure.plot.on_change("inner_width", self._sized)
             figure.plot.on_change("inner_height", self._sized)
             return figure, [figure.plot]
-        figure.facts = text_div("statistics", self._style, sizing_mode="inherit", width=210)
+        figure.facts = text_div("statistics", sizing_mode="inherit", width=210)
         place = row if is_alone else column
         return figure, [place(figure.facts, figure.plot, sizing_mode="stretch_both")]
 

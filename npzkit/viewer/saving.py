@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from bokeh.models import Button, CustomJS, Div
 
@@ -48,18 +47,17 @@ class SaveButtons:
     Parameters
     ----------
     archives : sequence of ShownArchive
-    style : list of bokeh.models.StyleSheet
 
     Attributes
     ----------
     widgets : list of bokeh.models.Widget
     """
 
-    def __init__(self, archives: Sequence[ShownArchive], style: list[Any]) -> None:
+    def __init__(self, archives: Sequence[ShownArchive]) -> None:
         self._archives = archives
-        self._files = text_div("files", style, sizing_mode="inherit")
+        self._files = text_div("files", sizing_mode="inherit")
         self._name = Div(visible=False, tags=["npzkit.png", ""])
-        self._png = Button(label="Save PNG", name="png", stylesheets=style, width=86)
+        self._png = Button(label="Save PNG", name="png", width=86)
         self._png.js_on_click(CustomJS(args={"name": self._name}, code=browser_file("save_png.js")))
         self.widgets = [self._png, self._files]
 

@@ -30,14 +30,14 @@ def widget_style() -> InlineStyleSheet:
     return InlineStyleSheet(css=browser_file("widgets.css"))
 
 
-def text_div(name: str, style: list[Any], text: str = "", **options: Any) -> Div:
+def text_div(name: str, text: str = "", **options: Any) -> Div:
     """Return a widget for HTML, in which nothing is a formula."""
     options = {"sizing_mode": "stretch_width"} | options
-    return Div(text=text, name=name, stylesheets=style, disable_math=True, **options)
+    return Div(text=text, name=name, disable_math=True, **options)
 
 
-def theme(*, is_dark: bool) -> Theme:
-    """Return the colours of figures by day or by night."""
+def theme(style: InlineStyleSheet, *, is_dark: bool) -> Theme:
+    """Return the style of widgets, and the colours of figures by day or by night."""
     ink, soft, line = ("#e6eaf0", "#9aa6b5", "#323c49") if is_dark else (
         "#1c2430", "#5c6776", "#d9dee6"
     )  # fmt: skip
@@ -48,6 +48,7 @@ def theme(*, is_dark: bool) -> Theme:
             "outline_line_color": line, "border_line_color": None,
         },
         "LayoutDOM": {"margin": 0},
+        "Widget": {"stylesheets": [style]},
         "Grid": {"grid_line_color": line, "grid_line_alpha": 0.6},
         "Axis": {
             "major_label_text_color": soft, "axis_label_text_color": soft,

@@ -44,7 +44,6 @@ class TreePanel:
         Called with the number of an archive and a key.
     worker : Worker
         Reads shapes and dtypes.
-    style : list of bokeh.models.StyleSheet
 
     Attributes
     ----------
@@ -58,7 +57,6 @@ class TreePanel:
         archives: Sequence[ShownArchive],
         choose: Callable[[int, str], object],
         worker: Worker,
-        style: list[Any],
     ) -> None:
         self._archives, self._choose, self._worker = archives, choose, worker
         self._opened = [archive.tree.folders(_OPEN_COUNT) for archive in archives]
@@ -69,14 +67,14 @@ class TreePanel:
         self._is_setting = False
         self.filter = TextInput(
             placeholder=f"Filter {sum(len(a.tree.keys) for a in archives):,} keys",
-            name="filter", stylesheets=style, sizing_mode="stretch_width",
+            name="filter", sizing_mode="stretch_width",
         )  # fmt: skip
         self.filter.on_change("value_input", self._filtered)
         self._source = ColumnDataSource({name: [] for name in _COLUMNS})
         self._source.selected.on_change("indices", self._clicked)
         colour = {"field": "colour"}
         self.table = DataTable(
-            source=self._source, name="tree", sizing_mode="stretch_both", stylesheets=style,
+            source=self._source, name="tree", sizing_mode="stretch_both",
             columns=[
                 TableColumn(field="key", title="Key", width=160, sortable=False,
                             formatter=StringFormatter(text_color=colour)),

@@ -31,8 +31,6 @@ class ShownArchive:
     Parameters
     ----------
     npz : NpzFile
-    is_own : bool
-        Whether it was opened for the page, and is closed with it.
 
     Attributes
     ----------
@@ -47,8 +45,8 @@ class ShownArchive:
         Keys that a check has found damaged, and why.
     """
 
-    def __init__(self, npz: NpzFile, *, is_own: bool) -> None:
-        self.npz, self.is_own = npz, is_own
+    def __init__(self, npz: NpzFile) -> None:
+        self.npz = npz
         self.totals = npz.archive_info()
         self.known: dict[str, ArrayInfo] = {}
         self.damaged: dict[str, str] = {}
@@ -86,28 +84,18 @@ class ShownArchive:
 
 
 def open_archives(
-    files: Sequence[Any], storage_options: Mapping[str, Any] | None = None
+    stack: contextlib.ExitStack,
+    files: Sequence[Any],
+    storage_options: Mapping[str, Any] | None = None,
 ) -> list[ShownArchive]:
-    """Open what is not open yet. If one fails, those before it are closed."""
-    found: list[ShownArchive] = []
-    try:
-        for file in files:
-            if isinstance(file, NpzFile):
-                found.append(ShownArchive(file, is_own=False))
-            else:
-                npz = open_archive(file, storage_options=storage_options)
-                found.append(ShownArchive(npz, is_own=True))
-    except BaseException:
-        close_archives(found)
-        raise
+    """Open what is not open yet, until the stack is closed."""
+    found = []
+    for file in files:
+        npz = file
+        if not isinstance(file, NpzFile):
+            npz = stack.enter_context(open_archive(file, storage_options=storage_options))
+        found.append(ShownArchive(npz))
     return found
-
-
-def close_archives(archives: Sequence[ShownArchive]) -> None:
-    """Close the archives that were opened for the page."""
-    for archive in archives:
-        if archive.is_own:
-            archive.npz.close()
 
 
 def why_hidden(info: ArrayInfo) -> str | None:

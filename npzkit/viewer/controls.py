@@ -19,13 +19,14 @@ from npzkit.display.piecewise import is_numeric
 from npzkit.errors import printable
 from npzkit.viewer.finding import SOUGHT
 from npzkit.viewer.palettes import PALETTES
-from npzkit.viewer.shown import Shown, Window
-from npzkit.viewer.views import (
+from npzkit.viewer.shown import (
     PARTS,
     SCALES,
     TABLE_COLUMNS,
     TABLE_ROWS,
     VIEWS,
+    Shown,
+    Window,
     column_count,
     drawn_axes,
     row_count,

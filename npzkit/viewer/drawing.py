@@ -23,21 +23,21 @@ from npzkit.display.sampling import Proceed, reachable
 from npzkit.errors import shown_key
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
 from npzkit.viewer.marking import differing_cells
-from npzkit.viewer.shown import Shown
-from npzkit.viewer.sources import (
-    ApartSource,
-    ArraySource,
-    DifferenceSource,
-    why_no_difference,
-)
-from npzkit.viewer.views import (
+from npzkit.viewer.shown import (
     TABLE_COLUMNS,
     TABLE_ROWS,
+    Shown,
     drawn_axes,
     items_of,
     settled,
     views_of,
     window_of,
+)
+from npzkit.viewer.sources import (
+    ApartSource,
+    ArraySource,
+    DifferenceSource,
+    why_no_difference,
 )
 
 VIEW_BUDGET = 1 << 25

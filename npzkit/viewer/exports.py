@@ -1,6 +1,7 @@
 """What is shown, as a file: an .npy file or CSV, sent to the browser piece by piece.
 
-Owns the bytes of these files and the names that they get. A piece of a few megabytes
+Owns the bytes of these files, the names that they get, and what all answers of the server
+have in common: headers, and what is logged. A piece of a few megabytes
 is in memory, however large the slice is.
 """
 
@@ -11,19 +12,28 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from tornado.ioloop import IOLoop
-from tornado.web import HTTPError
+from tornado.log import app_log
+from tornado.web import HTTPError, RequestHandler
 
 from npzkit.conversion.csv_tables import check_is_table, write_table
 from npzkit.errors import NpyFormatError, NpzkitError
-from npzkit.viewer.answers import Answer
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
-from npzkit.viewer.shown import Shown, parse_link
-from npzkit.viewer.views import drawn_axes, items_of, settled
+from npzkit.viewer.shown import Shown, drawn_axes, items_of, parse_link, settled
 
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""They keep a browser from running, keeping or telling anything of an answer."""
 _PIECE_SIZE = 1 << 22
 """Bytes that are read and sent at a time."""
 _NAME_LENGTH = 80
@@ -127,6 +137,31 @@ def _lines(piece: np.ndarray[Any, Any]) -> bytes:
             "the text is not valid Unicode", remedy="Save the slice as .npy."
         ) from error
     return lines.getvalue()
+
+
+class Answer(RequestHandler):
+    """The base of all answers: by default plain text, in which nothing runs.
+
+    Errors contain keys from archives. Addresses contain the token, and so they are
+    not logged.
+    """
+
+    def set_default_headers(self) -> None:
+        # tornado calls this for its own answers to errors, too.
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if typ is not None and value is not None and not isinstance(value, HTTPError):
+            app_log.error("npzkit view could not answer", exc_info=(typ, value, tb))
+
+    def write_error(self, status_code: int, **options: object) -> None:
+        self.finish(f"{status_code}: {self._reason}\n")
 
 
 class SaveHandler(Answer):

@@ -16,8 +16,7 @@ from npzkit.display.cells import cell_text
 from npzkit.display.piecewise import as_numbers, is_nan_in
 from npzkit.display.sampling import Proceed, box_of, spread_parts
 from npzkit.reading.blocks import position_at
-from npzkit.viewer.shown import Shown, Window
-from npzkit.viewer.views import drawn_axes, settled
+from npzkit.viewer.shown import Shown, Window, drawn_axes, settled
 
 SOUGHT = {
     "minimum": "Minimum", "maximum": "Maximum", "nan": "First NaN",

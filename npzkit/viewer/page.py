@@ -24,7 +24,7 @@ from npzkit.viewer.drawing import Pane, difference_of, draw
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes, Reason
 from npzkit.viewer.saving import SaveButtons
-from npzkit.viewer.shown import Shown, format_link, shown_of
+from npzkit.viewer.shown import Shown, format_link, settled, shown_of
 from npzkit.viewer.style import TEMPLATE, text_div, theme, widget_style
 from npzkit.viewer.texts import (
     about_html,
@@ -35,7 +35,6 @@ from npzkit.viewer.texts import (
     title_html,
 )
 from npzkit.viewer.tree_panel import TreePanel
-from npzkit.viewer.views import settled
 from npzkit.viewer.worker import Work, Worker
 
 _WAIT = '<span class="wait">Reading…</span>'

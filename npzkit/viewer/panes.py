@@ -17,10 +17,9 @@ from bokeh.models import Div, Spacer
 from npzkit.errors import printable
 from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn, largest_place
 from npzkit.viewer.figures import Ranges, figure_of
-from npzkit.viewer.shown import Shown
+from npzkit.viewer.shown import Shown, column_count, drawn_axes, row_count
 from npzkit.viewer.style import text_div
 from npzkit.viewer.texts import notes_html, page_html, statistics_html
-from npzkit.viewer.views import column_count, drawn_axes, row_count
 
 Reason = Literal["choice", "zoom", "size"]
 """Why something is read: it was chosen, or the same is shown in more or less detail, or in

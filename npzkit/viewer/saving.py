@@ -12,9 +12,8 @@ from bokeh.models import Button, CustomJS, Div
 
 from npzkit.errors import printable
 from npzkit.viewer.archives import ShownArchive
-from npzkit.viewer.shown import Shown
+from npzkit.viewer.shown import Shown, items_of
 from npzkit.viewer.style import browser_file, text_div
-from npzkit.viewer.views import items_of
 
 
 def caption_of(archives: Sequence[ShownArchive], shown: Shown) -> str:

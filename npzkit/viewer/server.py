@@ -11,6 +11,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from bokeh.application import Application
@@ -23,8 +24,7 @@ from bokeh.server.views.ws import WSHandler
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
-from npzkit.viewer.answers import Answer
-from npzkit.viewer.exports import SaveHandler
+from npzkit.viewer.exports import Answer, SaveHandler
 from npzkit.viewer.guard import Guard, host_in_url
 
 _UNUSED_MS = 10_000
@@ -223,28 +223,24 @@ class PageServer:
         self.url = f"http://{host_in_url(host)}:{self._guard.port}/{self._guard.token}/"
         self._loop: IOLoop | None = None
         self._make_page, self._archives = make_page, archives
-        self._failure: BaseException | None = None
-        ready = threading.Event()
+        started: Future[None] = Future()
         self._thread = threading.Thread(
-            target=self._serve, args=(ready,), name="npzkit-view-server", daemon=True
+            target=self._serve, args=(started,), name="npzkit-view-server", daemon=True
         )
         self._thread.start()
-        ready.wait()
-        if self._failure is not None:
-            raise self._failure
+        started.result()
 
-    def _serve(self, ready: threading.Event) -> None:
+    def _serve(self, started: Future[None]) -> None:
         asyncio.set_event_loop(asyncio.new_event_loop())
         loop = IOLoop.current()
         try:
             server = self._server(loop)
             server.start()
         except BaseException as error:
-            self._failure = error
-            ready.set()
+            started.set_exception(error)
             return
         self._loop, self._base = loop, server
-        loop.add_callback(ready.set)
+        loop.add_callback(started.set_result, None)
         loop.start()
         loop.run_sync(_leave)
         loop.close(all_fds=True)

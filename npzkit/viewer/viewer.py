@@ -6,6 +6,7 @@ after it has ended.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 import webbrowser
@@ -106,20 +107,17 @@ class Viewer:
                 f"the page needs Bokeh ({error})",
                 remedy="Install it: python -m pip install 'npzkit[view]'",
             ) from error
-        from npzkit.viewer.archives import close_archives, open_archives
+        from npzkit.viewer.archives import open_archives
 
         first = Shown() if link is None else parse_link(link)
-        self._close_archives = close_archives
-        self._archives = open_archives(files, storage_options)
-        self._pages: weakref.WeakSet[Any] = weakref.WeakSet()
-        pages, archives = self._pages, self._archives
-        try:
+        pages: weakref.WeakSet[Any] = weakref.WeakSet()
+        with contextlib.ExitStack() as stack:
+            archives = open_archives(stack, files, storage_options)
             self._server: Any = PageServer(
                 lambda document: pages.add(Page(document, archives, first)), archives, host, port
             )
-        except BaseException:
-            close_archives(self._archives)
-            raise
+            self._opened = stack.pop_all()
+        self._archives, self._pages = archives, pages
         if not is_loopback(host):
             warn(
                 f"the page can be reached from other machines. Whoever learns its address can "
@@ -162,7 +160,7 @@ class Viewer:
                 page.close()
             self._server.close()
             self._server = None
-            self._close_archives(self._archives)
+            self._opened.close()
 
     def __enter__(self) -> Viewer:
         return self

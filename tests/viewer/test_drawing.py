@@ -14,12 +14,11 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.viewer import drawing
-from npzkit.viewer.archives import close_archives, field_dtype, open_archives, why_hidden
+from npzkit.viewer.archives import field_dtype, open_archives, why_hidden
 from npzkit.viewer.drawing import difference_of, draw
 from npzkit.viewer.finding import find_place
-from npzkit.viewer.shown import Shown
+from npzkit.viewer.shown import VIEWS, Shown, settled, views_of
 from npzkit.viewer.texts import notes_html, page_html
-from npzkit.viewer.views import VIEWS, settled, views_of
 from npzkit.viewer.worker import Cancelled, Work
 from range_server import RangeServer, packed
 
@@ -34,13 +33,14 @@ class Looking:
     """Archives that are looked at as by a page."""
 
     def __init__(self, *files):
-        self.archives = open_archives(files)
+        self.stack = contextlib.ExitStack()
+        self.archives = open_archives(self.stack, files)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc_info):
-        close_archives(self.archives)
+        self.stack.close()
 
     def panes(self, proceed=go_on, **shown):
         found = Shown(**shown)

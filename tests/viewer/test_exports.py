@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 
@@ -15,8 +16,7 @@ pytest.importorskip("bokeh", reason="the page needs Bokeh")
 from npzkit.viewer import exports
 from npzkit.viewer.archives import field_dtype, open_archives, source_of
 from npzkit.viewer.exports import Slice
-from npzkit.viewer.shown import Shown
-from npzkit.viewer.views import settled
+from npzkit.viewer.shown import Shown, settled
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _small_pieces(monkeypatch):
 def slice_of(x, **shown):
     stream = io.BytesIO()
     npzkit.save(stream, {"x": x})
-    archives = open_archives([stream])
+    archives = open_archives(contextlib.ExitStack(), [stream])
     found = Shown(key="x", **shown)
     found = settled(found, *field_dtype(archives[0].info("x"), found.field))
     return Slice.of(source_of(archives, found, lambda: None), found)

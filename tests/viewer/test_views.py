@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.viewer.shown import Shown
-from npzkit.viewer.views import drawn_axes, items_of, settled, views_of, window_of
+from npzkit.viewer.shown import Shown, drawn_axes, items_of, settled, views_of, window_of
 
 small = st.none() | st.integers(0, 9)
 windows = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "add": ("editing", "Add arrays to the archive FILE, in place."),
     "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
-    "completion": ("file_argument", "Print the script that completes commands and keys in SHELL."),
     "convert": ("converting", "Convert SRC to DST, each in the format that its name says."),
     "demo": ("demo", "Run a demo of npzkit on real data."),
     "diff": ("diff", "Show where the arrays of A and B differ."),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from timeit import timeit
 from typing import Any
 
 import click
@@ -37,7 +34,6 @@ def demo(folder: str | None) -> None:
         _read_a_part(path.with_name("frames.npz"), arrays["china"])
         _survive_a_crash(path)
         _notice_damage(path)
-        _compare_speed(arrays, path.with_name("speed.npz"))
     click.echo("\nEnd of the demo. The README shows the code for each step.")
 
 
@@ -149,38 +145,8 @@ def _notice_damage(path: Path) -> None:
         _say(f"{type(error).__name__}: {error}")
 
 
-def _compare_speed(arrays: Mapping[str, Any], path: Path) -> None:
-    import numpy as np
-
-    _heading("7. Compare the speed on this machine (median of 5, warm cache)")
-    many = {f"digit_{i}": image for i, image in enumerate(arrays["images"])}
-    large = {"photographs": np.tile(arrays["china"], (100, 1, 1, 1))}
-    rows = []
-    for title, work in ((f"load {len(many):,} small arrays", many), ("load 20 MB stored", large)):
-        np.savez(path, **work)
-        rows.append([title, *_times(partial(_load_by_numpy, path), partial(_load_by_npzkit, path))])
-    saving = (
-        partial(save, path, **arrays) for save in (np.savez_compressed, npzkit.savez_compressed)
-    )
-    rows.append(["save the photographs deflated", *_times(*saving)])
-    print_table(["work", "NumPy", "npzkit", "ratio"], rows)
-
-
 def _load_by_numpy(path: Path) -> dict[str, Any]:
     import numpy as np
 
     with np.load(path) as npz:
         return dict(npz)
-
-
-def _load_by_npzkit(path: Path) -> dict[str, Any]:
-    with npzkit.open(path) as npz:
-        return npz.load_all()
-
-
-def _times(theirs: Callable[[], Any], ours: Callable[[], Any]) -> tuple[str, str, str]:
-    """Time both alternately, and return the medians and their ratio as text."""
-    times = [(timeit(theirs, number=1), timeit(ours, number=1)) for _ in range(5)]
-    numpy_time, npzkit_time = map(statistics.median, zip(*times, strict=True))
-    ratio = numpy_time / npzkit_time
-    return f"{numpy_time * 1e3:.1f} ms", f"{npzkit_time * 1e3:.1f} ms", f"{ratio:.1f} x"

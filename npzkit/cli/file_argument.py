@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     Listing = npzkit.NpzFile | npzkit.StreamListing
     "An archive whose headers can be read."
 
-COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
-"""The environment variable by which a completion script calls npzkit."""
+_COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
+"""The environment variable by which click's completion script calls npzkit."""
 _COMPLETED_COUNT = 1000
 """Most keys that are offered at a prompt."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
@@ -163,7 +163,7 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     # The shell has not expanded the path yet.
     keys = keys_of(os.path.expanduser(file))
     found = [key for key in keys if key.startswith(incomplete) and key.isprintable()]
-    if os.environ.get(COMPLETE_VARIABLE, "").startswith("bash"):
+    if os.environ.get(_COMPLETE_VARIABLE, "").startswith("bash"):
         # zsh and fish add quotes themselves.
         found = [key for key in found if not _NEEDS_QUOTES.search(key)]
     return found[:_COMPLETED_COUNT]
@@ -216,23 +216,3 @@ def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
         "attrs": dict(info.attrs),
         "mappable": info.why_not_mappable is None,
     }
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the script that completes commands and keys in SHELL.
-
-    For bash, put eval "$(npzkit completion bash)" into ~/.bashrc. For zsh, put
-    eval "$(npzkit completion zsh)" into ~/.zshrc. For fish, save the output as
-    ~/.config/fish/completions/npzkit.fish.
-
-    Example: npzkit completion bash
-    """
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise click.ClickException(f"this version of click does not support completion for {shell}")
-    group = click.get_current_context().find_root().command
-    click.echo(kind(group, {}, "npzkit", COMPLETE_VARIABLE).source())

@@ -29,7 +29,6 @@ _WORDS = (
     (r"npzkit\.repack\(url, path\)", "npzkit repack URL -o PATH"),
     (r"npzkit\.repack\(path, url\)", "npzkit repack PATH -o URL"),
     (r"npzkit\.repack\b(\([^()]*\))?", "npzkit repack FILE"),
-    (r"npzkit\.verify\b(\([^()]*\))?", "npzkit verify FILE"),
     (r"compression=None, seekable=False", "--no-seekable without --compression"),
     (r"compression='(stored|deflated)'", r"--compression \1"),
     (r"when allow_pickle=False", "without --allow-pickle"),

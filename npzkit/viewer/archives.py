@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.shardedfile import ShardedFile
-from npzkit.errors import NpzkitError, printable
+from npzkit.errors import printable
 from npzkit.members.info import ArrayInfo
 from npzkit.viewer.key_rows import KeyTree
 from npzkit.viewer.shown import Shown
@@ -74,13 +74,6 @@ class ShownArchive:
                 if row.severity == "error" and row.key == key:
                     self.damaged[key] = row.what
             self._checked.add(key)
-
-    def describe(self, keys: Sequence[str], proceed: Callable[[], object]) -> None:
-        """Read what is known of several arrays, except of those that cannot be read."""
-        for key in keys:
-            proceed()
-            with contextlib.suppress(NpzkitError, OSError):
-                self.info(key)
 
 
 def open_archives(

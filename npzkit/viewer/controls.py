@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from bokeh.layouts import column, row
-from bokeh.models import Button, RadioButtonGroup, Select, Slider, Spacer, Spinner, Toggle
+from bokeh.models import (
+    Button,
+    CustomJS,
+    Div,
+    RadioButtonGroup,
+    Select,
+    Slider,
+    Spacer,
+    Spinner,
+    Toggle,
+)
 
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import printable
@@ -32,6 +42,7 @@ from npzkit.viewer.shown import (
     row_count,
     views_of,
 )
+from npzkit.viewer.style import browser_file
 
 _ALL_FIELDS = ""
 _FIELD_COUNT = 500
@@ -45,10 +56,10 @@ class Controls:
     ----------
     change : callable
         Called with the attributes of `Shown` that the user has changed.
-    play : callable
-        Called with an axis, or with None to stop.
     find : callable
         Called with what is sought, of `npzkit.viewer.finding.SOUGHT`.
+    status : bokeh.models.Div
+        It says when values are read.
 
     Attributes
     ----------
@@ -59,14 +70,13 @@ class Controls:
     def __init__(
         self,
         change: Callable[..., object],
-        play: Callable[[int | None], object],
         find: Callable[[str], object],
+        status: Div,
     ) -> None:
-        self._change, self._play = change, play
+        self._change, self._status = change, status
         self._is_setting = False
         self._shape: tuple[int, ...] = ()
         self._views: list[str] = []
-        self._play_axis: int | None = None
         self._view = RadioButtonGroup(labels=[], name="views")
         self._watch(self._view, "active", self._chose_view)
         self._field = self._select("Field", "field", [], lambda text: text or None)
@@ -142,17 +152,14 @@ class Controls:
 
         self._watch(number, "value", move)
         self._watch(slider, "value", move)
-        self._watch(play, "active", partial(self._toggled, axis))
+        args = {"slider": slider, "status": self._status}
+        play.js_on_change("active", CustomJS(args=args, code=browser_file("play.js")))
         return _AxisWidgets(slider, number, play)
 
     def _chose_view(self, new: Any) -> None:
         if new in range(len(self._views)):
             # The windows of a table are its pages.
             self._change(view=self._views[new], rows=None, columns=None)
-
-    def _toggled(self, axis: int, is_on: bool) -> None:
-        self._play_axis = axis if is_on else None
-        self._play(self._play_axis)
 
     # -- what is shown ------------------------------------------------------
 
@@ -237,7 +244,6 @@ class Controls:
             self.axes.children = rows or [self._nothing]
         for axis, widgets in self._sliders.items():
             widgets.slider.value = widgets.number.value = shown.at[axis]
-            widgets.play.active = axis == self._play_axis
 
     def _show_pages(self, start: Spinner, shown: Shown, window: Window | None, count: int) -> None:
         """Show where a page of a table begins, if there is more than one."""
@@ -246,12 +252,9 @@ class Controls:
         start.value = window[0] if window else 0
 
     def stop_playing(self) -> None:
-        """Show that nothing is played."""
-        self._play_axis = None
-        self._is_setting = True
+        """Play nothing."""
         for widgets in self._sliders.values():
             widgets.play.active = False
-        self._is_setting = False
 
 
 class _AxisWidgets(NamedTuple):

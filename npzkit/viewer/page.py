@@ -40,8 +40,6 @@ from npzkit.viewer.worker import Work, Worker
 _WAIT = '<span class="wait">Reading…</span>'
 _AND = " &nbsp;·&nbsp; "
 """Between two things that are said."""
-_FRAME_MS = 120
-"""The shortest time between two pictures that are played."""
 
 
 class Page:
@@ -61,14 +59,13 @@ class Page:
         self._info: Any = None
         self._is_over, self._is_asking = False, False
         self._message = ""
-        self._playing: Any = None
-        self._play_axis: int | None = None
         hand_over = self._hand_over
         self._reading, self._searching = Worker(hand_over), Worker(hand_over)
         self._describing = Worker(hand_over)
         self._style = widget_style()
         self._tree = TreePanel(archives, self._choose, self._describing)
-        self._controls = Controls(self._change, self._play, self._find)
+        self._status = text_div("status")
+        self._controls = Controls(self._change, self._find, self._status)
         self._panes = Panes(self._zoomed, self._resized)
         self._saving = SaveButtons(archives)
         self._make_widgets()
@@ -80,7 +77,7 @@ class Page:
 
     def _make_widgets(self) -> None:
         """Make what no other module makes, and place everything."""
-        self._title, self._status = text_div("title"), text_div("status")
+        self._title = text_div("title")
         self._array, self._archive = text_div("array"), text_div("archive")
         self._compare = Toggle(label="Compare", name="compare", width=90)
         self._compare.on_change("active", self._toggled_compare)
@@ -153,14 +150,13 @@ class Page:
         self._show(shown, message=message)
 
     def _first_array(self) -> Shown:
-        for number, archive in enumerate(self._archives):
-            if archive.tree.keys:
-                return Shown(archive=number, key=archive.tree.keys[0])
-        return Shown()
+        keys = (archive.tree.keys for archive in self._archives)
+        first = (Shown(archive=number, key=found[0]) for number, found in enumerate(keys) if found)
+        return next(first, Shown())
 
     def _choose(self, number: int, key: str) -> None:
         """Show an array that was clicked; with Compare, beside the one that is shown."""
-        self._stop_playing()
+        self._controls.stop_playing()
         if self._compare.active and self._shown.key is not None:
             self._compare_with(number, key)
             return
@@ -242,7 +238,7 @@ class Page:
 
     def _find(self, what: str) -> None:
         """Search the complete array, and show where it has what is sought."""
-        self._stop_playing()
+        self._controls.stop_playing()
         shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
         name = SOUGHT[what]
         self._say('<span class="wait">Searching all values…</span>')
@@ -270,28 +266,6 @@ class Page:
             )
 
         self._searching.start(find, take, self._fail)
-
-    def _play(self, axis: int | None) -> None:
-        self._stop_timer()
-        self._play_axis = axis
-        if axis is not None:
-            self._playing = self._document.add_periodic_callback(self._next_frame, _FRAME_MS)
-
-    def _next_frame(self) -> None:
-        if self._reading.is_busy or self._play_axis is None or self._info is None:
-            return
-        length = field_dtype(self._info, self._shown.field)[0][self._play_axis]
-        self._change(position=(self._play_axis, (self._shown.at[self._play_axis] + 1) % length))
-
-    def _stop_timer(self) -> None:
-        if self._playing is not None:
-            self._document.remove_periodic_callback(self._playing)
-            self._playing = None
-
-    def _stop_playing(self) -> None:
-        self._stop_timer()
-        self._play_axis = None
-        self._controls.stop_playing()
 
     # -- what is shown ------------------------------------------------------
 
@@ -417,7 +391,7 @@ class Page:
         ]
 
     def _fail(self, error: Exception) -> None:
-        self._stop_playing()
+        self._controls.stop_playing()
         self._panes.clear()
         self._say(error_html(error))
 

@@ -5,6 +5,7 @@ Owns which folders are open, and that only some hundreds of rows are sent.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from bokeh.models import (
     TextInput,
 )
 
-from npzkit.errors import format_count, format_size, printable
+from npzkit.errors import NpzkitError, format_count, format_size, printable
 from npzkit.members.info import short_dtype
 from npzkit.viewer.archives import ShownArchive
 from npzkit.viewer.key_rows import Row
@@ -131,8 +132,8 @@ class TreePanel:
 
     def show(self) -> None:
         """Send the rows that are visible."""
-        self._items, hidden_count = self._visible()
-        self._send(hidden_count)
+        self._items, self._hidden_count = self._visible()
+        self._send()
         self._describe()
 
     def _visible(self) -> tuple[list[Item], int]:
@@ -158,12 +159,12 @@ class TreePanel:
             total += count - len(found)
         return items, total
 
-    def _send(self, hidden_count: int) -> None:
+    def _send(self) -> None:
         columns = list(zip(*map(self._cells, self._items), strict=True)) or [()] * 5
         data = dict(zip(_COLUMNS, map(list, columns), strict=True))
         last = ""
-        if hidden_count:
-            last = f"… {hidden_count:,} more"
+        if self._hidden_count:
+            last = f"… {self._hidden_count:,} more"
         elif not self._items:
             last = "no key has these words" if self.filter.value_input else "no keys"
         if last:
@@ -192,13 +193,8 @@ class TreePanel:
         indent = "\u2003" * (row.depth + (len(self._archives) > 1))
         if row.folder is not None:
             sign = "▾" if row.is_open else "▸"
-            return (
-                f"{indent}{sign} {row.label}",
-                format_count(row.key_count, "key"),
-                "",
-                "",
-                "var(--ink)",
-            )
+            count = format_count(row.key_count, "key")
+            return f"{indent}{sign} {row.label}", count, "", "", "var(--ink)"
         key = str(row.key)
         is_damaged = key in self._archives[number].damaged
         mark, colour = ("✗ ", "var(--bad)") if is_damaged else ("", "var(--ink)")
@@ -226,18 +222,9 @@ class TreePanel:
             return
 
         def read(work: Work) -> None:
-            for number, archive in enumerate(self._archives):
-                archive.describe([key for place, key in wanted if place == number], work.proceed)
+            for number, key in wanted:
+                work.proceed()
+                with contextlib.suppress(NpzkitError, OSError):
+                    self._archives[number].info(key)
 
-        self._worker.start(read, lambda found: self._fill(set(wanted)), lambda error: None)
-
-    def _fill(self, wanted: set[tuple[int, str]]) -> None:
-        """Fill the cells of the arrays that were described."""
-        patches: dict[str, list[Any]] = {"shape": [], "dtype": [], "size": []}
-        for place, item in enumerate(self._items):
-            number, row = item
-            if row is not None and (number, row.key) in wanted:
-                cells = dict(zip(_COLUMNS, self._cells(item), strict=True))
-                for name, patched in patches.items():
-                    patched.append((place, cells[name]))
-        self._source.patch(patches)
+        self._worker.start(read, lambda found: self._send(), lambda error: None)

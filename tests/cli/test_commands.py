@@ -25,7 +25,7 @@ def keys_of(path):
 
 
 def test_the_demo_runs_on_real_data(process, fixtures):
-    """The tour reads, bundles, maps, crashes, damages and measures, within 60 columns too."""
+    """The tour reads, bundles, maps, crashes and damages, within 60 columns too."""
     found = process("demo", fixtures, env={"COLUMNS": "60"})
     assert (found.code, found.err) == (0, "")
     assert "…" not in found.out
@@ -36,7 +36,6 @@ def test_the_demo_runs_on_real_data(process, fixtures):
         "has shape (10, 64, 3): yes",
         "the file still has: images",
         "ChecksumError",
-        "load 1,797",
     ):
         assert text in found.out
 

@@ -31,10 +31,10 @@ def imported(*arguments, **environment):
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [(["--version"], 0), (["--help"], 0), (["nope"], 2), (["ls", "--nope"], 2), (["ls", "-h"], 0),
-     (["completion", "bash"], 0), (["demo", "-h"], 0)],
+     (["demo", "-h"], 0)],
 )  # fmt: skip
 def test_numpy_is_not_imported_without_a_file(arguments, code):
-    """The version, help, a completion script and wrong usage do without NumPy and rich."""
+    """The version, help and wrong usage do without NumPy and rich."""
     modules, found = imported(*arguments)
     assert found == code
     assert not modules & {"numpy", "rich", "npzkit.archive.npzfile"}
@@ -69,4 +69,4 @@ def test_the_list_of_commands_has_the_first_sentence_of_each(name, cli):
     """`npzkit --help` describes a command as the command's own help does."""
     help_text = npzkit_command.get_command(CONTEXT, name).help
     sentence = help_text.partition("\n\n")[0]
-    assert f"\n  {name:<12}{sentence}\n" in cli("--help").out
+    assert f"\n  {name:<9}{sentence}\n" in cli("--help").out

@@ -32,10 +32,8 @@ class ArchiveContents(Protocol):
     is_open : bool
     has_open_file : bool
         Whether a file of its own is open, which somebody should close.
-    name : str
-        Of the file or the folder, without secrets.
     path : str or None
-        The same; None for an archive in memory.
+        Of the file or the folder, without secrets; None for an archive in memory.
     state : tuple or None
         What must be equal when the archive is opened again; None if it cannot be.
     reopening : (str, dict)
@@ -58,8 +56,6 @@ class ArchiveContents(Protocol):
 
     @property
     def has_open_file(self) -> bool: ...
-    @property
-    def name(self) -> str: ...
     @property
     def path(self) -> str | None: ...
     @property

@@ -20,6 +20,7 @@ from npzkit.archive.numpy_attributes import ArrayAttributes
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode, OpenedArchive, check_mmap_mode
 from npzkit.archive.single_file import SingleFile
 from npzkit.errors import NpzkitError, shown_key
+from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import check_local
@@ -206,7 +207,7 @@ class NpzFile(Mapping[str, Any]):
 
     @property
     def _title(self) -> str:
-        return f"{type(self).__name__} {self._archive.name!r}"
+        return f"{type(self).__name__} {self._archive.path or UNNAMED!r}"
 
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import drawing, members_html
@@ -628,7 +629,7 @@ class NpzFile(Mapping[str, Any]):
         try:
             if archive.has_open_file and not self._closes_silently:
                 warnings.warn(
-                    f"unclosed archive {archive.name!r}; use it in a with statement",
+                    f"unclosed archive {archive.path!r}; use it in a with statement",
                     ResourceWarning,
                     stacklevel=2,
                     source=archive,

@@ -29,7 +29,6 @@ from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.entry_columns import Columns
 from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.member_stream import MemberStream
 
@@ -164,13 +163,6 @@ class OpenedArchive:
         # `entry` raises what is wrong with a key.
         return chosen, [member_of(key, entries) or self.entry(key).name for key in chosen]
 
-    def keys_with(self, text: bytes, keys: Iterable[str]) -> list[str]:
-        """Return those of some keys whose members' extra fields have a text."""
-        entries = self.entries
-        if isinstance(entries, Columns) and not entries.has_text(text):
-            return []
-        return [key for key in keys if text in self.entry(key).extra]
-
     def listed_key(self, entry: Entry) -> str:
         """Return the key under which a member is listed, whatever key it was asked for by."""
         return key_of(entry.name, self.entries)
@@ -187,11 +179,6 @@ class OpenedArchive:
         access = self.reader.random_access(entry)
         self.index.check_header(entry)
         return access
-
-    def known_info(self, key: object) -> ArrayInfo | None:
-        """Return what was found out of a member, with many others; None if that was not done."""
-        infos = self.index.infos
-        return infos.get(key) if infos and type(key) is str and not self._resealed else None
 
     # -- maps ---------------------------------------------------------------
 
@@ -225,11 +212,6 @@ class OpenedArchive:
             self._maps.flush()
 
     # -- the file -----------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """The path, or what stands for it."""
-        return self.source.name
 
     @property
     def path(self) -> str | None:

@@ -174,7 +174,7 @@ def _reopen(
         npz.close()
         raise StaleArchiveError(
             "the file changed since the archive was pickled",
-            path=npz._archive.name,
+            path=npz._archive.path,
             found=shown_state(found),
             expected=shown_state(state),
             remedy="Open it again by its path.",

@@ -34,6 +34,7 @@ from npzkit.members.keys import member_of
 from npzkit.members.metadata import parse_attrs, parse_metadata
 from npzkit.reading.member import Options
 from npzkit.zip.directory import Directory
+from npzkit.zip.entry_columns import Columns
 from npzkit.zip.sozip import find_index
 
 if TYPE_CHECKING:
@@ -179,7 +180,10 @@ class SingleFile(OpenedArchive):
     def split_keys(self, keys: Iterable[str]) -> list[str]:
         from npzkit.members.multipart import PARTS_ATTRIBUTE
 
-        return self.keys_with(PARTS_ATTRIBUTE.encode(), keys)
+        entries, text = self.entries, PARTS_ATTRIBUTE.encode()
+        if isinstance(entries, Columns) and not entries.has_text(text):
+            return []
+        return [key for key in keys if text in self.entry(key).extra]
 
     def saved_attrs(self, key: str) -> Mapping[str, Any]:
         return parse_attrs(self.entry(key).extra)
@@ -219,7 +223,9 @@ class SingleFile(OpenedArchive):
     # -- what is known of them ----------------------------------------------
 
     def info(self, key: str) -> ArrayInfo:
-        known = self.known_info(key)
+        # Whoever asks for many finds out of all at once.
+        infos = self.index.infos
+        known = infos.get(key) if infos and type(key) is str and not self._resealed else None
         if known is None:
             entry = self.entry(key)
             with Explained(self, key):

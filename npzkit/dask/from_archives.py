@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -21,7 +22,8 @@ from dask.base import tokenize
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.reopening import Reopened
-from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, natural_chunks
+from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, grouped, natural_chunks
+from npzkit.datasets.manyfiles import is_alike
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.shardedfile import ShardedFile
@@ -120,7 +122,7 @@ def find_sources(url: Any, key: str, storage_options: Mapping[str, Any] | None) 
     key : str
     storage_options : mapping, optional
     """
-    if isinstance(url, (NpzFile, ShardedFile)):
+    if isinstance(url, NpzFile):
         # The user may close it.
         return [_source(Reopened(pickle.loads(pickle.dumps(url))), key)]
     if isinstance(url, (bytes, Mapping)) or not isinstance(url, (str, os.PathLike, Iterable)):
@@ -143,7 +145,7 @@ def _opened(file: str | Location, key: str) -> TaskSource:
 
 
 def _source(archive: Reopened, key: str) -> TaskSource:
-    npz: NpzFile | ShardedFile = archive.open()
+    npz: NpzFile = archive.open()
     lazy, info = npz.lazy(key), npz.info(key)
     parts = npz.parts(key) if isinstance(npz, ShardedFile) else ()
     boxes = ((part.offset, part.shape) for part in parts)
@@ -173,12 +175,8 @@ def check_alike(sources: Sequence[TaskSource]) -> None:
             f"the array {first.key!r} of {first.path!r} has no axis along which files can be joined"
         )
     for array, _, _ in sources:
-        is_alike = array.dtype == first.dtype or (
-            first.dtype.kind in "SU"
-            and (array.dtype.kind, array.dtype.byteorder)
-            == (first.dtype.kind, first.dtype.byteorder)
-        )
-        if not is_alike or array.ndim != first.ndim or array.shape[1:] != first.shape[1:]:
+        is_fitting = array.ndim == first.ndim and array.shape[1:] == first.shape[1:]
+        if not (is_fitting and is_alike(array.dtype, first.dtype)):
             raise DifferentFilesError(
                 "the array does not fit that of the first file", path=array.path, key=array.key,
                 found=f"{array.dtype} {array.shape}", expected=f"{first.dtype} {first.shape}",
@@ -188,20 +186,6 @@ def check_alike(sources: Sequence[TaskSource]) -> None:
 
 _GROUP_COUNT = 16
 """Most archives of a chunk: a task names each."""
-
-
-def grouped_sources(sources: Sequence[TaskSource], size: int) -> Iterator[list[TaskSource]]:
-    """Yield the archives of each group: a large one, or small ones of `size` bytes together."""
-    group: list[TaskSource] = []
-    filled = 0
-    for source in sources:
-        nbytes = source.array.nbytes
-        if group and (filled + nbytes > size or len(group) == _GROUP_COUNT):
-            yield group
-            group, filled = [], 0
-        group.append(source)
-        filled += nbytes
-    yield group
 
 
 class ConcatenatedArray:
@@ -322,7 +306,7 @@ def _joined(sources: list[TaskSource], chunks: Any) -> da.Array:
     numbers = {id(source): number for number, source in enumerate(sources)}
     across = max(sources, key=lambda source: source.array.nbytes).chunks[1:]
     pieces = []
-    for group in grouped_sources(sources, chunk_size()):
+    for group in grouped(sources, attrgetter("array.nbytes"), chunk_size(), _GROUP_COUNT):
         array = ConcatenatedArray([source.array for source in group], dtype)
         rows = group[0].chunks[0] if len(group) == 1 else (array.shape[0],)
         identity = [(source.identity, numbers[id(source)]) for source in group]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -20,6 +21,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 
+from npzkit.dask.chunking import grouped
 from npzkit.datasets.shard_records import ShardRecord, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import UnsupportedError
@@ -27,8 +29,7 @@ from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
 from npzkit.stores.objects import LocalFolder, StorePrefix
-from npzkit.writing.coding import Compression, check_coding
-from npzkit.zip.sozip import CHUNK_SIZE
+from npzkit.writing.coding import DEFAULT_CHUNK_SIZE, Compression, check_coding
 
 _BLOCKS_COUNT = 256
 """Most blocks of a shard, so that a task does not wait for thousands."""
@@ -53,10 +54,7 @@ class Block(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        size = self.dtype.itemsize
-        for length in self.shape:
-            size *= length
-        return size
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Destination(NamedTuple):
@@ -73,20 +71,6 @@ class Destination(NamedTuple):
     place: LocalFolder | StorePrefix
     attempt: str
     options: dict[str, Any]
-
-
-def grouped(blocks: Iterable[Block], size: int) -> Iterator[list[Block]]:
-    """Yield the blocks of each shard: one large block, or small ones up to `size` bytes."""
-    group: list[Block] = []
-    filled = 0
-    for block in blocks:
-        if group and (filled + block.nbytes > size or len(group) == _BLOCKS_COUNT):
-            yield group
-            group, filled = [], 0
-        group.append(block)
-        filled += block.nbytes
-    if group:
-        yield group
 
 
 def write_blocks(
@@ -153,7 +137,7 @@ def to_npz(
     *,
     compression: Compression = "stored",
     level: int | None = None,
-    chunk_size: int = CHUNK_SIZE,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
     seekable: bool = True,
     shard_size: int | str = "128MiB",
     durable: bool = False,
@@ -298,7 +282,7 @@ def _graph(
     writing, last = (f"to-npz-{what}-{destination.attempt}" for what in ("shard", "index"))
     refs = dict(itertools.chain.from_iterable(map(_blocks, arrays, arrays.values())))
     tasks: dict[Any, Task] = {}
-    for number, group in enumerate(grouped(refs, shard_size)):
+    for number, group in enumerate(grouped(refs, attrgetter("nbytes"), shard_size, _BLOCKS_COUNT)):
         name, blocks = (writing, number), List(*(refs[block] for block in group))
         tasks[name] = Task(name, write_blocks, destination, group, blocks)
     records = List(*map(TaskRef, tasks))

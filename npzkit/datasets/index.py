@@ -21,7 +21,7 @@ from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.datasets.shard_records import check_attempt, check_shard_names
 from npzkit.datasets.tiling import fault_of, find_untiled
 from npzkit.errors import IndexFormatError, check_limit
-from npzkit.format.descr import descr_to_dtype
+from npzkit.format import descr_to_dtype
 from npzkit.format.header import MAX_DIMENSIONS, check_size
 from npzkit.format.literal import MAX_DEPTH as MAX_DESCR_DEPTH
 from npzkit.limits import MAX_DEPTH, Limits
@@ -170,7 +170,7 @@ class Index:
 
     def descr(self, number: int) -> tuple[np.dtype[Any], str | None]:
         """Return the dtype of an array as NPY names it, and the name of what it stands for."""
-        _, _, dtype, extension = self._dtypes[self._dtype_of[number]]
+        _, extension, dtype = self._dtypes[self._dtype_of[number]]
         return dtype, extension
 
     def dtype(self, number: int) -> np.dtype[Any]:
@@ -260,7 +260,7 @@ class Index:
 
     def saved_dtype(self, number: int) -> tuple[Any, str | None]:
         """Return the ``descr`` of an array as JSON has it, and the name of what it stands for."""
-        descr, extension, *_ = self._dtypes[self._dtype_of[number]]
+        descr, extension, _ = self._dtypes[self._dtype_of[number]]
         return descr, extension
 
     # -- checks -------------------------------------------------------------
@@ -269,7 +269,7 @@ class Index:
         self, ndims: np.ndarray[Any, Any], shapes: np.ndarray[Any, Any], limits: Limits
     ) -> np.ndarray[Any, Any]:
         """Return the bytes of each array, which NumPy can have."""
-        itemsizes = np.array([dtype.itemsize for _, _, dtype, _ in self._dtypes], np.int64)
+        itemsizes = np.array([dtype.itemsize for _, _, dtype in self._dtypes], np.int64)
         sizes = itemsizes[self._dtype_of]
         starts = np.array(self._shape_starts[:-1], np.int64)
         for ndim in np.unique(ndims).tolist():
@@ -356,7 +356,7 @@ class Index:
         is_several = counts > 1
         lengths = np.repeat(ndims[is_several], counts[is_several])
         items = np.multiply.reduceat(self._part_shapes, np.cumsum(lengths) - lengths)
-        itemsizes = np.array([dtype.itemsize for _, _, dtype, _ in self._dtypes], np.int64)
+        itemsizes = np.array([dtype.itemsize for _, _, dtype in self._dtypes], np.int64)
         array_sizes = itemsizes[np.array(self._dtype_of)[is_several]]
         return np.asarray(items * np.repeat(array_sizes, counts[is_several]))
 
@@ -428,13 +428,13 @@ def _homes(
     return {number: (shard, key) for number, (shard, key) in found.items()}
 
 
-def _dtype(pair: object) -> tuple[Any, Any, np.dtype[Any], str | None]:
+def _dtype(pair: object) -> tuple[Any, str | None, np.dtype[Any]]:
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[1], (str, type(None))):
         raise IndexFormatError("a dtype is a descr and a name or null", found=pair)
     dtype = descr_to_dtype(_descr(pair[0]))
     if dtype.hasobject:
         raise IndexFormatError("an array of Python objects cannot be sharded", found=pair[0])
-    return *pair, dtype, pair[1]
+    return pair[0], pair[1], dtype
 
 
 def _descr(value: Any) -> Any:

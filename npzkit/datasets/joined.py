@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
-from npzkit.datasets.opened_files import Files
-from npzkit.datasets.skeleton import Arrays, nbytes_of, own_dtype
+from npzkit.datasets.skeleton import nbytes_of, own_dtype
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
@@ -50,16 +49,6 @@ class JoinedLayout(NamedTuple):
     dtype: np.dtype[Any]
 
 
-class Many(Protocol):
-    """What a joined array asks of the `ManyFiles` that it belongs to."""
-
-    _files: Files
-    _threads: int
-
-    def lazy(self, key: str) -> JoinedArray: ...
-    def _arrays(self, number: int) -> Arrays: ...
-
-
 class JoinedArray(LazyArray):
     """An array whose parts are in many files: ``joined[index]`` reads only what it needs.
 
@@ -82,9 +71,8 @@ class JoinedArray(LazyArray):
     array([0, 1, 1, 1, 1, 2])
     """
 
-    def __init__(self, many: Many, key: str, layout: JoinedLayout) -> None:
-        self._npz: Any = many
-        self._many, self._key, self._layout = many, key, layout
+    def __init__(self, many: Any, key: str, layout: JoinedLayout) -> None:
+        self._npz, self._key, self._layout = many, key, layout
         nbytes = nbytes_of(layout.shape, layout.dtype)
         self._header = NpyHeader((1, 0), layout.shape, False, layout.dtype, 0, nbytes, False)
         self.shape = layout.shape
@@ -165,7 +153,7 @@ class JoinedArray(LazyArray):
                 partial(self._read_part, number, positions, part)
                 for number, positions, part in self._parts(selection, block)
             ]
-            run(tasks, self._many._threads)
+            run(tasks, self._npz._threads)
         return block
 
     def _parts(
@@ -186,12 +174,12 @@ class JoinedArray(LazyArray):
     def _read_part(
         self, number: int, positions: tuple[Positions, ...], part: np.ndarray[Any, Any]
     ) -> None:
-        arrays = self._many._arrays(number)
+        arrays = self._npz._arrays(number)
         shape, dtype = arrays[self._key]
         if all(map(_is_complete, positions, shape)):
             is_direct = part.flags.c_contiguous and dtype == self._layout.dtype
             into = {self._key: part} if is_direct else {}
-            found = self._many._files.read(number, [self._key], arrays, into)[self._key]
+            found = self._npz._files.read(number, [self._key], arrays, into)[self._key]
             if is_direct:
                 return
         else:
@@ -199,7 +187,7 @@ class JoinedArray(LazyArray):
         part[...] = found
 
     def _lazy(self, number: int) -> Any:
-        return self._many._files.lazy(number, self._key, self._many._arrays(number))
+        return self._npz._files.lazy(number, self._key, self._npz._arrays(number))
 
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one file of the others."""
@@ -212,7 +200,7 @@ class JoinedArray(LazyArray):
         return result
 
     def __repr__(self) -> str:
-        count = len(self._many._files.names)
+        count = len(self._npz._files.names)
         return f"JoinedArray({self._key!r}, shape={self.shape}, dtype={self.dtype}, {count} files)"
 
 

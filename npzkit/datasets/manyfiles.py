@@ -173,7 +173,7 @@ class ManyFiles(Mapping[str, Any]):
                 is_fitting = found == shape
             else:
                 is_fitting = _without(found, axis) == _without(shape, axis)
-            if not is_fitting or not _is_alike(other, dtype):
+            if not is_fitting or not is_alike(other, dtype):
                 raise DifferentFilesError(
                     "the array does not fit that of the first file",
                     path=self._files.path(self._first[number]), key=key,
@@ -351,7 +351,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (-len(shape), *shape[:axis], *shape[axis + 1 :])
 
 
-def _is_alike(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
+def is_alike(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
     """Whether arrays can be joined without a loss: strings of any width, others of one dtype."""
     if found.kind in "SU":
         return (found.kind, found.byteorder) == (expected.kind, expected.byteorder)

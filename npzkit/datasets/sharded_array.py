@@ -7,8 +7,7 @@ one .npy file. The parts are read by `npzkit.archive.lazyarray`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -20,15 +19,14 @@ from npzkit.datasets.shards import OpenShards
 from npzkit.datasets.touched_parts import pieces, read_piece
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
+from npzkit.format import dtype_to_descr
 from npzkit.format.array import array_bytes
-from npzkit.format.descr import dtype_to_descr
 from npzkit.format.header import NpyHeader, format_header
 from npzkit.members.metadata import user_attrs
 from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection
 
 _CHUNK_SIZE = 1 << 20
-_PIECE_SIZE = 1 << 22
 
 
 class ShardedArray(LazyArray):
@@ -117,20 +115,10 @@ class ShardedArray(LazyArray):
 
 
 class PartsStream(io.RawIOBase):
-    """A stream that can be read forward.
+    """A stream that can be read forward, of pieces that an iterator has."""
 
-    Parameters
-    ----------
-    lazy : LazyArray
-    check : callable
-        Called before the first byte is returned.
-    """
-
-    def __init__(self, lazy: LazyArray, check: Callable[[], object]) -> None:
-        self._check = check
-        self._pieces = chain([_header(lazy)], _pieces(lazy))
-        self._left = memoryview(b"")
-        self._is_checked = False
+    def __init__(self, pieces: Iterator[memoryview]) -> None:
+        self._pieces, self._left = pieces, memoryview(b"")
 
     def readable(self) -> bool:
         """Return True."""
@@ -138,14 +126,11 @@ class PartsStream(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill the beginning of a buffer."""
-        if not self._is_checked:
-            self._check()
-            self._is_checked = True
         while not self._left:
             piece = next(self._pieces, None)
             if piece is None:
                 return 0
-            self._left = memoryview(piece)
+            self._left = piece
         view = memoryview(buffer).cast("B")
         size = min(len(view), len(self._left))
         view[:size] = self._left[:size]
@@ -153,33 +138,13 @@ class PartsStream(io.RawIOBase):
         return size
 
 
-def _header(lazy: LazyArray) -> bytes:
+def npy_pieces(lazy: LazyArray) -> Iterator[memoryview]:
+    """Yield the bytes of an array as those of an .npy file."""
     fields = {
         "descr": dtype_to_descr(lazy.dtype),
         "fortran_order": lazy._header.fortran_order,
         "shape": lazy.shape,
     }
-    return format_header(fields)
-
-
-def _pieces(lazy: LazyArray) -> Iterator[Any]:
-    """Yield the bytes of an array in the order of storage."""
-    shape = lazy._stored(lazy.shape)
-    size, axis = max(lazy.dtype.itemsize, 1), len(shape)
-    # Pieces are slices along one axis, complete in those that change faster.
-    while axis and size * shape[axis - 1] <= _PIECE_SIZE:
-        axis -= 1
-        size *= max(shape[axis], 1)
-    if not axis:
-        yield array_bytes(np.asarray(lazy[...]))
-        return
-    step = max(_PIECE_SIZE // size, 1)
-    for outer in np.ndindex(*shape[: axis - 1]):
-        for start in range(0, shape[axis - 1], step):
-            rows = slice(start, start + step)
-            index = (
-                *(slice(at, at + 1) for at in outer),
-                rows,
-                *[slice(None)] * (len(shape) - axis),
-            )
-            yield array_bytes(np.asarray(lazy[lazy._stored(index)]))
+    yield memoryview(format_header(fields))
+    for chunk in lazy.iter_chunks():
+        yield array_bytes(np.asarray(lazy[chunk]))

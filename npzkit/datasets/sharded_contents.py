@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -18,7 +17,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
-from npzkit.datasets.sharded_array import PartsStream, ShardedArray
+from npzkit.datasets.sharded_array import PartsStream, ShardedArray, npy_pieces
 from npzkit.datasets.shards import OpenShards
 from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
@@ -48,10 +47,6 @@ class ShardedContents(OpenShards):
         )  # fmt: skip
 
     # -- the archive --------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        return self.path
 
     @property
     def reopening(self) -> tuple[str, dict[str, Any]]:
@@ -263,15 +258,16 @@ class ShardedContents(OpenShards):
         parts = self.index.part_numbers(number)
         if len(parts) == 1:
             return self._stream_of(number, parts[0])
-        stream = PartsStream(self.lazy(key, None), partial(self._check_parts, key))
-        return cast(BinaryIO, io.BufferedReader(stream, 1 << 18))
+        return cast(BinaryIO, io.BufferedReader(PartsStream(self._checked_pieces(key)), 1 << 18))
 
-    def _check_parts(self, key: str) -> None:
-        """Read all parts of an array, each of which is checked at its end."""
+    def _checked_pieces(self, key: str) -> Iterator[memoryview]:
+        """Yield the bytes of an array as an .npy file, after all its parts were checked."""
         for opened in self.streams(key):
             with opened as stream:
                 while stream.read(PIECE_SIZE):
                     pass
+        self.prove_empty(self.find(key))
+        yield from npy_pieces(self.lazy(key, None))
 
     def streams(self, key: str) -> Iterator[BinaryIO]:
         number = self.find(key)

@@ -34,8 +34,7 @@ from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardErro
 from npzkit.files.threads import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.writing.array_members import Member, Preparation
-from npzkit.writing.coding import Compression, check_coding
-from npzkit.zip.sozip import CHUNK_SIZE
+from npzkit.writing.coding import DEFAULT_CHUNK_SIZE, Compression, check_coding
 
 
 class ShardedWriter:
@@ -118,7 +117,7 @@ class ShardedWriter:
         level: int | None = None,
         shard_size: int | str = "5GB",
         durable: bool = False,
-        chunk_size: int = CHUNK_SIZE,
+        chunk_size: int = DEFAULT_CHUNK_SIZE,
         seekable: bool = True,
         threads: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -236,23 +235,23 @@ class ShardedWriter:
     @contextlib.contextmanager
     def _open_shard(self) -> Iterator[NpzWriter]:
         """Yield the shard to write to, which is completed if it is full then."""
-        self._check_open()
+        if not self._is_open:
+            raise ClosedArchiveError(
+                "the writer is closed", path=self._place.name, remedy="Make another one."
+            )
         if self._shard is None:
-            self._begin_shard()
-        assert self._shard is not None  # noqa: S101 - begun above
+            name = shard_name(self.attempt, self._name, self._count)
+            self._shard = NpzWriter(self._place.file(name), "x", **self._options)
+            self._count += 1
+            self._shard_name = name
+        shard = self._shard
         try:
-            yield self._shard
+            yield shard
         except OSError:
             self.abort()
             raise
-        if self._shard._archive.sink.position >= self._shard_size:
+        if shard._archive.sink.position >= self._shard_size:
             self._complete_shard()
-
-    def _begin_shard(self) -> None:
-        name = shard_name(self.attempt, self._name, self._count)
-        self._shard = NpzWriter(self._place.file(name), "x", **self._options)
-        self._count += 1
-        self._shard_name = name
 
     def _complete_shard(self) -> None:
         if self._shard is None:
@@ -266,12 +265,6 @@ class ShardedWriter:
                 self.abort()
             raise
         self._shard = None
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise ClosedArchiveError(
-                "the writer is closed", path=self._place.name, remedy="Make another one."
-            )
 
     # -- the end ------------------------------------------------------------
 

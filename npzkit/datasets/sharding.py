@@ -116,7 +116,7 @@ def check_part(part: ShardPart) -> ShardPart:
     global_shape = tuple(map(operator.index, part.global_shape))
     if any(length > _MAX_LENGTH for length in global_shape):
         raise ValueError(f"no array has the shape {global_shape}: a length is above 2**63 - 1")
-    shape = _shape_of(part.array)
+    shape = np.shape(part.array)
     if not len(offset) == len(global_shape) == len(shape):
         raise ValueError(
             f"offset {offset}, global_shape {global_shape} and the part's shape {shape} must have "
@@ -129,14 +129,6 @@ def check_part(part: ShardPart) -> ShardPart:
                 f"{global_shape}"
             )
     return part._replace(offset=offset, global_shape=global_shape)
-
-
-def _shape_of(array: Any) -> tuple[int, ...]:
-    if not hasattr(array, "shape"):
-        import numpy as np
-
-        array = np.asarray(array)
-    return tuple(map(int, array.shape))
 
 
 def add_part(
@@ -227,8 +219,8 @@ def write_shard(
     return record_file(place, name)
 
 
-_READ_COUNT = 10
-"""Shards whose records are read at once."""
+READ_COUNT = 10
+"""Distant shards that are opened at once, and shards whose records are read at once."""
 _ABANDONED_SECONDS = 3600
 """Age of a shard of another attempt that is removed, if no index names it."""
 
@@ -241,7 +233,7 @@ def read_records(place: Objects, names: Iterable[str]) -> list[ShardRecord]:
         return record_file(place, name)
 
     tasks = [lambda name=name: read(name) for name in names]
-    return run(tasks, max(_READ_COUNT, thread_count(None)))
+    return run(tasks, max(READ_COUNT, thread_count(None)))
 
 
 def commit_index(

@@ -21,16 +21,15 @@ from npzkit.codecs.checksum import crc32
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
 from npzkit.datasets.shard_records import version_of
-from npzkit.datasets.sharding import place_of, read_index
+from npzkit.datasets.sharding import READ_COUNT, place_of, read_index
 from npzkit.errors import (
+    ClosedArchiveError,
     IndexFormatError,
     MissingShardError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.files.ahead import REQUEST_COUNT
-from npzkit.files.source import closed_error
 from npzkit.files.threads import run, thread_count
 
 _OPEN_COUNT = 64
@@ -133,7 +132,7 @@ class OpenShards:
         """Check that the shards of parts exist, as large as the index says."""
         shards = sorted({self.index.shard_of(part) for part in parts} - self._opened)
         tasks = [partial(self.shard, number) for number in shards]
-        run(tasks, 1 if self._place.is_local else REQUEST_COUNT)
+        run(tasks, 1 if self._place.is_local else READ_COUNT)
 
     def _explained(self, error: NpzkitError) -> NpzkitError:
         """Return the error of an archive that was replaced, if that is the cause."""
@@ -158,7 +157,9 @@ class OpenShards:
     def check_open(self) -> None:
         """Raise ClosedArchiveError if the archive is closed."""
         if not self.is_open:
-            raise closed_error().locate(path=self.path)
+            raise ClosedArchiveError(
+                "the archive is closed", path=self.path, remedy="Open it again."
+            )
 
     def close(self) -> None:
         """Close all shards. Reads that other threads have begun are completed."""
@@ -231,4 +232,4 @@ class OpenShards:
     def threads_for(self, count: int, threads: int | None = None) -> int:
         """Return the threads for a number of tasks."""
         usual = thread_count(threads)
-        return usual if self._place.is_local else max(usual, min(count, REQUEST_COUNT))
+        return usual if self._place.is_local else max(usual, min(count, READ_COUNT))

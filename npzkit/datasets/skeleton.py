@@ -18,7 +18,7 @@ import numpy as np
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
-from npzkit.format.descr import descr_to_dtype
+from npzkit.format import descr_to_dtype
 from npzkit.members.info import ArrayInfo
 from npzkit.zip.entries import walk_entries
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED

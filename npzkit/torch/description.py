@@ -32,7 +32,6 @@ from torch.distributed.checkpoint.metadata import (
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.sharded_array import ShardedArray
-from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import (
     IndexFormatError,
     NpyFormatError,
@@ -146,7 +145,7 @@ def _tensor_item(name: str, properties: TensorProperties, special: str | None) -
 # -- and back ---------------------------------------------------------------
 
 
-def parse_items(npz: NpzFile | ShardedFile) -> dict[str, Item]:
+def parse_items(npz: NpzFile) -> dict[str, Item]:
     """Return the items of a checkpoint; those of an archive without an entry are its arrays.
 
     Raises
@@ -168,7 +167,7 @@ def parse_items(npz: NpzFile | ShardedFile) -> dict[str, Item]:
     return {name: _parse_item(npz, name, item) for name, item in entry["items"].items()}
 
 
-def _array_item(npz: NpzFile | ShardedFile, key: str) -> Item:
+def _array_item(npz: NpzFile, key: str) -> Item:
     """Return the item of an array: a tensor, or a value if PyTorch has no such dtype."""
     with contextlib.suppress(NpyFormatError, UnsupportedError):
         array = npz.lazy(key)
@@ -177,7 +176,7 @@ def _array_item(npz: NpzFile | ShardedFile, key: str) -> Item:
     return Item(None, note=["array", key, None])
 
 
-def _parse_item(npz: NpzFile | ShardedFile, name: str, item: Any) -> Item:
+def _parse_item(npz: NpzFile, name: str, item: Any) -> Item:
     if not isinstance(item, Mapping):
         raise _damaged(name, item)
     if "value" in item:

@@ -36,7 +36,14 @@ class NpzStorage:
         return isinstance(checkpoint_id, (str, os.PathLike))
 
     def _folder(self, rank: int | None) -> Any:
-        return rank_folder(self._path, self._storage_options, rank)
+        """Return where the checkpoint is, or that of one rank which saves without the others."""
+        found = find_location(self._path, self._storage_options)
+        if rank is None:
+            return found
+        name = f"rank-{rank:05}"
+        if isinstance(found, Location):
+            return Location(f"{found.url.rstrip('/')}/{name}", found.options)
+        return os.path.join(os.fsdecode(found), name)
 
 
 def own_threads(threads: int | None) -> int:
@@ -49,20 +56,3 @@ def own_threads(threads: int | None) -> int:
     processes = os.environ.get("LOCAL_WORLD_SIZE", "")
     count = int(processes) if processes.isascii() and processes.isdigit() else 1
     return max(thread_count(None) // max(count, 1), 1)
-
-
-def rank_folder(path: Any, storage_options: Mapping[str, Any] | None, rank: int | None) -> Any:
-    """Return where a checkpoint is, or that of one rank which saves without the others.
-
-    Examples
-    --------
-    >>> rank_folder("memory://run", None, 3)
-    Location('memory://run/rank-00003')
-    """
-    found = find_location(path, storage_options)
-    if rank is None:
-        return found
-    name = f"rank-{rank:05}"
-    if isinstance(found, Location):
-        return Location(f"{found.url.rstrip('/')}/{name}", found.options)
-    return os.path.join(os.fsdecode(found), name)

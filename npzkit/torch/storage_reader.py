@@ -93,7 +93,7 @@ class NpzStorageReader(NpzStorage, StorageReader):
     ) -> None:
         super().__init__(path, threads, storage_options)
         self._verify, self._limits = verify, limits
-        self._npz: NpzFile | ShardedFile | None = None
+        self._npz: NpzFile | None = None
         self._items: dict[str, Item] = {}
         self._name = ""
         self.reset()
@@ -122,8 +122,7 @@ class NpzStorageReader(NpzStorage, StorageReader):
             )
         else:
             npz = ShardedFile(folder, limits=self._limits)
-        if isinstance(npz, NpzFile):
-            npz._closes_silently = True
+        npz._closes_silently = True
         # Without secrets.
         self._npz, self._name = npz, str(folder)
         try:
@@ -181,9 +180,7 @@ class NpzStorageReader(NpzStorage, StorageReader):
 
     # -- values -------------------------------------------------------------
 
-    def _read_values(
-        self, npz: NpzFile | ShardedFile, plan: LoadPlan, planner: LoadPlanner
-    ) -> None:
+    def _read_values(self, npz: NpzFile, plan: LoadPlan, planner: LoadPlanner) -> None:
         # Optimizers have thousands of values, of which most are the same.
         known: dict[str, bytes] = {}
         for item in plan.items:
@@ -246,7 +243,7 @@ class NpzStorageReader(NpzStorage, StorageReader):
             target.copy_(from_array(copy, special))
 
 
-def _pickled(npz: NpzFile | ShardedFile, name: str, note: Any) -> bytes:
+def _pickled(npz: NpzFile, name: str, note: Any) -> bytes:
     """Return a value as planners take it."""
     try:
         value = decode_value(note, npz.__getitem__)

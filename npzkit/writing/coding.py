@@ -10,9 +10,11 @@ from typing import Literal
 
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.zip.member_writer import Coding
-from npzkit.zip.sozip import check_chunk_size
+from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
 
 Compression = Literal["stored", "deflated"] | int | None
+DEFAULT_CHUNK_SIZE = CHUNK_SIZE
+"""Of all writers."""
 
 
 def check_coding(

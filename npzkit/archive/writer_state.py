@@ -57,6 +57,7 @@ class WriterState:
         # Reentrant, so that a signal handler gets an error instead of waiting for ever.
         self._lock = threading.RLock()
         self._is_writing = False
+        self._what, self._size_before = "", 0
         self.is_open = True
         self.failure = ""
 
@@ -111,9 +112,21 @@ class WriterState:
             finally:
                 self._is_writing = False
 
-    def giving_up(self, what: str = "an array could not be written") -> GivingUp:
+    def giving_up(self, what: str = "an array could not be written") -> WriterState:
         """Give the archive up if the ``with`` block fails; `what` is then the reason."""
-        return GivingUp(self, self._sink, what)
+        self._what, self._size_before = what, self._sink.committed_size
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, *_: object
+    ) -> None:
+        if error is not None:
+            # If only the folder could not be synced, the commit is done.
+            is_in_place = self._sink.committed_size > self._size_before
+            self.give_up(self._what, error, is_in_place=is_in_place)
 
     def give_up(self, what: str, error: BaseException, *, is_in_place: bool = False) -> None:
         """Go back to the last commit.
@@ -183,23 +196,3 @@ class WriterState:
             return
         except OSError as second:
             error.add_note(f"npzkit: {self._path!r} is as at its last commit, but: {second}")
-
-
-class GivingUp:
-    """A block that writes: if it fails, the archive is given up."""
-
-    __slots__ = ("_committed_size", "_sink", "_state", "_what")
-
-    def __init__(self, state: WriterState, sink: Sink, what: str) -> None:
-        self._state, self._sink, self._what = state, sink, what
-
-    def __enter__(self) -> None:
-        self._committed_size = self._sink.committed_size
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, error: BaseException | None, *_: object
-    ) -> None:
-        if error is not None:
-            # If only the folder could not be synced, the commit is done.
-            is_in_place = self._sink.committed_size > self._committed_size
-            self._state.give_up(self._what, error, is_in_place=is_in_place)

@@ -314,11 +314,16 @@ def inflate_start(data: Any, size: int) -> bytes:
     ZipFormatError
         It is damaged.
     """
+    return _inflated(data, size)[1]
+
+
+def _inflated(data: Any, size: int) -> tuple[Any, bytes]:
+    """Return a decoder that inflated at most `size` bytes, and these bytes."""
+    stream = isal_or_zlib.decompressobj(-15)
     try:
-        start: bytes = isal_or_zlib.decompressobj(-15).decompress(data, size)
+        return stream, stream.decompress(data, size)
     except (isal_or_zlib.error, zlib.error) as error:
         raise _damaged("deflate", error) from error
-    return start
 
 
 def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
@@ -344,8 +349,11 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
         raise _wrong_chunk(f"{len(data)} compressed bytes", size)
     libdeflate = library("libdeflate")
     if libdeflate is None or final:
-        # libdeflate does not report bytes after the end of a stream.
-        out = _inflate_by_stream(data, size, final)
+        # libdeflate does not report bytes after the end of a stream. One more byte than there
+        # should be, so that a longer stream shows.
+        stream, out = _inflated(data, size + 1)
+        if final and (not stream.eof or stream.unused_data):
+            raise _wrong_chunk("no end mark, or bytes after it", size)
     else:
         try:
             out = libdeflate.deflate_decompress(_ended(data), size)
@@ -402,18 +410,6 @@ def _ended(data: Any) -> Any:
 _MAX_DEFLATE_RATIO = 1032
 _EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"
 _EMPTY_FINAL_BLOCK = b"\x03\x00"
-
-
-def _inflate_by_stream(data: Any, size: int, final: bool) -> bytes:
-    stream = isal_or_zlib.decompressobj(-15)
-    try:
-        # One more byte than there should be, so that a longer stream shows.
-        out: bytes = stream.decompress(data, size + 1)
-    except (isal_or_zlib.error, zlib.error) as error:
-        raise _damaged("deflate", error) from error
-    if final and (not stream.eof or stream.unused_data):
-        raise _wrong_chunk("no end mark, or bytes after it", size)
-    return out
 
 
 def _wrong_chunk(found: str, size: int) -> ZipFormatError:

@@ -1,7 +1,7 @@
 """What callers pass as a file: its name and position, and how its bytes can be reached.
 
 Owns the questions that are asked of a file object before it is read or written, and that
-only a regular file is opened by its path. Reads nothing.
+only a regular file is opened by its path, and the wait for streams that do not block.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import errno
 import io
 import os
 import stat
+import time
+from collections.abc import Callable
 from typing import Any, cast
 
 from npzkit.errors import FormatError
 from npzkit.files.disk import OPEN_FLAGS, Descriptor
 
+_PAUSE = 0.01
+"""Seconds to wait if a stream that does not block has no data yet."""
 UNNAMED = "object"
 """The name that NumPy shows for a file object without a name."""
 _FLAGS = os.O_RDONLY | OPEN_FLAGS | getattr(os, "O_NONBLOCK", 0)
@@ -49,6 +53,18 @@ def cannot_seek(file: Any) -> bool:
         return False
     seekable = getattr(file, "seekable", None)
     return not hasattr(file, "seek") if seekable is None else not seekable()
+
+
+def patiently(read: Callable[[Any], Any], argument: Any) -> Any:
+    """Call a function of a stream until it has data, or the stream is at its end."""
+    while True:
+        try:
+            found = read(argument)
+        except BlockingIOError:
+            found = None
+        if found is not None:
+            return found
+        time.sleep(_PAUSE)
 
 
 def name_of(file: Any) -> str:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import bisect
 import io
-import time
-from collections.abc import Callable
 from typing import Any
 
 from npzkit.errors import NoDataError
 from npzkit.files.disk import check_binary
-from npzkit.files.file_objects import can_read, name_of
+from npzkit.files.file_objects import can_read, name_of, patiently
 from npzkit.files.source import Source, overlay
 
 _AHEAD_SIZE = 1 << 18
@@ -23,8 +21,6 @@ _ASKED_SIZE = 1 << 20
 """Most bytes asked for at a time of other objects, which return a new object."""
 _UNKNOWN = b"\xff"
 """Read in the place of bytes that were not kept: no record and no hole has it."""
-_PAUSE = 0.01
-"""Seconds to wait if a stream that does not block has no data yet."""
 
 
 class ForwardSource(Source):
@@ -63,7 +59,12 @@ class ForwardSource(Source):
         # A subclass may change only `read`.
         is_plain = type(stream) in (io.BufferedReader, io.BytesIO, io.FileIO)
         self._readinto: Any = stream.readinto if is_plain else None
-        self._read, self._ahead_size = _reading(stream)
+        self._read: Any = getattr(stream, "read1", None)
+        self._ahead_size = _AHEAD_SIZE
+        if not callable(self._read):
+            # An object that has only `read` may wait until all bytes are there.
+            self._read = stream.read
+            self._ahead_size = _AHEAD_SIZE if isinstance(stream, io.RawIOBase) else 0
         self._buffer, self._begin = b"", 0
         self._tail, self._tail_size = bytearray(), tail_size
         self._places: list[int] = []
@@ -146,10 +147,10 @@ class ForwardSource(Source):
 
     def _some(self, size: int) -> bytes:
         """Return some bytes of the stream; none at its end."""
-        data = _patiently(self._read, min(size, _ASKED_SIZE))
+        data = patiently(self._read, min(size, _ASKED_SIZE))
         if not data and self._ahead_size:
             # `read1` also returns nothing if nothing has arrived yet.
-            data = _patiently(self.file.read, 1)
+            data = patiently(self.file.read, 1)
         if not isinstance(data, bytes):
             data = _as_bytes(data, self.file)
         self._note(data)
@@ -200,7 +201,7 @@ class ForwardSource(Source):
             data = self.take_some(len(view))
             view[: len(data)] = data
             return len(data)
-        count: int = _patiently(self._readinto, view)
+        count: int = patiently(self._readinto, view)
         self._note(view[:count])
         self.offset += count
         return count
@@ -212,29 +213,6 @@ class ForwardSource(Source):
         for place, data in zip(self._places[first:last], self._kept[first:last], strict=True):
             overlay(view, offset, place, data)
         overlay(view, offset, self.size - len(self._tail), self._tail)
-
-
-def _reading(stream: Any) -> tuple[Callable[[int], Any], int]:
-    """Return how to read some bytes, and how many to ask for beyond those that are needed.
-
-    An object that has only `read` may wait until all bytes are there.
-    """
-    read1 = getattr(stream, "read1", None)
-    if callable(read1):
-        return read1, _AHEAD_SIZE
-    return stream.read, _AHEAD_SIZE if isinstance(stream, io.RawIOBase) else 0
-
-
-def _patiently(read: Callable[[Any], Any], argument: Any) -> Any:
-    """Call a function of a stream until it has data, or the stream is at its end."""
-    while True:
-        try:
-            found = read(argument)
-        except BlockingIOError:
-            found = None
-        if found is not None:
-            return found
-        time.sleep(_PAUSE)
 
 
 def _as_bytes(data: Any, stream: Any) -> bytes:

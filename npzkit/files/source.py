@@ -456,31 +456,6 @@ class LentSource(Source):
         self._source.check_versioned()
 
 
-class TailSource(Source):
-    """A source whose last bytes are read in one call, and kept in memory.
-
-    Parameters
-    ----------
-    source : Source
-        Nobody else may write to it.
-    size : int
-        Bytes to keep.
-    """
-
-    def __init__(self, source: Source, size: int) -> None:
-        self._source = source
-        self.name, self.size = source.name, source.size
-        self._start = max(source.size - size, 0)
-        self._tail = source.read_at(self._start, source.size - self._start)
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        start = offset - self._start
-        return self._source.read_at(offset, size) if start < 0 else self._tail[start : start + size]
-
-    def readinto_at(self, offset: int, view: memoryview) -> None:
-        view[:] = self.read_at(offset, len(view))
-
-
 class SourceFile(io.RawIOBase):
     """A source up to `end_offset`, as a readable file object with a position.
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
+from npzkit.files.file_objects import patiently
 from npzkit.files.sink import write_all
 from npzkit.format.descr import dtype_to_descr, is_legacy
 from npzkit.format.header import (
@@ -403,30 +404,20 @@ def _size_left(fp: Any) -> int:
 
 def read_some(fp: Any, view: memoryview) -> int:
     """Read at least one byte into `view`, and return the count; 0 at the end of the stream."""
-    while True:
-        try:
-            if type(fp) in _PLAIN_STREAMS:
-                count = fp.readinto(view)
-            else:
-                # Limited, so that a wrapper is never asked for gigabytes.
-                piece = fp.read(min(len(view), _FIRST_ALLOCATION))
-                count = None if piece is None else len(piece)
-                view[: count or 0] = piece or b""
-        except BlockingIOError:
-            continue
-        if count is not None:
-            return int(count)
+    if type(fp) in _PLAIN_STREAMS:
+        return int(patiently(fp.readinto, view))
+    # Limited, so that a wrapper is never asked for gigabytes.
+    piece = patiently(fp.read, min(len(view), _FIRST_ALLOCATION))
+    view[: len(piece)] = piece
+    return len(piece)
 
 
 def read_bytes(fp: Any, size: int, what: str) -> bytes:
     """Read exactly `size` bytes of `what`, repeating short reads."""
     data = bytearray()
     while len(data) < size:
-        try:
-            piece = fp.read(size - len(data))
-        except BlockingIOError:
-            continue
-        if piece is not None and not piece:
+        piece = patiently(fp.read, size - len(data))
+        if not piece:
             raise end_of_data(what, size, len(data))
-        data += piece or b""
+        data += piece
     return bytes(data)

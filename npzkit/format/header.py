@@ -15,6 +15,7 @@ Layout (the NPY format description in `numpy.lib.format`)::
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -44,6 +45,8 @@ MAX_EMPTY_ITEMS = 2**24
 """Most items without bytes (``S0``). The size of the file does not limit their number."""
 
 _ENCODINGS = {(1, 0): ("<H", "latin1"), (2, 0): ("<I", "latin1"), (3, 0): ("<I", "utf8")}
+_OLDEST_READERS = {(1, 0): "", (2, 0): "1.9", (3, 0): "1.17"}
+"""The NumPy that reads a version; for 1.0, it is any. Longer headers need 2.0, other names 3.0."""
 _CACHE_SIZE = 4096
 _CACHED_SIZE = 512
 """Bytes of the longest header that is cached. Hostile headers are longer."""
@@ -298,30 +301,17 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
         text += " " * (GROWTH_AXIS_MAX_DIGITS - len(repr(growing)))
     if version is not None:
         return _wrap(text, version)
-    chosen = _oldest_version(text)
-    if chosen != (1, 0):
-        oldest = {(2, 0): "1.9", (3, 0): "1.17"}[chosen]
-        warn(
-            f"Stored array in format {chosen[0]}.0. It can only be read by NumPy >= {oldest}",
-            UserWarning,
-        )
+    for chosen, oldest in _OLDEST_READERS.items():
+        with contextlib.suppress(NpyFormatError):
+            header = _wrap(text, chosen)
+            if oldest:
+                warn(
+                    f"Stored array in format {chosen[0]}.0. It can only be read by "
+                    f"NumPy >= {oldest}",
+                    UserWarning,
+                )
+            return header
     return _wrap(text, chosen)
-
-
-def _oldest_version(text: str) -> tuple[int, int]:
-    """Return 2.0 for headers over 64 KiB, 3.0 for names outside latin-1, else 1.0."""
-    try:
-        encoded_size = len(text.encode("latin1"))
-    except UnicodeEncodeError:
-        return (3, 0)
-    return (1, 0) if _padded_size(encoded_size, (1, 0)) < 2**16 else (2, 0)
-
-
-def _padded_size(encoded_size: int, version: tuple[int, int]) -> int:
-    """Return the value of the length field: literal, 1 to 64 spaces, newline."""
-    start = MAGIC_LEN + struct.calcsize(_ENCODINGS[version][0])
-    total = start + encoded_size + 1
-    return encoded_size + 1 + ARRAY_ALIGN - total % ARRAY_ALIGN
 
 
 def _wrap(text: str, version: tuple[int, int]) -> bytes:
@@ -329,7 +319,10 @@ def _wrap(text: str, version: tuple[int, int]) -> bytes:
     length_format, encoding = _ENCODINGS[version]
     try:
         literal = text.encode(encoding)
-        padded = _padded_size(len(literal), version)
+        # The value of the length field: literal, 1 to 64 spaces, newline.
+        size = len(literal) + 1
+        start = MAGIC_LEN + struct.calcsize(length_format)
+        padded = size + ARRAY_ALIGN - (start + size) % ARRAY_ALIGN
         prefix = MAGIC_PREFIX + bytes(version) + struct.pack(length_format, padded)
     except (UnicodeEncodeError, struct.error) as error:
         raise NpyFormatError(

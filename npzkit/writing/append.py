@@ -15,20 +15,14 @@ from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import can_write, check_regular
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink, WrittenSource
-from npzkit.files.source import Source, TailSource, open_source
+from npzkit.files.source import Source, open_source
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
 from npzkit.writing.copy import npy_header_size
 from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.commit_records import LongComment, find_long_comment
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.end_record import COMMENT_MAX_SIZE
-from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
-
-_TAIL_SIZE = END_SIZE + COMMENT_MAX_SIZE
-"""Bytes at the end of an archive that are read at once: those in which the end record is
-searched. The directories of most archives are among them."""
 
 
 class Resumed(NamedTuple):
@@ -114,9 +108,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     check_regular(file)
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
-        written = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
-        source = TailSource(written, _TAIL_SIZE)
-        directory, resumed = _read(source, sink)
+        directory, resumed = _read(WrittenSource(sink, os.fstat(sink.descriptor).st_size), sink)
         if resumed.listed or directory.directory_offset:
             end = _complete(sink, directory)
             size = directory.end_offset - directory.directory_offset

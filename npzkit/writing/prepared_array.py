@@ -55,7 +55,10 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
             f"NumPy cannot make an array of this object: {NpzkitError.shown(str(error))}",
             key=key,
             found=type(value).__name__,
-            remedy=_how_to_convert(value),
+            remedy="Items of different lengths cannot form an array: save each under its own key, "
+            "or pad them to the same length."
+            if isinstance(value, (list, tuple))
+            else "Convert it to a NumPy array first.",
         ) from error
 
 
@@ -64,24 +67,6 @@ def as_unlabelled(value: Any, key: str) -> np.ndarray[Any, Any]:
     if type(value) is not np.ndarray:
         check_unlabelled(value, key)
     return as_array(value, key)
-
-
-def _how_to_convert(value: Any) -> str:
-    """Return what to do about an object that is not an array."""
-    if isinstance(value, (list, tuple)):
-        return (
-            "Items of different lengths cannot form an array: save each under its own key, "
-            "or pad them to the same length."
-        )
-    if hasattr(value, "detach") and hasattr(value, "cpu"):
-        tensor = "tensor.detach().cpu()"
-        if str(getattr(value, "dtype", "")).endswith("bfloat16"):
-            return (
-                f"NumPy has no bfloat16. Save {tensor}.float().numpy(), or the same bits: "
-                f"{tensor}.view(torch.int16).numpy().view(ml_dtypes.bfloat16)."
-            )
-        return f"Save {tensor}.numpy()."
-    return "Convert it to a NumPy array first."
 
 
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:

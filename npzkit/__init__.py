@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
     from npzkit.analysis.diff import DiffReport, diff
     from npzkit.analysis.statistics import ArrayPart, statistics
-    from npzkit.archive.iterating import can_stream, iter_arrays
+    from npzkit.archive.iterating import StreamListing, can_stream, iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
     from npzkit.archive.save import save
-    from npzkit.archive.stream_listing import StreamListing
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
     from npzkit.conversion.kerchunk import kerchunk
@@ -123,7 +122,7 @@ _HOMES = {
     "ShardedFile": "npzkit.datasets.shardedfile",
     "ShardedWriter": "npzkit.datasets.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",
-    "StreamListing": "npzkit.archive.stream_listing",
+    "StreamListing": "npzkit.archive.iterating",
     "TornArchiveWarning": "npzkit.errors",
     "VerifyReport": "npzkit.maintenance.findings",
     "Viewer": "npzkit.viewer.viewer",

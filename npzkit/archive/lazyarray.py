@@ -165,11 +165,8 @@ class LazyArray:
             # NumPy stores four bytes per character, and makes a str of a single item.
             what = f"the text is not valid Unicode ({error})"
             remedy = "Read it as numbers: npz.read(key).view('u4')."
-            raise self._located(NpyFormatError(what, remedy=remedy)) from error
-
-    def _located(self, error: NpzkitError) -> NpzkitError:
-        """Return an error that says where it happened."""
-        return explain(self._archive, error, self._key)
+            found = NpyFormatError(what, remedy=remedy)
+            raise explain(self._archive, found, self._key) from error
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Read the complete array and check its CRC-32.
@@ -228,7 +225,7 @@ class LazyArray:
             self._check_backed()
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
         except NpzkitError as error:
-            raise self._located(error) from error.__cause__
+            raise explain(self._archive, error, self._key) from error.__cause__
         for chunk in self.iter_chunks():
             result[chunk] = self[chunk][names]
         return result

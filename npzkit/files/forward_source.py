@@ -151,10 +151,11 @@ class ForwardSource(Source):
         if not data and self._ahead_size:
             # `read1` also returns nothing if nothing has arrived yet.
             data = patiently(self.file.read, 1)
-        if not isinstance(data, bytes):
-            data = _as_bytes(data, self.file)
+        if isinstance(data, str):
+            kind = type(self.file).__name__
+            raise TypeError(f"the stream has text, not bytes: {kind}.read gave a str")
         self._note(data)
-        return data
+        return bytes(data)
 
     def _note(self, data: Any) -> None:
         """Count bytes that have arrived, and keep the last ones."""
@@ -213,9 +214,3 @@ class ForwardSource(Source):
         for place, data in zip(self._places[first:last], self._kept[first:last], strict=True):
             overlay(view, offset, place, data)
         overlay(view, offset, self.size - len(self._tail), self._tail)
-
-
-def _as_bytes(data: Any, stream: Any) -> bytes:
-    if isinstance(data, str):
-        raise TypeError(f"the stream has text, not bytes: {type(stream).__name__}.read gave a str")
-    return bytes(data)

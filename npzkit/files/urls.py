@@ -189,20 +189,19 @@ def hide_secrets(text: str, location: Location) -> str:
     >>> hide_secrets("no bucket me:secret@b", Location("s3://me:secret@b/a", {"token": "x1"}))
     'no bucket ...@b'
     """
-    forms = {form for secret in _secrets_in(*location) for form in _forms_of(secret) if form}
+    forms = {
+        form
+        for found in _secrets_in(*location)
+        for form in (found, unquote(found), quote(found, safe=""), repr(found)[1:-1])
+    }
     secret = [False] * len(text)
-    for form in forms:
+    for form in filter(None, forms):
         # A user called "a" must not take all letters a away.
         pattern = re.escape(form) if len(form) > 3 else rf"(?<!\w){re.escape(form)}(?!\w)"
         for found in re.finditer(pattern, text):
             secret[found.start() : found.end()] = [True] * len(form)
     runs = itertools.groupby(zip(text, secret, strict=True), key=lambda pair: pair[1])
     return shown_url("".join("..." if hide else "".join(c for c, _ in run) for hide, run in runs))
-
-
-def _forms_of(secret: str) -> tuple[str, ...]:
-    """Return a secret as it may be written."""
-    return secret, unquote(secret), quote(secret, safe=""), repr(secret)[1:-1]
 
 
 def _secrets_in(url: str, options: Any) -> Iterator[str]:

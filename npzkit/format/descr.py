@@ -172,15 +172,16 @@ def _structure(fields: list[Any], depth: int) -> np.dtype[Any]:
             formats.append(dtype)
             offsets.append(offset)
         offset += dtype.itemsize
-    return np.dtype(
-        {
-            "names": names,
-            "formats": formats,
-            "titles": titles,
-            "offsets": offsets,
-            "itemsize": offset,
-        }  # type: ignore[call-overload,unused-ignore]
-    )
+    return _layout(names, formats, offsets, titles, offset)
+
+
+def _layout(
+    names: Any, formats: list[Any], offsets: list[int], titles: list[Any], size: int, **options: Any
+) -> np.dtype[Any]:
+    """Return the dtype of a structure; `options` are those of `numpy.dtype`."""
+    fields: Any = {"names": names, "formats": formats, "offsets": offsets, "titles": titles}
+    dtype: np.dtype[Any] = np.dtype(fields | {"itemsize": size}, **options)
+    return dtype
 
 
 def _subarray_shape(shape: Any) -> int | tuple[int, ...]:
@@ -232,13 +233,7 @@ def _drop_from_structure(dtype: np.dtype[Any]) -> np.dtype[Any]:
     unchanged = all(new is field[0] for new, field in zip(formats, fields, strict=True))
     if unchanged and dtype.metadata is None:
         return dtype
-    return np.dtype(
-        {
-            "names": list(names),
-            "formats": formats,
-            "offsets": [field[1] for field in fields],
-            "titles": [field[2] if len(field) > 2 else None for field in fields],
-            "itemsize": dtype.itemsize,
-        },  # type: ignore[call-overload,unused-ignore]
-        align=dtype.isalignedstruct,
-    )
+    offsets = [field[1] for field in fields]
+    titles = [field[2] if len(field) > 2 else None for field in fields]
+    align = dtype.isalignedstruct
+    return _layout(list(names), formats, offsets, titles, dtype.itemsize, align=align)

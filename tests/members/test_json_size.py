@@ -62,7 +62,7 @@ def test_hostile_metadata_is_refused_before_it_is_parsed(kind, tmp_path):
         if kind == "append":
             npzkit.NpzWriter(path, "a")
         elif kind == "stream":
-            from npzkit.archive.stream_listing import StreamListing
+            from npzkit.archive.iterating import StreamListing
 
             with open(path, "rb") as stream:
                 _ = StreamListing(stream).metadata

@@ -277,23 +277,20 @@ class StreamListing:
         name = member_of(key, self._directory.entries)
         if name is None:
             raise missing(key, self.files, self._archive.path)
+        entry, source = self._directory.entries[name], self._archive.source
         try:
-            return self._info(key, name)
+            header = self._headers.get(entry.header_offset)
+            if isinstance(header, NpzkitError):
+                raise header
+            self._archive.check(entry)
+            if header is not None:
+                check_nbytes(header, entry)
+            start = data_offset(source, entry)
+            indexed = find_index(source, entry, start) is not None
+            return describe(key, entry, header, start, parse_attrs(entry.extra), indexed=indexed)
         except NpzkitError as error:
             error.locate(path=self._archive.path, key=key)
             raise
-
-    def _info(self, key: str, name: str) -> ArrayInfo:
-        entry = self._directory.entries[name]
-        header = self._headers.get(entry.header_offset)
-        if isinstance(header, NpzkitError):
-            raise header
-        self._archive.check(entry)
-        if header is not None:
-            check_nbytes(header, entry)
-        start = data_offset(self._archive.source, entry)
-        indexed = find_index(self._archive.source, entry, start) is not None
-        return describe(key, entry, header, start, parse_attrs(entry.extra), indexed=indexed)
 
     def archive_info(self) -> ArchiveInfo:
         """Return details of the archive as a file; see `npzkit.NpzFile.archive_info`."""

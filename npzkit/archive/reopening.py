@@ -132,14 +132,6 @@ class Reopened:
         other.__dict__.update(self.__dict__)
         return other
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self._given is not None:
-            raise TypeError(
-                "only an archive opened from a path or a URL can be pickled; "
-                "this one was opened from an object"
-            )
-        return self.__dict__
-
 
 def reduced(
     archive: ArchiveContents, open_again: Callable[..., Any], options: Mapping[str, Any]
@@ -157,7 +149,8 @@ def reduced(
     state = archive.state
     if state is None:
         raise TypeError(
-            "only an archive opened from a path can be pickled; this one was opened from an object"
+            "only an archive opened from a path or a URL can be pickled; "
+            "this one was opened from an object"
         )
     archive.check_open()
     path, own_options = archive.reopening

@@ -150,9 +150,7 @@ def _compressor(encoder: Encoder, history: bytes = b"") -> Any:
     name, level, strategy, window_bits = encoder
     memory_level = _MEMORY_LEVELS[name]
     settings = (level, zlib.DEFLATED, -window_bits, memory_level, strategy)
-    if history:
-        return library(name).compressobj(*settings, history)
-    return library(name).compressobj(*settings)
+    return library(name).compressobj(*settings, *((history,) if history else ()))
 
 
 def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) -> bytes:
@@ -292,7 +290,7 @@ def _find_places(view: memoryview) -> list[tuple[bytes, memoryview]]:
     for index in range(count):
         start = (len(view) - _PLACE_SIZE) * (2 * index + 1) // (2 * count)
         data = view[start : start + _PLACE_SIZE]
-        if 10 * _whole_size(_candidates()[0], data) < _PLACE_SIZE:
+        if 10 * len(deflate_chunk(_candidates()[0], data, final=True)) < _PLACE_SIZE:
             places.append((b"", view[start : start + _LONG_PLACE_SIZE]))
         else:
             places.append((bytes(view[max(0, start - _HISTORY_SIZE) : start]), data))
@@ -306,7 +304,3 @@ def _sizes(encoder: Encoder, places: Iterable[tuple[bytes, memoryview]]) -> Iter
         is_matching = encoder.strategy == zlib.Z_DEFAULT_STRATEGY
         parts = _deflated(encoder, data, zlib.Z_FINISH, history if is_matching else b"")
         yield sum(map(len, parts))
-
-
-def _whole_size(encoder: Encoder, data: memoryview | bytes) -> int:
-    return len(deflate_chunk(encoder, data, final=True)) if data else 0

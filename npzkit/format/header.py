@@ -129,11 +129,11 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
             expected=MAGIC_PREFIX,
             remedy="The member is not an array, or it is damaged.",
         )
-    major_minor = (prefix[6], prefix[7]) if len(prefix) >= MAGIC_LEN else None
-    if major_minor is None:
+    if len(prefix) < MAGIC_LEN:
         raise end_of_data("magic string", MAGIC_LEN, len(prefix))
-    check_version(major_minor)
-    length_format = _ENCODINGS[major_minor][0]
+    version = prefix[6], prefix[7]
+    check_version(version)
+    length_format = _ENCODINGS[version][0]
     start = MAGIC_LEN + struct.calcsize(length_format)
     if len(prefix) < start:
         raise end_of_data("array header length", start - MAGIC_LEN, len(prefix) - MAGIC_LEN)

@@ -10,7 +10,7 @@ import abc
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.errors import (
@@ -249,6 +249,6 @@ def changed(expected: Version, found: Version | None = None) -> StaleArchiveErro
 
 
 def _shown(version: Version) -> str:
-    mark: Mapping[str, Any] = {"version": version.tag, "modified": version.modified}
-    known = [f"{name} {value[:80]}" for name, value in mark.items() if value]
+    marks = ("version", version.tag), ("modified", version.modified)
+    known = [f"{name} {value[:80]}" for name, value in marks if value]
     return ", ".join([f"{version.size} bytes", *known])

@@ -16,6 +16,7 @@ import contextlib
 import datetime
 import errno
 import os
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError
@@ -45,6 +46,8 @@ _MARKS = (
 """What stores call a value that changes with the object, the best ones first."""
 _NO_SUFFIX_IN_S3 = (416, 501)
 """What servers of S3 answer that cannot count from the end, or that have an empty object."""
+_PASSING = re.compile("Timeout|Connection|Payload|Incomplete|Disconnected")
+"""How errors of libraries are called that may pass: a lost connection, an answer cut short."""
 _BLOCK_CACHES = ("blockcache", "cached")
 _LOCAL_MARKS = ("ino", "mtime", "created")
 """What tells a local file from another: its inode, and the times of its data and of its inode."""
@@ -303,7 +306,7 @@ class FsspecStore(Store):
             raise TransientError(self._text(error)) from None
         except Exception as error:
             # Each library has its own errors, most of them no OSError.
-            if _is_passing(error):
+            if status_of(error) >= 500 or _PASSING.search(type(error).__name__):
                 raise TransientError(self._text(error)) from None
             raise self._named(error) from None
 
@@ -379,11 +382,3 @@ def answer_of(error: BaseException | None) -> Mapping[str, Any]:
             return {"ResponseMetadata": {"HTTPStatusCode": status}}
         error = error.__cause__
     return {}
-
-
-def _is_passing(error: BaseException) -> bool:
-    """Whether an error of a library may pass: a lost connection, an answer that ended early."""
-    name = type(error).__name__
-    return status_of(error) >= 500 or any(
-        word in name for word in ("Timeout", "Connection", "Payload", "Incomplete", "Disconnected")
-    )

@@ -118,7 +118,13 @@ class HttpStore(Store):
                 size = None if said is None else int(said[1])
             else:
                 self._fail(response)
-        return self._open_by_size(self._find_size() if size is None else size, tail_size)
+        # By the offsets of the last bytes, for a server that counts only from the front.
+        size = self._find_size() if size is None else size
+        tail = bytearray(min(tail_size, size))
+        if not tail:
+            return Opened(tail, Version(0))
+        part = self._read_range(size - len(tail), memoryview(tail), Version(size))
+        return part._replace(tail=tail)
 
     def _find_size(self) -> int:
         """Ask for one byte. The answer says how many there are, also where HEAD is refused."""
@@ -131,14 +137,6 @@ class HttpStore(Store):
             if response.status != 206:
                 self._fail(response)
             return self._range_of(response)[2].size
-
-    def _open_by_size(self, size: int, tail_size: int) -> Opened:
-        """Ask for the last bytes by their offsets, for a server that counts only from the front."""
-        tail = bytearray(min(tail_size, size))
-        if not tail:
-            return Opened(tail, Version(0))
-        part = self._read_range(size - len(tail), memoryview(tail), Version(size))
-        return part._replace(tail=tail)
 
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
         self._read_range(offset, view, version)
@@ -264,7 +262,8 @@ class HttpStore(Store):
         if response.status in _REFUSED:
             raise PermissionError(errno.EACCES, f"access was refused ({status})", self.name)
         if response.status in _TRANSIENT:
-            raise TransientError(f"the server answered {status}", _delay_of(response))
+            asked = re.fullmatch("[0-9]{1,5}", response.headers.get("Retry-After", ""))
+            raise TransientError(f"the server answered {status}", float(asked[0]) if asked else 0.0)
         raise OSError(f"{self.name}: the server answered {status}")
 
     def _refuse(self, what: str) -> NoReturn:
@@ -345,9 +344,3 @@ def _is_made_of_time(version: Version) -> bool:
 def _is_new(response: Any, version: Version) -> bool:
     """Return whether an object has a time that counts only after a second, and no better tag."""
     return "Last-Modified" in response.headers and not version.is_known
-
-
-def _delay_of(response: Any) -> float:
-    """Return how long the server asks to wait."""
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0

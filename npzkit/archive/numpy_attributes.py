@@ -30,13 +30,14 @@ class Handles:
     def __init__(self, source: Source, given_zip: zipfile.ZipFile | None, given_file: Any) -> None:
         self._source = source
         self._zip = given_zip
-        self._is_zip_given = given_zip is not None
+        self._zip_stream: io.BufferedReader | None = None
         self._file = given_file
 
     def zip(self, end_offset: int) -> zipfile.ZipFile:
         """Return a ZipFile onto the same archive, which ends at `end_offset`."""
         if self._zip is None:
-            self._zip = zipfile.ZipFile(io.BufferedReader(SourceFile(self._source, end_offset)))
+            self._zip_stream = io.BufferedReader(SourceFile(self._source, end_offset))
+            self._zip = zipfile.ZipFile(self._zip_stream)
         return self._zip
 
     def file(self, *, is_open: bool) -> Any:
@@ -48,8 +49,9 @@ class Handles:
 
     def close(self) -> None:
         """Close what was made here."""
-        if self._zip is not None and not self._is_zip_given:
+        if self._zip is not None and self._zip_stream is not None:
             self._zip.close()
+            self._zip_stream.close()
         if self._file is not None and self._source.path is not None:
             self._file.close()
 

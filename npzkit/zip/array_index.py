@@ -65,11 +65,6 @@ _UNKNOWN = bytes(_ROW.size)
 """The row of a member that was written by another program."""
 
 
-Note = tuple[bytes, int, bool]
-"""What the index keeps of one member: its head, the bytes of the extra field of its
-local header, and whether a seek index follows it."""
-
-
 def is_hidden(name: str) -> bool:
     """Whether a member's name is that of an index, of large metadata, or of an intent."""
     return name in _HIDDEN
@@ -123,9 +118,12 @@ class Notes:
         # Of a new archive in which nothing is replaced, each head is used.
         self._is_new = rows is None
 
-    def enter(self, name: str, note: Note) -> None:
-        """Keep a member's note, in place of one of the same name."""
-        head, extra_size, has_seek_index = note
+    def enter(self, name: str, head: bytes, extra_size: int, has_seek_index: bool) -> None:
+        """Keep the note of a member, in place of one of the same name.
+
+        It has the member's head, the bytes of the extra field of its local header, and
+        whether a seek index follows it.
+        """
         self._is_new &= name not in self._rows
         self._rows[name] = _format_row(self._heads[head], extra_size, has_seek_index)
 

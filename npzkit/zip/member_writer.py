@@ -23,9 +23,8 @@ from npzkit.codecs.encoders import (
 from npzkit.codecs.methods import STORED
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
-from npzkit.zip.array_index import Note
 from npzkit.zip.extra_fields import format_padding
-from npzkit.zip.records import LOCAL_HEADER_SIZE, LocalHeader
+from npzkit.zip.records import LocalHeader
 from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
 from npzkit.zip.written_records import ZIP64_SIZE, local_header, needs_zip64
 
@@ -71,7 +70,7 @@ class MemberWriter:
     ----------
     sink : Sink
     enter : callable
-        Lists the member: takes its name, its header and where that lies.
+        Lists the member; see `npzkit.zip.writer.ZipWriter.enter`.
     layout : callable
         Formats its header for the offset it is put at.
     name, size, pipeline, coding, extra
@@ -90,7 +89,7 @@ class MemberWriter:
     def __init__(
         self,
         sink: Sink,
-        enter: Callable[[str, LocalHeader, int, Note], object],
+        enter: Callable[[str, LocalHeader, int, bytes, bytes, bool], object],
         layout: Callable[[LocalHeader, int], bytes],
         name: str,
         size: int | None,
@@ -114,7 +113,7 @@ class MemberWriter:
         self._compressed_size = 0
         self._crc = 0
         self._start, self._start_offset = b"", 0
-        self._head_size, self._head, self._extra_size = head_size, b"", 0
+        self._head_size, self._head, self._local = head_size, b"", b""
         self._deflated = (
             None
             if coding.method == STORED
@@ -170,13 +169,12 @@ class MemberWriter:
     def _put_header(self, header: LocalHeader, *, is_final: bool) -> None:
         """Write the header, and all bytes that waited for it."""
         self._offset = self._sink.position
-        local = self._layout(header, self._offset)
-        self._extra_size = extra_size(local, header)
-        self._start_offset += self._offset + len(local)
+        self._local = self._layout(header, self._offset)
+        self._start_offset += self._offset + len(self._local)
         if not is_final:
             end = self._start_offset + len(self._start)
             self._sink.keep(self._offset, end - self._offset)
-        self._sink.write(local)
+        self._sink.write(self._local)
         for data in self._kept:
             self._sink.write(data)
         self._kept.clear()
@@ -203,8 +201,7 @@ class MemberWriter:
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
         self.crc32 = header.crc32
         has_index = deflated is not None and self._is_seekable and len(deflated.offsets) > 1
-        note = self._head, self._extra_size, has_index
-        self._enter(self._name, header, self._offset, note)
+        self._enter(self._name, header, self._offset, self._local, self._head, has_index)
         if has_index and deflated is not None:
             offsets = (*deflated.offsets, self._compressed_size)
             index = SeekIndex(self._chunk_size, offsets, self.size)
@@ -225,11 +222,6 @@ def head_of(data: Any, head_size: Callable[[bytes], int]) -> bytes:
     """Return what of a member's first bytes the array index keeps; empty if nothing."""
     size = head_size(bytes(data[:_PREFIX_SIZE]))
     return bytes(data[:size]) if 0 < size <= len(data) else b""
-
-
-def extra_size(local: bytes, header: LocalHeader) -> int:
-    """Return the size of the extra field in a local header that was formatted."""
-    return len(local) - LOCAL_HEADER_SIZE - len(header.name)
 
 
 # -- deflated data ------------------------------------------------------------

@@ -17,7 +17,7 @@ from npzkit.codecs.methods import STORED
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip import records
-from npzkit.zip.array_index import Note, Notes
+from npzkit.zip.array_index import Notes
 from npzkit.zip.commit_records import (
     INTENT_SIZE,
     MARK_OFFSET,
@@ -30,7 +30,7 @@ from npzkit.zip.commit_records import (
 )
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
-from npzkit.zip.member_writer import Coding, MemberWriter, extra_size, head_of
+from npzkit.zip.member_writer import Coding, MemberWriter, head_of
 from npzkit.zip.records import LocalHeader
 from npzkit.zip.sozip import SeekIndex, format_index_member
 from npzkit.zip.written_records import (
@@ -214,8 +214,7 @@ class ZipWriter:
         sink.write(local)
         for piece in pieces:
             sink.write(piece)
-        note = self._head_of(pieces), extra_size(local, header), False
-        self.enter(name, header, header_offset, note)
+        self.enter(name, header, header_offset, local, self._head_of(pieces))
 
     def _head_of(self, pieces: Sequence[Any]) -> bytes:
         return head_of(pieces[0], self._head_size) if pieces else b""
@@ -275,14 +274,22 @@ class ZipWriter:
         for piece in pieces:
             self.sink.write(piece)
         seek_index = b"" if index is None else format_index_member(entry.name, index)
-        note = head, extra_size(local, header), bool(seek_index)
-        self.enter(entry.name, header, header_offset, note)
+        self.enter(entry.name, header, header_offset, local, head, bool(seek_index))
         self.sink.write(seek_index)
 
-    def enter(self, name: str, header: LocalHeader, header_offset: int, note: Note) -> None:
-        """List a member in the directory; it replaces one of the same name."""
+    def enter(
+        self,
+        name: str,
+        header: LocalHeader,
+        header_offset: int,
+        local: bytes,
+        head: bytes,
+        has_index: bool = False,
+    ) -> None:
+        """List a member, with its header as it is formatted; it replaces one of the same name."""
         self.listed[name] = central_bytes(header, header_offset)
-        self._notes.enter(name, note)
+        extra_size = len(local) - records.LOCAL_HEADER_SIZE - len(header.name)
+        self._notes.enter(name, head, extra_size, has_index)
 
     def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:
         """Write the central directory and the end record: all that is listed counts.
@@ -350,7 +357,7 @@ class ReservedMember:
         self._name = name
         self._header = header
         self._header_offset = header_offset
-        self._extra_size = extra_size(local, header)
+        self._local = local
         self.offset = header_offset + len(local)
         self.size = header.uncompressed_size
 
@@ -361,8 +368,7 @@ class ReservedMember:
         """
         header = self._header._replace(crc32=crc)
         self._writer.sink.patch(self._header_offset, local_bytes(header, self._header_offset))
-        note = head, self._extra_size, False
-        self._writer.enter(self._name, header, self._header_offset, note)
+        self._writer.enter(self._name, header, self._header_offset, self._local, head)
 
 
 def _put_down_all(

@@ -29,7 +29,7 @@ from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits, limits_of
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
-from npzkit.zip.dead_space import dead_size, has_first_member
+from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry, name_error
 from npzkit.zip.extra_fields import foreign_extra
@@ -190,7 +190,7 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
     try:
         written = WrittenSource(sink, sink.committed_size)
         directory = read_directory(written, silent=True, limits=Limits())
-        is_shadowed = not has_first_member(directory)
+        is_shadowed = all(entry.header_offset for entry in directory.entries.values())
         if not is_shadowed and 2 * dead_size(written, directory) <= directory.end_offset:
             return
         with sink.hand_over() as lock:

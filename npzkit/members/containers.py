@@ -490,7 +490,9 @@ class _Flattening:
             if is_record(value):
                 return self._mapping(children_of(value) or {}, key, _within(value, around, key))
         try:
-            first = self._first_key(value, key) if is_leaf else key
+            shared = identity(value) if is_leaf else None
+            # The first key under which the memory of a tensor is saved.
+            first, _ = self._tensors.setdefault(shared, (key, value)) if shared else (key, None)
             if first != key:
                 return ["same", first, *special_dtype(value)]
             array, note = encode(value, is_top=len(around) == 1)
@@ -536,11 +538,6 @@ class _Flattening:
                 remedy="Save value._asdict().",
             ) from None
         return name, list(names)
-
-    def _first_key(self, tensor: Any, key: str) -> str:
-        """Return the first key under which the memory of a tensor is saved."""
-        shared = identity(tensor)
-        return key if shared is None else self._tensors.setdefault(shared, (key, tensor))[0]
 
     def _array(self, array: Any, key: str, note: Any) -> Any:
         if key in self._arrays:

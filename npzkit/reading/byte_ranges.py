@@ -34,8 +34,7 @@ class _Axis(NamedTuple):
     stride : int
         Bytes from one position to the next.
     extent : int
-        Bytes from the first that is wanted to the last, of one position of
-        the axis before.
+        Bytes from the first that is wanted to the last, of one position.
     gap : int
         The longest stretch of unwanted bytes within `extent`.
     """
@@ -89,11 +88,11 @@ def _axes(shape: Sequence[int], positions: Sequence[Positions], itemsize: int) -
     gap = 0
     for size, wanted in zip(reversed(shape), reversed(positions), strict=True):
         first, last = int(wanted[0]), int(wanted[-1])
+        axes.append(_Axis(wanted, first, last, stride, extent, gap))
         if len(wanted) > 1:
             step = wanted.step if isinstance(wanted, range) else int(np.diff(wanted).max())
             gap = max(gap, step * stride - extent)
         extent += (last - first) * stride
-        axes.append(_Axis(wanted, first, last, stride, extent, gap))
         stride *= size
     axes.append(_Axis(range(1), 0, 0, stride, extent, gap))
     return axes[::-1]
@@ -110,9 +109,6 @@ class _Reading:
         self._dtype = dtype
         self._threads = threads
         self._reads_at_once = access.reads_at_once
-        # Behind the last axis: one item, without gaps.
-        self._extents = [axis.extent for axis in axes[1:]] + [dtype.itemsize]
-        self._gaps = [axis.gap for axis in axes[1:]] + [0]
 
     def fill(self, depth: int, offset: int, block: np.ndarray[Any, Any]) -> None:
         """Fill `block` from an axis on, whose position 0 lies at `offset`.
@@ -122,15 +118,14 @@ class _Reading:
         if depth == 0:
             block = block[np.newaxis]
         axis = self._axes[depth]
-        gap, extent = self._gaps[depth], self._extents[depth]
-        if gap >= self._access.granularity or (gap and extent > _SPAN_SIZE):
+        if axis.gap >= self._access.granularity or (axis.gap and axis.extent > _SPAN_SIZE):
             self._each(
                 partial(self.fill, depth + 1, offset + int(position) * axis.stride, block[place])
                 for place, position in enumerate(axis.positions)
             )
             return
         within = sum(inner.first * inner.stride for inner in self._axes[depth + 1 :])
-        offset, parts = offset + within, self._groups(axis, extent)
+        offset, parts = offset + within, self._groups(axis)
         if self._reads_at_once > 1:
             self._each(
                 partial(self._read, depth, offset, axis.positions[begin:end], block[begin:end])
@@ -158,31 +153,31 @@ class _Reading:
     ) -> None:
         """Read positions of an axis with one call."""
         first, last = int(positions[0]), int(positions[-1])
-        stride = self._axes[depth].stride
-        where = offset + first * stride
-        size = (last - first) * stride + self._extents[depth]
+        axis = self._axes[depth]
+        where = offset + first * axis.stride
+        size = (last - first) * axis.stride + axis.extent
         if part.nbytes == size:
             self._access.readinto(where, array_bytes(part), self._threads)
         else:
             self._cut(depth, where, size, positions, part)
 
-    def _groups(self, axis: _Axis, extent: int) -> Iterator[tuple[int, int]]:
+    def _groups(self, axis: _Axis) -> Iterator[tuple[int, int]]:
         """Group positions to read in one call: without gaps, or in spans of a few MiB."""
         positions, count = axis.positions, len(axis.positions)
-        room = max(_SPAN_SIZE - extent, 0) // axis.stride
+        room = max(_SPAN_SIZE - axis.extent, 0) // axis.stride
         if not isinstance(positions, range):
-            yield from self._irregular_groups(axis, extent, room)
+            yield from self._irregular_groups(axis, room)
             return
-        gap = positions.step * axis.stride - extent
+        gap = positions.step * axis.stride - axis.extent
         step = count
         if gap:
             step = room // positions.step + 1 if gap < self._access.granularity else 1
         for begin in range(0, count, step):
             yield begin, min(begin + step, count)
 
-    def _irregular_groups(self, axis: _Axis, extent: int, room: int) -> Iterator[tuple[int, int]]:
+    def _irregular_groups(self, axis: _Axis, room: int) -> Iterator[tuple[int, int]]:
         places = np.asarray(axis.positions)
-        gaps = np.diff(places) * axis.stride - extent
+        gaps = np.diff(places) * axis.stride - axis.extent
         begin = 0
         for end in (*(np.flatnonzero(gaps >= self._access.granularity) + 1).tolist(), len(places)):
             while begin < end:

@@ -30,8 +30,7 @@ _SIZE_AND_OFFSET = struct.Struct("<20xL18xL").unpack_from
 def fills_most(listed: Iterable[bytes], size: int) -> bool:
     """Whether members with these entries surely take half of a file, its first byte included.
 
-    The file is not looked at. If the answer is False, `has_first_member` and
-    `dead_size` know.
+    The file is not looked at. If the answer is False, `dead_size` knows.
     """
     used, has_first = 0, False
     for member_size, offset in map(_SIZE_AND_OFFSET, filter(None, listed)):
@@ -39,14 +38,6 @@ def fills_most(listed: Iterable[bytes], size: int) -> bool:
         if member_size != SENTINEL_32:
             used += member_size
     return has_first and 2 * used >= size
-
-
-def has_first_member(directory: Directory) -> bool:
-    """Whether the member at the file's first byte is listed.
-
-    Otherwise 7-Zip shows an older directory, which no longer counts.
-    """
-    return any(entry.header_offset == 0 for entry in directory.entries.values())
 
 
 def dead_size(source: Source, directory: Directory) -> int:

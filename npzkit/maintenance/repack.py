@@ -152,8 +152,10 @@ def repack(
     if _is_replaced(src, dst):
         check_regular(dst)
         lock = lock_path(dst, timeout)
-    with lock or contextlib.nullcontext():
-        source = open_anywhere(src)
+    with (
+        lock or contextlib.nullcontext(),
+        contextlib.closing(open_anywhere(src)) as source,
+    ):
         try:
             source.is_locked = lock is not None
             if _is_same_file(source, dst):
@@ -169,8 +171,6 @@ def repack(
             raise error.locate(
                 path=source.name if source.is_distant else source.path
             ) from error.__cause__
-        finally:
-            source.close()
 
 
 def repack_dead(sink: Sink, *, durable: bool) -> None:

@@ -152,10 +152,8 @@ def repair(
         contextlib.nullcontext()
         if is_distant
         else lock_path(path, check_timeout(lock_timeout)) as lock,
-        contextlib.ExitStack() as stack,
+        contextlib.closing(open_anywhere(location if is_distant else path)) as opened,
     ):
-        opened = open_anywhere(location if is_distant else path)
-        stack.callback(opened.close)
         source = opened.ahead([(0, opened.size)])
         source.is_locked = True
         try:

@@ -27,7 +27,6 @@ from npzkit.errors import (
     NotMappableError,
     NpzkitError,
     StaleArchiveError,
-    UnsupportedError,
 )
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File, duplicated
@@ -70,7 +69,7 @@ class Sealer:
     def __init__(self, source: Source, starts: Sequence[int], opened: tuple[int, int]) -> None:
         self._file = _open_for_writing(cast(FileSource, source))
         self._checked_path = source.path
-        self._path = source.path or _name_of(source)
+        self._path = path_of(source)
         self._seals = _Seals(self._file, starts, opened)
         # The CRC of each member when it was flushed last, by its name.
         self._last: dict[str, int] = {}
@@ -403,9 +402,9 @@ def complete_flushes(
     return [one.entry.name for one in complete], [one for one in unsealed if not one.is_complete]
 
 
-def _name_of(source: Source) -> str | None:
-    """Return the path that a caller's file object was opened by, as far as it says so."""
-    name = getattr(source.handle, "name", None)
+def path_of(source: Source) -> str | None:
+    """Return the path of a file, or that by which a caller's file object says it was opened."""
+    name = getattr(source.handle, "name", None) if source.path is None else source.path
     return os.path.abspath(name) if isinstance(name, str) else None
 
 
@@ -435,13 +434,4 @@ def _check_same(path: str, descriptor: Any) -> None:
             "another file has replaced the mapped one at this path",
             path=path,
             remedy="Open it again; what was written through the map is only in the old file.",
-        )
-
-
-def check_resealable(entry: Entry) -> None:
-    """Raise UnsupportedError if the CRC is also in a third place, after the data."""
-    if entry.flags & FLAG_DESCRIPTOR:
-        raise UnsupportedError(
-            "the member's CRC-32 is stored after its data, where it cannot be updated",
-            remedy="npzkit.repack(path) writes it before the data; or map with mode='c'.",
         )

@@ -19,11 +19,12 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import NotMappableError, NpzkitError
+from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError
 from npzkit.files.source import FileSource, Source
 from npzkit.members.info import ArrayInfo
-from npzkit.reading.flush import Sealer, check_resealable
+from npzkit.reading.flush import Sealer, path_of
 from npzkit.zip.entries import Entry
+from npzkit.zip.records import FLAG_DESCRIPTOR
 
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
@@ -179,7 +180,11 @@ def _map_writable(
 
     `done` is called with the member's name when it was flushed.
     """
-    check_resealable(entry)
+    if entry.flags & FLAG_DESCRIPTOR:
+        raise UnsupportedError(
+            "the member's CRC-32 is stored after its data, where it cannot be updated",
+            remedy="npzkit.repack(path) writes it before the data; or map with mode='c'.",
+        )
     size = entry.uncompressed_size
     start = info.data_offset + info.nbytes - size
     sealer.fill_holes(start, size)
@@ -198,11 +203,8 @@ def _map_writable(
 
 def _filename(source: Source) -> Any:
     """Return the filename as np.memmap does: a Path for a path-like."""
-    if source.path is None:
-        name = getattr(source.handle, "name", None)
-        return os.path.abspath(name) if isinstance(name, str) else None
-    if not source.is_pathlike:
-        return source.path
+    if source.path is None or not source.is_pathlike:
+        return source.path or path_of(source)
     import pathlib
 
     return pathlib.Path(source.path).resolve()

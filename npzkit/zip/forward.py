@@ -114,7 +114,13 @@ class ForwardArchive:
                 if member is None:
                     return
                 yield member
-                self._leave(member)
+                try:
+                    self.end(member)
+                except LimitExceededError:
+                    raise
+                except NpzkitError:
+                    # What is wrong with the data was the reader's to find.
+                    pass
             elif head in RECORD_SIZES:
                 self._keep_record(head)
             else:
@@ -187,15 +193,6 @@ class ForwardArchive:
         if stream is not None:
             self._charge(stream.tell())
             self._found[member.entry.header_offset] = stream.found.described
-
-    def _leave(self, member: ForwardMember) -> None:
-        """Move on to the next record. What is wrong with the data was the reader's to find."""
-        try:
-            self.end(member)
-        except LimitExceededError:
-            raise
-        except NpzkitError:
-            pass
 
     def _keep_record(self, signature: bytes) -> None:
         """Keep a record of the directory, or of its end."""

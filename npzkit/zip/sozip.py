@@ -264,20 +264,20 @@ class Chunks:
         """Copy the requested bytes of some chunks; keep chunks that are needed only in part."""
         end = offset + len(view)
         if begin * self.chunk_size < offset:
-            self._copy_part(source, begin, offset, view)
+            self._place(begin, self._cached(source, begin), offset, view)
             begin += 1
         if begin < stop and min(stop * self.chunk_size, self.size) > end:
             stop -= 1
-            self._copy_part(source, stop, offset, view)
+            self._place(stop, self._cached(source, stop), offset, view)
         for number, chunk in self._inflated(source, begin, stop):
-            where = number * self.chunk_size - offset
-            view[where : where + len(chunk)] = chunk
+            self._place(number, chunk, offset, view)
 
-    def _copy_part(self, source: Source, number: int, offset: int, view: memoryview) -> None:
-        chunk = self._cached(source, number)
+    def _place(self, number: int, chunk: bytes | bytearray, offset: int, view: memoryview) -> None:
+        """Copy what of a chunk belongs in `view`, which begins at `offset` of the member."""
         start = number * self.chunk_size
         begin, end = max(offset, start), min(offset + len(view), start + len(chunk))
-        view[begin - offset : end - offset] = memoryview(chunk)[begin - start : end - start]
+        if begin < end:
+            view[begin - offset : end - offset] = memoryview(chunk)[begin - start : end - start]
 
     def _cached(self, source: Source, number: int) -> bytes | bytearray:
         with self._lock:
@@ -322,10 +322,7 @@ class Chunks:
             # Compute the CRC and copy while the chunk is in the cache.
             crc = crc32(chunk, crc)
             size += len(chunk)
-            where = number * self.chunk_size - skip_size
-            kept = memoryview(chunk)[max(-where, 0) :]
-            where = max(where, 0)
-            view[where : where + len(kept)] = kept
+            self._place(number, chunk, skip_size, view)
         return crc, size
 
     # -- both ---------------------------------------------------------------

@@ -81,11 +81,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "stream = MemberStream(source, entry, start, verify=True)",
     ): "The entry was made of the only header.",
     (
-        "zip/member_search.py",
-        "if entry.method != STORED:",
-        "if (False):",
-    ): "The CRC-32 of compressed data is in no descriptor.",
-    (
         "reading/member_headers.py",
         "found = max(entry.uncompressed_size - header.data_offset, 0)",
         "found = max(entry.uncompressed_size - header.data_offset, 1)",

@@ -2,7 +2,7 @@
 
 Owns `Checkpoint`, and that a damaged step is never skipped silently. Two steps are compared by
 CRC-32s, and by the numbers, strings and None in their structure. How a tree is made of arrays
-is `npzkit.archive.trees`'s.
+is `npzkit.trees.loaded_tree`'s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.trees import read_tree
 from npzkit.checkpoint.catalog import Catalog, is_absent
 from npzkit.checkpoint.record import record_of
 from npzkit.checkpoint.retention import Readers
@@ -29,7 +28,8 @@ from npzkit.errors import (
 )
 from npzkit.members.containers import children_of
 from npzkit.members.keys import child_key
-from npzkit.members.restoring import unflatten
+from npzkit.trees.loaded_tree import read_tree
+from npzkit.trees.restoring import unflatten
 
 _ARRAY: Any = object()
 """The place of an array, which is not read."""

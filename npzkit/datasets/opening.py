@@ -2,7 +2,7 @@
 
 Owns `open`, `verify` and `load_tree`, which tell the two apart, and that an archive which
 is given open stays open. Which arrays are read for a tree, and what is made of them, is
-`npzkit.archive.trees`'s.
+`npzkit.trees.loaded_tree`'s.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ def load_tree(
     if like is not None and into is not None:
         raise ValueError("like and into are both examples; pass one of them")
     key = (prefix or "").rstrip("/")
-    from npzkit.archive.trees import read_tree
+    from npzkit.trees.loaded_tree import read_tree
 
     def loaded(npz: NpzFile) -> Any:
         def read(keys: Collection[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Owns which values are containers (mappings, lists, tuples, namedtuples, dataclasses, JAX's
 pytrees) and what is inside one; how a leaf is stored, as an array, as an entry of the note,
 or both; and the conversion of a tree to arrays by their keys and a note. The note, of
-`npzkit.members.notes`, has what keys cannot express. `npzkit.members.restoring` makes a tree
+`npzkit.members.notes`, has what keys cannot express. `npzkit.trees.restoring` makes a tree
 again. Knows nothing about archives, and runs no code from a file: every name of a namedtuple
 is checked to be an identifier.
 """

@@ -29,10 +29,10 @@ from npzkit.members.notes import (
     is_value,
     items_of,
     kind_of,
+    links,
     name_in,
     nodes_of,
 )
-from npzkit.members.restoring import links
 
 
 class EditedNote:

@@ -30,7 +30,7 @@ before it, if that one has arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from npzkit.errors import UnsupportedError
@@ -117,6 +117,33 @@ def listed(note: Any, keys: Iterable[str]) -> Any:
     {'b/c': None}
     """
     return {key: None for key in keys if "/" in key} if note == FLAT else note
+
+
+def links(note: Any, names_in: Callable[[str], Set[str] | None] | None = None) -> dict[str, str]:
+    """Return the keys of tensors that are the memory of another one, and that one's key.
+
+    With `names_in`, only below the names that it returns for the key of a container; None means
+    all of them. Names that contain slashes are looked at always.
+
+    Examples
+    --------
+    >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
+    {'a/0': 'w'}
+    """
+    found: dict[str, str] = {}
+    stack = [("", note)]
+    while stack:
+        key, note = stack.pop()
+        if kind_of(note) == "same":
+            found[key] = note[1]
+        inner = items_of(note)
+        wanted = None if names_in is None else names_in(key)
+        stack += [
+            (child_key(key, name), inner[name])
+            for name in reversed(inner)
+            if (wanted is None or name in wanted or "/" in name) and not is_leaf(inner[name])
+        ]
+    return found
 
 
 def is_leaf(note: Any) -> bool:

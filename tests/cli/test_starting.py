@@ -58,7 +58,7 @@ def test_ls_imports_only_what_lists(tmp_path):
     assert not modules & {
         "rich",
         "npzkit.archive.npzwriter",
-        "npzkit.archive.trees",
+        "npzkit.trees.loaded_tree",
         "npzkit.analysis",
         "npzkit.conversion",
     }

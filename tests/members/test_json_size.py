@@ -154,6 +154,7 @@ def test_large_archives_are_far_below_the_limit():
         "layers": [{"w": np.ones(1), "step": at, "name": f"layer {at}"} for at in range(count // 3)]
     }
     npzkit.save(stream, tree)
-    text = npzkit.open(stream)._comment
+    npz = npzkit.open(stream)
+    text = npz._archive.comment
     assert parsed_size(text, 0) < share
     assert len(npzkit.load_tree(stream)["layers"]) == count // 3

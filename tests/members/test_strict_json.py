@@ -89,7 +89,7 @@ def test_any_value_with_floats_of_all_kinds_survives(metadata, attrs):
     npz = npzkit.open(stream)
     assert is_same(dict(npz.metadata), metadata)
     assert is_same(dict(npz.info("x").attrs), attrs)
-    strict(npz._comment or "{}")
+    strict(npz._archive.comment or "{}")
     for key, text in pairs_of(npz).items():
         if not isinstance(attrs[key], str):
             strict(text)
@@ -113,7 +113,7 @@ def test_numbers_of_numpy_in_metadata_and_attributes(tmp_path):
         with npzkit.open(path) as npz:
             assert is_same(dict(npz.metadata), {**PLAIN, **changes})
             assert is_same(dict(npz.info("x").attrs), {**PLAIN, **changes})
-            found = strict(npz._comment)
+            found = strict(npz._archive.comment)
             assert found["float16"] == {"npzkit.float": "Infinity"}
             assert found["nested"]["list"][1][0] == {"npzkit.float": "NaN"}
             texts = pairs_of(npz)
@@ -128,7 +128,7 @@ def test_a_tree_with_nan(tmp_path):
     tree = {"w": np.arange(3.0), "opt": {"lr": math.nan, "c": complex(math.inf, 1), "all": PLAIN}}
     npzkit.save(tmp_path / "a.npz", tree)
     with npzkit.open(tmp_path / "a.npz") as npz:
-        note = strict(npz._comment)["npzkit.tree"]
+        note = strict(npz._archive.comment)["npzkit.tree"]
         assert note["opt"]["lr"] == ["value", {"npzkit.float": "NaN"}]
     assert is_same(npzkit.load_tree(tmp_path / "a.npz"), tree)
     metrics = {"loss": math.nan, "best": np.float32("inf")}
@@ -140,7 +140,7 @@ def test_a_tree_with_nan(tmp_path):
             assert is_same(found.metrics, {"loss": math.nan, "best": math.inf})
             assert is_same(found.metadata, PLAIN)
         with store[0] as npz:
-            strict(npz._comment)
+            strict(npz._archive.comment)
         strict((Path(store.path(1)) / "index.json").read_bytes())
         assert store.diff(0, 1).equal
         assert store.verify().ok
@@ -176,12 +176,12 @@ def test_a_bare_nan_of_another_program_is_read():
         with npzkit.NpzWriter(stream, "a") as w:
             assert is_same(w.metadata["a"], math.nan)
             w[f"y{value}"] = np.zeros(3)
-        assert npzkit.open(stream)._comment == comment
+        assert npzkit.open(stream)._archive.comment == comment
     with npzkit.NpzWriter(stream, "a") as w:
         w.metadata["c"] = 1
     npz = npzkit.open(stream)
     assert is_same(dict(npz.metadata), {"a": math.nan, "b": [-math.inf], "c": 1})
-    strict(npz._comment)
+    strict(npz._archive.comment)
 
 
 def test_the_mapping_that_stands_for_a_float_is_reserved(tmp_path):

@@ -21,7 +21,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (False):",
     ): "NumPy's integers slice the same bytes, more slowly.",
     (
-        "members/restoring.py",
+        "trees/restoring.py",
         "names = found if notes.keys() <= found.keys() else _in_order(found, notes)",
         "names = found if (notes.keys() < found.keys()) else _in_order(found, notes)",
     ): "The same names give the same order, more slowly.",

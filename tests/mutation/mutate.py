@@ -40,6 +40,7 @@ ROOMS = [
     "datasets",
     "maintenance",
     "members",
+    "trees",
 ]
 _LEFT_OUT = ["viewer", "torch", "xarray", "dask", "benchmarks", "pictures", "interop", "mutation"]
 """Folders of tests that take long and run other rooms than these."""

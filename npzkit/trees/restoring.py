@@ -20,7 +20,6 @@ from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decod
 from npzkit.members.keys import child_key, is_within, missing
 from npzkit.members.notes import (
     check_version,
-    is_leaf,
     is_value,
     items_of,
     kind_of,
@@ -162,32 +161,6 @@ class KeySelection:
         for rule in self._rules:
             if is_empty or rule.pattern not in self._used:
                 raise missing(rule.pattern, keys, path)
-
-
-def links(note: Any, selection: KeySelection | None = None) -> dict[str, str]:
-    """Return the keys of tensors that are the memory of another one, and that one's key.
-
-    With a selection, those of the nodes where something can be wanted.
-
-    Examples
-    --------
-    >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
-    {'a/0': 'w'}
-    """
-    found: dict[str, str] = {}
-    stack = [("", note)]
-    while stack:
-        key, note = stack.pop()
-        if kind_of(note) == "same":
-            found[key] = note[1]
-        inner = items_of(note)
-        wanted = None if selection is None else selection.names_in(key)
-        stack += [
-            (child_key(key, name), inner[name])
-            for name in reversed(inner)
-            if (wanted is None or name in wanted or "/" in name) and not is_leaf(inner[name])
-        ]
-    return found
 
 
 def unflatten(

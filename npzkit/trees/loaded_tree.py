@@ -2,7 +2,7 @@
 
 Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
 `npzkit.datasets.opening`'s. How nested data is made of them is
-`npzkit.members.containers`'s; what fits an example, `npzkit.members.likeness`'s.
+`npzkit.members.containers`'s; what fits an example, `npzkit.trees.likeness`'s.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, w
 from npzkit.imported import imported
 from npzkit.members.containers import MISSING
 from npzkit.members.keys import is_within, missing
-from npzkit.members.likeness import Fitting, SavedTensor
 from npzkit.members.metadata import TREE_KEY
-from npzkit.members.restoring import UNREAD, KeySelection, links, unflatten
+from npzkit.members.notes import links
+from npzkit.trees.likeness import Fitting, SavedTensor
+from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
 
 Read = Callable[[Collection[str]], dict[str, Any]]
 """Returns the arrays of an archive by their keys."""
@@ -70,9 +71,10 @@ def _tree_of(
 ) -> Any:
     """Return what was asked for, in the structure in which it was saved."""
     note, path = npz.metadata.get(TREE_KEY), npz._archive.path
+    names_in = None if selection is None else selection.names_in
     keys = [key for key in npz.files if is_within(key, prefix)] if prefix else npz.files
     wanted = keys if selection is None else selection.keys(keys)
-    tied = links(note, selection) if len(wanted) < len(npz.files) else {}
+    tied = links(note, names_in) if len(wanted) < len(npz.files) else {}
     linked = dict.fromkeys((target for target in tied.values() if target in npz), UNREAD)
     needed = {
         target for key, target in tied.items()

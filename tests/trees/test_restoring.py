@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from deep import amount
 from npzkit.errors import MemberNotFoundError, ZipFormatError
-from npzkit.members import restoring
 from npzkit.members.metadata import TREE_KEY
+from npzkit.trees import restoring
 
 Pair = namedtuple("Pair", ["one", "two"])
 NAMES = ["a", "b", "ab", 1, 10, "b/c", "x*"]

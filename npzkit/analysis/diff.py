@@ -144,8 +144,8 @@ class DiffReport(NamedTuple):
     @property
     def changed(self) -> tuple[str, ...]:
         """The keys that both archives have, and that differ."""
-        rows = (row for row in self.rows if row.kind not in ("added", "removed"))
-        return tuple(dict.fromkeys(row.key for row in rows if row.key is not None))
+        keys = (row.key for row in self.rows if row.kind not in ("added", "removed"))
+        return tuple(dict.fromkeys(key for key in keys if key is not None))
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -279,43 +279,30 @@ def diff(
             raise ValueError(f"{name} must be 0 or more, not {value}")
     with opened(a) as one, opened(b) as two:
         wanted = _wanted(one, two, keys)
-        comparison = _Comparison(one, two, wanted, _Tolerance(rtol, atol), metadata, verify, values)
+        comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values)
         rows = tuple(comparison.rows(progress))
         paths = one._archive.path, two._archive.path
         return DiffReport(*paths, rows, tuple(comparison.problems), len(wanted))
 
 
-class _Tolerance(NamedTuple):
-    """How far apart values may be and still count as equal.
+def _distances(
+    a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], rtol: float, atol: float
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return which values differ by more than they may, and how far all are apart.
 
-    Attributes
-    ----------
-    rtol : float
-        As a share of the second value.
-    atol : float
+    The distance of values that are no numbers is 1.
     """
-
-    rtol: float = 0.0
-    atol: float = 0.0
-
-    def distances(
-        self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return which values differ by more than they may, and how far all are apart.
-
-        The distance of values that are no numbers is 1.
-        """
-        if not _is_distance(a.dtype, b.dtype):
-            differs = _differs_exactly(a, b)
-            return differs, differs.astype(np.float64)
-        x, y = _computable(a), _computable(b)
-        with np.errstate(all="ignore"):
-            distance = np.abs(x - y)
-            allowed = self.atol + self.rtol * np.abs(y) if self.atol or self.rtol else 0.0
-            # Values that differ by less than floating point can show still differ.
-            differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
-        differs &= ~(np.isnan(x) & np.isnan(y))
-        return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
+    if not _is_distance(a.dtype, b.dtype):
+        differs = _differs_exactly(a, b)
+        return differs, differs.astype(np.float64)
+    x, y = _computable(a), _computable(b)
+    with np.errstate(all="ignore"):
+        distance = np.abs(x - y)
+        allowed = atol + rtol * np.abs(y) if atol or rtol else 0.0
+        # Values that differ by less than floating point can show still differ.
+        differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
+    differs &= ~(np.isnan(x) & np.isnan(y))
+    return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
 
 
 def _is_distance(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
@@ -375,7 +362,8 @@ class _Comparison:
     a: NpzFile
     b: NpzFile
     keys: list[str]
-    tolerance: _Tolerance
+    rtol: float
+    atol: float
     metadata: bool
     verify: bool
     values: bool
@@ -462,7 +450,7 @@ class _Comparison:
         count, worst = 0, -1.0
         found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
         for index, left, right in _pairs(a.key, lazy, a.fortran_order == b.fortran_order):
-            differs, distance = self.tolerance.distances(left, right)
+            differs, distance = _distances(left, right, self.rtol, self.atol)
             meter.add(left.nbytes)
             if not differs.any():
                 continue

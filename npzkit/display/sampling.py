@@ -238,20 +238,14 @@ def spread_parts(box: Box, budget: int) -> tuple[Iterator[tuple[slice, ...]], fl
     grid = [-(-length // part) for length, part in zip(shape, step, strict=True)]
     total = math.prod(grid)
     count = min(max(budget // box.cost(step), 1), total)
-    parts = [_block(place, grid, step, shape, box.axes) for place in spread(total, count)]
+    # Places are counted in the order of storage.
+    places = np.unravel_index(spread(total, count), grid, "F" if by_columns else "C")
+    parts = [
+        tuple(
+            slice(at * part, min((at + 1) * part, length))
+            for at, part, length in zip(place, step, shape, strict=True)
+        )
+        for place in np.transpose(places).tolist()
+    ]
     size = sum(math.prod(part.stop - part.start for part in block) for block in parts)
     return map(box.index, parts), size / box.size
-
-
-def _block(
-    place: int, grid: list[int], step: Sequence[int], shape: Sequence[int], axes: Sequence[int]
-) -> tuple[slice, ...]:
-    """Return the block at a place of a grid, counted in the order of storage."""
-    starts = [0] * len(grid)
-    for axis in axes:
-        place, at = divmod(place, grid[axis])
-        starts[axis] = at * step[axis]
-    return tuple(
-        slice(start, min(start + part, length))
-        for start, part, length in zip(starts, step, shape, strict=True)
-    )

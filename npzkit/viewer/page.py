@@ -258,9 +258,8 @@ class Page:
                 return
             where = ", ".join(map(str, found.position))
             value = "" if what == "nan" else f" {escape(found.text)}"
-            size = self._panes.size_of(shown)
             self._show(
-                shown_at(shown, what, found.position, shape, dtype, size),
+                shown_at(shown, what, found.position, shape, dtype, self._panes.size),
                 mark=found.position,
                 message=f"{name}:{value} at ({where})",
             )
@@ -354,11 +353,11 @@ class Page:
         self._shown = shown
         self._controls.show(shown, shape, dtype, names)
         self._follow(shown)
-        self._panes.prepare(shown, shape, reason, mark)
+        self._panes.prepare(shape, reason, mark)
         if reason != "choice" and self._panes.has_all_of(shown):
             return
         self._status.text = _WAIT
-        size = self._panes.size_of(shown)
+        size = self._panes.size
         self._reading.start(
             lambda work: draw(self._archives, shown, size, work.proceed),
             partial(self._take, shown, dtype), self._fail,

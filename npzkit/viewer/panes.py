@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from bokeh.layouts import column, row
@@ -36,25 +36,10 @@ _MOST = 2000
 """The most pixels that are read for, along an axis."""
 
 
-class Layout(NamedTuple):
-    """How many figures there are, and whether they are lines: those are above each other."""
-
-    figure_count: int
-    are_lines: bool
-
-
 def _differ(size: Sequence[int], before: Sequence[int], share: float) -> bool:
     """Return whether width or height have changed by more than a share."""
     pairs = zip(size, before, strict=True)
     return any(abs(length - former) > share * former for length, former in pairs)
-
-
-def _arrays(shown: Shown) -> tuple[Any, ...]:
-    """Return which arrays are shown, and how, as far as the number of figures depends on it."""
-    return (
-        shown.archive, shown.key, shown.field, shown.other_archive, shown.other_key,
-        shown.view, shown.part,
-    )  # fmt: skip
 
 
 class Panes:
@@ -72,6 +57,8 @@ class Panes:
     root : bokeh.models.LayoutDOM
     readout, notes : bokeh.models.Div
         The value under the mouse, and what has to be said of the values.
+    size : (int, int)
+        Width and height of a figure in pixels, as far as they are known.
     """
 
     def __init__(self, zoomed: Callable[..., object], resized: Callable[[], object]) -> None:
@@ -95,61 +82,29 @@ class Panes:
         self._fit: Callable[[], None] | None = None
         self._mark: tuple[int, ...] | None = None
         self._shown: Shown | None = None
-        self._sizes: dict[Layout, tuple[int, int]] = {}
-        self._read_for = self._fitted_to = _USUAL_SIZE
-
-    def size_of(self, shown: Shown) -> tuple[int, int]:
-        """Return width and height of a figure in pixels, as far as they are known."""
-        return self._size(self._layout(shown))
-
-    def _layout(self, shown: Shown) -> Layout:
-        """Return how many figures there are, or will be, and whether one is above the other."""
-        count = 1 if shown.other_key is None else 2
-        if self._shown is not None and _arrays(shown) == _arrays(self._shown):
-            count = len(self._drawn)
-        return Layout(count, shown.view == "line")
-
-    def _size(self, layout: Layout) -> tuple[int, int]:
-        """Return the size of one of several figures."""
-        whole = self._sizes.get(Layout(1, layout.are_lines)) or self._sizes.get(
-            Layout(1, not layout.are_lines), _USUAL_SIZE
-        )
-        width, height = whole
-        count = layout.figure_count
-        guess = (width, height // count) if layout.are_lines else (width // count, height)
-        return self._sizes.get(layout, guess)
+        self.size = self._read_for = self._fitted_to = _USUAL_SIZE
 
     def _sized(self, name: str, old: Any, new: Any) -> None:
         """Note how large the browser has made the figures, and fit the view into them."""
-        if self._shown is None:
-            return
-        layout = self._layout(self._shown)
-        size = list(self._size(layout))
+        size = list(self.size)
         size[name == "inner_height"] = min(max(int(new), 50), _MOST)
-        if tuple(size) == self._size(layout):
+        if self._shown is None or tuple(size) == self.size:
             return
-        self._sizes[layout] = size[0], size[1]
+        self.size = size[0], size[1]
         if self._fit is not None and not self._is_zoom and _differ(size, self._fitted_to, _SLIGHT):
             self._fit()
-        self._check_size(self._shown)
+        self._check_size()
 
-    def _check_size(self, shown: Shown) -> None:
+    def _check_size(self) -> None:
         """Have what is shown read again if it was read for figures of quite another size."""
-        size = self.size_of(shown)
-        if _differ(size, self._read_for, _NEAR):
-            self._read_for = size
+        if _differ(self.size, self._read_for, _NEAR):
+            self._read_for = self.size
             self._resized()
 
-    def prepare(
-        self,
-        shown: Shown,
-        shape: tuple[int, ...],
-        reason: Reason,
-        mark: tuple[int, ...] | None = None,
-    ) -> None:
+    def prepare(self, shape: tuple[int, ...], reason: Reason, mark: tuple[int, ...] | None) -> None:
         """Note what will be shown; the ranges change when its values are there."""
         self._shape = shape
-        self._read_for = self.size_of(shown)
+        self._read_for = self.size
         if reason == "choice":
             self._mark = mark
         if reason != "size":
@@ -198,7 +153,7 @@ class Panes:
                 [column(*places, sizing_mode="stretch_both")] if is_line else places
             )
         self.notes.text = notes_html(panes, why)
-        self._check_size(shown)
+        self._check_size()
 
     def _set_ranges(self, shown: Shown, dtype: Any) -> None:
         """Show the window, unless the user has zoomed to it."""
@@ -209,7 +164,7 @@ class Panes:
         lengths = row_count(self._shape, shown.down), column_count(self._shape, dtype, shown.across)
 
         def fit() -> None:
-            self._fitted_to = self.size_of(shown)
+            self._fitted_to = self.size
             ranges.show(lengths, shown, self._fitted_to)
 
         self._fit = fit

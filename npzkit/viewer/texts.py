@@ -14,7 +14,7 @@ import numpy as np
 from npzkit.display.cells import cell_text
 from npzkit.display.lines import LineOverview
 from npzkit.display.tables import short_texts
-from npzkit.errors import NpzkitError, format_count, format_size, printable, shown_key
+from npzkit.errors import NpzkitError, format_count, format_ratio, format_size, printable, shown_key
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.members.metadata import without_note
 from npzkit.viewer.archives import ShownArchive
@@ -70,7 +70,8 @@ def array_html(info: ArrayInfo) -> str:
             rows.append(("order", "Fortran, by columns"))
     rows += [
         ("size", format_size(info.nbytes)),
-        ("in the file", f"{format_size(info.compressed_size)}{_ratio(info)}"),
+        ("in the file", format_size(info.compressed_size)),
+        ("ratio", format_ratio(info.compressed_size, info.nbytes)),
         ("method", info.method),
         ("parts", info.parts_text()),
         ("CRC-32", f"{info.crc32:08x}"),
@@ -78,12 +79,6 @@ def array_html(info: ArrayInfo) -> str:
     attrs = short_texts(info.attrs)
     found = f"<h3>Array</h3>{_facts(rows)}"
     return found + (f"<h3>Attributes</h3>{_facts(attrs)}" if attrs else "")
-
-
-def _ratio(info: ArrayInfo) -> str:
-    if not info.nbytes or info.method == "stored":
-        return ""
-    return f" ({100 * info.compressed_size / info.nbytes:.0f} %)"
 
 
 def archive_html(archive: ShownArchive) -> str:

@@ -39,7 +39,7 @@ def test_every_example_runs(name, folder, cli, monkeypatch):
     """What stands behind "Example:" in a command's help does its work."""
     if name == "view":
         pytest.importorskip("bokeh", reason="the page needs Bokeh")
-        monkeypatch.setattr("npzkit.viewer.viewer.Viewer.wait", lambda viewer, once: None)
+        monkeypatch.setattr("npzkit.viewer.viewer.Viewer.wait", lambda viewer: None)
     command = npzkit_command.get_command(CONTEXT, name)
     (example,) = re.findall(r"^\s*Example: (.+)$", command.help, re.MULTILINE)
     program, *arguments = shlex.split(example)

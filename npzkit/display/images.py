@@ -39,14 +39,6 @@ class ImageOverview:
     columns: range
     is_largest: bool = False
 
-    @property
-    def row_step(self) -> int:
-        return self.rows.step
-
-    @property
-    def column_step(self) -> int:
-        return self.columns.step
-
 
 def image_overview(
     source: Any,
@@ -100,7 +92,7 @@ def image_overview(
     >>> found.values
     array([[ 0,  4,  8],
            [ 2,  6, 10]])
-    >>> found.row_step, found.column_step
+    >>> found.rows.step, found.columns.step
     (2, 1)
     """
     windows = {down: slice(*rows), across: slice(*columns)}

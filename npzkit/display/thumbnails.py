@@ -33,8 +33,6 @@ _DENSITY = 2
 """Values per CSS pixel: screens have more pixels than that."""
 _LEAST_SIDE = 24
 """CSS pixels of the shorter side, at least."""
-_FINE = 3
-"""Values read per pixel of a picture in colour, of which the mean is shown."""
 _COLOURS = (
     (68, 1, 84), (71, 44, 122), (59, 81, 139), (44, 113, 142), (33, 144, 141), (39, 173, 129),
     (92, 200, 99), (170, 220, 50), (253, 231, 37),
@@ -102,23 +100,23 @@ def thumbnail(
     drawn = [axis for axis, item in enumerate(items) if isinstance(item, slice)]
     limits = width, height
 
-    def plane(density: int) -> ImageOverview:
+    def plane() -> ImageOverview:
         """Return the values of a plane, so many as a picture needs."""
         return image_overview(
-            source, items, down=drawn[0], across=drawn[1], height=height * density,
-            width=width * density, budget=budget,
+            source, items, down=drawn[0], across=drawn[1], height=height * _DENSITY,
+            width=width * _DENSITY, budget=budget,
         )  # fmt: skip
 
     if len(drawn) == 1:
         line = line_overview(source, items, width=width, budget=budget)
         return Thumbnail(line_markup(line, width, height // 2), "line", _part_text(items))
     if len(drawn) == 3:
-        picture = _picture(plane(_FINE), limits)
+        picture = _picture(plane(), limits)
         if picture is not None:
             return Thumbnail(picture, "picture", _part_text(items))
         # The numbers are no colours: one of them is drawn.
         items[drawn.pop()] = 0
-    return Thumbnail(_image(plane(_DENSITY), limits), "image", _part_text(items))
+    return Thumbnail(_image(plane(), limits), "image", _part_text(items))
 
 
 def _items(source: Any, long: Sequence[int]) -> list[Any]:
@@ -158,17 +156,7 @@ def _picture(found: ImageOverview, limits: tuple[int, int]) -> Markup | None:
     largest = 255 if found.values.dtype.kind in "iu" else 1
     if not np.all((numbers >= 0) & (numbers <= largest) | np.isnan(numbers)):
         return None
-    return _img(_reduced(as_colours(found.values), limits), None, found, limits)
-
-
-def _reduced(colours: np.ndarray[Any, Any], limits: tuple[int, int]) -> np.ndarray[Any, Any]:
-    """Return the means of neighbours, where there are more than a screen shows."""
-    height, width, depth = colours.shape
-    by = max(min(_FINE, round(height / limits[1]), round(width / limits[0])), 1)
-    whole = colours[: height // by * by, : width // by * by]
-    means = whole.reshape(height // by, by, width // by, by, depth).mean(axis=(1, 3))
-    reduced: np.ndarray[Any, Any] = np.rint(means).astype(np.uint8)
-    return reduced
+    return _img(as_colours(found.values), None, found, limits)
 
 
 def _image(found: ImageOverview, limits: tuple[int, int]) -> Markup:

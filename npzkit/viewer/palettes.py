@@ -5,17 +5,7 @@ Owns their names, and which are for phases and labels. Knows no figure.
 
 from __future__ import annotations
 
-from bokeh.palettes import (
-    Category20_20,
-    Cividis256,
-    Greys256,
-    Inferno256,
-    Magma256,
-    RdBu11,
-    Turbo256,
-    Viridis256,
-    interp_palette,
-)
+from bokeh.palettes import Category20_20, RdBu11, all_palettes, interp_palette
 
 PALETTES = {
     "viridis": "Viridis", "magma": "Magma", "inferno": "Inferno", "cividis": "Cividis",
@@ -38,9 +28,8 @@ def palette_of(name: str, *, is_bool: bool, is_phase: bool) -> list[str]:
         return ["#2b3443", "#ffd166"]
     if is_phase or name == "cyclic":
         return list(interp_palette(_CYCLE, 256))
-    known = {
-        "magma": Magma256, "inferno": Inferno256, "cividis": Cividis256, "turbo": Turbo256,
-        "greys": tuple(reversed(Greys256)) if Greys256[0] == "#ffffff" else Greys256,
-        "diverging": interp_palette(RdBu11, 256), "labels": Category20_20,
-    }  # fmt: skip
-    return list(known.get(name, Viridis256))
+    if name == "diverging":
+        return list(interp_palette(RdBu11, 256))
+    if name == "labels":
+        return list(Category20_20)
+    return list(all_palettes[PALETTES.get(name, "Viridis")][256])

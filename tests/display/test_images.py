@@ -20,7 +20,7 @@ def test_any_two_axes_in_any_order(order):
         expected = array[tuple(items)]
         found = image_overview(array, items, down=down, across=across)
         assert found.values.tolist() == (expected if down < across else expected.T).tolist()
-        assert (found.row_step, found.column_step) == (1, 1)
+        assert (found.rows.step, found.columns.step) == (1, 1)
 
 
 @pytest.mark.parametrize("piece_size", [1, 100, 1 << 21])
@@ -46,7 +46,7 @@ def test_the_largest_of_each_block_is_shown(monkeypatch, piece_size, order):
     assert found.is_largest
     for i, row in enumerate(found.rows):
         for j, column in enumerate(found.columns):
-            block = array[row : min(row + 3, 24), column : column + found.column_step]
+            block = array[row : min(row + 3, 24), column : column + found.columns.step]
             # argmax takes the first NaN, if there is one.
             expected = block.flat[np.abs(block).argmax()]
             np.testing.assert_equal(found.values[i, j], expected)

@@ -69,15 +69,9 @@ def report(
 @click.command()
 @archives_argument
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
-@click.option(
-    "--link", metavar="LINK", help="What to show at first: the address of a page that showed it."
-)
+@click.option("--link", metavar="LINK", help="Show first what the page of this address showed.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default any free one.")
-@click.option(
-    "--host", default="127.0.0.1", show_default=True,
-    help="The address to listen on. Others than this let other machines in.",
-)  # fmt: skip
-def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int, host: str) -> None:
+def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) -> None:
     """Look at the arrays of FILEs in the browser.
 
     The page has a tree of keys, and shows the values of any array: as a line, an
@@ -91,7 +85,7 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int, 
     if "-" in files:
         raise click.UsageError("view needs files, not a standard stream.")
     with refusing():
-        viewer = npzkit.view(*files, link=link, host=host, port=port)
+        viewer = npzkit.view(*files, link=link, port=port)
     with viewer, contextlib.suppress(KeyboardInterrupt):
         click.echo(f"{printable(viewer.url)}")
         if sys.stderr.isatty():

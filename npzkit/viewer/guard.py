@@ -21,8 +21,8 @@ import sys
 from collections.abc import Iterator
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@/\\\s]+)(?::([0-9]{1,5}))?")
-_ANY = {"0.0.0.0", "::"}  # noqa: S104 - recognised, not bound
-"""The addresses that stand for all of a machine."""
+HOST = "127.0.0.1"
+"""The address to listen on: only this machine can reach it."""
 _TABLES = "/proc/net/tcp", "/proc/net/tcp6"
 _LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9
 """Fields of a line."""
@@ -32,27 +32,8 @@ _NOBODY = -1
 """The user of a connection that its process has closed. Linux lists it as the superuser's."""
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
-
-    Examples
-    --------
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Guard:
-    """The checks of a server that listens on a host.
-
-    Parameters
-    ----------
-    host : str
-        A name or an address, without a port.
+    """The checks of a server.
 
     Attributes
     ----------
@@ -61,7 +42,7 @@ class Guard:
 
     Examples
     --------
-    >>> guard = Guard("127.0.0.1")
+    >>> guard = Guard()
     >>> guard.port = 5000
     >>> guard.refusal(f"/{guard.token}/", "127.0.0.1:5000", None) is None
     True
@@ -69,9 +50,8 @@ class Guard:
     'wrong Host'
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
-        self._host = host
         self._tickets: set[str] = set()
         self.port = 0
 
@@ -129,41 +109,14 @@ class Guard:
         found = _HOST.fullmatch(host)
         if found is None or int(found[2] or 80) != self.port:
             return False
-        name = found[1].strip("[]").lower()
-        if name == self._host.lower() or (is_loopback(name) and is_loopback(self._host)):
-            return True
-        return self._host in _ANY and (is_address(name) or name in own_names())
+        try:
+            return ipaddress.ip_address(found[1].strip("[]")).is_loopback
+        except ValueError:
+            return found[1].lower() == "localhost"
 
 
 def _first_part(path: str) -> str:
     return path.split("/", 2)[1] if path.startswith("/") else ""
-
-
-def is_address(name: str) -> bool:
-    """Whether this is a number: one cannot be made to point to another machine."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def own_names() -> set[str]:
-    """Return the names of this machine."""
-    return {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}
-
-
-def host_in_url(host: str) -> str:
-    """Return the name or the address that a browser on this machine uses.
-
-    Examples
-    --------
-    >>> host_in_url("0.0.0.0"), host_in_url("::1")
-    ('127.0.0.1', '[::1]')
-    """
-    if host in _ANY:
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
 
 
 def is_other_user(address: str, port: int, server_port: int) -> bool:
@@ -199,16 +152,12 @@ def user_of(address: str, port: int, server_port: int) -> int | None:
 
 
 def _as_listed(address: str) -> Iterator[str]:
-    """Yield an address in the ways that Linux may list it: words in the machine's order.
+    """Yield an address of IPv4 in the ways that Linux may list it: words in the machine's order.
 
-    A connection between addresses of IPv4 may be made by sockets of IPv6, at either end.
+    A socket of IPv6 may have made the connection.
     """
-    found = ipaddress.ip_address(address.partition("%")[0])
-    found = getattr(found, "ipv4_mapped", None) or found
-    forms = [found.packed]
-    if found.version == 4:
-        forms.append(_MAPPED + found.packed)
+    packed = socket.inet_aton(address)
     step = -1 if sys.byteorder == "little" else 1
-    for packed in forms:
-        words = [packed[start : start + 4] for start in range(0, len(packed), 4)]
+    for form in (packed, _MAPPED + packed):
+        words = [form[start : start + 4] for start in range(0, len(form), 4)]
         yield "".join(word[::step].hex().upper() for word in words)

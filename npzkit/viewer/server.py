@@ -25,7 +25,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 from npzkit.viewer.exports import Answer, SaveHandler
-from npzkit.viewer.guard import Guard, host_in_url
+from npzkit.viewer.guard import HOST, Guard
 
 _UNUSED_MS = 10_000
 """How long what a page needs is kept after its connection was lost."""
@@ -195,7 +195,6 @@ class PageServer:
         Called with each new document.
     archives : list of ShownArchive
         What downloads are made of.
-    host : str
     port : int
         0 for any free one.
 
@@ -207,20 +206,19 @@ class PageServer:
     Raises
     ------
     OSError
-        The port is in use, or the host is not one of this machine.
+        The port is in use.
     """
 
     def __init__(
         self,
         make_page: Callable[[Any], object],
         archives: Any,
-        host: str,
         port: int,
     ) -> None:
-        self._guard = Guard(host)
-        self._sockets = bound(host, port)
-        self._guard.port = self._sockets[0].getsockname()[1]
-        self.url = f"http://{host_in_url(host)}:{self._guard.port}/{self._guard.token}/"
+        self._guard = Guard()
+        self._socket = _bound(port)
+        self._guard.port = self._socket.getsockname()[1]
+        self.url = f"http://{HOST}:{self._guard.port}/{self._guard.token}/"
         self._loop: IOLoop | None = None
         self._make_page, self._archives = make_page, archives
         started: Future[None] = Future()
@@ -261,7 +259,7 @@ class PageServer:
             idle_connection_timeout=_WAIT_SECONDS, body_timeout=_WAIT_SECONDS,
         )  # fmt: skip
         tornado.admit = self._http.admit
-        self._http.add_sockets(self._sockets)
+        self._http.add_socket(self._socket)
         return BaseServer(loop, tornado, self._http)
 
     def url_for_once(self, query: str) -> str:
@@ -292,25 +290,11 @@ async def _leave() -> None:
     await loop.shutdown_default_executor()
 
 
-def bound(host: str, port: int) -> list[socket.socket]:
-    """Return a socket that listens on one address of a host."""
+def _bound(port: int) -> socket.socket:
+    """Return a socket that listens for this machine only."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror as error:
-        raise OSError(error.errno, error.strerror, host) from None
-    listening = socket.socket(family, kind, protocol)
-    try:
-        if hasattr(socket, "AF_UNIX"):
-            # On Windows, this would let two servers have the same port.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setblocking(False)
-        listening.bind(address)
-        listening.listen(128)
-    except BaseException as error:
-        listening.close()
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
-        raise
-    return [listening]
+        found = socket.create_server((HOST, port), backlog=128)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"{HOST}:{port}") from None
+    found.setblocking(False)
+    return found

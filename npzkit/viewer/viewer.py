@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from npzkit.errors import UnsupportedError, warn
-from npzkit.viewer.guard import is_loopback
+from npzkit.errors import UnsupportedError
 from npzkit.viewer.shown import Shown, format_link, parse_link
 
 _HEIGHT = 640
@@ -26,7 +25,6 @@ def view(
     file: Any,
     *more: Any,
     link: str | None = None,
-    host: str = "127.0.0.1",
     port: int = 0,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Viewer:
@@ -42,9 +40,6 @@ def view(
         As for `npzkit.open`. An `NpzFile` stays open.
     link : str, optional
         What to show at first: the address of a page that showed it, or its query.
-    host : str
-        The address to listen on. Others than those of this machine let everybody
-        see the arrays who learns the address of the page.
     port : int
         0 chooses a free one.
     storage_options : dict, optional
@@ -77,7 +72,7 @@ def view(
     >>> with npzkit.view("fixtures/digits.npz") as viewer:  # doctest: +SKIP
     ...     viewer.show()
     """
-    return Viewer((file, *more), link, host, port, storage_options)
+    return Viewer((file, *more), link, port, storage_options)
 
 
 class Viewer:
@@ -95,7 +90,6 @@ class Viewer:
         self,
         files: tuple[Any, ...],
         link: str | None,
-        host: str,
         port: int,
         storage_options: Mapping[str, Any] | None,
     ) -> None:
@@ -114,16 +108,10 @@ class Viewer:
         with contextlib.ExitStack() as stack:
             archives = open_archives(stack, files, storage_options)
             self._server: Any = PageServer(
-                lambda document: pages.add(Page(document, archives, first)), archives, host, port
+                lambda document: pages.add(Page(document, archives, first)), archives, port
             )
             self._opened = stack.pop_all()
         self._archives, self._pages = archives, pages
-        if not is_loopback(host):
-            warn(
-                f"the page can be reached from other machines. Whoever learns its address can "
-                f"see the arrays, because host is {host!r}",
-                UserWarning,
-            )
         query = format_link(first)
         self._query = f"?{query}" if query else ""
         self.url: str = self._server.url + self._query

@@ -58,14 +58,6 @@ def test_a_link_is_followed(cli, path, waited):
     assert "the link is damaged" in result.err
 
 
-@pytest.mark.filterwarnings("always")
-def test_others_are_let_in_with_a_warning(cli, path, waited):
-    """--host for other machines warns, and prints an address of this one."""
-    result = cli("view", path, "--no-browser", "--host", "0.0.0.0")
-    assert "other machines" in result.err
-    assert result.out.startswith("http://127.0.0.1:")
-
-
 def test_a_missing_file_is_an_error(cli, tmp_path, waited):
     """Nothing is served if one of the files cannot be opened."""
     result = cli("view", tmp_path / "none.npz")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.editing import PIPE, binary_stdout, check_level, level_option
+from npzkit.cli.editing import PIPE, binary_stdout, level_option
 from npzkit.cli.file_argument import (
     archive_argument,
     complete_key,
@@ -54,7 +54,8 @@ def convert(
 
     Example: npzkit convert model.npz model.safetensors
     """
-    check_level(compression, level)
+    if level is not None and compression != "deflated":
+        raise click.UsageError("--level needs --compression deflated.")
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)

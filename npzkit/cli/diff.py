@@ -9,7 +9,7 @@ import click
 
 import npzkit
 from npzkit.cli.file_argument import as_text, dtype_text, opened, shape_text
-from npzkit.cli.messages import at_prompt, in_a_line, report_failure, say
+from npzkit.cli.messages import at_prompt, in_a_line, refusing, report_failure, say
 from npzkit.cli.output import json_option, print_json, print_table, progress
 from npzkit.errors import format_count, printable, shown_url
 
@@ -41,13 +41,10 @@ def diff(
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """
-    for name, value in (("--atol", atol), ("--rtol", rtol)):
-        if not value >= 0:
-            raise click.UsageError(f"{name} must be 0 or more, not {value}.")
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
     try:
-        with opened(a) as left, opened(b) as right, progress("compare") as tell:
+        with refusing(), opened(a) as left, opened(b) as right, progress("compare") as tell:
             report = npzkit.diff(
                 left, right, rtol=rtol, atol=atol, metadata=metadata, verify=not fast, progress=tell
             )
@@ -57,7 +54,10 @@ def diff(
     paths = {"a": shown_url(a), "b": shown_url(b)}
     if as_json:
         differences = [_difference_dict(row) for row in report.rows]
-        problems = [_problem_dict(row, paths) for row in report.problems]
+        problems = [
+            {"path": paths[row.archive], "key": row.key, "what": row.what, "where": row.where}
+            for row in report.problems
+        ]
         print_json({"equal": report.equal, "fast": fast, "compared": report.compared,
                     "differences": differences, "problems": problems})  # fmt: skip
     else:
@@ -70,11 +70,6 @@ def diff(
             say(in_a_line(_problem_text(problem, paths)))
         click.echo(_summary(report, fast=fast))
     return 2 if report.problems else 1 if report.rows else 0
-
-
-def _problem_dict(problem: Any, paths: dict[str, str]) -> dict[str, Any]:
-    return {"path": paths[problem.archive], "key": problem.key, "what": problem.what,
-            "where": problem.where}  # fmt: skip
 
 
 def _problem_text(problem: Any, paths: dict[str, str]) -> str:

@@ -47,21 +47,14 @@ def input_options(command: Any) -> Any:
     )(command)  # fmt: skip
 
 
-def check_level(compression: str | None, level: int | None) -> None:
-    """Raise if a level is given without --compression deflated."""
-    if level is not None and compression != "deflated":
-        raise click.UsageError("--level needs --compression deflated.")
-
-
 @contextlib.contextmanager
 def _named_inputs(
-    what: str, texts: Sequence[str], compression: str, level: int | None, allow_pickle: bool
+    what: str, texts: Sequence[str], *, allow_pickle: bool
 ) -> Iterator[tuple[list[Any], Telling]]:
     """Yield what arguments name, each ``[KEY=]PATH``, and a progress bar.
 
     Archives are open for the block. ``-`` is one .npy from a pipe.
     """
-    check_level(compression, level)
     archives: dict[str, npzkit.NpzFile] = {}
 
     def source(path: str) -> Any:
@@ -116,7 +109,7 @@ def pack(out: str, inputs: tuple[str, ...], force: bool, as_json: bool, **option
     """
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
-    with _named_inputs("pack", inputs, **options) as (found, tell):
+    with _named_inputs("pack", inputs, allow_pickle=options["allow_pickle"]) as (found, tell):
         target = binary_stdout() if out == PIPE else out
         report = npzkit.pack(target, found, overwrite=force, progress=tell, **options)
     print_notes(report.notes)
@@ -165,7 +158,7 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
 
     Example: npzkit add model.npz more=bias.npy
     """
-    with _named_inputs("add", inputs, **options) as (found, tell):
+    with _named_inputs("add", inputs, allow_pickle=options["allow_pickle"]) as (found, tell):
         report = npzkit.add(file, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     replaced = set(report.replaced)

@@ -53,6 +53,10 @@ class _NamedFile(click.Path):
 named_file = _NamedFile(readable=False)
 _file_or_pipe = click.Path(readable=False, allow_dash=True)
 archive_argument = click.argument("file", type=_file_or_pipe)
+files_argument = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=named_file
+)
+"""Files with names, not the standard streams."""
 archives_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=_file_or_pipe
 )

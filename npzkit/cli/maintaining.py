@@ -19,6 +19,7 @@ from npzkit.cli.file_argument import (
     archives_argument,
     complete_key,
     file_size,
+    files_argument,
     keys_of,
     named_file,
     naming_in_warnings,
@@ -40,11 +41,6 @@ SUFFIX = ".npz"
 """The suffix of archives in folders."""
 _INDEX_NAME, _SHARD_PREFIX = "index.json", "shard-"
 """What the folder of a sharded archive has."""
-
-files_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=named_file
-)
-"""The archives that a command changes: files with names, not the standard streams."""
 
 
 class ArchiveFile(NamedTuple):

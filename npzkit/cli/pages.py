@@ -10,8 +10,8 @@ import click
 import npzkit
 from npzkit.cli.file_argument import (
     archive_argument,
-    archives_argument,
     complete_key,
+    files_argument,
     named_file,
     opened,
 )
@@ -67,7 +67,7 @@ def report(
 
 
 @click.command()
-@archives_argument
+@files_argument
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
 @click.option("--link", metavar="LINK", help="Show first what the page of this address showed.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default any free one.")
@@ -82,8 +82,6 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
 
     Example: npzkit view model.npz --no-browser
     """
-    if "-" in files:
-        raise click.UsageError("view needs files, not a standard stream.")
     with refusing():
         viewer = npzkit.view(*files, link=link, port=port)
     with viewer, contextlib.suppress(KeyboardInterrupt):

@@ -88,11 +88,6 @@ def show(
         if info.dtype is None:
             _show_bytes(npz, info, as_json)
             return
-        if info.dtype.hasobject and not allow_pickle:
-            raise click.ClickException(
-                f"{printable(info.key)} holds Python objects, and unpickling them runs code from "
-                "the file. If you trust it, pass --allow-pickle"
-            )
         shown = _Shown(npz, info, index, _part(npz, info, index), as_json)
         if stats:
             shown.statistics()

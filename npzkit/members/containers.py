@@ -355,32 +355,25 @@ def _as_python(array: Any, kind: str) -> Any:
 
 def is_nested(arrays: Mapping[Any, Any]) -> bool:
     """Return whether a value is not an array: a mapping, a tensor, None, or a list with one."""
-    kinds = {type(array) for array in arrays.values()}
+    kinds = set(map(type, arrays.values()))
     if int in set(map(type, arrays)):
         return True
-    if kinds == {np.ndarray} or not kinds:
+    if kinds <= {np.ndarray}:
         return False
-    if any(
-        issubclass(kind, (Mapping, NoneType)) or is_dataclass(kind) or is_tensor_type(kind)
-        for kind in kinds
-    ):
-        return True
-    if any(map(is_pytree, arrays.values())):
-        return True
-    if not any(issubclass(kind, (list, tuple)) for kind in kinds):
-        return False
-    return any(holds_more(array) for array in arrays.values() if isinstance(array, (list, tuple)))
+    return (
+        any(
+            issubclass(kind, (Mapping, NoneType)) or is_dataclass(kind) or is_tensor_type(kind)
+            for kind in kinds
+        )
+        or any(map(is_pytree, arrays.values()))
+        or any(isinstance(one, (list, tuple)) and holds_more(one) for one in arrays.values())
+    )
 
 
 def check_tree(value: Any) -> None:
     """Raise TypeError for what is neither a container nor an array of NumPy, PyTorch or JAX."""
-    is_tree = (
-        isinstance(value, (Mapping, list, tuple, np.ndarray))
-        or is_tensor(value)
-        or is_jax_array(value)
-        or is_record(value)
-    )
-    if not is_tree:
+    is_array = isinstance(value, np.ndarray) or is_tensor(value) or is_jax_array(value)
+    if not is_array and children_of(value) is None:
         raise TypeError(
             "a tree must be a mapping, such as {'x': x}, a list, a tuple, a dataclass, a pytree or "
             f"an array, not {type(value).__name__}"

@@ -59,13 +59,18 @@ def find_extra(extra: bytes, identifier: int) -> bytes | None:
     return next((payload for found, payload in iter_extra(extra) if found == identifier), None)
 
 
-def foreign_extra(extra: bytes, *dropped: int) -> bytes:
-    """Return an extra field without zip64 sizes, padding and `dropped` blocks."""
+def without_blocks(extra: bytes, *dropped: int) -> bytes:
+    """Return an extra field without some blocks."""
     return b"".join(
         format_extra(identifier, payload)
         for identifier, payload in iter_extra(extra)
-        if identifier not in (ZIP64_ID, ALIGNMENT_ID, *dropped)
+        if identifier not in dropped
     )
+
+
+def foreign_extra(extra: bytes, *dropped: int) -> bytes:
+    """Return an extra field without zip64 sizes, padding and `dropped` blocks."""
+    return without_blocks(extra, ZIP64_ID, ALIGNMENT_ID, *dropped)
 
 
 def format_extra(identifier: int, payload: bytes) -> bytes:

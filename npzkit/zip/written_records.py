@@ -25,10 +25,9 @@ from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.entry_columns import Ints
 from npzkit.zip.extra_fields import (
     format_alignment,
-    format_extra,
     format_padding,
     format_zip64,
-    iter_extra,
+    without_blocks,
 )
 from npzkit.zip.records import (
     CENTRAL,
@@ -193,12 +192,8 @@ def with_block(record: bytes, identifier: int, block: bytes) -> bytes:
         It would be longer than it may be.
     """
     entry = records.parse_central_entry(record)
-    kept = [
-        format_extra(found, payload)
-        for found, payload in iter_extra(entry.extra)
-        if found != identifier
-    ]
-    return records.format_central_entry(entry._replace(extra=b"".join(kept) + block))
+    extra = without_blocks(entry.extra, identifier) + block
+    return records.format_central_entry(entry._replace(extra=extra))
 
 
 def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes) -> Iterator[bytes]:

@@ -175,7 +175,7 @@ def lying(data, change):
     rows = zip(heads, index.extra_sizes.tolist(), index.has_seek_index.tolist(), strict=True)
     notes = Notes()
     for name, note in zip(directory.entries, rows, strict=True):
-        notes.enter(name, change(note))
+        notes.enter(name, *change(note))
     listed = dict(zip(directory.entries, records, strict=True))
     forged = notes.format(listed, raw, index.offset, directory.footer.intent_offset, b"")
     assert len(forged) == directory.directory_offset - index.offset

@@ -26,9 +26,6 @@ _PICTURE_SIZE = 96, 64
 _PICTURE_BUDGET = 1 << 20
 """Bytes that are read for a picture."""
 
-Draw = Callable[[ArrayInfo], str]
-"""Returns the picture of an array, or an empty text."""
-
 
 def members_html(
     title: str,
@@ -36,7 +33,7 @@ def members_html(
     count: int,
     size: int,
     metadata: Mapping[str, Any],
-    draw: Draw | None = None,
+    lazy: Callable[[str], Any] | None = None,
 ) -> str:
     """Return a table of members.
 
@@ -48,8 +45,8 @@ def members_html(
     count, size : int
         Number of all members, and their uncompressed bytes.
     metadata : mapping
-    draw : callable, optional
-        For pictures of the first arrays.
+    lazy : callable, optional
+        Returns the lazy array of a key, for pictures of the first arrays.
     """
     infos = list(infos)
     rows = [
@@ -63,11 +60,11 @@ def members_html(
         for info in infos
     ]
     heads = ["key", "shape", "dtype", "size", "method"]
-    if draw is not None:
+    if lazy is not None:
         # Beside the key, where a long table is seen first.
         heads.insert(1, "picture")
         for place, (row, info) in enumerate(zip(rows, infos, strict=True)):
-            row.insert(1, draw(info) if place < _PICTURE_COUNT else "")
+            row.insert(1, _drawn(lazy, info) if place < _PICTURE_COUNT else "")
     total = f"{format_count(count, 'member')}, {format_size(size)}"
     if count > len(rows):
         total += f"; the first {len(rows)} are shown"
@@ -93,26 +90,16 @@ def array_html(
     return block([*parts, Markup(drawn)])
 
 
-def drawing(lazy: Callable[[str], Any]) -> Draw:
-    """Return a function that draws a small picture of an array; see `picture`.
-
-    Parameters
-    ----------
-    lazy : callable
-        Returns the lazy array of a key.
-    """
-
-    def draw(info: ArrayInfo) -> str:
-        if info.dtype is None or info.dtype.hasobject:
-            return ""
-        try:
-            return picture(lazy(info.key))
-        except (StaleArchiveError, ClosedArchiveError):
-            raise
-        except NpzkitError:
-            return "cannot be read"
-
-    return draw
+def _drawn(lazy: Callable[[str], Any], info: ArrayInfo) -> str:
+    """Return the picture of an array, if it has one; see `picture`."""
+    if info.dtype is None or info.dtype.hasobject:
+        return ""
+    try:
+        return picture(lazy(info.key))
+    except (StaleArchiveError, ClosedArchiveError):
+        raise
+    except NpzkitError:
+        return "cannot be read"
 
 
 def picture(array: Any) -> str:

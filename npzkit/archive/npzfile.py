@@ -210,7 +210,7 @@ class NpzFile(Mapping[str, Any]):
         return f"{type(self).__name__} {self._archive.path or UNNAMED!r}"
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import drawing, members_html
+        from npzkit.archive.notebook import members_html
         from npzkit.display.tables import SHOWN_COUNT
 
         archive, metadata = self._archive, {}
@@ -218,9 +218,9 @@ class NpzFile(Mapping[str, Any]):
             return members_html(f"{self._title}, closed", (), len(self), 0, {})
         with contextlib.suppress(NpzkitError):
             metadata = dict(archive.metadata)
-        draw = drawing(self.lazy) if self.thumbnails else None
+        lazy = self.lazy if self.thumbnails else None
         infos = archive.infos(SHOWN_COUNT)
-        return members_html(self._title, infos, len(self), archive.nbytes, metadata, draw)
+        return members_html(self._title, infos, len(self), archive.nbytes, metadata, lazy)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.files

@@ -13,7 +13,7 @@ from npzkit.codecs.methods import STORED
 from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source
-from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
+from npzkit.format.header import PREFIX_SIZE, header_size
 from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
@@ -112,8 +112,6 @@ def rename_entry(entry: Entry, name: str) -> Entry:
 
 def npy_header_size(prefix: bytes) -> int:
     """Return the size of a member's NPY header, given its first bytes; 0 if it has none."""
-    if not prefix.startswith(MAGIC_PREFIX):
-        return 0
     try:
         return header_size(prefix, None)
     except NpyFormatError:

@@ -69,19 +69,16 @@ class WriterState:
     def check_open(self, key: str | None = None) -> None:
         """Raise ClosedArchiveError unless the archive can be written to."""
         if os.getpid() != self._process:
-            raise ClosedArchiveError(
-                "the writer belongs to the process that made it, and this is a forked child",
-                path=self._path, key=key, remedy="Write in that process, or to another file.",
-            )  # fmt: skip
-        if self.failure:
-            raise ClosedArchiveError(
-                self.failure, path=self._path, key=key, remedy="Write it again from the start."
-            )
-        if not self.is_open:
-            raise ClosedArchiveError(
-                "the writer is closed", path=self._path, key=key,
-                remedy='Open another one: NpzWriter(path, mode="a") adds to the archive.',
-            )  # fmt: skip
+            what = "the writer belongs to the process that made it, and this is a forked child"
+            remedy = "Write in that process, or to another file."
+        elif self.failure:
+            what, remedy = self.failure, "Write it again from the start."
+        elif not self.is_open:
+            what = "the writer is closed"
+            remedy = 'Open another one: NpzWriter(path, mode="a") adds to the archive.'
+        else:
+            return
+        raise ClosedArchiveError(what, path=self._path, key=key, remedy=remedy)
 
     def run(self, work: Callable[..., Any], *args: Any, ends: bool = False) -> Any:
         """Call what changes the archive, while no other thread does.

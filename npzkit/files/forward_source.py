@@ -179,10 +179,7 @@ class ForwardSource(Source):
         """
         if offset < self.offset:
             self._read_kept(offset, view)
-        else:
-            self._read_next(view)
-
-    def _read_next(self, view: memoryview) -> None:
+            return
         ready = self.take(min(len(view), len(self._buffer) - self._begin))
         done = len(ready)
         view[:done] = ready

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -63,13 +64,11 @@ def joined(spans: Iterable[Span]) -> list[Span]:
         if room < 0 or gap >= JOIN_SIZE:
             break
         closed.add(number)
-    result: list[Span] = []
-    for number, (begin, end) in enumerate(merged):
-        if number in closed:
-            result[-1] = result[-1][0], end
-        else:
-            result.append((begin, end))
-    return result
+    starts = [number for number in range(len(merged)) if number not in closed]
+    return [
+        (merged[first][0], merged[last - 1][1])
+        for first, last in itertools.pairwise([*starts, len(merged)])
+    ]
 
 
 def _piece_size(total: int) -> int:

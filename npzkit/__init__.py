@@ -43,13 +43,11 @@ if TYPE_CHECKING:
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.members.info import ArchiveInfo, ArrayInfo
-    from npzkit.reports.report import ArchiveReport, report
     from npzkit.viewer.viewer import Viewer, view
 
 __all__ = [
     "AmbiguousArchiveWarning",
     "ArchiveInfo",
-    "ArchiveReport",
     "ArrayInfo",
     "ArrayPart",
     "ConvertReport",
@@ -90,7 +88,6 @@ __all__ = [
     "receiving",
     "repack",
     "repair",
-    "report",
     "save",
     "savez",
     "savez_compressed",
@@ -105,7 +102,6 @@ __version__ = "0.1.0"
 _HOMES = {
     "AmbiguousArchiveWarning": "npzkit.errors",
     "ArchiveInfo": "npzkit.members.info",
-    "ArchiveReport": "npzkit.reports.report",
     "ArrayInfo": "npzkit.members.info",
     "ArrayPart": "npzkit.analysis.statistics",
     "ConvertReport": "npzkit.conversion.convert",
@@ -143,7 +139,6 @@ _HOMES = {
     "receiving": "npzkit.files.progress",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
-    "report": "npzkit.reports.report",
     "save": "npzkit.archive.save",
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",

@@ -37,7 +37,7 @@ ROOMS = [
     {"datasets"},
     {"drop_ins"},
     {"analysis", "conversion"},
-    {"checkpoint", "reports", "torch", "viewer", "xarray"},
+    {"checkpoint", "torch", "viewer", "xarray"},
     {"dask"},
     {""},
     {"cli"},
@@ -71,7 +71,6 @@ THIRD_PARTIES = {
     "dask": {"dask"},
     "stores.connections": {"socks", "urllib3"},
     "stores.fsspec_store": {"fsspec"},
-    "reports.report_page": {"jinja2"},
     "torch": {"torch"},
     "viewer": {"bokeh", "jinja2", "tornado"},
     "xarray": {"dask", "xarray"},
@@ -251,7 +250,7 @@ def test_a_formats_library_is_imported_when_it_is_met():
     """Nothing optional is imported with npzkit, nor with its functions that convert."""
     packages = sorted(set().union(*THIRD_PARTIES.values()))
     code = (
-        "import io, sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract, npzkit.report; "
+        "import io, sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract; "
         "npzkit.save(file := io.BytesIO(), {'a': [1]}); npzkit.open(file)['a']; "
         f"print(set({packages}) & set(sys.modules))"
     )

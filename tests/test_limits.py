@@ -29,7 +29,6 @@ USES = {
         npz, "x", np.s_[:9], field="field0003"
     ),
     "diff": lambda npz, out: npzkit.diff(npz, npz),
-    "report": lambda npz, out: npzkit.report(npz, out / "a.html"),
     "notebook": shown,
     "extract": lambda npz, out: npzkit.extract(npz, out / "folder"),
     "tables": lambda npz, out: npzkit.extract(npz, out / "folder", format="csv"),
@@ -46,7 +45,7 @@ KINDS = ["stored", "deflated", "sharded"]
 RAISED_CASES = [
     (kind, use) for kind in KINDS for use in USES if (kind, use) != ("sharded", "repack")
 ]
-SHOWN = "report", "notebook", "diff"
+SHOWN = "notebook", "diff"
 """What shows arrays that cannot be read as such."""
 LOWER_CASES = [(kind, use) for kind, use in RAISED_CASES if use not in SHOWN]
 HEADER_CASES = [(kind, use) for kind, use in LOWER_CASES if use not in ("stream", "repack")]

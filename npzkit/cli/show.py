@@ -64,8 +64,8 @@ def show(
     The values are printed as by NumPy. Only what is shown is read. If that is
     the whole array, its CRC-32 is checked. KEY may be left out if there is only
     one array. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
-    name. npzkit report draws pictures. FILE may be - for the standard input; a pipe
-    is copied to a temporary file first.
+    name. FILE may be - for the standard input; a pipe is copied to a temporary file
+    first.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """

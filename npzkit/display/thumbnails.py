@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.display.histograms import Histogram
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import COLOUR_COUNTS, as_colours, as_drawn, shares, value_range
@@ -228,18 +227,6 @@ def _strokes(xs: Sequence[float], lows: Sequence[float], highs: Sequence[float])
         # A stroke without a length is a dot.
         yield f"V{high}" if high != low or command == "M" else ""
         command = "L"
-
-
-def histogram_markup(histogram: Histogram, width: int = WIDTH, height: int = HEIGHT // 2) -> Markup:
-    """Return the bars of a histogram as SVG, in the colour of the page's text."""
-    counts = histogram.counts.tolist()
-    step, largest = width / len(counts), max(counts)
-    bars = ""
-    for place, count in enumerate(counts):
-        # A rare value can still be seen.
-        tall = max(count / largest * height, 1) if count else 0
-        bars += f"M{place * step:.1f} {height}v{-tall:.1f}h{max(step - 1, 0.5):.1f}v{tall:.1f}z"
-    return _svg(f'<path d="{bars}" fill="currentColor"/>', width, height)
 
 
 def _svg(inner: str, width: int, height: int) -> Markup:

@@ -649,7 +649,6 @@ EXCEPTIONS = {
     ("files.locking", "open"): "to lock it: nothing is written by that descriptor",
     ("writing.filled_array", "mmap.mmap"): "a map of an array that is not listed yet",
     ("reading.maps", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",
-    ("reports.report", "open"): "a page of HTML, which replaces the old one when it is complete",
     ("maintenance.verify", "tempfile"): "a copy of a pipe, which is removed afterwards",
     ("xarray.writing", "tempfile"): "a folder for blocks that are put in order, removed afterwards",
 }

@@ -15,7 +15,7 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.members.containers import flatten, is_nested, is_record
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs
-from npzkit.writing.array_members import Member, Preparation, splitting_for
+from npzkit.writing.array_members import Member, Preparation
 from npzkit.writing.coding import Compression, check_coding, coding_for
 from npzkit.zip.member_writer import Coding
 from npzkit.zip.sozip import CHUNK_SIZE
@@ -205,9 +205,7 @@ class NpzWriter:
         if mode not in ("w", "x", "a"):
             raise ValueError(f"mode must be 'w', 'x' or 'a', not {mode!r}")
         self._coding = check_coding(compression, level, chunk_size, seekable)
-        self._preparation = Preparation(
-            allow_pickle=allow_pickle, splitting=splitting_for(masked, strings)
-        )
+        self._preparation = Preparation(allow_pickle=allow_pickle, masked=masked, strings=strings)
         self._auto_repack = auto_repack
         self._archive = WrittenArchive(
             file, mode, metadata=metadata, durable=durable, threads=threads,

@@ -16,12 +16,12 @@ from npzkit.members.containers import check_tree, flatten, is_nested
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import TREE_KEY, names_crc32, without_note
 from npzkit.members.notes import FLAT
-from npzkit.writing.array_members import Member, Preparation, SmallArrays, splitting_for
+from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.writing.coding import Compression, check_coding, level_for
 from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:
-    from npzkit.members.multipart import OnParts, Splitting
+    from npzkit.members.multipart import OnParts
 
 
 def save(
@@ -118,7 +118,7 @@ def save(
         metadata = {TREE_KEY: FLAT, **(metadata or {})}
     prepared = PreparedArchive(
         arrays, compression, level, allow_pickle=allow_pickle, chunk_size=chunk_size,
-        seekable=seekable, splitting=splitting_for(masked, strings),
+        seekable=seekable, masked=masked, strings=strings,
     )  # fmt: skip
     prepared.write(
         file, metadata=metadata, durable=durable, threads=threads, lock_timeout=lock_timeout,
@@ -135,7 +135,7 @@ class PreparedArchive:
     """A flat mapping of arrays, which only needs to be written.
 
     Its values are saved as arrays, whatever they are. Those of a dict are checked now, so that
-    no file is touched if one of them cannot be saved.
+    no file is touched if one of them cannot be saved. `preparation` is for `Preparation`.
     """
 
     def __init__(
@@ -144,15 +144,13 @@ class PreparedArchive:
         compression: Compression = "stored",
         level: int | None = None,
         *,
-        allow_pickle: bool = False,
         chunk_size: int = CHUNK_SIZE,
         seekable: bool = True,
-        splitting: Splitting | None = None,
+        **preparation: Any,
     ) -> None:
         level_for(method_number(compression), level)
         self._coding = check_coding(compression, level, chunk_size, seekable)
-        preparation = Preparation(allow_pickle=allow_pickle, splitting=splitting)
-        members: Iterable[Member] = preparation.many(arrays, self._coding)
+        members: Iterable[Member] = Preparation(**preparation).many(arrays, self._coding)
         self._members = list(members) if isinstance(arrays, dict) else members
 
     @property

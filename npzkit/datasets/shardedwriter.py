@@ -216,7 +216,7 @@ class ShardedWriter:
         NpzkitError, OSError
             As `add`. The arrays before the one that cannot be saved are written.
         """
-        members = Preparation(allow_pickle=False, splitting=None).many(arrays, self._coding)
+        members = Preparation().many(arrays, self._coding)
         for member in members:
             with self._open_shard() as shard:
                 group = self._until_full(shard, member, members)

@@ -6,7 +6,6 @@ Owns the corrections, which are in memory only: nothing is written.
 from __future__ import annotations
 
 import bisect
-import itertools
 
 from npzkit.files.source import Source, overlay
 
@@ -39,9 +38,8 @@ class CorrectedSource(Source):
     def readinto_at(self, offset: int, view: memoryview) -> None:
         self.original.readinto_at(offset, view)
         first = max(bisect.bisect(self._offsets, offset) - 1, 0)
-        for start in itertools.takewhile(
-            lambda start: start < offset + len(view), self._offsets[first:]
-        ):
+        last = bisect.bisect_left(self._offsets, offset + len(view))
+        for start in self._offsets[first:last]:
             overlay(view, offset, start, self._corrections[start])
 
     def close(self) -> None:

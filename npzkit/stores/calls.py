@@ -25,13 +25,8 @@ class Calls:
     def __init__(self) -> None:
         self._waited_for: set[Future[Any]] = set()
 
-    def within(
-        self,
-        seconds: float | None,
-        function: Callable[[], T],
-        drop: Callable[[T], object] = lambda _: None,
-    ) -> T:
-        """Call a function, and return what it returns in time; what comes later is dropped.
+    def wait(self, future: Future[T], seconds: float | None = None) -> T:
+        """Return the result of a call.
 
         Raises
         ------
@@ -40,10 +35,6 @@ class Calls:
         concurrent.futures.CancelledError
             It was given up.
         """
-        return self.wait(started(function, drop), seconds)
-
-    def wait(self, future: Future[T], seconds: float | None = None) -> T:
-        """Return the result of a call; raises as `within`."""
         self._waited_for.add(future)
         try:
             return future.result(seconds)

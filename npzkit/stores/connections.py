@@ -34,7 +34,7 @@ from urllib3.exceptions import HTTPError
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance
 from npzkit.stores.base_store import TransientError
-from npzkit.stores.calls import Calls
+from npzkit.stores.calls import Calls, started
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
@@ -80,20 +80,21 @@ class _Checked(io.BufferedReader):
         line = super().readline(size)
         if self.is_chunked:
             found = _CHUNK.fullmatch(line)
-            _check_chunk(found is not None)
+            if found is None:
+                raise _bad_chunk()
             self.lines_left = _MOST_LINES
-            self.is_chunked = found is not None and int(found[1], 16) > 0
+            self.is_chunked = int(found[1], 16) > 0
         return line
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
-        _check_chunk(not self.is_chunked or data == b"\r\n")
+        if self.is_chunked and data != b"\r\n":
+            raise _bad_chunk()
         return data
 
 
-def _check_chunk(is_valid: bool) -> None:
-    if not is_valid:
-        raise http.client.HTTPException("the chunks of the answer are not valid")
+def _bad_chunk() -> http.client.HTTPException:
+    return http.client.HTTPException("the chunks of the answer are not valid")
 
 
 class _Response(http.client.HTTPResponse):
@@ -331,7 +332,7 @@ class Connections:
             # In a thread: a look-up of a name can be neither interrupted nor limited, and the
             # head of an answer may come byte by byte.
             ask = functools.partial(self._ask, url, headers, keep)
-            return self._calls.within(self._timeout, ask, operator.methodcaller("close"))
+            return self._calls.wait(started(ask, operator.methodcaller("close")), self._timeout)
 
     def _ask(
         self, url: SplitResult, headers: Mapping[str, str], keep: Callable[[Any], object]

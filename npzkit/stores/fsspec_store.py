@@ -33,7 +33,7 @@ from npzkit.stores.base_store import (
     no_ranges,
     parse_content_range,
 )
-from npzkit.stores.calls import Calls
+from npzkit.stores.calls import Calls, started
 
 _MARKS = (
     # Of the bytes, or of each version of them.
@@ -148,7 +148,7 @@ class FsspecStore(Store):
             with self._turn:
                 return function(*args, **options)
 
-        return self._calls.within(None, in_turn)
+        return self._calls.wait(started(in_turn))
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine in the event loop of the file system, until `abort`."""

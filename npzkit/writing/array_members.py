@@ -89,13 +89,19 @@ class Preparation:
     ----------
     allow_pickle : bool
         Whether arrays of Python objects may be written.
-    splitting : Splitting or None
-        Which arrays are split into several members; from `splitting_for`.
+    masked, strings : {"refuse", "split"}
+        Which arrays are split into several members.
     """
 
-    def __init__(self, *, allow_pickle: bool, splitting: Splitting | None) -> None:
+    def __init__(
+        self, *, allow_pickle: bool = False, masked: OnParts = "refuse", strings: OnParts = "refuse"
+    ) -> None:
         self._allow_pickle = allow_pickle
-        self._splitting = splitting
+        self._splitting: Splitting | None = None
+        if not masked == strings == "refuse":
+            from npzkit.members.multipart import check_splitting
+
+            self._splitting = check_splitting(masked, strings)
         # By a dtype's identity, a shape and an order; None if such arrays are not small. All
         # by what counts as small.
         self._heads: dict[int, dict[tuple[Any, ...], _Head | None]] = {}
@@ -189,12 +195,3 @@ def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
     data = array_header(array)
     size = len(data) + array.nbytes
     return _Head(data, crc32(data), size, dtype) if size <= largest else None
-
-
-def splitting_for(masked: OnParts, strings: OnParts) -> Splitting | None:
-    """Return which arrays are split, or None, which costs nothing, if none are."""
-    if masked == strings == "refuse":
-        return None
-    from npzkit.members.multipart import check_splitting
-
-    return check_splitting(masked, strings)

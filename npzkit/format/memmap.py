@@ -18,7 +18,6 @@ from npzkit.files.file_objects import open_regular
 from npzkit.format.array import needs_pickle, read_header
 from npzkit.format.descr import drop_metadata, dtype_to_descr
 from npzkit.format.header import (
-    NpyHeader,
     check_version,
     end_of_data,
     format_header,
@@ -116,7 +115,10 @@ def open_memmap(
         dtype, shape, fortran_order = header.dtype, header.shape, header.fortran_order
         _check_mappable(dtype)
         offset = header.data_offset
-        _check_backed(path, header)
+        found = os.stat(path).st_size - offset
+        if found < header.nbytes:
+            # Mode "r+" would extend the file.
+            raise end_of_data("array data", header.nbytes, max(found, 0)).locate(path=path)
         if mode == "r+":
             File(path).fill_holes(offset, header.nbytes)
     order = cast(Any, "F" if fortran_order else "C")
@@ -128,10 +130,3 @@ def _check_mappable(dtype: np.dtype[Any]) -> None:
         raise PickleRefusedError(
             "Array can't be memory-mapped: Python objects in dtype", found=str(dtype)
         )
-
-
-def _check_backed(path: str, header: NpyHeader) -> None:
-    """Raise NpyFormatError if the file is too short: mode ``"r+"`` would extend it."""
-    found = os.stat(path).st_size - header.data_offset
-    if found < header.nbytes:
-        raise end_of_data("array data", header.nbytes, max(found, 0)).locate(path=path)

@@ -186,8 +186,7 @@ class HttpStore(Store):
     @contextlib.contextmanager
     def _get(self, headers: Mapping[str, str]) -> Iterator[Any]:
         """Send a request, follow redirects, and remember where they led; close the answers."""
-        answers: list[Any] = []
-        try:
+        with contextlib.ExitStack() as answers:
             is_known = self._target != self._url
             response = self._follow(self._target, headers, answers)
             if is_known and response.status in (*_GONE, *_REFUSED):
@@ -195,16 +194,17 @@ class HttpStore(Store):
                 response.close()
                 response = self._follow(self._url, headers, answers)
             yield response
-        finally:
-            for answer in answers:
-                answer.close()
 
-    def _follow(self, url: SplitResult, headers: Mapping[str, str], answers: list[Any]) -> Any:
+    def _follow(
+        self, url: SplitResult, headers: Mapping[str, str], answers: contextlib.ExitStack
+    ) -> Any:
         for _ in range(_MOST_REDIRECTS + 1):
             # What is meant for one origin is not told to another.
             secrets = self._secrets if origin_of(url) == origin_of(self._url) else {}
             asked = {**self._headers, **secrets, **headers}
-            response = self._connections.send(url, asked, answers.append)
+            response = self._connections.send(
+                url, asked, lambda answer: answers.callback(answer.close)
+            )
             if response.status not in _REDIRECTS:
                 self._target = url
                 return response

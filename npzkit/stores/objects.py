@@ -101,16 +101,13 @@ class Objects(abc.ABC):
 
         Raises LimitExceededError if there are more than `most`, which calls the file `what`.
         """
-        source = open_anywhere(self.file(name))
-        try:
+        with contextlib.closing(open_anywhere(self.file(name))) as source:
             if most is not None and source.size > most:
                 raise LimitExceededError(
                     f"{what} is too long", path=source.name, found=source.size, expected=most,
                     is_damage=True,
                 )  # fmt: skip
             return source.read_at(0, source.size)
-        finally:
-            source.close()
 
     def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
         """Write a file in one step, in place of the one with the bytes `older`, if any.
@@ -265,11 +262,8 @@ class LocalFolder(Objects):
 
     def settle(self, names: Iterable[str]) -> None:
         for name in names:
-            file = disk.File(self.file(name))
-            try:
+            with contextlib.closing(disk.File(self.file(name))) as file:
                 file.sync()
-            finally:
-                file.close()
         disk.sync_directory(self.path)
 
     def remove_folder(self) -> None:

@@ -13,14 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from npzkit.errors import (
-    StaleArchiveError,
-    UnsupportedError,
-    UnversionedFileWarning,
-    printable,
-    shown_url,
-    warn,
-)
+from npzkit.errors import StaleArchiveError, UnsupportedError, printable, shown_url
 from npzkit.files.progress import Advance
 
 ATTEMPTS = 4
@@ -221,17 +214,6 @@ def no_ranges(name: str) -> UnsupportedError:
         expected="those of a range",
         remedy="Download the file, and open the copy, or read it from front to back with "
         "npzkit.iter_arrays(response).",
-    )
-
-
-def warn_unversioned(name: str) -> None:
-    """Warn that nothing shows whether an object is replaced while it is open."""
-    warn(
-        f"{name}: the store sends neither an ETag nor a time that tells versions of the file "
-        "apart. If a file of the same size replaces it while it is open, parts of arrays may come "
-        "from both. If that can happen, read complete arrays, which are checked, or download the "
-        "file and open the copy.",
-        UnversionedFileWarning,
     )
 
 

@@ -15,12 +15,13 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from npzkit.errors import UnversionedFileWarning, warn
 from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, giving_up, pieces_of
 from npzkit.files.progress import current_reception
 from npzkit.files.source import Source, closed_error
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import Store, Version, tried, warn_unversioned
+from npzkit.stores.base_store import Store, Version, tried
 
 _PLACE_SECONDS = 60.0
 """Seconds to wait for one of them to end."""
@@ -88,7 +89,14 @@ class RemoteSource(Source):
         # What is at hand is of one version.
         if not (self.version.is_known or self._has_warned or not self._tail[0]):
             self._has_warned = True
-            warn_unversioned(self.name)
+            # Nothing shows whether the object is replaced while it is open.
+            warn(
+                f"{self.name}: the store sends neither an ETag nor a time that tells versions of "
+                "the file apart. If a file of the same size replaces it while it is open, parts of "
+                "arrays may come from both. If that can happen, read complete arrays, which are "
+                "checked, or download the file and open the copy.",
+                UnversionedFileWarning,
+            )
 
     # -- reading ------------------------------------------------------------
 

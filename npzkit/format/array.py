@@ -251,7 +251,6 @@ def write_array(
     >>> stream.getvalue()[-6:].hex()
     '000001000200'
     """
-    check_version(version)
     check_savable(array, allow_pickle=allow_pickle)
     write_all(fp, array_header(array, version))
     if needs_pickle(array.dtype):

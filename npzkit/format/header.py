@@ -291,8 +291,9 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
     Raises
     ------
     NpyFormatError
-        The given version cannot store the header.
+        The given version does not exist, or cannot store the header.
     """
+    check_version(version)
     shape = fields["shape"]
     text = "".join(f"'{name}': {fields[name]!r}, " for name in sorted(fields))
     text = "{" + text + "}"

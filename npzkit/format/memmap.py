@@ -17,13 +17,7 @@ from npzkit.files.disk import File
 from npzkit.files.file_objects import open_regular
 from npzkit.format.array import needs_pickle, read_header
 from npzkit.format.descr import drop_metadata, dtype_to_descr
-from npzkit.format.header import (
-    check_version,
-    end_of_data,
-    format_header,
-    index_shape,
-    warn_python2,
-)
+from npzkit.format.header import end_of_data, format_header, index_shape, warn_python2
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 
@@ -94,7 +88,6 @@ def open_memmap(
         raise ValueError("filename must be a path: a file object cannot be memory-mapped")
     path = os.fspath(filename)
     if "w" in mode:
-        check_version(version)
         if shape is None:
             raise ValueError("a new file needs a shape")
         dtype, shape = drop_metadata(np.dtype(dtype)), index_shape(shape)

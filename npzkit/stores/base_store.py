@@ -86,6 +86,23 @@ class Version(NamedTuple):
             return True
         return bool(self.modified) and self.modified != found.modified
 
+    def changed(self, found: Version | None = None) -> StaleArchiveError:
+        """Return the error for an object that was replaced, or that may have been."""
+        what = "the object was replaced since it was opened"
+        if found is not None and found.size == self.size and not found.is_known:
+            what = "the store no longer says whether the object is the one that was opened"
+        return StaleArchiveError(
+            what,
+            found=None if found is None else found._shown(),
+            expected=self._shown(),
+            remedy="Open it again.",
+        )
+
+    def _shown(self) -> str:
+        marks = ("version", self.tag), ("modified", self.modified)
+        known = [f"{name} {value[:80]}" for name, value in marks if value]
+        return ", ".join([f"{self.size} bytes", *known])
+
 
 class Opened(NamedTuple):
     """The answer to the first request.
@@ -143,6 +160,17 @@ class Store(abc.ABC):
         OSError, UnsupportedError
             As `open`.
         """
+
+    def no_ranges(self) -> UnsupportedError:
+        """Return the error for a store that sends the whole object instead of a range."""
+        return UnsupportedError(
+            "the server does not support ranges of bytes",
+            path=self.name,
+            found="all bytes of the object",
+            expected="those of a range",
+            remedy="Download the file, and open the copy, or read it from front to back with "
+            "npzkit.iter_arrays(response).",
+        )
 
     def abort(self) -> None:
         """Make requests of other threads end soon, because nobody waits for them any more."""
@@ -203,34 +231,3 @@ def parse_content_range(text: str) -> tuple[int, int, int] | None:
     found = _CONTENT_RANGE.fullmatch(text)
     begin, last, size = map(int, found.groups()) if found else (0, -1, 0)
     return (begin, last + 1, size) if begin <= last < size else None
-
-
-def no_ranges(name: str) -> UnsupportedError:
-    """Return the error for a store that sends the whole object instead of a range."""
-    return UnsupportedError(
-        "the server does not support ranges of bytes",
-        path=name,
-        found="all bytes of the object",
-        expected="those of a range",
-        remedy="Download the file, and open the copy, or read it from front to back with "
-        "npzkit.iter_arrays(response).",
-    )
-
-
-def changed(expected: Version, found: Version | None = None) -> StaleArchiveError:
-    """Return the error for an object that was replaced, or that may have been."""
-    what = "the object was replaced since it was opened"
-    if found is not None and found.size == expected.size and not found.is_known:
-        what = "the store no longer says whether the object is the one that was opened"
-    return StaleArchiveError(
-        what,
-        found=None if found is None else _shown(found),
-        expected=_shown(expected),
-        remedy="Open it again.",
-    )
-
-
-def _shown(version: Version) -> str:
-    marks = ("version", version.tag), ("modified", version.modified)
-    known = [f"{name} {value[:80]}" for name, value in marks if value]
-    return ", ".join([f"{version.size} bytes", *known])

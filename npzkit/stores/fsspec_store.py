@@ -24,15 +24,7 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.urls import Location, hide_secrets
-from npzkit.stores.base_store import (
-    Opened,
-    Store,
-    TransientError,
-    Version,
-    changed,
-    no_ranges,
-    parse_content_range,
-)
+from npzkit.stores.base_store import Opened, Store, TransientError, Version, parse_content_range
 from npzkit.stores.calls import Calls, started
 
 _MARKS = (
@@ -189,13 +181,13 @@ class FsspecStore(Store):
         except OSError as error:
             if status_of(error) not in (412, 416):
                 raise
-            raise changed(version) from None
+            raise version.changed() from None
         # Some servers do not know the condition, and without a strong tag there was none.
         if version.differs(found.version):
-            raise changed(version, found.version)
+            raise version.changed(found.version)
         if found.data is None:
             if found.is_whole:
-                raise no_ranges(self.name)
+                raise self.no_ranges()
             raise OSError(f"{self.name}: the store sent another range than was asked for")
         return found.data
 
@@ -259,7 +251,7 @@ class FsspecStore(Store):
         data: bytes = self.call(self.file_system.cat_file, self.path, start=offset, end=end)
         found = version if self._is_copy else self.find_version()
         if version.differs(found):
-            raise changed(version, found)
+            raise version.changed(found)
         return data
 
     def find_version(self) -> Version:

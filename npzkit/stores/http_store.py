@@ -18,15 +18,7 @@ from urllib.parse import SplitResult, quote, urljoin
 from npzkit.errors import UnsupportedError, printable, shown_url
 from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, hide_secrets
-from npzkit.stores.base_store import (
-    Opened,
-    Store,
-    TransientError,
-    Version,
-    changed,
-    no_ranges,
-    parse_content_range,
-)
+from npzkit.stores.base_store import Opened, Store, TransientError, Version, parse_content_range
 from npzkit.stores.connections import (
     Connections,
     basic_auth,
@@ -133,7 +125,7 @@ class HttpStore(Store):
                 # An empty object has no first byte.
                 return 0
             if response.status == 200:
-                raise no_ranges(self.name)
+                raise self.no_ranges()
             if response.status != 206:
                 self._fail(response)
             return self._range_of(response)[2].size
@@ -168,15 +160,15 @@ class HttpStore(Store):
             headers["If-Unmodified-Since"] = version.modified
         with self._get(headers) as response:
             if response.status in (412, 416):
-                raise changed(version)
+                raise version.changed()
             if response.status == 200:
                 found = _version(response, response.length_remaining or version.size)
-                raise changed(version, found) if version.differs(found) else no_ranges(self.name)
+                raise version.changed(found) if version.differs(found) else self.no_ranges()
             if response.status != 206:
                 self._fail(response)
             begin, found_end, found = self._range_of(response)
             if version.differs(found):
-                raise changed(version, found)
+                raise version.changed(found)
             if begin != offset or found_end > end:
                 self._refuse("another range than was asked for")
             part = view[: found_end - begin]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from npzkit.stores import base_store
-from npzkit.stores.base_store import TransientError, Version, changed, parse_content_range, tried
+from npzkit.stores.base_store import TransientError, Version, parse_content_range, tried
 
 
 def failing(*errors):
@@ -93,7 +93,7 @@ def test_invalid_ranges(text):
 def test_what_a_stale_error_says():
     """Another size is a replacement; the same one, without a version, may be none."""
     opened = Version(9, '"a"')
-    assert "replaced" in str(changed(opened))
-    assert "replaced" in str(changed(opened, Version(8)))
-    assert "replaced" in str(changed(opened, Version(9, '"b"')))
-    assert "no longer says" in str(changed(opened, Version(9)))
+    assert "replaced" in str(opened.changed())
+    assert "replaced" in str(opened.changed(Version(8)))
+    assert "replaced" in str(opened.changed(Version(9, '"b"')))
+    assert "no longer says" in str(opened.changed(Version(9)))

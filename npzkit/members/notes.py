@@ -186,9 +186,9 @@ def name_in(rest: str, own: Container[str], is_end: Callable[[str], bool]) -> st
     return rest if is_end(name) else name
 
 
-def nodes_of(note: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def nodes_of(note: Any) -> Iterator[tuple[str, Any]]:
     """Yield the keys of all nodes below a node, and their notes, in their order."""
-    stack = [(key, note)]
+    stack = [("", note)]
     while stack:
         key, note = stack.pop()
         if key:

@@ -117,7 +117,6 @@ class Zip64Locator(NamedTuple):
     disk_count: int
 
 
-_TAIL_SIZES = {"name_size", "extra_size", "comment_size"}
 _Record = TypeVar("_Record", bound=tuple[Any, ...])
 
 
@@ -128,14 +127,15 @@ class RecordLayout(Generic[_Record]):
 
     Parameters
     ----------
-    make : callable
-        Makes a record of its fields. Those whose sizes are among the codes are its last ones,
-        and follow the fixed part.
+    record : type
+        A named tuple. Its last fields, beyond the codes, are texts that follow the fixed part.
     what : str
         Its name in errors.
     signature : bytes
-    **codes : str
-        For each field its code in `struct`. Sizes of what follows stand side by side.
+    codes : str
+        For each other field its code in `struct`.
+    place : int, optional
+        How many of them precede the sizes of the texts; all by default.
 
     Attributes
     ----------
@@ -147,17 +147,24 @@ class RecordLayout(Generic[_Record]):
 
     def __init__(
         self,
-        make: Callable[[Iterable[Any]], _Record],
+        record: type[_Record],
         what: str,
         signature: bytes,
-        **codes: str,
+        codes: str,
+        place: int | None = None,
     ) -> None:
-        self._make, self._what, self._signature = make, what, signature
-        self._codes = {"signature": "4s", **codes}
+        names: tuple[str, ...] = record._fields  # type: ignore[attr-defined]
+        self._make: Callable[[Iterable[Any]], _Record] = record._make  # type: ignore[attr-defined]
+        self._what, self._signature = what, signature
+        texts = names[len(codes) :]
+        self._tail_count = len(texts)
+        self._tail_place = len(codes) if place is None else place
+        fixed = list(zip(names, codes, strict=False))
+        sizes = [(f"{name}_size", "H") for name in texts]
+        fixed[self._tail_place : self._tail_place] = sizes
+        self._codes = {"signature": "4s", **dict(fixed)}
         self.struct = struct.Struct("<" + "".join(self._codes.values()))
         self.size = self.struct.size
-        places = [place for place, name in enumerate(codes) if name in _TAIL_SIZES]
-        self._tail_count, self._tail_place = len(places), min(places, default=0)
 
     def parse(self, data: bytes | memoryview, offset: int = 0) -> _Record:
         """Parse the record at `offset`, with the names and other texts that follow it."""
@@ -225,33 +232,18 @@ class RecordLayout(Generic[_Record]):
         }
 
 
-LOCAL_LAYOUT = RecordLayout(
-    LocalHeader._make, "local header", LOCAL_HEADER_SIGNATURE,
-    version_needed="H", flags="H", method="H", time="H", date="H",
-    crc32="I", compressed_size="I", uncompressed_size="I", name_size="H", extra_size="H",
-)  # fmt: skip
+LOCAL_LAYOUT = RecordLayout(LocalHeader, "local header", LOCAL_HEADER_SIGNATURE, "HHHHHIII")
 ENTRY_LAYOUT = RecordLayout(
-    CentralEntry._make, "central directory entry", CENTRAL_ENTRY_SIGNATURE,
-    version_made_by="H", version_needed="H", flags="H", method="H", time="H", date="H",
-    crc32="I", compressed_size="I", uncompressed_size="I", name_size="H", extra_size="H",
-    comment_size="H", disk_start="H", internal_attributes="H", external_attributes="I",
-    header_offset="I",
-)  # fmt: skip
+    CentralEntry, "central directory entry", CENTRAL_ENTRY_SIGNATURE, "HHHHHHIIIHHII", place=9
+)
 END_LAYOUT = RecordLayout(
-    EndOfCentralDirectory._make, "end of central directory record", END_SIGNATURE,
-    disk="H", directory_disk="H", disk_entry_count="H", entry_count="H", directory_size="I",
-    directory_offset="I", comment_size="H",
-)  # fmt: skip
+    EndOfCentralDirectory, "end of central directory record", END_SIGNATURE, "HHHHII"
+)
 ZIP64_END_LAYOUT = RecordLayout(
-    Zip64EndOfCentralDirectory._make, "zip64 end of central directory record",
-    ZIP64_END_SIGNATURE, record_size="Q", version_made_by="H", version_needed="H", disk="I",
-    directory_disk="I", disk_entry_count="Q", entry_count="Q", directory_size="Q",
-    directory_offset="Q",
+    Zip64EndOfCentralDirectory, "zip64 end of central directory record", ZIP64_END_SIGNATURE,
+    "QHHIIQQQQ",
 )  # fmt: skip
-_LOCATOR_LAYOUT = RecordLayout(
-    Zip64Locator._make, "zip64 locator", ZIP64_LOCATOR_SIGNATURE,
-    disk="I", record_offset="Q", disk_count="I",
-)  # fmt: skip
+_LOCATOR_LAYOUT = RecordLayout(Zip64Locator, "zip64 locator", ZIP64_LOCATOR_SIGNATURE, "IQI")
 LOCAL = LOCAL_LAYOUT.struct
 CENTRAL = ENTRY_LAYOUT.struct
 

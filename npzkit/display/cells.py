@@ -1,8 +1,8 @@
 """Values as the text of table cells, a page at a time.
 
-Owns how long a cell is, which axes or fields are rows and columns, and what is never
-shown: Python objects, because unpickling them runs code. Cells hold plain text; whoever
-makes HTML of them escapes it.
+Owns how long a cell is, which axes or fields are rows and columns, which cells of two pages
+differ, and what is never shown: Python objects, because unpickling them runs code. Cells hold
+plain text; whoever makes HTML of them escapes it.
 """
 
 from __future__ import annotations
@@ -213,3 +213,46 @@ def _plain_text(value: Any) -> str:
 def _joined(values: Any, places: Sequence[Any], count: int) -> str:
     texts = [_text_of(values, place) for place in places]
     return ", ".join([*texts, "..."] if count > len(places) else texts)
+
+
+# -- two pages ------------------------------------------------------------------
+
+
+def differing_cells(first: TablePage, second: TablePage) -> tuple[frozenset[tuple[int, int]], ...]:
+    """Return the rows and columns, in each page, of cells that the other has not, or not so."""
+    values = [_by_place(first), _by_place(second)]
+    found = (
+        frozenset(
+            (page.rows.index(row), page.columns.index(column))
+            for (row, column), value in own.items()
+            if (row, column) not in other or not _is_same(value, other[row, column])
+        )
+        for page, own, other in zip((first, second), values, reversed(values), strict=True)
+    )
+    return tuple(found)
+
+
+def _by_place(page: TablePage) -> dict[tuple[int, int], Any]:
+    """Return the values of a table's cells by their places in the array."""
+    return {
+        (row, column): _as_python(item)
+        for row, items in zip(page.rows, page.values, strict=False)
+        for column, item in zip(page.columns, items, strict=False)
+    }
+
+
+def _as_python(item: np.ndarray[Any, Any]) -> Any:
+    """Return a value to compare: of text that has no characters, the bytes."""
+    try:
+        return item.tolist()
+    except SystemError:
+        return item.tobytes().rstrip(b"\0")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same; NaN is the same as NaN."""
+    # Fields of records may be arrays.
+    one, other = (x.tolist() if isinstance(x, np.ndarray) else x for x in (one, other))
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - for NaN

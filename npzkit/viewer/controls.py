@@ -28,7 +28,6 @@ from bokeh.models import (
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import printable
 from npzkit.viewer.finding import SOUGHT
-from npzkit.viewer.palettes import PALETTES
 from npzkit.viewer.shown import (
     PARTS,
     SCALES,
@@ -42,7 +41,7 @@ from npzkit.viewer.shown import (
     row_count,
     views_of,
 )
-from npzkit.viewer.style import browser_file
+from npzkit.viewer.style import PALETTES, browser_file
 
 _ALL_FIELDS = ""
 _FIELD_COUNT = 500

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.display.cells import TablePage, table_page
+from npzkit.display.cells import TablePage, differing_cells, table_page
 from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
@@ -22,7 +22,6 @@ from npzkit.display.piecewise import is_numeric
 from npzkit.display.sampling import Proceed, reachable
 from npzkit.errors import shown_key
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
-from npzkit.viewer.marking import differing_cells
 from npzkit.viewer.shown import (
     TABLE_COLUMNS,
     TABLE_ROWS,

@@ -1,4 +1,4 @@
-"""What is shown, as a file: an .npy file or CSV, sent to the browser piece by piece.
+"""What is shown, as a file: an .npy file or CSV, sent to the browser piece by piece; the buttons.
 
 Owns the bytes of these files, the names that they get, and what all answers of the server
 have in common: headers, and what is logged. A piece of a few megabytes
@@ -12,18 +12,21 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+from bokeh.models import Button, CustomJS, Div
 from tornado.ioloop import IOLoop
 from tornado.log import app_log
 from tornado.web import HTTPError, RequestHandler
 
 from npzkit.conversion.csv_tables import check_is_table, write_table
-from npzkit.errors import NpyFormatError, NpzkitError
+from npzkit.errors import NpyFormatError, NpzkitError, printable
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
-from npzkit.viewer.shown import Shown, drawn_axes, items_of, parse_link, settled
+from npzkit.viewer.shown import Shown, drawn_axes, items_of, parse_link, settled, window_of
+from npzkit.viewer.style import browser_file, text_div
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -63,13 +66,10 @@ class Slice:
             axes = list(range(len(source.shape)))
             return cls(source, [slice(None)] * len(axes), axes)
         items = items_of(shown, len(source.shape))
-        windows = {shown.across: shown.columns}
-        if shown.view != "line":
-            windows[shown.down] = shown.rows
+        windows = {shown.down: shown.rows, shown.across: shown.columns}
         drawn = drawn_axes(shown)
         for axis in drawn:
-            window = windows.get(axis)
-            items[axis] = slice(*(window or (0, source.shape[axis])))
+            items[axis] = slice(*window_of(windows[axis], source.shape[axis]))
         sliced = [axis for axis, item in enumerate(items) if isinstance(item, slice)]
         axes = [axis for axis in drawn if axis in sliced]
         return cls(source, items, axes + [axis for axis in sliced if axis not in axes])
@@ -224,3 +224,64 @@ class SaveHandler(Answer):
         """Raise an error if the browser has closed the connection."""
         if self._is_gone:
             raise ConnectionAbortedError("the browser ended the download")
+
+
+# -- the buttons ----------------------------------------------------------------
+
+
+def caption_of(archives: Sequence[ShownArchive], shown: Shown) -> str:
+    """Return what a picture shows: the file, the key, and the part as in Python.
+
+    Examples
+    --------
+    >>> caption_of([], Shown(key="noise", view="image", at=(3, 0, 0), down=1, across=2))
+    'noise[3, :, :]'
+    """
+    names = [(shown.archive, shown.key), (shown.other_archive, shown.other_key)]
+    found = [
+        f"{f'{archives[number].label}: ' if archives else ''}{key}"
+        for number, key in names if key is not None
+    ]  # fmt: skip
+    field = "" if shown.field is None else f"[{shown.field!r}]"
+    is_part = shown.view != "histogram"
+    windows = {shown.down: shown.rows, shown.across: shown.columns} if is_part else {}
+    places = [
+        ":".join(map(str, windows.get(axis) or ("", ""))) if isinstance(item, slice) else str(item)
+        for axis, item in enumerate(items_of(shown, len(shown.at)))
+    ]
+    part = f"{field}[{', '.join(places)}]" if places else field
+    return printable(" | ".join(f"{name}{part}" for name in found))
+
+
+class SaveButtons:
+    """The buttons of one page.
+
+    Parameters
+    ----------
+    archives : sequence of ShownArchive
+
+    Attributes
+    ----------
+    widgets : list of bokeh.models.Widget
+    """
+
+    def __init__(self, archives: Sequence[ShownArchive]) -> None:
+        self._archives = archives
+        self._files = text_div("files", sizing_mode="inherit")
+        self._name = Div(visible=False, tags=["npzkit.png", ""])
+        self._png = Button(label="Save PNG", name="png", width=86)
+        self._png.js_on_click(CustomJS(args={"name": self._name}, code=browser_file("save_png.js")))
+        self.widgets = [self._png, self._files]
+
+    def show(self, shown: Shown, link: str) -> None:
+        """Let the buttons save what is shown."""
+        is_figure = shown.view not in {None, "table"}
+        self._png.disabled = not is_figure
+        key = "".join(sign if sign.isalnum() else "_" for sign in str(shown.key))[-60:]
+        self._name.tags = [f"{key}.png", caption_of(self._archives, shown)]
+        has_rows = shown.view in {"image", "line", "table"}
+        suffixes = ["npy", "csv"] if has_rows else ["npy"]
+        self._files.text = '<span class="soft">slice</span> ' + " ".join(
+            f'<a class="save" href="save/slice.{suffix}?{escape(link)}" download>.{suffix}</a>'
+            for suffix in ([] if shown.view is None else suffixes)
+        )

@@ -25,9 +25,8 @@ from bokeh.plotting import figure
 from npzkit.display.lines import LineOverview
 from npzkit.display.numbers import unit_of
 from npzkit.viewer.drawing import HistogramDrawn, PlaneDrawn
-from npzkit.viewer.palettes import LABEL_COUNT, MARK_COLOUR, palette_of
 from npzkit.viewer.shown import Shown
-from npzkit.viewer.style import browser_file
+from npzkit.viewer.style import LABEL_COUNT, MARK_COLOUR, browser_file, palette_of
 from npzkit.viewer.texts import NAN_COLOUR
 
 

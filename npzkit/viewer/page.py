@@ -21,9 +21,9 @@ from npzkit.members.info import ArrayInfo
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
 from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import Pane, difference_of, draw
+from npzkit.viewer.exports import SaveButtons
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes, Reason
-from npzkit.viewer.saving import SaveButtons
 from npzkit.viewer.shown import Shown, format_link, settled, shown_of
 from npzkit.viewer.style import TEMPLATE, text_div, theme, widget_style
 from npzkit.viewer.texts import (

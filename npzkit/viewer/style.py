@@ -1,6 +1,6 @@
 """How a page looks: its template, its colours by day and by night, and its widgets' style.
 
-Owns the colours of figures, and where the files are that a browser gets: they contain no
+Owns the colours of figures and images, and where the files are that a browser gets: they contain no
 text of an archive. No file is loaded from another server.
 """
 
@@ -11,8 +11,23 @@ from importlib.resources import files
 from typing import Any
 
 from bokeh.models import Div, InlineStyleSheet
+from bokeh.palettes import Category20_20, RdBu11, all_palettes, interp_palette
 from bokeh.themes import Theme
 from jinja2 import Environment
+
+PALETTES = {
+    "viridis": "Viridis", "magma": "Magma", "inferno": "Inferno", "cividis": "Cividis",
+    "greys": "Greys", "turbo": "Turbo", "diverging": "Diverging", "cyclic": "Cyclic",
+    "labels": "Labels",
+}  # fmt: skip
+"""The palettes, with their names on the page."""
+
+LABEL_COUNT = 20
+"""Labels that differ by this number have the same colour."""
+
+MARK_COLOUR = "#ff3b30"
+"""No palette has it."""
+_CYCLE = ("#e2d9e2", "#6785be", "#2f1436", "#a24a4a", "#e2d9e2")
 
 
 @cache
@@ -64,3 +79,16 @@ def theme(style: InlineStyleSheet, *, is_dark: bool) -> Theme:
         "Title": {"text_color": ink},
     }  # fmt: skip
     return Theme(json={"attrs": attrs})
+
+
+def palette_of(name: str, *, is_bool: bool, is_phase: bool) -> list[str]:
+    """Return the colours of an image, from low to high."""
+    if is_bool:
+        return ["#2b3443", "#ffd166"]
+    if is_phase or name == "cyclic":
+        return list(interp_palette(_CYCLE, 256))
+    if name == "diverging":
+        return list(interp_palette(RdBu11, 256))
+    if name == "labels":
+        return list(Category20_20)
+    return list(all_palettes[PALETTES.get(name, "Viridis")][256])

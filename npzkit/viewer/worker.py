@@ -41,23 +41,13 @@ class Worker:
     hand_over : callable
         Takes a function without arguments from any thread, and calls it in the
         page's own.
-
-    Attributes
-    ----------
-    current : Work or None
-        What is under way.
     """
 
     def __init__(self, hand_over: Callable[[Callable[[], None]], object]) -> None:
         self._hand_over = hand_over
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(_THREAD_COUNT, "npzkit-view")
         self._is_closed = False
-        self.current: Work | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a result is waited for."""
-        return self.current is not None
+        self._work = Work()
 
     def start(
         self,
@@ -78,10 +68,8 @@ class Worker:
         self.cancel()
         if self._is_closed:
             return
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREAD_COUNT, "npzkit-view")
-        self.current = Work()
-        self._threads.submit(self._run, self.current, do, take, fail)
+        self._work = Work()
+        self._threads.submit(self._run, self._work, do, take, fail)
 
     def _run(
         self, work: Work, do: Callable[[Work], Any], take: Callable[..., Any], fail: Any
@@ -96,7 +84,6 @@ class Worker:
 
         def finish() -> None:
             if not work.is_cancelled:
-                self.current = None
                 call()
 
         if not work.is_cancelled:
@@ -104,13 +91,10 @@ class Worker:
 
     def cancel(self) -> None:
         """Cancel what is under way."""
-        if self.current is not None:
-            self.current.is_cancelled = True
-            self.current = None
+        self._work.is_cancelled = True
 
     def close(self) -> None:
         """Cancel what is under way, and start nothing any more."""
         self.cancel()
         self._is_closed = True
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -58,11 +58,21 @@ def can_print(text: str) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, with null for numbers that are not finite."""
+    """Print a value as JSON, with null for numbers that are not finite; indented on a terminal."""
     # Most commands print none.
-    from npzkit.cli.json_text import json_text
+    import json
 
-    click.echo(json_text(value))
+    options: dict[str, Any] = {"indent": 2 if sys.stdout.isatty() else None, "default": _plain}
+    try:
+        text = json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        finite = json.loads(json.dumps(value, default=_plain), parse_constant=lambda name: None)
+        text = json.dumps(finite, **options)
+    click.echo(text)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def print_table(columns: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -131,13 +129,5 @@ def extract(
 def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: Any, delimiter: str) -> None:
     if len(keys) != 1:
         raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
-    is_shown = kind == "csv" and sys.stdout.isatty()
-    text = io.BytesIO()
     with progress("extract") as tell:
-        npzkit.extract(
-            npz, text if is_shown else binary_stdout(), keys, format=kind, delimiter=delimiter,
-            progress=tell,
-        )  # fmt: skip
-    if is_shown:
-        lines = text.getvalue().decode().split("\n")
-        click.echo("\n".join(map(printable, lines)), nl=False)
+        npzkit.extract(npz, binary_stdout(), keys, format=kind, delimiter=delimiter, progress=tell)

@@ -44,7 +44,6 @@ class Ranges:
         self.x, self.y = Range1d(0, 1), Range1d(1, 0) if is_image else Range1d(0, 1)
         self._zoomed, self._is_image = zoomed, is_image
         self._bounds: tuple[int, int] = (1, 1)
-        self.is_new = True
 
     def watch(self, plot: Any) -> None:
         """Note what a user does with a figure."""
@@ -138,7 +137,6 @@ class ImageFigure:
     """
 
     def __init__(self, ranges: Ranges, out: Div, *, is_picture: bool) -> None:
-        self._is_picture = is_picture
         self.plot = _figure(ranges.x, ranges.y, "pan,wheel_zoom,box_zoom,reset", "wheel_zoom")
         self.plot.grid.visible = False
         ranges.watch(self.plot)

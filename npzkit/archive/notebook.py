@@ -108,5 +108,4 @@ def picture(array: Any) -> str:
     from npzkit.display.thumbnails import thumbnail
 
     width, height = _PICTURE_SIZE
-    found = thumbnail(reachable(array), width=width, height=height, budget=_PICTURE_BUDGET)
-    return found.html if found else ""
+    return thumbnail(reachable(array), width=width, height=height, budget=_PICTURE_BUDGET) or ""

@@ -8,9 +8,7 @@ import sys
 import click
 
 import npzkit
-from npzkit.cli.file_argument import (
-    files_argument,
-)
+from npzkit.cli.file_argument import files_argument
 from npzkit.cli.messages import refusing, say
 from npzkit.errors import printable
 

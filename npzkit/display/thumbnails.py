@@ -11,7 +11,6 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,34 +43,10 @@ _PALETTE, _RGB, _RGBA = 3, 2, 6
 """Colour types: a byte per pixel is a place in the palette."""
 
 
-@dataclass(frozen=True)
-class Thumbnail:
-    """A small picture of an array.
-
-    Attributes
-    ----------
-    html : Markup
-        An ``img`` or ``svg`` element.
-    kind : {"line", "image", "picture"}
-        A picture has its own colours.
-    part : str
-        The part of the array that is drawn, as an index: ``[5, :, :]``; empty if it
-        is all of it.
-    """
-
-    html: Markup
-    kind: str
-    part: str
-
-
 def thumbnail(
-    source: Any,
-    *,
-    width: int = WIDTH,
-    height: int = HEIGHT,
-    budget: int = _BUDGET,
-) -> Thumbnail | None:
-    """Return a small picture of an array, or None if there is nothing to draw.
+    source: Any, *, width: int = WIDTH, height: int = HEIGHT, budget: int = _BUDGET
+) -> Markup | None:
+    """Return a small picture of an array as HTML, or None if there is nothing to draw.
 
     That is so for arrays of text, records or objects, for empty ones and single values.
     Of arrays with more than two axes, the plane in the middle is drawn, along the axes
@@ -87,9 +62,8 @@ def thumbnail(
 
     Examples
     --------
-    >>> found = thumbnail(np.eye(4)[np.newaxis, np.newaxis])
-    >>> found.kind, found.part, found.html[:26]
-    ('image', '[0, 0, :, :]', '<img src="data:image/png;b')
+    >>> thumbnail(np.eye(4)[np.newaxis, np.newaxis])[:26]
+    '<img src="data:image/png;b'
     """
     shape = tuple(source.shape)
     long = [axis for axis, length in enumerate(shape) if length > 1]
@@ -108,14 +82,14 @@ def thumbnail(
 
     if len(drawn) == 1:
         line = line_overview(source, items, width=width, budget=budget)
-        return Thumbnail(line_markup(line, width, height // 2), "line", _part_text(items))
+        return line_markup(line, width, height // 2)
     if len(drawn) == 3:
         picture = _picture(plane(), limits)
         if picture is not None:
-            return Thumbnail(picture, "picture", _part_text(items))
+            return picture
         # The numbers are no colours: one of them is drawn.
         items[drawn.pop()] = 0
-    return Thumbnail(_image(plane(), limits), "image", _part_text(items))
+    return _image(plane(), limits)
 
 
 def _items(source: Any, long: Sequence[int]) -> list[Any]:
@@ -138,12 +112,6 @@ def _may_be_picture(source: Any, long: Sequence[int]) -> bool:
         and min(shape[axis] for axis in long[-3:-1]) > max(COLOUR_COUNTS)
         and source.dtype.kind in "biuf"
     )
-
-
-def _part_text(items: Sequence[Any]) -> str:
-    if all(isinstance(item, slice) for item in items):
-        return ""
-    return f"[{', '.join(':' if isinstance(item, slice) else str(item) for item in items)}]"
 
 
 # -- images -------------------------------------------------------------------

@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -161,6 +162,22 @@ def data_pieces(array: np.ndarray[Any, Any]) -> list[memoryview] | Iterator[memo
     if array.flags.c_contiguous:
         return [_bytes_of(array)]
     return _copied_pieces(array)
+
+
+def npy_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
+    """Return an array as NPY: buffers to write, the header first, and their size in bytes.
+
+    An array of Python objects is pickled now.
+    """
+    header = array_header(array)
+    if needs_pickle(array.dtype):
+        stream = io.BytesIO()
+        pickle.dump(array, stream, protocol=4)
+        pickled = stream.getbuffer()
+        return [header, pickled], len(header) + len(pickled)
+    pieces = data_pieces(array)
+    size = len(header) + array.nbytes
+    return ([header, *pieces] if isinstance(pieces, list) else chain([header], pieces)), size
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:

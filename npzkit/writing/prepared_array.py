@@ -7,22 +7,13 @@ Knows neither archives nor files.
 from __future__ import annotations
 
 import functools
-import io
-import pickle
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.errors import NotAnArrayError, NpzkitError, UnsupportedError
-from npzkit.format.array import (
-    array_header,
-    check_savable,
-    data_pieces,
-    needs_pickle,
-    npy_header,
-)
+from npzkit.format.array import check_savable, npy_header, npy_pieces
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import format_attrs
@@ -124,23 +115,10 @@ def prepare(
     array = _as_savable(array, key, allow_pickle=allow_pickle)
     extra = _format_attrs(attrs, array.dtype)
     try:
-        pieces, size = _member_pieces(array)
+        pieces, size = npy_pieces(array)
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__
     return Prepared(key, name, pieces, size, extra)
-
-
-def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
-    """Return a member's data, header first, and its size in bytes."""
-    header = array_header(array)
-    if needs_pickle(array.dtype):
-        stream = io.BytesIO()
-        pickle.dump(array, stream, protocol=4)
-        pickled = stream.getbuffer()
-        return [header, pickled], len(header) + len(pickled)
-    pieces = data_pieces(array)
-    size = len(header) + array.nbytes
-    return ([header, *pieces] if isinstance(pieces, list) else chain([header], pieces)), size
 
 
 def _format_attrs(attrs: Mapping[str, Any] | None, dtype: np.dtype[Any]) -> bytes:

@@ -104,6 +104,8 @@ class Columns(Mapping[str, Entry]):
     ----------
     names : list of str
         Of all entries, repeated ones too.
+    row_numbers : dict of str to int
+        The row of each name: of equal names, the last one's.
     positions : numpy.ndarray of int64
         Where each entry begins in the directory.
     flags, method, crc32, compressed_size, uncompressed_size, disk_start, \
@@ -129,7 +131,7 @@ class Columns(Mapping[str, Entry]):
         self.name_size, self.extra_size = fields["name_size"], fields["extra_size"]
         self.disk_start = fields["disk_start"]
         self.names = self._decode_names()
-        self._rows = dict(zip(self.names, itertools.count()))
+        self.row_numbers = dict(zip(self.names, itertools.count()))
         large = [fields[n] for n in ("uncompressed_size", "compressed_size", "header_offset")]
         self._resolve_large(large)
         self.uncompressed_size, self.compressed_size = large[:2]
@@ -199,7 +201,7 @@ class Columns(Mapping[str, Entry]):
     # -- the mapping --------------------------------------------------------
 
     def __getitem__(self, name: str) -> Entry:
-        return self.entry(self._rows[name])
+        return self.entry(self.row_numbers[name])
 
     def entry(self, row: int) -> Entry:
         """Make the entry of one row."""
@@ -229,22 +231,17 @@ class Columns(Mapping[str, Entry]):
         return list(map(Entry._make, made))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        return iter(self.row_numbers)
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def row_numbers(self) -> dict[str, int]:
-        """The row of each name: of equal names, the last one's."""
-        return self._rows
+        return len(self.row_numbers)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._rows
+        return name in self.row_numbers
 
     def keys(self) -> KeysView[str]:
         """Return the names: a dict's own view of them, which is quick."""
-        return self._rows.keys()
+        return self.row_numbers.keys()
 
     def values(self) -> ValuesView[Entry]:
         """Return the entries, which are made some thousands at a time."""
@@ -291,8 +288,8 @@ class Columns(Mapping[str, Entry]):
     def rows(self, names: Collection[str]) -> Ints:
         """Return the rows of these names."""
         if names is self:
-            return np.fromiter(self._rows.values(), np.int64, len(self._rows))
-        return np.fromiter(map(self._rows.__getitem__, names), np.int64, len(names))
+            return np.fromiter(self.row_numbers.values(), np.int64, len(self.row_numbers))
+        return np.fromiter(map(self.row_numbers.__getitem__, names), np.int64, len(names))
 
     def repeats_text(self, rows: Ints, window: np.ndarray[Any, Any], places: Ints) -> Bools:
         """Whether each row's first `repeated_size` bytes are in `window` at its place.

@@ -102,7 +102,7 @@ def open_many(
     options = {} if limits is None else {"limits": limits}
     files = Files(found, open_count, options)
     known = read_headers(files, count)
-    return ManyFiles(files, known, axis, None if keys is None else list(keys), count, open_count)
+    return ManyFiles(files, known, axis, None if keys is None else list(keys), count)
 
 
 class ManyFiles(Mapping[str, Any]):
@@ -145,10 +145,9 @@ class ManyFiles(Mapping[str, Any]):
         axis: int | None,
         keys: list[str] | None,
         threads: int,
-        open_count: int,
     ) -> None:
         self._files, self._known, self.axis = files, known, axis
-        self._keys, self._threads, self._open_count = keys, threads, open_count
+        self._keys, self._threads = keys, threads
         files.marks = known.marks
         self._first = [known.kind_of.index(number) for number in range(len(known.kinds))]
         names = list(known.kinds[known.kind_of[0]]) if keys is None else keys
@@ -289,9 +288,7 @@ class ManyFiles(Mapping[str, Any]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        files = self._files
-        options = files.folder, files.options, self.axis, self._keys, self._threads
-        return _restore, (self._known, files.names, self._open_count, *options)
+        return ManyFiles, (self._files, self._known, self.axis, self._keys, self._threads)
 
 
 class Samples(Sequence[dict[str, Any]]):
@@ -356,18 +353,3 @@ def is_alike(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
     if found.kind in "SU":
         return (found.kind, found.byteorder) == (expected.kind, expected.byteorder)
     return found == expected
-
-
-def _restore(
-    known: Known,
-    names: list[str | Location],
-    open_count: int,
-    folder: str,
-    options: Mapping[str, Any],
-    axis: int | None,
-    keys: list[str] | None,
-    threads: int,
-) -> ManyFiles:
-    """Restore pickled files; they are not opened."""
-    files = Files(names, open_count, options, folder)
-    return ManyFiles(files, known, axis, keys, threads, open_count)

@@ -66,9 +66,13 @@ class Files:
         self.names = names
         self.options = options
         self.folder = os.getcwd() if folder is None else folder
+        self._open_count = open_count
         self._recent: Recent | None = Recent(open_count)
         self._alike: dict[int, list[Skeleton]] = {}
         self.marks: list[tuple[Any, ...]] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Files, (self.names, self._open_count, self.options, self.folder)
 
     def path(self, number: int) -> str:
         """Return the path or the URL of a file, for messages."""

@@ -94,8 +94,7 @@ def extract(
     Slashes in a key become folders. No file is written outside the folder, and
     none is replaced without --force. Members that are not arrays are written as
     they are. A damaged array is reported and skipped; the exit code is then 1.
-    FILE may be - for the standard input. With a pipe, the files appear after it
-    has ended; for -d -, the pipe is copied to a temporary file first.
+    FILE may be - for the standard input. A pipe is copied to a temporary file first.
 
     Example: npzkit extract model.npz weights -d arrays
     """

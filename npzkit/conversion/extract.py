@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
-from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
 from npzkit.datasets.opening import opened
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
-from npzkit.files.file_objects import can_write, cannot_seek
+from npzkit.files.file_objects import UNNAMED, can_write, cannot_seek, name_of
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
@@ -59,8 +60,8 @@ def extract(
     Parameters
     ----------
     file : path, bytes-like, file object or NpzFile
-        The archive. A file object that cannot seek, such as a pipe, is read
-        from front to back. Files then get their names at its end.
+        The archive. A file object that cannot seek, such as a pipe, is copied
+        to a temporary file first.
     folder : path or binary file object, default "."
         A folder is created if necessary. A file object, such as ``sys.stdout.buffer``, takes
         one array.
@@ -81,8 +82,7 @@ def extract(
         Whether to replace files that exist.
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
-        the end. The total of a stream that cannot seek is that of the bytes so
-        far.
+        the end.
 
     Returns
     -------
@@ -127,9 +127,9 @@ def extract(
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
     check_delimiter(delimiter)
     how = _Extraction(delimiter if format == "csv" else None, skip, {})
-    if can_write(folder):
-        with opened(file) as npz:
-            wanted = list(dict.fromkeys(npz.files if keys is None else keys))
+    with _seekable(file) as source, opened(source) as npz:
+        wanted = list(dict.fromkeys(npz.files if keys is None else keys))
+        if can_write(folder):
             if len(wanted) != 1:
                 raise ValueError(f"a file object takes one array, and {len(wanted)} are wanted")
             size = npz.info(wanted[0]).nbytes
@@ -137,13 +137,7 @@ def extract(
             how.write(npz, wanted[0], cast(BinaryIO, folder), meter.part(size).add)
             meter.finish()
             return ExtractReport({}, {})
-    folder = os.fsdecode(cast(str, folder))
-    if cannot_seek(file):
-        chosen = None if keys is None else list(keys)
-        in_stream = Wanted(folder, chosen, how.delimiter, skip, overwrite)
-        return ExtractReport(*extract_stream(file, in_stream, progress))
-    with opened(file) as npz:
-        wanted = list(dict.fromkeys(npz.files if keys is None else keys))
+        folder = os.fsdecode(cast(str, folder))
         targets = how.targets(npz, wanted, folder, overwrite=overwrite)
         meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
         for key, path in targets.items():
@@ -151,6 +145,22 @@ def extract(
         meter.finish()
     files = {key: path for key, path in targets.items() if key not in how.failed}
     return ExtractReport(files, how.failed)
+
+
+@contextlib.contextmanager
+def _seekable(file: Any) -> Iterator[Any]:
+    """Yield the archive itself, or a temporary copy of a stream that cannot seek."""
+    if not cannot_seek(file):
+        yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(file, copy, PIECE_SIZE)
+        copy.seek(0)
+        try:
+            yield copy
+        except NpzkitError as error:
+            name = name_of(file)
+            raise error.locate(path=None if name == UNNAMED else name) from error.__cause__
 
 
 class _Extraction(NamedTuple):

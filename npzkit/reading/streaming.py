@@ -133,19 +133,6 @@ class StreamedArchive(ForwardArchive):
         """
         return self._reader.read_header(member.open(), member.entry)
 
-    def check_rest(self, member: ForwardMember) -> None:
-        """Read the data that was not read of the member that was yielded last, and check it.
-
-        Raises
-        ------
-        NpzkitError
-            As `read`.
-        """
-        stream = member.open()
-        stream.drain()
-        stream.finish()
-        self.end(member)
-
     def compare(self, *, strict: bool = False) -> Comparison:
         """Compare what was read with the directory at the end of the stream.
 

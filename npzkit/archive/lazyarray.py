@@ -166,7 +166,7 @@ class LazyArray:
             what = f"the text is not valid Unicode ({error})"
             remedy = "Read it as numbers: npz.read(key).view('u4')."
             found = NpyFormatError(what, remedy=remedy)
-            raise explain(self._archive, found, self._key) from error
+            raise self._located(found) from error
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Read the complete array and check its CRC-32.
@@ -214,8 +214,12 @@ class LazyArray:
         if count > _UNPROVEN_SIZE:
             access.check_reach(count)
 
+    def _located(self, error: NpzkitError) -> NpzkitError:
+        """Return an error that says where it happened; arrays in many files have other words."""
+        return explain(self._archive, error, self._key)
+
     def _check_backed(self) -> None:
-        """Check that there are bytes for the complete array."""
+        """Check that there are bytes for the complete array, in one file or in many."""
         self._check_reach(self._access(), self.shape)
 
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
@@ -225,7 +229,7 @@ class LazyArray:
             self._check_backed()
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
         except NpzkitError as error:
-            raise explain(self._archive, error, self._key) from error.__cause__
+            raise self._located(error) from error.__cause__
         for chunk in self.iter_chunks():
             result[chunk] = self[chunk][names]
         return result

@@ -314,17 +314,17 @@ class Index:
         """Check that parts tile their arrays, and that shards can hold them."""
         is_several = counts > 1
         starts = np.array(self._shape_starts[:-1], np.int64)
-        for ndim in np.unique(ndims).tolist():
-            rows = np.flatnonzero(ndims == ndim)
-            lengths = shapes[starts[rows][:, None] + np.arange(ndim)]
-            wrong = rows[(counts[rows] > 0) != (lengths > 0).all(axis=1)]
-            if len(wrong):
-                raise IndexFormatError(
-                    "an array without items has no parts, and others have some",
-                    key=self.keys[wrong[0]], found=f"{counts[wrong[0]]} parts",
-                )  # fmt: skip
-            several = is_several[rows]
-            self._check_tilings(rows[several], lengths[several], counts[rows[several]])
+        has_items = np.ones(len(counts), bool)
+        has_items[np.repeat(np.arange(len(counts)), ndims)[shapes == 0]] = False
+        for wrong in np.flatnonzero((counts > 0) != has_items)[:1]:
+            raise IndexFormatError(
+                "an array without items has no parts, and others have some",
+                key=self.keys[wrong], found=f"{counts[wrong]} parts",
+            )  # fmt: skip
+        for ndim in np.unique(ndims[is_several]).tolist():
+            rows = np.flatnonzero(is_several & (ndims == ndim))
+            bounds = shapes[starts[rows][:, None] + np.arange(ndim)]
+            self._check_tilings(rows, bounds, counts[rows])
         part_sizes = np.repeat(sizes, counts)
         if len(self._part_shapes):
             part_sizes[np.repeat(is_several, counts)] = self._sizes_of_boxes(ndims, counts)
@@ -338,8 +338,6 @@ class Index:
         counts: np.ndarray[Any, Any],
     ) -> None:
         """Check that the parts of several arrays, with as many axes, tile each of them."""
-        if not len(rows):
-            return
         boxes = [self.boxes(row) for row in rows.tolist()]
         if not bounds.shape[1]:
             raise IndexFormatError("an array of one item has several parts", key=self.keys[rows[0]])

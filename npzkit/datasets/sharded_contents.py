@@ -198,19 +198,17 @@ class ShardedContents(OpenShards):
         """Read the arrays that are complete in one shard."""
         index = self.index
         npz = self.shard(shard)
+        stored = []
         for _, number in wanted:
-            self.prove(number, index.part_numbers(number).start, npz)
-        stored = [
-            index.stored_key(number, index.part_numbers(number).start) for _, number in wanted
-        ]
+            part = index.part_numbers(number).start
+            self.prove(number, part, npz)
+            stored.append(index.stored_key(number, part))
         found = npz.load_all(stored, threads, verify=verify)
         for (key, number), name in zip(wanted, stored, strict=True):
             results[key] = array = found[name]
             if not isinstance(array, np.ndarray):
                 raise IndexFormatError("a part is not an array", path=self.path, key=key)
-            shape = index.shape(number)
-            if array.shape != shape or array.dtype != index.dtype(number):
-                self.check_form(number, shape, array.shape, array.dtype)
+            self.check_form(number, index.shape(number), array.shape, array.dtype)
 
     def join(self, key: str, read: Callable[[str], Any]) -> Any:
         from npzkit.members.multipart import join

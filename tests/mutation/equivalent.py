@@ -131,7 +131,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "names = (dtype.names)",
     ): "For the type checker: a structure has names.",
     (
-        "datasets/shardedfile.py",
+        "datasets/shards.py",
         "self._proven[part] = 1",
         "self._proven[part] = 2",
     ): "Each number but 0 says that the part was compared.",

@@ -11,7 +11,7 @@ import contextlib
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import numpy as np
 
@@ -483,7 +483,10 @@ class NpzFile(Mapping[str, Any]):
         NpzkitError
             As `read`. Format errors may be raised by the stream's ``read``.
         """
-        return self._archive.stream(key)
+        stream: Any = self._archive.stream(key)
+        # The archive is open as long as somebody has it, or what it returned.
+        stream.archive = self
+        return cast(BinaryIO, stream)
 
     # -- what is known of them ----------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import Opened, Store, TransientError, Version, changed
+from npzkit.stores.base_store import Opened, Store, TransientError, Version
 from npzkit.stores.remote_source import RemoteSource
 
 __all__ = ["InStore", "MemoryStore"]
@@ -38,7 +38,7 @@ class MemoryStore(Store):
         assert 0 <= offset <= offset + len(view) <= len(self._data), "out of the object's bounds"
         assert len(view), "an empty range"
         if self.is_replaced:
-            raise changed(version)
+            raise version.changed()
         self.spans.append((offset, offset + len(view)))
         if self.cut and not len(self.spans) % self.cut:
             raise TransientError("cut")

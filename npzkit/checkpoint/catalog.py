@@ -22,7 +22,7 @@ from npzkit.errors import (
     is_damage,
     printable,
 )
-from npzkit.maintenance.findings import Finding, VerifyReport, finding
+from npzkit.maintenance.findings import VerifyReport, finding
 
 _GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
@@ -232,7 +232,8 @@ class Catalog:
             )
         except (NpzkitError, OSError) as error:
             if is_damage(error):
-                return VerifyReport(path, (_finding(error),), 0, 0)
+                known = error if isinstance(error, NpzkitError) else NpzkitError(str(error))
+                return VerifyReport(path, (finding(None, known),), 0, 0)
             if is_absent(error):
                 raise NoCheckpointError(f"there is no step {step}", path=path) from error
             raise
@@ -267,13 +268,7 @@ def _report_of(npz: NpzFile, step: int) -> VerifyReport:
     try:
         record_of(npz, step)
     except NpzkitError as error:
-        report = report._replace(rows=(_finding(error), *report.rows))
+        report = report._replace(rows=(finding(None, error), *report.rows))
     if not report.ok:
         npz._archive.check_unchanged()
     return report
-
-
-def _finding(error: NpzkitError | OSError) -> Finding:
-    if isinstance(error, NpzkitError):
-        return finding(None, error)
-    return Finding(None, "error", str(error))

@@ -86,6 +86,11 @@ class Version(NamedTuple):
             return True
         return bool(self.modified) and self.modified != found.modified
 
+    def check(self, found: Version) -> None:
+        """Raise StaleArchiveError if another answer differs."""
+        if self.differs(found):
+            raise self.changed(found)
+
     def changed(self, found: Version | None = None) -> StaleArchiveError:
         """Return the error for an object that was replaced, or that may have been."""
         what = "the object was replaced since it was opened"

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.urls import Location, hide_secrets
-from npzkit.stores.base_store import Opened, Store, TransientError, Version, parse_content_range
+from npzkit.stores.base_store import Opened, Store, T, TransientError, Version, parse_content_range
 from npzkit.stores.calls import Calls, started
 
 _MARKS = (
@@ -121,8 +121,7 @@ class FsspecStore(Store):
         return self._fs
 
     def open(self, tail_size: int) -> Opened:
-        opened: Opened = self.explained(self._open_s3 if self.is_s3 else self._open, tail_size)
-        return opened
+        return self.explained(self._open_s3 if self.is_s3 else self._open, tail_size)
 
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
         read = self._read_s3 if self.is_s3 else self._read
@@ -142,7 +141,7 @@ class FsspecStore(Store):
 
         return self._calls.wait(started(in_turn))
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the event loop of the file system, until `abort`."""
         return self._calls.wait(asyncio.run_coroutine_threadsafe(coroutine, self.file_system.loop))
 
@@ -183,8 +182,7 @@ class FsspecStore(Store):
                 raise
             raise version.changed() from None
         # Some servers do not know the condition, and without a strong tag there was none.
-        if version.differs(found.version):
-            raise version.changed(found.version)
+        version.check(found.version)
         if found.data is None:
             if found.is_whole:
                 raise self.no_ranges()
@@ -215,8 +213,7 @@ class FsspecStore(Store):
             finally:
                 answer["Body"].close()
 
-        found: _Answer = self.run(get())
-        return found
+        return self.run(get())
 
     def _range_in(self, answer: Mapping[str, Any]) -> tuple[int, int, int]:
         """Return where the bytes of an answer begin and end, and the object's size."""
@@ -249,9 +246,8 @@ class FsspecStore(Store):
     def _read(self, offset: int, size: int, version: Version) -> bytes:
         end = offset + size
         data: bytes = self.call(self.file_system.cat_file, self.path, start=offset, end=end)
-        found = version if self._is_copy else self.find_version()
-        if version.differs(found):
-            raise version.changed(found)
+        if not self._is_copy:
+            version.check(self.find_version())
         return data
 
     def find_version(self) -> Version:
@@ -284,7 +280,7 @@ class FsspecStore(Store):
 
     # -- errors -------------------------------------------------------------
 
-    def explained(self, request: Any, *args: Any) -> Any:
+    def explained(self, request: Callable[..., T], *args: Any) -> T:
         """Call a request; its errors name the URL and no secret."""
         try:
             return request(*args)

@@ -163,12 +163,12 @@ class HttpStore(Store):
                 raise version.changed()
             if response.status == 200:
                 found = _version(response, response.length_remaining or version.size)
-                raise version.changed(found) if version.differs(found) else self.no_ranges()
+                version.check(found)
+                raise self.no_ranges()
             if response.status != 206:
                 self._fail(response)
             begin, found_end, found = self._range_of(response)
-            if version.differs(found):
-                raise version.changed(found)
+            version.check(found)
             if begin != offset or found_end > end:
                 self._refuse("another range than was asked for")
             part = view[: found_end - begin]

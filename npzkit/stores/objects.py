@@ -31,7 +31,7 @@ from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import Sink
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import Version, tried
+from npzkit.stores.base_store import T, Version, tried
 from npzkit.stores.fsspec_store import FsspecStore, version_in
 from npzkit.stores.transport import check_writable, open_sink
 from npzkit.stores.upload_sink import UploadSink
@@ -308,8 +308,7 @@ class StorePrefix(Objects):
 
     def listed(self) -> dict[str, Found]:
         store = self._store()
-        found: dict[str, Found] = self._try(store, "the list of objects", lambda: self._list(store))
-        return found
+        return self._try(store, "the list of objects", lambda: self._list(store))
 
     def _list(self, store: FsspecStore) -> dict[str, Found]:
         fs, path = store.file_system, store.path
@@ -386,7 +385,7 @@ class StorePrefix(Objects):
             prefix = f"{key}/" if key else ""
             end_uploads(store, prefix, lambda found: is_ended(found.removeprefix(prefix)))
 
-    def _try(self, store: FsspecStore, what: str, request: Callable[[], Any]) -> Any:
+    def _try(self, store: FsspecStore, what: str, request: Callable[[], T]) -> T:
         return tried(partial(store.explained, request), f"{self.name}, {what}")
 
 

@@ -1,7 +1,7 @@
 """An archive that is being written: its file, its members, its commits.
 
-Owns how members reach the file, that one that fails leaves no half of itself, when there
-is something to commit, and what closing an archive does besides. Which calls are allowed
+Owns how members reach the file, that one that fails leaves no half of itself, its metadata,
+when there is something to commit, and what closing an archive does besides. Which calls are allowed
 when is `npzkit.archive.writer_state`'s; the bytes of a commit are `npzkit.zip.writer`'s.
 """
 
@@ -20,11 +20,11 @@ from npzkit.files.file_objects import can_write, name_of
 from npzkit.files.locking import check_timeout
 from npzkit.files.threads import Pipeline, thread_count
 from npzkit.files.urls import Location, find_location
-from npzkit.members.metadata import TREE_KEY, format_metadata
+from npzkit.members.metadata import TREE_KEY, format_metadata, parse_metadata
 from npzkit.members.notes import FLAT, check_version
 from npzkit.writing.append import Resumed, open_archive
 from npzkit.writing.array_members import Member, SmallArrays
-from npzkit.writing.listing import EditedMetadata, MemberListing
+from npzkit.writing.listing import MemberListing
 from npzkit.zip.dead_space import fills_most
 from npzkit.zip.member_writer import Coding, deflate_small
 
@@ -282,3 +282,47 @@ class WrittenArchive:
                 # Interrupts too: else the lock is held for as long as somebody keeps their frames.
                 state.give_up("the file could not be closed", error, is_in_place=True)
                 raise
+
+
+class EditedMetadata:
+    """The metadata of one archive, as a dict to be changed.
+
+    A comment that is not npzkit's is kept as it is until the metadata changes.
+
+    Parameters
+    ----------
+    comment : bytes
+        Of the last commit.
+    added : mapping
+        Values to add to what the comment holds.
+
+    Attributes
+    ----------
+    values : dict
+    comment : bytes
+        Of the last commit.
+    formatted : bytes or None
+        The comment to write in place of what the values say, if a caller has formatted it.
+    """
+
+    def __init__(self, comment: bytes, added: Mapping[str, Any]) -> None:
+        self.comment = comment
+        self.formatted: bytes | None = None
+        self.values = dict(parse_metadata(comment))
+        self._committed = format_metadata(self.values)
+        self.values.update(added)
+
+    def changed(self) -> bytes | None:
+        """Return the comment for values that were changed; None if they are as committed.
+
+        Raises
+        ------
+        LimitExceededError, ValueError, TypeError
+            The values are too long, or JSON cannot express them.
+        """
+        comment = format_metadata(self.values) if self.formatted is None else self.formatted
+        return comment if comment != self._committed else None
+
+    def take(self, changed: bytes) -> None:
+        """Note that a comment from `changed` was committed."""
+        self.comment = self._committed = changed

@@ -1,27 +1,19 @@
-"""What an archive has while it is written: members, attributes, metadata.
+"""What an archive has while it is written: its members, and their attributes.
 
 Owns the listing: how a key finds its member, which key is free, which arrays are created
-and not sealed yet, and what the next commit writes of attributes and metadata that were
-changed. Writes nothing: a commit does.
+and not sealed yet, and what the next commit writes of attributes that were changed. Writes
+nothing: a commit does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
-from npzkit.members.metadata import (
-    check_attrs,
-    format_attrs,
-    format_metadata,
-    own_attrs,
-    parse_attrs,
-    parse_metadata,
-    user_attrs,
-)
+from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_attrs, user_attrs
 from npzkit.writing.array_members import SmallArrays
 from npzkit.writing.prepared_array import Prepared
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
@@ -224,47 +216,3 @@ class MemberListing:
 
 def _attrs_in(record: bytes) -> dict[str, Any]:
     return parse_attrs(parse_central_entry(record).extra)
-
-
-class EditedMetadata:
-    """The metadata of one archive, as a dict to be changed.
-
-    A comment that is not npzkit's is kept as it is until the metadata changes.
-
-    Parameters
-    ----------
-    comment : bytes
-        Of the last commit.
-    added : mapping
-        Values to add to what the comment holds.
-
-    Attributes
-    ----------
-    values : dict
-    comment : bytes
-        Of the last commit.
-    formatted : bytes or None
-        The comment to write in place of what the values say, if a caller has formatted it.
-    """
-
-    def __init__(self, comment: bytes, added: Mapping[str, Any]) -> None:
-        self.comment = comment
-        self.formatted: bytes | None = None
-        self.values = dict(parse_metadata(comment))
-        self._committed = format_metadata(self.values)
-        self.values.update(added)
-
-    def changed(self) -> bytes | None:
-        """Return the comment for values that were changed; None if they are as committed.
-
-        Raises
-        ------
-        LimitExceededError, ValueError, TypeError
-            The values are too long, or JSON cannot express them.
-        """
-        comment = format_metadata(self.values) if self.formatted is None else self.formatted
-        return comment if comment != self._committed else None
-
-    def take(self, changed: bytes) -> None:
-        """Note that a comment from `changed` was committed."""
-        self.comment = self._committed = changed

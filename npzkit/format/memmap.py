@@ -108,10 +108,7 @@ def open_memmap(
         dtype, shape, fortran_order = header.dtype, header.shape, header.fortran_order
         _check_mappable(dtype)
         offset = header.data_offset
-        found = os.stat(path).st_size - offset
-        if found < header.nbytes:
-            # Mode "r+" would extend the file.
-            raise end_of_data("array data", header.nbytes, max(found, 0)).locate(path=path)
+        _check_backed(path, offset, header.nbytes)
         if mode == "r+":
             File(path).fill_holes(offset, header.nbytes)
     order = cast(Any, "F" if fortran_order else "C")
@@ -123,3 +120,10 @@ def _check_mappable(dtype: np.dtype[Any]) -> None:
         raise PickleRefusedError(
             "Array can't be memory-mapped: Python objects in dtype", found=str(dtype)
         )
+
+
+def _check_backed(path: str, offset: int, size: int) -> None:
+    """Raise NpyFormatError if the file is too short: mode ``"r+"`` would extend it."""
+    found = os.stat(path).st_size - offset
+    if found < size:
+        raise end_of_data("array data", size, max(found, 0)).locate(path=path)

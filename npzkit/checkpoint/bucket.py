@@ -88,8 +88,7 @@ class Bucket(Steps):
         return (self._listed if is_fresh else self._list()).get(name_of_step(step))
 
     def _open_file(self, step: int, **options: Any) -> NpzFile:
-        url, storage_options = self._objects.file(name_of_step(step))
-        return NpzFile(url, storage_options=storage_options, **options)
+        return NpzFile(self._objects.file(name_of_step(step)), **options)
 
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""

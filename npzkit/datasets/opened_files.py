@@ -91,10 +91,7 @@ class Files:
         return open_regular(cast(str, self.place(number)))
 
     def _open(self, number: int) -> NpzFile:
-        place = self.place(number)
-        if isinstance(place, Location):
-            return NpzFile(place.url, storage_options=place.options, **self.options)
-        return NpzFile(place, **self.options)
+        return NpzFile(self.place(number), **self.options)
 
     # -- headers ------------------------------------------------------------
 

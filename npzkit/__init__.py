@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
     from npzkit.analysis.diff import DiffReport, diff
     from npzkit.analysis.statistics import ArrayPart, statistics
-    from npzkit.archive.iterating import StreamListing, can_stream, iter_arrays
+    from npzkit.archive.iterating import iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
@@ -64,12 +64,10 @@ __all__ = [
     "ShardedFile",
     "ShardedWriter",
     "Statistics",
-    "StreamListing",
     "TornArchiveWarning",
     "VerifyReport",
     "Viewer",
     "add",
-    "can_stream",
     "checkpoint",
     "convert",
     "default_storage_options",
@@ -118,12 +116,10 @@ _HOMES = {
     "ShardedFile": "npzkit.datasets.shardedfile",
     "ShardedWriter": "npzkit.datasets.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",
-    "StreamListing": "npzkit.archive.iterating",
     "TornArchiveWarning": "npzkit.errors",
     "VerifyReport": "npzkit.maintenance.findings",
     "Viewer": "npzkit.viewer.viewer",
     "add": "npzkit.conversion.pack",
-    "can_stream": "npzkit.archive.iterating",
     "convert": "npzkit.conversion.convert",
     "default_storage_options": "npzkit.files.urls",
     "diff": "npzkit.analysis.diff",

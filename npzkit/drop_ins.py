@@ -17,7 +17,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.archive.save import PreparedArchive
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
-from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of, open_regular
+from npzkit.files.file_objects import can_read, can_write, known_name, open_regular
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
@@ -144,8 +144,7 @@ def _path_of(file: Any) -> str | os.PathLike[str] | None:
         return str(file)
     if isinstance(file, (str, os.PathLike)):
         return file
-    name = name_of(file)
-    return None if name == UNNAMED else name
+    return known_name(file)
 
 
 def _opened(path: Any) -> io.BufferedReader:

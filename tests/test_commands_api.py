@@ -7,7 +7,6 @@ import io
 import npzkit
 import numpy as np
 import pytest
-from archives import piped
 from range_server import RangeServer
 
 
@@ -60,17 +59,6 @@ def test_one_array_is_extracted_to_a_file_object(kind, expected):
             npzkit.extract(content(x=1, y=2), out, keys)
 
 
-def test_which_pipes_can_be_streamed():
-    """Those of npzkit, and not what `np.savez` writes to a pipe."""
-    unsized = Pipe()
-    np.savez(unsized, x=np.arange(3))
-    for data, answer in ((content(), True), (unsized.getvalue(), False), (b"", True)):
-        with piped(data) as stream:
-            assert npzkit.can_stream(stream) == answer
-            assert stream.read() == data
-    assert npzkit.can_stream(io.BytesIO())
-
-
 class Pipe(io.BytesIO):
     """A file object that zipfile takes for a pipe."""
 
@@ -81,11 +69,10 @@ class Pipe(io.BytesIO):
 
 
 def test_the_size_of_the_file(tmp_path):
-    """It is that of the file, the stream or the folder."""
+    """It is that of the file or the folder."""
     data = content()
     with npzkit.open(data) as npz:
         assert npz.file_size == len(data)
-    assert npzkit.StreamListing(io.BytesIO(data)).file_size == len(data)
     with npzkit.ShardedWriter(tmp_path / "many", attempt="a1") as writer:
         writer.add("x", np.arange(3))
     writer.commit()

@@ -649,7 +649,7 @@ EXCEPTIONS = {
     ("files.locking", "open"): "to lock it: nothing is written by that descriptor",
     ("writing.filled_array", "mmap.mmap"): "a map of an array that is not listed yet",
     ("reading.maps", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",
-    ("maintenance.verify", "tempfile"): "a copy of a pipe, which is removed afterwards",
+    ("files.file_objects", "tempfile"): "a copy of a pipe, which is removed afterwards",
     ("xarray.writing", "tempfile"): "a folder for blocks that are put in order, removed afterwards",
 }
 """What writes, or could, without the layer. No commit depends on them."""

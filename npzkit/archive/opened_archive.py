@@ -19,7 +19,6 @@ import numpy as np
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError
-from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source, closed_error
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
@@ -216,7 +215,7 @@ class OpenedArchive:
     @property
     def path(self) -> str | None:
         """The path, for messages; None for an archive in memory."""
-        return path_of(self.source)
+        return self.source.shown_path
 
     @property
     def state(self) -> tuple[Any, ...] | None:
@@ -268,11 +267,6 @@ class OpenedArchive:
             self.reader.forget()
             self.handles.close()
             self.source.close()
-
-
-def path_of(source: Source) -> str | None:
-    """Return the path of a source, for messages; None for an archive in memory."""
-    return None if source.name == UNNAMED else source.name
 
 
 def check_mmap_mode(mode: object) -> None:

@@ -22,7 +22,6 @@ from npzkit.archive.opened_archive import (
     MmapMode,
     OpenedArchive,
     explain,
-    path_of,
 )
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.files.file_objects import can_read
@@ -72,7 +71,7 @@ class SingleFile(OpenedArchive):
         except BaseException as error:
             source.close()
             if isinstance(error, NpzkitError):
-                error.locate(path=path_of(source))
+                error.locate(path=source.shown_path)
             raise
 
     def one_file(self) -> OpenedArchive:

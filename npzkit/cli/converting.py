@@ -107,7 +107,7 @@ def extract(
                 _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
             return 0
         with (
-            seekable_input(file, is_forward=True) as source,
+            seekable_input(file) as source,
             naming_in_warnings(printable(shown_url(file))),
             progress("extract") as tell,
         ):

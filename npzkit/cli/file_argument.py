@@ -25,9 +25,6 @@ from npzkit.errors import format_count, format_size, printable, shown_url
 if TYPE_CHECKING:
     import numpy as np
 
-    Listing = npzkit.NpzFile | npzkit.StreamListing
-    "An archive whose headers can be read."
-
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
 """The environment variable by which click's completion script calls npzkit."""
 _COMPLETED_COUNT = 1000
@@ -94,18 +91,6 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
 
 
 @contextlib.contextmanager
-def listed(file: str) -> Iterator[Listing]:
-    """Open FILE for what is known without data. A pipe is read once, and not kept."""
-    name = printable(shown_url(file))
-    with seekable_input(file, is_forward=True) as source, naming_in_warnings(name):
-        if cannot_seek(source):
-            yield npzkit.StreamListing(source)
-            return
-        with npzkit.open(source) as npz:
-            yield npz
-
-
-@contextlib.contextmanager
 def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Show warnings with `name` in front, and call `before` before each."""
     with warnings.catch_warnings():
@@ -120,13 +105,10 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 
 
 @contextlib.contextmanager
-def seekable_input(file: str, *, is_forward: bool = False) -> Iterator[Any]:
-    """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents.
-
-    With `is_forward`, the pipe itself, if it can be read from front to back.
-    """
+def seekable_input(file: str) -> Iterator[Any]:
+    """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
     with _input(file) as source:
-        if not cannot_seek(source) or (is_forward and npzkit.can_stream(source)):
+        if isinstance(source, str) or source.seekable():
             yield source
             return
         import tempfile
@@ -142,11 +124,6 @@ def _input(file: str) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext(sys.stdin.buffer)
     is_pipe = os.path.exists(file) and stat.S_ISFIFO(os.stat(file).st_mode)
     return open(file, "rb") if is_pipe else contextlib.nullcontext(file)
-
-
-def cannot_seek(source: Any) -> bool:
-    """Return whether this is a pipe, and not a path or a file."""
-    return not isinstance(source, str) and not source.seekable()
 
 
 def keys_of(file: str) -> list[str]:

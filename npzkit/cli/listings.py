@@ -10,7 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -23,7 +23,6 @@ from npzkit.cli.file_argument import (
     dtype_text,
     info_dict,
     key_argument,
-    listed,
     opened,
     shape_text,
     without_note,
@@ -38,9 +37,6 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.errors import format_count, format_ratio, format_size, printable, shown_url
-
-if TYPE_CHECKING:
-    from npzkit.cli.file_argument import Listing
 
 _STEP = 1000
 """Members between two updates of the progress bar."""
@@ -58,7 +54,7 @@ class Member(NamedTuple):
         return info_dict(self.info) if self.info else {"key": self.key, "error": self.error}
 
 
-def members_of(npz: Listing, keys: Sequence[str]) -> list[Member]:
+def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
     members: list[Member] = []
     with progress("read headers", in_bytes=False) as tell:
         for count in range(0, len(keys), _STEP):
@@ -67,7 +63,7 @@ def members_of(npz: Listing, keys: Sequence[str]) -> list[Member]:
     return members
 
 
-def _member(npz: Listing, key: str) -> Member:
+def _member(npz: npzkit.NpzFile, key: str) -> Member:
     try:
         return Member(key, npz.info(key), "")
     except (npzkit.errors.StaleArchiveError, npzkit.errors.MemberNotFoundError):
@@ -122,15 +118,15 @@ def ls(
     The ratio is an array's size in the file, as a share of its size in memory.
     The asm column shows whether an array is aligned (a), seekable (s: its parts
     are cheap to read) and mappable (m). The last line shows
-    the totals and the size of the file. FILE may be - for the standard input,
-    which is read to its end without checking the data.
+    the totals and the size of the file. FILE may be - for the standard input;
+    a pipe is copied to a temporary file first.
 
     Example: npzkit ls -l model.npz
     """
     archives, code, is_first = [], 0, True
     for file in files:
         try:
-            with listed(file) as npz:
+            with opened(file) as npz:
                 members = _chosen(npz, patterns, sort)
                 if as_json:
                     archives.append(_archive_dict(file, npz, members))
@@ -151,7 +147,7 @@ def ls(
     return code
 
 
-def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Member]:
+def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
     """Return the members that match --glob, in the order of --sort."""
     keys = [
         key for key in npz
@@ -163,7 +159,7 @@ def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Mem
     return members
 
 
-def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:
+def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, Any]:
     return {
         "path": shown_url(file),
         "size": npz.file_size,
@@ -208,7 +204,7 @@ _LONG_COLUMNS: list[_Column] = [
 ]
 
 
-def _print_members(npz: Listing, members: Sequence[Member], is_long: bool) -> None:
+def _print_members(npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool) -> None:
     print_members(members, len(npz), npz.file_size, is_long=is_long)
     metadata, is_tree = without_note(npz.metadata)
     if is_tree:

@@ -263,8 +263,7 @@ def verify(
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with
     an object per file. FILE may be the folder of a sharded archive. It may be -
-    for the standard input, which is read to its end. In a pipe, seek indexes are
-    not checked.
+    for the standard input; a pipe is copied to a temporary file first.
 
     Example: npzkit verify model.npz
     """
@@ -273,7 +272,7 @@ def verify(
         _check_no_key(archive, files)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        with seekable_input(archive.path, is_forward=True) as source:
+        with seekable_input(archive.path) as source:
             found = npzkit.verify(source, keys or None, report)
         return _verified(archive, found, quiet=quiet, verbose=verbose)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from npzkit.cli.file_argument import archive_argument, dtype_text, listed, shape_text
+from npzkit.cli.file_argument import archive_argument, dtype_text, opened, shape_text
 from npzkit.cli.listings import Member, members_of, tell_unreadable
 from npzkit.cli.output import can_print, colour
 from npzkit.errors import format_count, format_size, printable, shown_url
@@ -29,12 +29,12 @@ def tree(file: str, depth: int | None) -> int:
     """Show the keys of FILE as a tree, with sizes.
 
     A slash in a key separates folders, as in a path. FILE may be - for the
-    standard input, which is read to its end. For programs, npzkit ls --json lists
-    the keys.
+    standard input; a pipe is copied to a temporary file first. For programs,
+    npzkit ls --json lists the keys.
 
     Example: npzkit tree model.npz
     """
-    with listed(file) as npz:
+    with opened(file) as npz:
         members = members_of(npz, npz.files)
     root = _grow(members)
     lines = [f"{printable(shown_url(file))}  {_count_text(root)}", *_branches(root, depth)]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
@@ -17,7 +15,7 @@ from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
 from npzkit.datasets.opening import opened
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
-from npzkit.files.file_objects import UNNAMED, can_write, cannot_seek, name_of
+from npzkit.files.file_objects import can_write, seekable
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
@@ -127,7 +125,7 @@ def extract(
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
     check_delimiter(delimiter)
     how = _Extraction(delimiter if format == "csv" else None, skip, {})
-    with _seekable(file) as source, opened(source) as npz:
+    with seekable(file) as source, opened(source) as npz:
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         if can_write(folder):
             if len(wanted) != 1:
@@ -145,22 +143,6 @@ def extract(
         meter.finish()
     files = {key: path for key, path in targets.items() if key not in how.failed}
     return ExtractReport(files, how.failed)
-
-
-@contextlib.contextmanager
-def _seekable(file: Any) -> Iterator[Any]:
-    """Yield the archive itself, or a temporary copy of a stream that cannot seek."""
-    if not cannot_seek(file):
-        yield file
-        return
-    with tempfile.TemporaryFile() as copy:
-        shutil.copyfileobj(file, copy, PIECE_SIZE)
-        copy.seek(0)
-        try:
-            yield copy
-        except NpzkitError as error:
-            name = name_of(file)
-            raise error.locate(path=None if name == UNNAMED else name) from error.__cause__
 
 
 class _Extraction(NamedTuple):

@@ -1,24 +1,27 @@
 """What callers pass as a file: its name and position, and how its bytes can be reached.
 
 Owns the questions that are asked of a file object before it is read or written, and that
-only a regular file is opened by its path, and the wait for streams that do not block.
+only a regular file is opened by its path, the wait for streams that do not block, and copies of
+those that cannot seek.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from npzkit.errors import FormatError
+from npzkit.errors import FormatError, NpzkitError
 from npzkit.files.disk import OPEN_FLAGS, Descriptor
 
 _PAUSE = 0.01
 """Seconds to wait if a stream that does not block has no data yet."""
+_COPIED_SIZE = 1 << 20
 UNNAMED = "object"
 """The name that NumPy shows for a file object without a name."""
 _FLAGS = os.O_RDONLY | OPEN_FLAGS | getattr(os, "O_NONBLOCK", 0)
@@ -51,8 +54,8 @@ def cannot_seek(file: Any) -> bool:
     """Return whether `file` is a stream that can only be read from front to back."""
     if not can_read(file) or is_archive(file):
         return False
-    seekable = getattr(file, "seekable", None)
-    return not hasattr(file, "seek") if seekable is None else not seekable()
+    answer = getattr(file, "seekable", None)
+    return not hasattr(file, "seek") if answer is None else not answer()
 
 
 def patiently(read: Callable[[Any], Any], argument: Any) -> Any:
@@ -67,10 +70,15 @@ def patiently(read: Callable[[Any], Any], argument: Any) -> Any:
         time.sleep(_PAUSE)
 
 
-def name_of(file: Any) -> str:
-    """Return a file object's name for messages; the number of a descriptor is not a name."""
+def known_name(file: Any) -> str | None:
+    """Return a file object's name, if it has one; the number of a descriptor is not a name."""
     name = getattr(file, "name", None)
-    return name if isinstance(name, str) else UNNAMED
+    return name if isinstance(name, str) else None
+
+
+def name_of(file: Any) -> str:
+    """Return a file object's name for messages."""
+    return known_name(file) or UNNAMED
 
 
 def position_of(file: Any) -> int:
@@ -147,3 +155,24 @@ def open_regular(path: str) -> Descriptor:
         file.close()
         raise
     return file
+
+
+@contextlib.contextmanager
+def seekable(file: Any) -> Iterator[Any]:
+    """Yield an archive as it was given; of a stream that cannot seek, a copy in a temporary file.
+
+    Errors in the block name the stream.
+    """
+    if not cannot_seek(file):
+        yield file
+        return
+    import tempfile
+
+    with tempfile.TemporaryFile() as copy:
+        while data := patiently(file.read, _COPIED_SIZE):
+            copy.write(data)
+        copy.seek(0)
+        try:
+            yield copy
+        except NpzkitError as error:
+            raise error.locate(path=known_name(file)) from error.__cause__

@@ -98,8 +98,8 @@ class ForwardSource(Source):
         self._begin -= size
         self.offset -= size
 
-    def remember(self, size: int) -> bytes:
-        """Return the next bytes as `peek` does, and keep them."""
+    def keep(self, size: int) -> bytes:
+        """Return the next bytes as `take` does, and keep them."""
         place, data = self.offset, self.peek(size)
         end = self._places[-1] + len(self._kept[-1]) if self._kept else -1
         if place <= end and self._places[-1] >= self._piece_start:
@@ -108,11 +108,7 @@ class ForwardSource(Source):
         elif data:
             self._places.append(place)
             self._kept.append(bytearray(data))
-        return data
-
-    def keep(self, size: int) -> bytes:
-        """Return the next bytes as `take` does, and keep them."""
-        return self.take(len(self.remember(size)))
+        return self.take(len(data))
 
     def begin_piece(self) -> int:
         """Keep the next bytes apart from those before, and return their place for `drop_piece`."""

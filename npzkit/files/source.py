@@ -102,6 +102,11 @@ class Source(abc.ABC):
         raise ClosedArchiveError("the archive was not opened from a path or a URL")
 
     @property
+    def shown_path(self) -> str | None:
+        """The name for reports and errors; None if there is none."""
+        return None if self.name == UNNAMED else self.name
+
+    @property
     def file_size(self) -> int:
         """The size of the file, including bytes after the archive."""
         return self.size if self._file_size is None else self._file_size

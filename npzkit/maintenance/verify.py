@@ -6,15 +6,13 @@ seek is copied to a temporary file first.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
 from npzkit.errors import NpzkitError
 from npzkit.files.block_reading import TASK_SIZE
-from npzkit.files.file_objects import UNNAMED, cannot_seek, is_archive
-from npzkit.files.forward_source import ForwardSource
+from npzkit.files.file_objects import cannot_seek, is_archive, known_name, seekable
 from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Meter, Report
 from npzkit.files.source import SeekingSource, Source
@@ -29,8 +27,6 @@ from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
-
-_COPIED_SIZE = 1 << 20
 
 
 def verify(
@@ -49,15 +45,10 @@ def verify(
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     if cannot_seek(file):
-        arriving = ForwardSource(file, 0)
-        with tempfile.TemporaryFile() as copy:
-            while data := arriving.take_some(_COPIED_SIZE):
-                copy.write(data)
-            copy.seek(0)
+        with seekable(file) as copy:
             report = verify(copy, keys, progress, threads=threads, limits=limits)
-        return report._replace(path=None if arriving.name == UNNAMED else arriving.name)
+        return report._replace(path=known_name(file))
     source = open_anywhere(file, storage_options=storage_options)
-    name = None if source.name == UNNAMED else source.name
     try:
         starts = sorted({0, source.position})
         try:
@@ -65,7 +56,7 @@ def verify(
         except NpzkitError as error:
             # The directory has member names instead of keys.
             key = None if error.key is None else error.key.removesuffix(SUFFIX)
-            return VerifyReport(name, (finding(key, error),), 0, 0)
+            return VerifyReport(source.shown_path, (finding(key, error),), 0, 0)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:
         if isinstance(source, SeekingSource):
@@ -83,7 +74,7 @@ def verify_source(
     threads: int,
 ) -> VerifyReport:
     """Check the members of an open archive against every rule; see `verify`."""
-    path = None if source.name == UNNAMED else source.name
+    path = source.shown_path
     listed = entries_by_key(directory)
     wanted = _wanted_entries(keys, listed, directory, path)
     total = sum(entry.uncompressed_size for entry in wanted.values())

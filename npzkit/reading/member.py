@@ -579,14 +579,10 @@ class MemberReader:
 
     def _find_in_stream(self, entry: Entry, verify: bool) -> tuple[NpyHeader | None, int]:
         stream = self.open_stream(entry, verify=verify)
-        return self.read_header(stream, entry), stream.start
-
-    def read_header(self, stream: MemberStream, entry: Entry) -> NpyHeader | None:
-        """Read the NPY header from a stream that is at its beginning; None if it has none."""
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):
-            return None
-        return read_stream_header(stream, prefix, entry, self.header_limit)
+            return None, stream.start
+        return read_stream_header(stream, prefix, entry, self.header_limit), stream.start
 
 
 def _least_start(entry: Entry) -> int:

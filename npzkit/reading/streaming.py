@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
-from npzkit.files.file_objects import UNNAMED
-from npzkit.format.header import NpyHeader
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.keys import key_of, keys_of
@@ -28,9 +26,6 @@ class Comparison(NamedTuple):
 
     Attributes
     ----------
-    directory : Directory
-    keys : mapping of str to Entry
-        What the directory lists.
     outdated : tuple of str
         Keys whose last array is not the one that the directory lists: it was
         removed, renamed, or never committed.
@@ -40,8 +35,6 @@ class Comparison(NamedTuple):
         Other keys under which several arrays were read. The last one is current.
     """
 
-    directory: Directory
-    keys: Mapping[str, Entry]
     outdated: tuple[str, ...]
     unread: tuple[str, ...]
     replaced: tuple[str, ...]
@@ -56,8 +49,6 @@ class StreamedArchive(ForwardArchive):
     limits : Limits
     allow_pickle, pickle_kwargs
         As of `MemberReader`.
-    keeps_hidden : bool, default False
-        As of `ForwardArchive`.
 
     Attributes
     ----------
@@ -72,10 +63,9 @@ class StreamedArchive(ForwardArchive):
         *,
         allow_pickle: bool = False,
         pickle_kwargs: Mapping[str, Any] | None = None,
-        keeps_hidden: bool = False,
     ) -> None:
-        super().__init__(stream, limits, keeps_hidden=keeps_hidden)
-        self.path = None if self.source.name == UNNAMED else self.source.name
+        super().__init__(stream, limits)
+        self.path = self.source.shown_path
         self._reader = MemberReader(
             self.source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
         )
@@ -123,16 +113,6 @@ class StreamedArchive(ForwardArchive):
             return True
         return False
 
-    def read_header(self, member: ForwardMember) -> NpyHeader | None:
-        """Return the NPY header of the member that was yielded last; None if it is no array.
-
-        Raises
-        ------
-        NpzkitError
-            As `read`.
-        """
-        return self._reader.read_header(member.open(), member.entry)
-
     def compare(self, *, strict: bool = False) -> Comparison:
         """Compare what was read with the directory at the end of the stream.
 
@@ -149,15 +129,12 @@ class StreamedArchive(ForwardArchive):
         TornArchiveWarning, AmbiguousArchiveWarning
             As `npzkit.open`.
         """
-        directory = self.read_directory(strict=strict)
-        keys = entries_by_key(directory)
+        keys = entries_by_key(self.read_directory(strict=strict))
         last = {key: offset for offset, (key, _) in self._read.items()}
         current = {key: self._find(key, entry) for key, entry in keys.items()}
         outdated = {key for key, offset in last.items() if current.get(key) != offset}
         counts = Counter(key for key, _ in self._read.values())
         return Comparison(
-            directory,
-            keys,
             tuple(key for key in last if key in outdated),
             tuple(key for key in keys if key not in last),
             tuple(key for key in last if counts[key] > 1 and key not in outdated),

@@ -34,7 +34,7 @@ from npzkit.zip.directory import (
 )
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
-from npzkit.zip.member_checks import LOCAL_FIELDS, check_crc32, check_entry, data_offset, header_end
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream
 from npzkit.zip.sozip import is_index_name
@@ -49,28 +49,8 @@ _GAP_KEPT_SIZE = 128
 """Bytes kept of those that belong to no record: enough to say what follows an archive."""
 _DIRECTORY_COUNT = 2
 """Directories that are kept: that of the last commit, and of one that may follow unfinished."""
-_HIDDEN_SIZE = 1 << 26
-"""Most bytes kept of a member that no directory lists."""
 _BEGINNING_SIZE = 512
 """Bytes that say what a stream seems to be which is no archive."""
-
-
-def hides_its_end(head: bytes) -> bool:
-    """Whether a stream begins with a member whose end it does not show, as those of np.savez do.
-
-    Parameters
-    ----------
-    head : bytes
-        The first 30 bytes of the stream, or more.
-    """
-    if len(head) < records.LOCAL_HEADER_SIZE or not head.startswith(records.LOCAL_HEADER_SIGNATURE):
-        return False
-    _, flags, method, _, _, size, *_ = LOCAL_FIELDS.unpack_from(head)
-    return (
-        bool(flags & records.FLAG_DESCRIPTOR)
-        and method == STORED
-        and size in (0, records.SENTINEL_32)
-    )
 
 
 class ForwardArchive:
@@ -81,8 +61,6 @@ class ForwardArchive:
     stream : object with ``read``
         The archive begins where it is.
     limits : Limits
-    keeps_hidden : bool, default False
-        Keep the data of seek indexes, the array index and large metadata.
 
     Attributes
     ----------
@@ -92,9 +70,8 @@ class ForwardArchive:
         Whether an end record came. What follows it may not be committed.
     """
 
-    def __init__(self, stream: object, limits: Limits, *, keeps_hidden: bool = False) -> None:
+    def __init__(self, stream: object, limits: Limits) -> None:
         self.source, self.limits = ForwardSource(stream, _TAIL_SIZE), limits
-        self._keeps_hidden = keeps_hidden
         self._count = self._total = 0
         self.has_commit = False
         self._is_in_directory = False
@@ -176,8 +153,6 @@ class ForwardArchive:
         self._found[offset] = None
         member = ForwardMember(source, entry, self.limits.member_size)
         self._charge(0 if member.is_described_late else entry.uncompressed_size, 1)
-        if self._keeps_hidden and member.is_hidden and entry.compressed_size <= _HIDDEN_SIZE:
-            source.remember(entry.compressed_size)
         return member
 
     def _charge(self, size: int, count: int = 0) -> None:

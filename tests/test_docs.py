@@ -121,7 +121,7 @@ def test_the_readmes_code_for_an_engine_runs(engine, tmp_path, monkeypatch):
 
 def test_the_readmes_commands_are_the_ones_that_run():
     """The two set-up commands stand in the README, and .ci/run takes them from there."""
-    assert 'python -m pip install -e ".[all]" && npzkit demo' in README
+    assert 'python -m pip install -e ".[all]" && python tests/demo.py' in README
     assert 'python -m pip install -e ".[dev]" && python -m pytest' in README
     script = ROOT / ".ci" / "run"
     if not script.exists():

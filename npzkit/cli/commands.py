@@ -22,7 +22,6 @@ _COMMANDS = {
     "add": ("editing", "Add arrays to the archive FILE, in place."),
     "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
     "convert": ("converting", "Convert SRC to DST, each in the format that its name says."),
-    "demo": ("demo", "Run a demo of npzkit on real data."),
     "diff": ("diff", "Show where the arrays of A and B differ."),
     "extract": ("converting", "Write the arrays of FILE, or KEYS of them, to files."),
     "info": ("listings", "Show details of FILE or of one array."),

@@ -19,7 +19,7 @@ from npzkit.cli import commands
 EXAMPLES = amount(100, 3000)
 """Command lines that are tried; ten thousand take a minute."""
 
-NEVER = {"demo", "view"}
+NEVER = {"view"}
 """They run for as long as they are asked to; what they refuse is below."""
 
 
@@ -191,9 +191,6 @@ def test_characters_that_no_argument_can_have(argument):
 @pytest.mark.parametrize(
     "line",
     [
-        ["demo", "nothing"],
-        ["demo", "a\0b"],
-        ["demo", ""],
         ["nothing"],
         ["--nothing"],
         [""],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from npzkit.conversion.output_paths import check_file_path
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, can_write
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.sink import write_all
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
-from npzkit.reading.blocks import PIECE_SIZE
 from npzkit.writing.coding import Compression, is_deflated
 
 
@@ -219,12 +217,9 @@ def _pack(
     with opened_inputs(given, path, notes.setdefault, allow_pickle=allow_pickle) as found:
         arrays, archives = found
         meter = Meter(progress, sum(item.size for item in arrays))
-        # What a stream takes is counted as it is written, because nothing in it is patched.
-        is_counted = can_write(file) and not deflates
         with NpzWriter(
-            _Counted(file, meter.add) if is_counted else file, mode,
-            compression=compression, level=level, allow_pickle=allow_pickle,
-        ) as writer:  # fmt: skip
+            file, mode, compression=compression, level=level, allow_pickle=allow_pickle
+        ) as writer:
             taken = [item.key for item in arrays if item.key in writer]
             if taken and not overwrite:
                 raise KeyExistsError(
@@ -234,7 +229,7 @@ def _pack(
                 )  # fmt: skip
             _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
             for item in arrays:
-                part = meter.part(0 if is_counted else item.size, item.work)
+                part = meter.part(item.size, item.work)
                 _add(writer, path, item, part.add, deflates=deflates)
                 part.end()
         meter.finish()
@@ -275,22 +270,3 @@ def _add_metadata(
                     f"{printable(owners[name])} has another value"
                 )
             owners.setdefault(name, path)
-
-
-class _Counted:
-    """A file object whose bytes are counted as they are written."""
-
-    def __init__(self, file: BinaryIO, advance: Advance) -> None:
-        self._file, self._advance = file, advance
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), PIECE_SIZE):
-            piece = view[start : start + PIECE_SIZE]
-            write_all(self._file, piece)
-            self._advance(len(piece))
-        return len(view)
-
-    def flush(self) -> None:
-        if hasattr(self._file, "flush"):
-            self._file.flush()

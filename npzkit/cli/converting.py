@@ -14,14 +14,12 @@ from npzkit.cli.file_argument import (
     archive_argument,
     complete_key,
     named_file,
-    naming_in_warnings,
     opened,
     print_written,
-    seekable_input,
 )
 from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
 from npzkit.cli.output import json_option, print_json, progress
-from npzkit.errors import ConversionError, format_count, printable, shown_url
+from npzkit.errors import ConversionError, format_count, printable
 
 
 @click.command()
@@ -101,18 +99,13 @@ def extract(
     delimiter = "\t" if delimiter == r"\t" else delimiter
     if not folder:
         raise Refusal("--dir is empty; the folder you are in is --dir .")
-    with refusing(ConversionError):
+    with refusing(ConversionError), opened(file) as npz:
         if folder == PIPE:
-            with opened(file) as npz:
-                _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
+            _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
             return 0
-        with (
-            seekable_input(file) as source,
-            naming_in_warnings(printable(shown_url(file))),
-            progress("extract") as tell,
-        ):
+        with progress("extract") as tell:
             report = npzkit.extract(
-                source, folder, keys or None, format=kind, delimiter=delimiter, skip=True,
+                npz, folder, keys or None, format=kind, delimiter=delimiter, skip=True,
                 overwrite=force, progress=tell,
             )  # fmt: skip
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}

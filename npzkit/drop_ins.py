@@ -107,7 +107,9 @@ def load(
                 return NpzFile(file.url, storage_options=file.options, **archive_options)
             stream: Any = stack.enter_context(open_stream(file))
         else:
-            stream = file if can_read(file) else stack.enter_context(_opened(file))
+            stream = file
+            if not can_read(file):
+                stream = stack.enter_context(io.BufferedReader(open_regular(os.fsdecode(file))))
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
             raise NoDataError(
@@ -145,10 +147,6 @@ def _path_of(file: Any) -> str | os.PathLike[str] | None:
     if isinstance(file, (str, os.PathLike)):
         return file
     return known_name(file)
-
-
-def _opened(path: Any) -> io.BufferedReader:
-    return io.BufferedReader(open_regular(os.fsdecode(path)))
 
 
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:

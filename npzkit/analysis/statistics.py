@@ -228,7 +228,7 @@ def _measure(
         raise UnsupportedError(
             "statistics need numbers",
             path=npz._archive.path, key=key, found=part.dtype,
-            remedy="Choose a field that holds numbers: field='name'." if part.dtype.names else None,
+            remedy="Choose a field that holds numbers." if part.dtype.names else None,
         )  # fmt: skip
     found = PieceStatistics()
     if part.is_whole and isinstance(part.source, LazyArray):

@@ -174,7 +174,8 @@ class Loader:
         arrays = {}
         for key in keys:
             arrays[key] = array = npz.memmap(key, request.mmap_mode)
-            self._readers.hold(step, array._mmap, _is_open)  # type: ignore[attr-defined]
+            pages: Any = array._mmap  # type: ignore[attr-defined]
+            self._readers.hold(step, pages, lambda pages: not pages.closed)
         return arrays
 
     @contextlib.contextmanager
@@ -207,10 +208,6 @@ class Loader:
             key=found.key, offset=found.offset, found=found.found, expected=found.expected,
             remedy="store.load() takes the newest step that is sound.",
         )  # fmt: skip
-
-
-def _is_open(pages: Any) -> bool:
-    return not pages.closed
 
 
 # -- comparing two ----------------------------------------------------------

@@ -274,7 +274,7 @@ class CheckpointStore:
         step = check_step(step)
         with self._loader.explained(step), self._readers.reading(step):
             npz = self._opened(step)
-            self._readers.hold(step, npz, _is_open)
+            self._readers.hold(step, npz, lambda npz: npz._archive.is_open)
         return npz
 
     def _opened(self, step: int) -> NpzFile:
@@ -687,7 +687,3 @@ class CheckpointStore:
                 raise
             # The error that ended the block is the one to be raised.
             error.add_note(f"Besides, a checkpoint was not saved: {failure}")
-
-
-def _is_open(npz: NpzFile) -> bool:
-    return npz._archive.is_open

@@ -181,10 +181,6 @@ def _order(fortran_order: bool | None) -> str:
     return "-" if fortran_order is None else "F" if fortran_order else "C"
 
 
-def _attrs_text(attrs: Mapping[str, Any]) -> str:
-    return as_text(dict(attrs)) if attrs else ""
-
-
 _COLUMNS: list[_Column] = [
     ("key", "left", printable, ("key",)),
     ("shape", "left", shape_text, ("shape",)),
@@ -200,7 +196,7 @@ _LONG_COLUMNS: list[_Column] = [
     ("at byte", "right", "{:,}".format, ("data_offset",)),
     ("order", "left", _order, ("fortran_order",)),
     ("CRC-32", "left", "{:08x}".format, ("crc32",)),
-    ("attributes", "left", _attrs_text, ("attrs",)),
+    ("attributes", "left", lambda attrs: as_text(dict(attrs)) if attrs else "", ("attrs",)),
 ]
 
 

@@ -20,15 +20,15 @@ import numpy as np
 import npzkit
 from npzkit.cli.file_argument import (
     archive_argument,
-    dtype_text,
     key_argument,
     opened,
     pickle_option,
     shape_text,
 )
+from npzkit.cli.messages import refusing
 from npzkit.cli.output import Report, json_option, print_json, progress, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
-from npzkit.errors import printable
+from npzkit.errors import UnsupportedError, printable
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
@@ -184,25 +184,14 @@ class _Shown(NamedTuple):
 
     def statistics(self) -> None:
         part, key = self.part, self.info.key
-        if not _is_numeric(part.dtype):
-            names = ", ".join(map(repr, (part.dtype.names or ())[:10]))
-            raise click.UsageError(
-                f"{printable(key)} does not hold numbers: its dtype is {dtype_text(part.dtype)}. "
-                f"--stats needs numbers.{names and f' Choose a field by SLICE: {names}.'}"
-            )
         items, field = self.wanted
-        with progress("measure") as tell:
+        with refusing(UnsupportedError), progress("measure") as tell:
             found = npzkit.statistics(self.npz, key, items, field=field, progress=tell)
         facts = statistics_dict(key, part, found)
         if self.as_json:
             print_json(facts)
         else:
             print_statistics(facts, part.dtype, found)
-
-
-def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Return whether values of a dtype, which may be one of ml_dtypes, are numbers."""
-    return dtype.kind in "biufcmM" or (dtype.kind == "V" and dtype.type is not np.void)
 
 
 # -- values -------------------------------------------------------------------
@@ -220,7 +209,10 @@ def _text(part: npzkit.ArrayPart) -> str:
         values = part.read()
         with np.printoptions(linewidth=width):
             return str(values)
-    fitting = (edge for edge in (3, 2, 1) if _corners_size(part, edge) <= _CORNERS_COUNT)
+    fitting = (
+        edge for edge in (3, 2, 1)
+        if math.prod(min(length, 2 * edge + 1) for length in part.shape) <= _CORNERS_COUNT
+    )  # fmt: skip
     edge = next(fitting, None)
     if edge is None:
         raise click.UsageError(
@@ -230,10 +222,6 @@ def _text(part: npzkit.ArrayPart) -> str:
     corners = _corners(part, edge)
     with np.printoptions(threshold=0, edgeitems=edge, linewidth=width):
         return str(corners)
-
-
-def _corners_size(part: npzkit.ArrayPart, edge: int) -> int:
-    return math.prod(min(length, 2 * edge + 1) for length in part.shape)
 
 
 def _corners(part: npzkit.ArrayPart, edge: int) -> np.ndarray[Any, Any]:

@@ -99,18 +99,13 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
         if name.startswith(_OWN):
             continue
         try:
-            found[name] = _plain(value)
+            found[name] = json.loads(json.dumps(value, default=_from_numpy))
         except (TypeError, ValueError):
             say(
                 f"the attribute {printable(name)!r} of {named(key)} is not kept: "
                 f"JSON has no {type(value).__name__}"
             )
     return {**found, **join_json(attrs.get(JSON_ATTRIBUTE))}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; raise ValueError or TypeError if it cannot."""
-    return json.loads(json.dumps(value, default=_from_numpy))
 
 
 def _from_numpy(value: Any) -> Any:

@@ -176,7 +176,7 @@ class JoinedArray(LazyArray):
     ) -> None:
         arrays = self._npz._arrays(number)
         shape, dtype = arrays[self._key]
-        if all(map(_is_complete, positions, shape)):
+        if tuple(map(len, positions)) == shape:
             is_direct = part.flags.c_contiguous and dtype == self._layout.dtype
             into = {self._key: part} if is_direct else {}
             found = self._npz._files.read(number, [self._key], arrays, into)[self._key]
@@ -202,7 +202,3 @@ class JoinedArray(LazyArray):
     def __repr__(self) -> str:
         count = len(self._npz._files.names)
         return f"JoinedArray({self._key!r}, shape={self.shape}, dtype={self.dtype}, {count} files)"
-
-
-def _is_complete(positions: Positions, length: int) -> bool:
-    return len(positions) == length

@@ -67,7 +67,7 @@ def _checked(found: Iterable[str | Location], pattern: str | Location) -> list[s
 
 def in_order(files: list[str | Location]) -> list[str | Location]:
     """Return files sorted by their names, numbers by their value."""
-    names = list(map(_name, files))
+    names = [file.url if isinstance(file, Location) else file for file in files]
     # Mostly, all names are alike but for one number: that takes a fifth of the time.
     shared = os.path.commonprefix([min(names), max(names)])  # noqa: RUF071 - of characters
     start = shared[: len(shared) - len(_DIGITS_AT_END.search(shared)[0])]  # type: ignore[index]
@@ -78,10 +78,6 @@ def in_order(files: list[str | Location]) -> list[str | Location]:
     else:
         keys = [(_parts(name), name) for name in names]
     return [files[number] for number in sorted(range(len(files)), key=keys.__getitem__)]
-
-
-def _name(file: str | Location) -> str:
-    return file.url if isinstance(file, Location) else file
 
 
 def _parts(name: str) -> list[Any]:

@@ -204,17 +204,13 @@ class PathSink(Sink):
         self.committed_size = self.position = self._flushed = committed_size
         self._known = last_size, last_crc32
 
-    def _crc_of_last(self, size: int) -> int:
-        """Return the CRC-32 of the last `size` committed bytes."""
-        return crc32_at(self._file, self.committed_size - size, size, 1)
-
     def _is_as_committed(self) -> bool:
         """Return whether the bytes of the last commit are unchanged.
 
         Programs that take no lock may have rewritten the file in place.
         """
-        size, crc = self._known
-        return self._file.size >= self.committed_size and self._crc_of_last(size) == crc
+        (size, crc), end = self._known, self.committed_size
+        return self._file.size >= end and crc32_at(self._file, end - size, size, 1) == crc
 
     def _begin_to_change(self) -> None:
         """Remove everything after the last commit before the first write there."""

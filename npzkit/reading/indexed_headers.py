@@ -172,7 +172,8 @@ class IndexedHeaders:
         if index is None or self.infos:
             return
         fields = self._fields
-        plain = np.array([_is_plain(header) for header in self._headers])
+        # A dtype that says everything about its arrays' dtype.
+        plain = np.array([h is not None and h.dtype.type is not np.void for h in self._headers])
         kept = plain[self._numbers] & (fields["extra_size"] == 0)
         numbers = self._numbers[kept]
         methods = fields["method"][kept]
@@ -251,11 +252,6 @@ def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
         expected=f"{header.shape} {header.dtype}",
         remedy="npzkit.repack(path) writes the index again.",
     )
-
-
-def _is_plain(header: NpyHeader | None) -> bool:
-    """Whether a header's dtype says everything about its arrays' dtype."""
-    return header is not None and header.dtype.type is not np.void
 
 
 def _columns_of(entries: Mapping[str, Entry]) -> dict[str, Ints]:

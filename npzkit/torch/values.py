@@ -98,8 +98,9 @@ def _encoded(value: Any, key: str, arrays: dict[str, Any], depth: int = 0) -> An
         return ["device", str(value)]
     if kind is io.BytesIO:
         return ["stream", inner(value.getvalue())]
-    is_array = kind is np.ndarray and value.dtype.kind != "O"
-    if not (is_array or kind in (complex, bytes) or is_tensor(value) or _is_scalar(value)):
+    is_numpys = kind is np.ndarray or isinstance(value, np.generic)
+    is_plain = kind in (complex, bytes) or (is_numpys and value.dtype.kind != "O")
+    if not (is_plain or is_tensor(value)):
         raise _refused(
             f"{kind.__module__}.{kind.__qualname__}",
             "Put tensors, numbers, strings, lists and dicts of them into the state dict.",
@@ -110,10 +111,6 @@ def _encoded(value: Any, key: str, arrays: dict[str, Any], depth: int = 0) -> An
     own_key = f"{key}/{len(arrays)}" if depth else key
     arrays[own_key] = array
     return ["array", own_key, entry]
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, np.generic) and value.dtype.kind != "O"
 
 
 def _refused(found: str, remedy: str) -> UnsupportedError:

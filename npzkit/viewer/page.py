@@ -66,13 +66,14 @@ class Page:
         self._tree = TreePanel(archives, self._choose, self._describing)
         self._status = text_div("status")
         self._controls = Controls(self._change, self._find, self._status)
-        self._panes = Panes(self._zoomed, self._resized)
+        # What is in sight is read again for figures of another size.
+        self._panes = Panes(self._zoomed, lambda: self._show(self._shown, "size"))
         self._saving = SaveButtons(archives)
         self._make_widgets()
         document.template = TEMPLATE
         document.title = f"{', '.join(archive.label for archive in archives)} - npzkit"
         document.theme = theme(self._style, is_dark=False)
-        document.on_session_destroyed(self._destroyed)
+        document.on_session_destroyed(lambda context: self.close())
         self._start(first)
 
     def _make_widgets(self) -> None:
@@ -126,9 +127,6 @@ class Page:
         self._is_over = True
         for worker in (self._reading, self._searching, self._describing):
             worker.close()
-
-    def _destroyed(self, context: Any) -> None:
-        self.close()
 
     # -- what the user does -------------------------------------------------
 
@@ -231,10 +229,6 @@ class Page:
         shown = replace(self._shown, rows=rows, columns=columns)
         if (rows, columns) != (self._shown.rows, self._shown.columns):
             self._show(shown, "zoom")
-
-    def _resized(self) -> None:
-        """Read again what is in sight, for figures of another size."""
-        self._show(self._shown, "size")
 
     def _find(self, what: str) -> None:
         """Search the complete array, and show where it has what is sought."""

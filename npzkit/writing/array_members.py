@@ -141,7 +141,9 @@ class Preparation:
 
         Takes half a microsecond for an array that is like the one before it.
         """
-        largest = _largest_small(coding)
+        # Those need no seek index.
+        most = _SMALL_SIZE if coding.method == STORED else coding.chunk_size
+        largest = min(_SMALL_SIZE, most)
         heads = self._heads.setdefault(largest, {})
         head: _Head | None = None
         last_dtype, last_shape, last_order = None, None, None
@@ -175,14 +177,6 @@ class Preparation:
             yield prepare(key, name, array, None, allow_pickle=self._allow_pickle)
         if run.names:
             yield run
-
-
-def _largest_small(coding: Coding) -> int:
-    """Return the bytes up to which a member is written with its neighbours.
-
-    It must need no seek index.
-    """
-    return _SMALL_SIZE if coding.method == STORED else min(_SMALL_SIZE, coding.chunk_size)
 
 
 def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:

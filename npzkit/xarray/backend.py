@@ -5,8 +5,9 @@ Owns what xarray calls, and which files it opens with npzkit without being told.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import xarray
@@ -89,15 +90,8 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> xarray.Dataset:
         """Open one group of an archive; see `xarray.open_dataset`."""
-        archive = Reopened(open_archive(filename_or_obj, storage_options=storage_options))
-        try:
-            name = normal_group(group)
-            _check_group(archive, name)
-            all_dims = dimensions_of(archive, dims)
+        with _opened(filename_or_obj, group, dims, storage_options) as (archive, name, all_dims):
             return _dataset(archive, name, all_dims, drop_variables, decoding)
-        except BaseException:
-            archive.close()
-            raise
 
     def open_groups_as_dict(
         self,
@@ -110,12 +104,8 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> dict[str, xarray.Dataset]:
         """Open all groups, or all within one; see `xarray.open_groups`."""
-        archive = Reopened(open_archive(filename_or_obj, storage_options=storage_options))
-        try:
-            root = normal_group(group)
-            _check_group(archive, root)
+        with _opened(filename_or_obj, group, dims, storage_options) as (archive, root, all_dims):
             inside = f"{root}/" if root else ""
-            all_dims = dimensions_of(archive, dims)
             names = (
                 name for name in groups_of(archive.open())
                 if name == root or name.startswith(inside)
@@ -126,9 +116,6 @@ class NpzBackend(BackendEntrypoint):
                 )
                 for name in names
             }  # fmt: skip
-        except BaseException:
-            archive.close()
-            raise
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
         """Open an archive as a tree of its groups; see `xarray.open_datatree`."""
@@ -144,13 +131,26 @@ class NpzBackend(BackendEntrypoint):
         return tree
 
 
-def _check_group(archive: Reopened, group: str) -> None:
-    groups = groups_of(archive.open())
-    if group not in groups:
-        raise MemberNotFoundError(
-            "the archive has no such group", path=archive.path, key=group,
-            remedy=f"It has these: {', '.join(map(repr, groups[1:]))}." if groups[1:] else "",
-        )  # fmt: skip
+@contextlib.contextmanager
+def _opened(
+    file: Any, group: str | None, dims: Dims | None, storage_options: Mapping[str, Any] | None
+) -> Iterator[tuple[Reopened, str, dict[str, tuple[str, ...]]]]:
+    """Open an archive; yield it with the path of a group that it has, and all dimensions.
+
+    It stays open, unless there is an error.
+    """
+    archive = Reopened(open_archive(file, storage_options=storage_options))
+    try:
+        name, groups = normal_group(group), groups_of(archive.open())
+        if name not in groups:
+            raise MemberNotFoundError(
+                "the archive has no such group", path=archive.path, key=name,
+                remedy=f"It has these: {', '.join(map(repr, groups[1:]))}." if groups[1:] else "",
+            )  # fmt: skip
+        yield archive, name, dimensions_of(archive, dims)
+    except BaseException:
+        archive.close()
+        raise
 
 
 def _dataset(

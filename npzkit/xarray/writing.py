@@ -131,7 +131,8 @@ def to_npz(
         if mode == "a" and writer.files:
             _check_sizes(path, variables)
         _write_attributes(writer, {name: attrs for name, (_, attrs) in encoded.items()})
-        by_rows = _takes_rows_only(path, storage_options)
+        # There, an array has to be written from front to back.
+        by_rows = can_write(path) or isinstance(find_location(path, storage_options), Location)
         _write_variables(writer, variables, own, compression, by_rows=by_rows)
 
 
@@ -243,11 +244,6 @@ def _fixed_width(strings: np.ndarray[Any, Any], key: str) -> np.ndarray[Any, Any
     is_bytes = strings.size > 0 and isinstance(strings.flat[0], bytes)
     # NumPy finds no width for strings of its variable width.
     return strings.astype(object).astype(bytes if is_bytes else str)
-
-
-def _takes_rows_only(path: Any, storage_options: Mapping[str, Any] | None) -> bool:
-    """Whether an array has to be written from front to back."""
-    return can_write(path) or isinstance(find_location(path, storage_options), Location)
 
 
 def _check_sizes(path: Any, variables: Mapping[str, xarray.Variable]) -> None:

@@ -382,19 +382,15 @@ def _put_down_all(
     """
     crc, offset = 0, member.offset
 
-    def add(found: tuple[int, int]) -> None:
+    def add(size: int, found: int) -> None:
         nonlocal crc
-        crc = crc32_combine(crc, *found)
+        crc = crc32_combine(crc, found, size)
 
     for piece in pieces:
         view = memoryview(piece)
         for start in range(0, len(view), _BLOCK_SIZE):
             block = view[start : start + _BLOCK_SIZE]
-            pipeline.submit(partial(_sum_up, block), add)
+            pipeline.submit(partial(crc32, block), partial(add, len(block)))
             sink.patch(offset + start, block)
         offset += len(view)
     pipeline.hand_on(lambda: None, lambda _: member.seal(crc, head))
-
-
-def _sum_up(block: memoryview) -> tuple[int, int]:
-    return crc32(block), len(block)

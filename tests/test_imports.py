@@ -131,7 +131,6 @@ WITHIN = {
     "conversion": {
         "files.destinations",
         "files.locations",
-        "files.sink",
         "limits",
         "members.extension_dtypes",
         "members.multipart",

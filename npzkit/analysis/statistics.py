@@ -225,10 +225,10 @@ def _measure(
 ) -> Statistics:
     """Compute the statistics of a part of the array `key`."""
     if not is_numeric(part.dtype):
+        names = ", ".join(map(repr, (part.dtype.names or ())[:10]))
         raise UnsupportedError(
-            "statistics need numbers",
-            path=npz._archive.path, key=key, found=part.dtype,
-            remedy="Choose a field that holds numbers." if part.dtype.names else None,
+            "statistics need numbers", path=npz._archive.path, key=key, found=part.dtype,
+            remedy=f"Choose a field that holds numbers: {names}." if names else None,
         )  # fmt: skip
     found = PieceStatistics()
     if part.is_whole and isinstance(part.source, LazyArray):

@@ -36,7 +36,7 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
         assert saved(compression) == together
         patch.setattr(array_members, "_RUN_SIZE", 1)
         assert saved(compression) == together
-    monkeypatch.setattr(array_members, "_largest_small", lambda coding: 0)
+    monkeypatch.setattr(array_members, "_SMALL_SIZE", 0)
     assert saved(compression) == together
     with npzkit.open(io.BytesIO(together)) as npz:
         assert npz.files == list(ARRAYS)

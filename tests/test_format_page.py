@@ -32,7 +32,7 @@ from npzkit.errors import (
     TornArchiveWarning,
     UnsupportedError,
 )
-from npzkit.zip import commit_records, records, sozip, written_records
+from npzkit.zip import commit_marks, member_layout, records, sozip
 
 GUIDE = Path(npzkit.__file__).parent / "guide"
 PAGE = (GUIDE / "format.md").read_text(encoding="utf-8")
@@ -277,7 +277,7 @@ def test_the_appender_of_the_page_writes_the_bytes_of_npzkit(size, count, length
 def test_the_appends_cross_sectors():
     """Zeros were written before an intent, and before an end for both sizes of sectors."""
     data = [saved({"a": np.zeros(size, "i1")}) for size, _, _ in APPENDS]
-    assert any(0 < -len(each) % 512 < commit_records.INTENT_SIZE for each in data)
+    assert any(0 < -len(each) % 512 < commit_marks.INTENT_SIZE for each in data)
     rooms = set()
     for each, (_, count, length) in zip(data, APPENDS, strict=True):
         members = {f"{key}.npy": (npy(np.full(3, 0)), blocks_of("m")) for key in range(count)}
@@ -389,8 +389,8 @@ def rows_below(heading: str) -> list[tuple[int, int | None, str]]:
         ("Local header (4.3.7)", records.LOCAL_HEADER_SIZE),
         ("Entry in the directory", records.CENTRAL_ENTRY_SIZE),
         ("### Seek index", sozip._HEADER.size),
-        ("### Footer", commit_records.FOOTER_SIZE),
-        ("## Intent", commit_records.INTENT_SIZE),
+        ("### Footer", commit_marks.FOOTER_SIZE),
+        ("## Intent", commit_marks.INTENT_SIZE),
     ],
 )
 def test_the_tables_have_no_gaps(heading, size):
@@ -405,23 +405,23 @@ def test_the_tables_have_no_gaps(heading, size):
 def test_the_tables_have_the_fields_of_the_code():
     """Names, places and values in the tables of footer and intent are the code's."""
     fields = [name.strip("`") for _, _, name in rows_below("### Footer")]
-    assert tuple(fields[:-3]) == commit_records.Footer._fields
+    assert tuple(fields[:-3]) == commit_marks.Footer._fields
     places = {name.strip("`"): offset for offset, _, name in rows_below("## Intent")}
-    assert places["version"] == commit_records._VERSION_OFFSET
-    assert places["directory_offset"] == commit_records.MARK_OFFSET
-    assert f"0x{commit_records._ID:04X}" in PAGE
+    assert places["version"] == commit_marks._VERSION_OFFSET
+    assert places["directory_offset"] == commit_marks.MARK_OFFSET
+    assert f"0x{commit_marks._ID:04X}" in PAGE
     assert "512, and then for 4,096" in PAGE
-    assert commit_records._SECTOR_SIZES == (512, 4096)
-    assert f"0x{written_records.EXTERNAL_ATTRIBUTES:08X}" in PAGE
-    assert (written_records.ALIGNMENT, sozip.CHUNK_SIZE) == (64, 256 << 10)
-    for name in (commit_records.INTENT_NAME, commit_records.COMMENT_NAME, ".npzkit.index"):
+    assert commit_marks._SECTOR_SIZES == (512, 4096)
+    assert f"0x{member_layout.EXTERNAL_ATTRIBUTES:08X}" in PAGE
+    assert (member_layout.ALIGNMENT, sozip.CHUNK_SIZE) == (64, 256 << 10)
+    for name in (commit_marks.INTENT_NAME, commit_marks.COMMENT_NAME, ".npzkit.index"):
         assert f"| `{name}` |" in PAGE
     versions = dict(
         re.findall(r"^\| (\S.*?) \| (\d+) \| ", PAGE.split("## Versions")[1], re.MULTILINE)
     )
     assert versions == {
-        "footer": str(commit_records._FOOTER_VERSION),
-        "intent": str(commit_records._VERSION),
+        "footer": str(commit_marks._FOOTER_VERSION),
+        "intent": str(commit_marks._VERSION),
         "seek index": str(sozip._VERSION),
         "`index.json`": str(index_format.VERSION),
         "`npzkit.checkpoint`": str(checkpoint.record._VERSION),

@@ -22,7 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 
 from npzkit.dask.chunking import grouped
-from npzkit.datasets.shard_records import ShardRecord, new_attempt, new_writer, shard_name
+from npzkit.datasets.shard_names import ShardRecord, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import UnsupportedError
 from npzkit.files.urls import Location, find_location

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED
-from npzkit.datasets.shard_records import check_attempt, check_shard_names
+from npzkit.datasets.shard_names import check_attempt, check_shard_names
 from npzkit.datasets.tiling import fault_of, find_untiled
 from npzkit.errors import IndexFormatError, check_limit
 from npzkit.format import descr_to_dtype

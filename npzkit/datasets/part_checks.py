@@ -13,7 +13,7 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
-from npzkit.datasets.shard_records import PART_ATTRIBUTE, StoredPart, part_of, record_of
+from npzkit.datasets.shard_names import PART_ATTRIBUTE, StoredPart, part_of, record_of
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MemberNotFoundError, NpzkitError
 from npzkit.maintenance.findings import Finding, finding
 from npzkit.zip.entries import Entry

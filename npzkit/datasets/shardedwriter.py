@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.datasets.shard_records import (
+from npzkit.datasets.shard_names import (
     ShardRecord,
     attempt_of,
     check_attempt,

@@ -23,7 +23,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.datasets import index_format
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import FORMAT, format_index, parse_index
-from npzkit.datasets.shard_records import (
+from npzkit.datasets.shard_names import (
     INDEX_NAME,
     ShardRecord,
     StoredPart,
@@ -203,7 +203,7 @@ def write_shard(
     """Write one shard, and return its record.
 
     The shard counts once an index names it, so a task may write its parts as often as it
-    likes, each time under a new name: `npzkit.datasets.shard_records.shard_name`.
+    likes, each time under a new name: `npzkit.datasets.shard_names.shard_name`.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from npzkit.archive.reopening import Recent
 from npzkit.codecs.checksum import crc32
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
-from npzkit.datasets.shard_records import version_of
+from npzkit.datasets.shard_names import version_of
 from npzkit.datasets.sharding import READ_COUNT, place_of, read_index
 from npzkit.errors import (
     ClosedArchiveError,

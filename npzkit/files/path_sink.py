@@ -28,8 +28,8 @@ from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import Buffer, File
-from npzkit.files.file_systems import orders_renames
 from npzkit.files.locking import FileLock, lock_path
+from npzkit.files.rename_order import orders_renames
 from npzkit.files.sink import SEAL_SIZE, Sink
 
 _BUFFER_SIZE = 1 << 22
@@ -63,7 +63,7 @@ class PathSink(Sink):
     durable : bool, default False
         Wait for the disk at each commit. Without it, too, a power failure leaves a new file or
         the old one that it replaces: it is synced, unless the file system sees to that
-        (`npzkit.files.file_systems`). If only the sync of the folder fails, an error is raised
+        (`npzkit.files.rename_order`). If only the sync of the folder fails, an error is raised
         although the new file is in place.
     lock_timeout : float, default 0
         Seconds to wait for another writer.

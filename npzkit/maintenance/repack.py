@@ -34,12 +34,12 @@ from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry, name_error
 from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.member_writer import Coding
 from npzkit.zip.records import SENTINEL_16
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size, find_index
 from npzkit.zip.writer import ZipWriter
-from npzkit.zip.written_records import ALIGNMENT
 
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""

@@ -32,9 +32,9 @@ from npzkit.zip.damaged_directory import NewestState, find_newest
 from npzkit.zip.directory import Directory
 from npzkit.zip.end_record import claimed_ends
 from npzkit.zip.entries import Entry, parse_entries
+from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
-from npzkit.zip.written_records import entry_bytes
 
 _KNOWN_SIZE = 1 << 16
 """Bytes at the end of a file that are compared before it is written to."""

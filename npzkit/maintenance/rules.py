@@ -34,15 +34,15 @@ from npzkit.reading.flush import find_unsealed
 from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
-from npzkit.zip.commit_records import MARK_OFFSET, is_damaged
+from npzkit.zip.commit_marks import MARK_OFFSET, is_damaged
 from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import END_SIGNATURE
 from npzkit.zip.sozip import Chunks, SeekIndex, find_index, has_index_member
-from npzkit.zip.written_records import ALIGNMENT
 
 _PROCEED_COUNT = 10_000
 """Members whose names are checked between two chances to stop."""

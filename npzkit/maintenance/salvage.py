@@ -24,7 +24,7 @@ from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, npy_header_size, rename_entry
 from npzkit.zip.array_index import find_array_index
-from npzkit.zip.commit_records import COMMENT_NAME, read_comment
+from npzkit.zip.commit_marks import COMMENT_NAME, read_comment
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name

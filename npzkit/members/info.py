@@ -19,8 +19,8 @@ from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
 from npzkit.zip.entries import Entry
+from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.sozip import CHUNK_SIZE
-from npzkit.zip.written_records import ALIGNMENT
 
 
 class ArchiveInfo(NamedTuple):

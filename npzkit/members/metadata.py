@@ -17,7 +17,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, parsed_size
 from npzkit.members.strict_json import format_json, is_float, parse_json
-from npzkit.zip.commit_records import find_long_comment
+from npzkit.zip.commit_marks import find_long_comment
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 

@@ -25,8 +25,8 @@ from npzkit.zip.array_index import ArrayIndex, find_array_index
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns, Ints
+from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
-from npzkit.zip.written_records import ALIGNMENT
 
 _METHOD_NAMES = np.array([method_name(number) for number in range(DEFLATED + 1)], object)
 """By their numbers."""

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from npzkit.datasets.shard_records import (
+from npzkit.datasets.shard_names import (
     INDEX_NAME,
     ShardRecord,
     attempt_of,

@@ -20,7 +20,7 @@ from npzkit.files.urls import Location
 from npzkit.limits import Limits
 from npzkit.writing.copy import npy_header_size
 from npzkit.zip.array_index import Notes, read_notes
-from npzkit.zip.commit_records import LongComment, find_long_comment
+from npzkit.zip.commit_marks import LongComment, find_long_comment
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.writer import ZipWriter
 

@@ -19,8 +19,8 @@ from npzkit.codecs.methods import STORED
 from npzkit.format.array import array_header
 from npzkit.members.keys import check_key, check_keys
 from npzkit.writing.prepared_array import Prepared, prepare
+from npzkit.zip.member_layout import SmallMembers
 from npzkit.zip.member_writer import Coding
-from npzkit.zip.written_records import SmallMembers
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting

@@ -17,11 +17,11 @@ from npzkit.format.header import PREFIX_SIZE, header_size
 from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_UTF8, SENTINEL_16
 from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
-from npzkit.zip.written_records import ALIGNMENT
 
 PIECE_SIZE = 1 << 24
 """Bytes that are read and written at a time."""

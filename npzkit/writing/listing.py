@@ -17,9 +17,9 @@ from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_
 from npzkit.writing.array_members import SmallArrays
 from npzkit.writing.prepared_array import Prepared
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
+from npzkit.zip.member_layout import with_block
 from npzkit.zip.records import parse_central_entry
 from npzkit.zip.writer import ZipWriter
-from npzkit.zip.written_records import with_block
 
 if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray

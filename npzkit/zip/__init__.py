@@ -9,8 +9,8 @@ read, each importing only those before it:
 - `entries`: the entries of the central directory, parsed and checked together
 - `entry_columns`: the same for many entries at once
 - `member_checks`: whether a member can be read, and where its data begins
-- `commit_records`: what a commit says of itself: intent, checksums, metadata
-- `tail`: the bytes after the last end record that fits
+- `commit_marks`: what a commit says of itself: intent, checksums, metadata
+- `last_commit`: the bytes after the last end record that fits
 - `directory`: end record and entries together
 - `array_index`: the NPY headers of all members, kept before the directory
 - `member_stream`: a member's data, decompressed piece by piece
@@ -20,7 +20,7 @@ read, each importing only those before it:
 
 Those that write:
 
-- `written_records`: headers, entries and end records as npzkit writes them
+- `member_layout`: headers, entries and end records as npzkit writes them
 - `member_writer`: one member to a sink, front to back
 - `writer`: members, directory and end record to a sink
 

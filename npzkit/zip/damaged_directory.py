@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
-from npzkit.zip.commit_records import Footer, LongComment, Mark, find_last_footer
+from npzkit.zip.commit_marks import Footer, LongComment, Mark, find_last_footer
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
+from npzkit.zip.last_commit import find_commits, find_last_commit, last_record
 from npzkit.zip.member_checks import data_offset, header_end
+from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find_member
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -32,8 +34,6 @@ from npzkit.zip.records import (
     LOCAL_HEADER_SIZE,
     ZIP64_RECORDS_SIZE,
 )
-from npzkit.zip.tail import find_commits, find_last_commit, last_record
-from npzkit.zip.written_records import entry_bytes
 
 _OFFSET_PLACE = 42
 """Of a member's offset in an entry of the directory (4.3.12)."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from npzkit.errors import FormatError
 from npzkit.files.source import Source
 from npzkit.zip.array_index import find_array_index
-from npzkit.zip.commit_records import find_long_comment
+from npzkit.zip.commit_marks import find_long_comment
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns

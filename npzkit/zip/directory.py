@@ -25,7 +25,7 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.commit_records import (
+from npzkit.zip.commit_marks import (
     FOOTER_SIZE,
     INTENT_SIZE,
     MARK_OFFSET,
@@ -49,8 +49,8 @@ from npzkit.zip.end_record import (
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
 from npzkit.zip.entry_columns import Columns, Ints, parse_columns
+from npzkit.zip.last_commit import another_archive, damaged_commit, find_last_commit, report_tail
 from npzkit.zip.records import END_SIGNATURE, END_SIZE
-from npzkit.zip.tail import another_archive, damaged_commit, find_last_commit, report_tail
 
 _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
@@ -87,7 +87,7 @@ class Directory(NamedTuple):
     footer : Footer or None
         What its array index says of it, if it has one.
     unsealed : tuple of int
-        Where an end record that counts has no signature; see `npzkit.zip.tail`.
+        Where an end record that counts has no signature; see `npzkit.zip.last_commit`.
     is_joined : bool
         Whether another archive may follow it, behind zeros.
     """
@@ -154,7 +154,7 @@ class Directory(NamedTuple):
         ZipFormatError
             It does not fit its checksum in the array index.
         ZipFormatError, LimitExceededError
-            As `npzkit.zip.commit_records.read_comment`.
+            As `npzkit.zip.commit_marks.read_comment`.
         """
         if self.footer is not None and not self.footer.fits_comment(self.comment):
             raise ZipFormatError(

@@ -24,7 +24,7 @@ from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
 from npzkit.zip import records
 from npzkit.zip.array_index import INDEX_NAME, is_hidden
-from npzkit.zip.commit_records import FOOTER_SIZE
+from npzkit.zip.commit_marks import FOOTER_SIZE
 from npzkit.zip.directory import (
     Directory,
     check_member_count,

@@ -24,9 +24,9 @@ from npzkit.codecs.methods import STORED
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip.extra_fields import format_padding
+from npzkit.zip.member_layout import ZIP64_SIZE, local_header, needs_zip64
 from npzkit.zip.records import LocalHeader
 from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
-from npzkit.zip.written_records import ZIP64_SIZE, local_header, needs_zip64
 
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""

@@ -26,6 +26,7 @@ from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
+from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     LOCAL_HEADER_SIGNATURE,
@@ -33,7 +34,6 @@ from npzkit.zip.records import (
     SENTINEL_16,
     parse_local_header,
 )
-from npzkit.zip.written_records import format_hidden
 
 CHUNK_SIZE = 1 << 18
 """Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""

@@ -18,7 +18,7 @@ from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip import records
 from npzkit.zip.array_index import Notes
-from npzkit.zip.commit_records import (
+from npzkit.zip.commit_marks import (
     INTENT_SIZE,
     MARK_OFFSET,
     RAW_COMMENT_NAME,
@@ -30,10 +30,7 @@ from npzkit.zip.commit_records import (
 )
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
-from npzkit.zip.member_writer import Coding, MemberWriter, head_of
-from npzkit.zip.records import LocalHeader
-from npzkit.zip.sozip import SeekIndex, format_index_member
-from npzkit.zip.written_records import (
+from npzkit.zip.member_layout import (
     ALIGNMENT,
     SmallMembers,
     central_bytes,
@@ -44,6 +41,9 @@ from npzkit.zip.written_records import (
     local_bytes,
     local_header,
 )
+from npzkit.zip.member_writer import Coding, MemberWriter, head_of
+from npzkit.zip.records import LocalHeader
+from npzkit.zip.sozip import SeekIndex, format_index_member
 
 _BLOCK_SIZE = 1 << 24
 """Stored bytes that are written in one call, and whose CRC one thread takes: a file
@@ -294,7 +294,7 @@ class ZipWriter:
     def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:
         """Write the central directory and the end record: all that is listed counts.
 
-        A comment of any size is taken; see `npzkit.zip.commit_records`. The file gets none of
+        A comment of any size is taken; see `npzkit.zip.commit_marks`. The file gets none of
         the sizes in `avoided`, at which an older end record would fit.
         """
         self._begin()

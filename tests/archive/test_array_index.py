@@ -23,7 +23,7 @@ from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index
 from npzkit.zip.directory import read_directory
-from npzkit.zip.written_records import format_hidden
+from npzkit.zip.member_layout import format_hidden
 
 ARRAYS = {
     "layer.0.weight": np.arange(12.0).reshape(3, 4),

@@ -14,7 +14,7 @@ import time
 
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import format_index, parse_index
-from npzkit.datasets.shard_records import shard_name
+from npzkit.datasets.shard_names import shard_name
 from npzkit.stores.upload_sink import GROWTH, PART_SIZE
 
 _LISTED_COUNT = 1000

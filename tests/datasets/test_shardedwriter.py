@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import npzkit
 import numpy as np
 import pytest
-from npzkit.datasets.shard_records import new_writer, shard_name
+from npzkit.datasets.shard_names import new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, place_of, write_shard
 from npzkit.errors import (
     ClosedArchiveError,

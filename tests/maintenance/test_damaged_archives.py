@@ -43,7 +43,7 @@ from grown_archives import (
 )
 from history import held_as
 from npzkit.errors import NpzkitError
-from npzkit.zip.commit_records import COMMENT_NAME
+from npzkit.zip.commit_marks import COMMENT_NAME
 
 STATE_COUNT = amount(250, 8_000)
 """Of all archives together."""

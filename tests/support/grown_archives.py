@@ -180,11 +180,11 @@ def by_zipfile(path):
 def with_zip64(path):
     """Their ends are zip64's too, as those of archives with many members are."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("npzkit.zip.written_records.SENTINEL_16", 1)
+        patched.setattr("npzkit.zip.member_layout.SENTINEL_16", 1)
         # The number that stands for one that is elsewhere is the real one.
-        real = npzkit.zip.written_records.records.format_end_of_central_directory
+        real = npzkit.zip.member_layout.records.format_end_of_central_directory
         patched.setattr(
-            npzkit.zip.written_records.records,
+            npzkit.zip.member_layout.records,
             "format_end_of_central_directory",
             lambda record: real(record._replace(disk_entry_count=0xFFFF, entry_count=0xFFFF)),
         )

@@ -14,6 +14,7 @@ from npzkit.files.source import open_source
 from npzkit.zip import records
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member_checks import LOCAL_FIELDS
+from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.records import (
     CentralEntry,
     EndOfCentralDirectory,
@@ -21,7 +22,6 @@ from npzkit.zip.records import (
     Zip64EndOfCentralDirectory,
     Zip64Locator,
 )
-from npzkit.zip.written_records import entry_bytes
 
 TABLE = [
     (

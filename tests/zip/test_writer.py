@@ -22,10 +22,10 @@ from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member_checks import data_offset
+from npzkit.zip.member_layout import SmallMembers
 from npzkit.zip.member_writer import Coding
 from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
-from npzkit.zip.written_records import SmallMembers
 
 NOISE = np.random.default_rng(0).integers(0, 9, 1_000_000, dtype="u1")
 KEYS = ["a", "layer/1/w", "größe", "层/größe"]

@@ -6,8 +6,8 @@ import os
 import sys
 
 import pytest
-from npzkit.files import file_systems
-from npzkit.files.file_systems import orders_renames
+from npzkit.files import rename_order
+from npzkit.files.rename_order import orders_renames
 
 if os.name == "nt":
     pytest.skip("Windows has no numbers of devices", allow_module_level=True)
@@ -31,15 +31,15 @@ KINDS = [
 @pytest.fixture
 def mounted(tmp_path, monkeypatch):
     """Call with lines of the list of what is mounted."""
-    monkeypatch.setattr(file_systems, "MOUNTS", str(tmp_path / "mountinfo"))
+    monkeypatch.setattr(rename_order, "MOUNTS", str(tmp_path / "mountinfo"))
 
     def mount(*lines):
         (tmp_path / "mountinfo").write_text("".join(f"{line}\n" for line in lines))
-        file_systems._orders_renames.cache_clear()
+        rename_order._orders_renames.cache_clear()
 
     mount()
     yield mount
-    file_systems._orders_renames.cache_clear()
+    rename_order._orders_renames.cache_clear()
 
 
 @pytest.mark.parametrize(("kind", "options", "expected"), KINDS)
@@ -57,19 +57,19 @@ def test_what_is_not_known_is_synced(mounted, tmp_path, monkeypatch):
     assert not orders_renames(device)
     mounted(f"{os.major(device)}:{os.minor(device)} ext4", "")
     assert not orders_renames(device)
-    monkeypatch.setattr(file_systems, "MOUNTS", str(tmp_path / "none"))
-    file_systems._orders_renames.cache_clear()
+    monkeypatch.setattr(rename_order, "MOUNTS", str(tmp_path / "none"))
+    rename_order._orders_renames.cache_clear()
     assert not orders_renames(device)
 
 
 def test_an_answer_counts_for_seconds(mounted, monkeypatch):
     """Another file system may get the number of one that was unmounted."""
     now = [1000.0]
-    monkeypatch.setattr(file_systems.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rename_order.time, "monotonic", lambda: now[0])
     line = {"number": "8:1", "place": "/mnt", "options": "rw"}
     mounted(LINE.format(kind="ext4", **line))
     assert orders_renames(os.makedev(8, 1))
-    with open(file_systems.MOUNTS, "w") as file:
+    with open(rename_order.MOUNTS, "w") as file:
         file.write(LINE.format(kind="vfat", **line))
     assert orders_renames(os.makedev(8, 1))
     now[0] += 10

@@ -1,7 +1,7 @@
 """The end of an archive that does not end with a sound end record: torn, damaged, or joined.
 
 Owns the search for the last end record that fits, and what the bytes behind it
-mean. An append says in the file what it is (`npzkit.zip.commit_records`), so nothing is
+mean. An append says in the file what it is (`npzkit.zip.commit_marks`), so nothing is
 inferred from members or directories. An append writes:
 
 1. its *intent*, members, index, directory and end, whose first four bytes, the
@@ -67,7 +67,7 @@ from npzkit.errors import (
 )
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
-from npzkit.zip.commit_records import Behind, Mark, members_begin, read_behind
+from npzkit.zip.commit_marks import Behind, Mark, members_begin, read_behind
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, check_alone, place_end
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.records import (

@@ -67,6 +67,7 @@ from npzkit.errors import UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.extra_fields import format_extra
+from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import (
     DOS_DATE_1980,
     LOCAL_HEADER_SIZE,
@@ -74,7 +75,6 @@ from npzkit.zip.records import (
     LocalHeader,
     format_local_header,
 )
-from npzkit.zip.written_records import format_hidden
 
 INTENT_NAME = ".npzkit.append"
 _RAW_NAME = INTENT_NAME.encode()

@@ -484,8 +484,8 @@ class NpzFile(Mapping[str, Any]):
             As `read`. Format errors may be raised by the stream's ``read``.
         """
         stream: Any = self._archive.stream(key)
-        # The archive is open as long as somebody has it, or what it returned.
-        stream.archive = self
+        # The archive, and a shard of it, is open as long as somebody has what it returned.
+        stream.kept_open = self, getattr(stream, "kept_open", None)
         return cast(BinaryIO, stream)
 
     # -- what is known of them ----------------------------------------------

@@ -110,7 +110,10 @@ class WriterState:
                 self._is_writing = False
 
     def giving_up(self, what: str = "an array could not be written") -> WriterState:
-        """Give the archive up if the ``with`` block fails; `what` is then the reason."""
+        """Give the archive up if the ``with`` block fails; `what` is then the reason.
+
+        Blocks are not nested.
+        """
         self._what, self._size_before = what, self._sink.committed_size
         return self
 

@@ -125,6 +125,7 @@ def extract(
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
     check_delimiter(delimiter)
     how = _Extraction(delimiter if format == "csv" else None, skip, {})
+    folder = folder if can_write(folder) else os.fsdecode(cast(str, folder))
     with seekable(file) as source, opened(source) as npz:
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         if can_write(folder):
@@ -135,8 +136,7 @@ def extract(
             how.write(npz, wanted[0], cast(BinaryIO, folder), meter.part(size).add)
             meter.finish()
             return ExtractReport({}, {})
-        folder = os.fsdecode(cast(str, folder))
-        targets = how.targets(npz, wanted, folder, overwrite=overwrite)
+        targets = how.targets(npz, wanted, cast(str, folder), overwrite=overwrite)
         meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
         for key, path in targets.items():
             how.write_file(npz, key, path, meter)

@@ -115,10 +115,14 @@ class ShardedArray(LazyArray):
 
 
 class PartsStream(io.RawIOBase):
-    """A stream that can be read forward, of pieces that an iterator has."""
+    """A stream that can be read forward, of pieces that an iterator has.
+
+    Once that has failed, each read raises its error.
+    """
 
     def __init__(self, pieces: Iterator[memoryview]) -> None:
         self._pieces, self._left = pieces, memoryview(b"")
+        self._error: Exception | None = None
 
     def readable(self) -> bool:
         """Return True."""
@@ -127,7 +131,13 @@ class PartsStream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill the beginning of a buffer."""
         while not self._left:
-            piece = next(self._pieces, None)
+            if self._error is not None:
+                raise self._error
+            try:
+                piece = next(self._pieces, None)
+            except Exception as error:
+                self._error = error
+                raise
             if piece is None:
                 return 0
             self._left = piece

@@ -1,8 +1,8 @@
 """What callers pass as a file: its name and position, and how its bytes can be reached.
 
-Owns the questions that are asked of a file object before it is read or written, and that
-only a regular file is opened by its path, the wait for streams that do not block, and copies of
-those that cannot seek.
+Owns the questions that are asked of a file object before it is read or written, that only a
+regular file is opened by its path, the wait for streams that do not block, and copies of those
+that cannot seek.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from npzkit.errors import FormatError, NpzkitError
+from npzkit.errors import FormatError, NpzkitError, check_limit
 from npzkit.files.disk import OPEN_FLAGS, Descriptor
 
 _PAUSE = 0.01
 """Seconds to wait if a stream that does not block has no data yet."""
 _COPIED_SIZE = 1 << 20
+_HEADERS_SIZE = 1 << 26
+"""Bytes that a stream may have beside its arrays, whatever their size."""
+_TOO_LONG = "the stream has more bytes than arrays of the allowed size can have"
 UNNAMED = "object"
 """The name that NumPy shows for a file object without a name."""
 _FLAGS = os.O_RDONLY | OPEN_FLAGS | getattr(os, "O_NONBLOCK", 0)
@@ -158,10 +161,11 @@ def open_regular(path: str) -> Descriptor:
 
 
 @contextlib.contextmanager
-def seekable(file: Any) -> Iterator[Any]:
+def seekable(file: Any, most: int | None = None) -> Iterator[Any]:
     """Yield an archive as it was given; of a stream that cannot seek, a copy in a temporary file.
 
-    Errors in the block name the stream.
+    Errors in the block name the stream. If there are more bytes than `most` by half,
+    LimitExceededError is raised before they are all copied.
     """
     if not cannot_seek(file):
         yield file
@@ -171,6 +175,8 @@ def seekable(file: Any) -> Iterator[Any]:
     with tempfile.TemporaryFile() as copy:
         while data := patiently(file.read, _COPIED_SIZE):
             copy.write(data)
+            if most is not None:
+                check_limit(copy.tell(), most + most // 2 + _HEADERS_SIZE, "total_size", _TOO_LONG)
         copy.seek(0)
         try:
             yield copy

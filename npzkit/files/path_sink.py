@@ -29,16 +29,12 @@ from npzkit.files import disk
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import Buffer, File
 from npzkit.files.locking import FileLock, lock_path
-from npzkit.files.rename_order import orders_renames
 from npzkit.files.sink import SEAL_SIZE, Sink
 
 _BUFFER_SIZE = 1 << 22
 """Bytes of small writes that are gathered for one system call."""
 _DIRECT_SIZE = 1 << 16
 """Writes of at least this size go to the file without a copy."""
-_SYNCED_SIZE = 1 << 23
-"""From this size on, a new file is synced before it replaces another one, whatever the file
-system does by itself: 256 MiB took 160 ms on ext4 instead of 290."""
 _AHEAD_SIZE = 1 << 20
 """The system is asked to begin to write pieces of this size and above, if a sync will follow."""
 
@@ -61,10 +57,10 @@ class PathSink(Sink):
         Append to the file. Call `resume` with the size of the archive before
         the first write, which removes everything after that size.
     durable : bool, default False
-        Wait for the disk at each commit. Without it, too, a power failure leaves a new file or
-        the old one that it replaces: it is synced, unless the file system sees to that
-        (`npzkit.files.rename_order`). If only the sync of the folder fails, an error is raised
-        although the new file is in place.
+        Wait for the disk at each commit. A new file that replaces an old one is
+        always synced, so that a power failure leaves one of them. If only the
+        sync of the folder fails, an error is raised although the new file is in
+        place.
     lock_timeout : float, default 0
         Seconds to wait for another writer.
     lock : FileLock, optional
@@ -109,8 +105,7 @@ class PathSink(Sink):
         self._known = 0, 0
         self._temporary: str | None = None
         self._is_changed = False
-        self._replaced: os.stat_result | None = None
-        self._is_reserved = False
+        self._is_replacing = False
         self._is_closed = False
         self._completed: list[tuple[int, int]] = []
         self._opened: File | None = None
@@ -191,7 +186,7 @@ class PathSink(Sink):
             raise
         self._locks.append(lock_path(temporary, 0.0))
         if replaced:
-            self._replaced = replaced
+            self._is_replacing = True
             self._file.take_after(replaced)
 
     # -- writing ------------------------------------------------------------
@@ -240,7 +235,7 @@ class PathSink(Sink):
 
     def _begin_sync(self, offset: int, size: int) -> None:
         """Have the system begin to do what `sync` would wait for, if that follows."""
-        if size >= _AHEAD_SIZE and (self._durable or self._replaced):
+        if size >= _AHEAD_SIZE and (self._durable or self._is_replacing):
             self._file.begin_sync(offset, size)
 
     def _flush_before(self, end: int) -> None:
@@ -261,11 +256,10 @@ class PathSink(Sink):
         self._flushed = self.position
 
     def reserve(self, size: int, *, mapped: bool = False) -> None:
-        if self._replaced and not mapped:
-            # It may need no sync, as long as no space is reserved.
+        if self._is_replacing and not mapped:
+            # It is written sooner than it would be reserved: 160 ms instead of 220 for 256 MiB.
             return
         self._begin_to_change()
-        self._is_reserved = True
         self._file.reserve(self.position, size, mapped=mapped)
 
     def skip(self, size: int) -> None:
@@ -302,19 +296,12 @@ class PathSink(Sink):
             self.write(last)
             self._flush()
             self._cut_unused()
-            if self._durable or (self._replaced and not self._is_ordered(self._replaced)):
+            # A file that replaces another one is always synced. Otherwise a crash could
+            # leave an empty file in place of data that was committed with durable=True.
+            if self._durable or self._is_replacing:
                 self._file.sync()
             self._put_in_place()
         self._known = len(before) + len(last), crc32(last, crc32(before))
-
-    def _is_ordered(self, replaced: os.stat_result) -> bool:
-        """Return whether the new file will be on the disk before its name, without a sync.
-
-        Otherwise, a power failure could leave an empty file in place of data that was committed
-        with durable=True.
-        """
-        is_small = self.position < _SYNCED_SIZE and not self._is_reserved
-        return is_small and orders_renames(replaced.st_dev)
 
     def _append(self, last: bytes, mark: tuple[int, bytes] | None) -> None:
         """Commit an append in the four steps of the module's docstring."""
@@ -391,7 +378,7 @@ class PathSink(Sink):
             disk.link(temporary, self._path)
         else:
             disk.replace(temporary, self._path)
-        self._temporary = None
+        self._temporary, self._is_replacing = None, False
         self.committed_size = self.position
         if not disk.RENAMES_OPEN_FILES:
             self._locks.append(lock_path(self._path, 0.0))

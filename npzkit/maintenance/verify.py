@@ -45,7 +45,7 @@ def verify(
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     if cannot_seek(file):
-        with seekable(file) as copy:
+        with seekable(file, bounds.total_size) as copy:
             report = verify(copy, keys, progress, threads=threads, limits=limits)
         return report._replace(path=known_name(file))
     source = open_anywhere(file, storage_options=storage_options)

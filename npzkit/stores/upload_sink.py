@@ -109,13 +109,14 @@ class UploadSink(Sink):
 
     def _send_final(self) -> None:
         """Send those full parts whose bytes will not change."""
-        waiting, self._waiting = self._waiting, []
-        for part in waiting:
-            end = part.start + len(part.data)
-            if any(start < end and part.start < stop for start, stop in self._kept.items()):
-                self._waiting.append(part)
-            else:
-                self._send(part)
+        final = [part for part in self._waiting if not self._is_kept(part)]
+        self._waiting = [part for part in self._waiting if self._is_kept(part)]
+        for part in final:
+            self._send(part)
+
+    def _is_kept(self, part: _Part) -> bool:
+        end = part.start + len(part.data)
+        return any(start < end and part.start < stop for start, stop in self._kept.items())
 
     def _send(self, part: _Part) -> None:
         if not self._has_begun:

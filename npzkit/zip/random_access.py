@@ -223,6 +223,9 @@ class _Streamed(RandomAccess):
                 return nearest
             if point is not None:
                 return point.copy()
+            if not self._is_copyable:
+                # Two of them would be in memory.
+                self._idle = []
         copyable = self._is_copyable
         return MemberStream(self._source, self._entry, self._start, verify=False, copyable=copyable)
 

@@ -1,4 +1,4 @@
-"""completion: shells complete commands, options, files and the keys of a file."""
+"""Completion by click's script: shells complete commands, options, files and the keys of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that read an archive from a pipe: front to back, or as `verify` from a copy."""
+"""Commands that read an archive from a pipe: from a copy of it."""
 
 from __future__ import annotations
 

@@ -431,3 +431,33 @@ def test_a_shard_that_was_replaced_is_closed(folder):
             npz.load_all()
         assert len(os.listdir("/proc/self/fd")) == count
     assert caught.value.path
+
+
+def test_a_stream_keeps_its_shard_open(tmp_path, monkeypatch):
+    """A shard is closed when others are read, but not while somebody reads a stream of it."""
+    monkeypatch.setattr(shards, "_OPEN_COUNT", 1)
+    folder = tmp_path / "run"
+    with npzkit.ShardedWriter(folder, shard_size=1_000_000) as writer:
+        for number in range(3):
+            writer.add(f"k{number}", np.full(200_000, float(number)))
+    writer.commit()
+    with npzkit.open(folder) as npz:
+        stream = npz.stream("k0")
+        assert stream.read(100)
+        for key in ("k1", "k2", "k1"):
+            np.testing.assert_array_equal(npz[key][:2], float(key[1]))
+        assert len(stream.read()) == 200_000 * 8 + 128 - 100
+
+
+def test_a_stream_that_failed_has_no_end():
+    """After an error of one piece, a stream raises it again: it is not taken for complete."""
+
+    def pieces():
+        yield memoryview(b"abc")
+        raise ChecksumError("damaged")
+
+    stream = io.BufferedReader(sharded_array.PartsStream(pieces()), 3)
+    assert stream.read(3) == b"abc"
+    for _ in range(2):
+        with pytest.raises(ChecksumError, match="damaged"):
+            stream.read(1)

@@ -15,13 +15,14 @@ import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import npzkit
 import numpy as np
 import pytest
 from deep import extent
 from forge import Member, archive, chunked, deflate, header, npy, sozip
-from npzkit.errors import ClosedArchiveError, MemberNotFoundError
+from npzkit.errors import ClosedArchiveError, LimitExceededError, MemberNotFoundError
 from npzkit.maintenance.findings import Finding, VerifyReport
 
 X = np.arange(6.0).reshape(2, 3)
@@ -722,3 +723,12 @@ def test_a_damaged_member_counts_as_done(tmp_path):
     report = npzkit.verify(path, progress=lambda done, total: steps.append(done), threads=1)
     assert "b" in {row.key for row in report.rows}
     assert steps[-2] > report.size * 0.8
+
+
+def test_a_stream_without_end_is_not_copied_for_ever(monkeypatch):
+    """A limit of the total size holds while a stream is copied to a temporary file."""
+    monkeypatch.setattr("npzkit.files.file_objects._HEADERS_SIZE", 0)
+    endless = SimpleNamespace(read=bytes, seekable=lambda: False)
+    with pytest.raises(LimitExceededError, match="the stream has more bytes") as caught:
+        npzkit.verify(endless, limits=npzkit.Limits(total_size=5_000_000))
+    assert "Limits(total_size=...)" in caught.value.remedy

@@ -32,7 +32,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from npzkit.files import disk, path_sink
+from npzkit.files import disk
 
 __all__ = [
     "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "Unsynced",
@@ -97,11 +97,7 @@ class Recording:
         Paths of the files that were there, and the files' numbers.
     contents : dict of int to bytes
     calls : list of Call
-    is_ordered : bool
-        Whether the file system writes a file's data before it renames it over another one.
     """
-
-    is_ordered = False
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -241,13 +237,11 @@ RECORDED: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def recorded(folder: Path, *, is_ordered: bool = False) -> Iterator[Recorder]:
-    """Record what npzkit does to the files in a folder, on one kind of file system."""
+def recorded(folder: Path) -> Iterator[Recorder]:
+    """Record what npzkit does to the files in a folder."""
     recorder = Recorder(folder)
-    recorder.is_ordered = is_ordered
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(disk, "os", recorder)
-        patched.setattr(path_sink, "orders_renames", lambda device: is_ordered)
         # macOS's own sync is no call of os; the one it stands for is seen.
         patched.setattr(disk, "_sync_fully", lambda descriptor: False)
         yield recorder
@@ -360,15 +354,14 @@ class Unsynced:
         self.names, self.contents = dict(recording.names), dict(recording.contents)
         self.named: list[Call] = []
         self.pending: dict[int, list[Call]] = {inode: [] for inode in self.contents}
-        self._is_ordered = recording.is_ordered
 
     def follow(self, call: Call) -> None:
         """Note a call; marks change nothing."""
         inode = call.inode
-        if call.kind == "sync" or self._writes_first(call):
+        if call.kind == "sync":
             self.contents[inode] = replay(self.contents[inode], self.pending[inode])
             self.pending[inode] = []
-        if call.kind == "sync folder":
+        elif call.kind == "sync folder":
             synced = [each for each in self.named if os.path.dirname(each.path) == call.path]
             self.named = [each for each in self.named if each not in synced]
             self.names = renamed(self.names, synced)
@@ -378,18 +371,6 @@ class Unsynced:
                 self.contents[inode], self.pending[inode] = b"", []
         elif call.kind in CONTENT:
             self.pending[inode].append(call)
-
-    def _writes_first(self, call: Call) -> bool:
-        """Return whether data is on the disk before this renaming, if that is there.
-
-        Not that of space which was reserved.
-        """
-        return (
-            self._is_ordered
-            and call.kind == "rename"
-            and call.target in renamed(self.names, self.named)
-            and all(change.kind != "grow" for change in self.pending.get(call.inode, ()))
-        )
 
     def possible_names(self) -> list[dict[str, int]]:
         """Return each set of names that may be left: any of the changes may be lost."""

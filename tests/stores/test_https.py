@@ -156,6 +156,7 @@ def test_giving_up_in_the_middle_of_an_answer(server, authority, monkeypatch):
     found = bytearray(len(zeros))
     with pytest.raises(TransientError):
         own.read_body(response, memoryview(found), lambda count: own.abort())
+    response.close()
     assert found == zeros
     assert idle(server) == []
     own.close()

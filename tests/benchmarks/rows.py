@@ -131,6 +131,11 @@ ROWS = {
     "save-keys": Row(f"save, 10,000 x 1 KiB, {KEYS_OF_FOUR}", works.save_keys, (ahead("numpy", 9),)),
     "save-mixed": Row("save, 2,000 mixed arrays", works.save_mixed),
     "save-real": Row(f"save, {REAL}", works.save_real),
+    "save-over": Row("save over the last time's file", works.save_over),
+    "save-over-large": Row(
+        "save over the last time's file, 4 x 64 MiB", works.save_over_large,
+        (ahead("numpy", 1.5), ahead("safetensors", 1)),
+    ),
     "append-large": Row(
         "append 1 MB to 256 MiB and to 1 GiB", works.append_large, (ahead("zipfile", 1.1),)
     ),

@@ -417,6 +417,28 @@ def save_real(place: Place) -> Iterator[Work]:
         yield saving(place, title, arrays)
 
 
+def save_over(place: Place) -> Iterator[Work]:
+    for title, size in {"80 B": 80, "1 MiB": MIB, "8 MiB": 8 * MIB}.items():
+        yield _over(place, title, noise(1, max(place.part(size), 80)))
+
+
+def save_over_large(place: Place) -> Iterator[Work]:
+    yield _over(place, "4 x 64 MiB", noise(4, place.part(64 * MIB)))
+
+
+def _over(place: Place, title: str, arrays: Arrays) -> Work:
+    """As a program saves that runs again: the files of the last time are there."""
+    ours, theirs, tensors = place.paths("over.npz", "n.npz", "s.st")
+    return Work(
+        title,
+        {
+            "npzkit": lambda: npzkit.save(ours, arrays),
+            "numpy": lambda: np.savez(theirs, **arrays),
+            "safetensors": lambda: safetensors.numpy.save_file(arrays, tensors),
+        },
+    )
+
+
 # -- appending ---------------------------------------------------------------
 
 

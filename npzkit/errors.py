@@ -94,6 +94,7 @@ __all__ = [
     "UnversionedFileWarning",
     "ZipFormatError",
     "format_count",
+    "format_dtype",
     "format_ratio",
     "format_size",
     "is_damage",
@@ -230,6 +231,24 @@ def format_ratio(compressed_size: int, size: int) -> str:
     return f"{100 * compressed_size / size:.0f} %" if size else "-"
 
 
+def format_dtype(dtype: Any) -> str:
+    """Return the name of a NumPy dtype in at most 40 characters; "-" for None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> format_dtype(np.dtype("<f4")), format_dtype(np.dtype([("x", "u1")]))
+    ('float32', "[('x', 'u1')]")
+    """
+    if dtype is None:
+        return "-"
+    try:
+        text: str = dtype.name if dtype.names is None else str(dtype)
+    except RecursionError:
+        return "structure"
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
 class NpzkitError(Exception):
     """Base class of the errors that npzkit raises for bad input and refused calls.
 
@@ -354,6 +373,11 @@ def is_damage(error: BaseException) -> bool:
     if isinstance(error, NpzkitError):
         return error.is_damage
     return isinstance(error, OSError) and error.errno in (errno.EIO, errno.EISDIR)
+
+
+def closed_error() -> ClosedArchiveError:
+    """Return the error for a read of an archive that was closed."""
+    return ClosedArchiveError("the archive is closed", remedy="Open it again.")
 
 
 def check_limit(

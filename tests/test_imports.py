@@ -131,22 +131,16 @@ WITHIN = {
     "conversion": {
         "files.destinations",
         "files.locations",
-        "limits",
         "members.extension_dtypes",
-        "members.multipart",
         "members.strict_json",
     },
-    "dask": {"archive.reopening"},
     "datasets": {
-        "archive.opened_archive",
-        "archive.reopening",
         "codecs.checksum",
         "codecs.methods",
         "files.identity",
         "format.array",
         "format.header",
         "format.literal",
-        "limits",
         "maintenance.findings",
         "members.extension_dtypes",
         "members.multipart",
@@ -157,8 +151,6 @@ WITHIN = {
         "zip.member_checks",
         "zip.records",
     },
-    "trees": {"imported", "members.notes"},
-    "xarray": {"archive.reopening", "codecs.methods"},
 }
 """What wings still import of the core beside public names and the waist. No line is added."""
 

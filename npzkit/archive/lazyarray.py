@@ -139,11 +139,10 @@ class LazyArray:
 
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import array_html, picture
-        from npzkit.errors import format_size
-        from npzkit.members.info import short_dtype
+        from npzkit.errors import format_dtype, format_size
 
         facts = [
-            ("shape", str(self.shape)), ("dtype", short_dtype(self.dtype)),
+            ("shape", str(self.shape)), ("dtype", format_dtype(self.dtype)),
             ("size", format_size(self.nbytes)), ("chunks", str(self.chunks)),
         ]  # fmt: skip
         if self._read_habits.is_in_order and hasattr(self._npz, "info"):

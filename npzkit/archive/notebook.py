@@ -14,10 +14,11 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
     format_count,
+    format_dtype,
     format_size,
     shown_key,
 )
-from npzkit.members.info import ArrayInfo, short_dtype
+from npzkit.members.info import ArrayInfo
 
 _PICTURE_COUNT = 20
 """Arrays that have a picture: parts of each are read."""
@@ -53,7 +54,7 @@ def members_html(
         [
             shown_key(info.key),
             "-" if info.shape is None else str(info.shape),
-            "-" if info.dtype is None else short_dtype(info.dtype),
+            "-" if info.dtype is None else format_dtype(info.dtype),
             format_size(info.nbytes),
             info.method,
         ]

@@ -18,8 +18,8 @@ import numpy as np
 
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError
-from npzkit.files.source import Source, closed_error
+from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError, closed_error
+from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing

@@ -177,7 +177,7 @@ class SingleFile(OpenedArchive):
             return join(read, self.listed_key(entry), parse_attrs(entry.extra))
 
     def split_keys(self, keys: Iterable[str]) -> list[str]:
-        from npzkit.members.multipart import PARTS_ATTRIBUTE
+        from npzkit.members.metadata import PARTS_ATTRIBUTE
 
         entries, text = self.entries, PARTS_ATTRIBUTE.encode()
         if isinstance(entries, Columns) and not entries.has_text(text):

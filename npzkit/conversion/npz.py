@@ -20,8 +20,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named, why_not_npy
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
-from npzkit.members.metadata import check_attrs, format_attrs, format_metadata
-from npzkit.members.multipart import PARTS_ATTRIBUTE
+from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, format_metadata
 from npzkit.reading import blocks
 
 

@@ -21,11 +21,11 @@ import numpy as np
 from dask.base import tokenize
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.reopening import Reopened
 from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, grouped, natural_chunks
 from npzkit.datasets.manyfiles import is_alike
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.paths import find_files
+from npzkit.datasets.reopened import Reopened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import DifferentFilesError

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.archive.reopening import OPEN_COUNT
 from npzkit.datasets.joined import JoinedArray, JoinedLayout
 from npzkit.datasets.opened_files import Files, read_headers
 from npzkit.datasets.paths import find_files
+from npzkit.datasets.reopened import OPEN_COUNT
 from npzkit.datasets.skeleton import Arrays, Known
 from npzkit.errors import DifferentFilesError, UnsupportedError
 from npzkit.files.threads import thread_count

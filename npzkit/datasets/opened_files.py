@@ -15,8 +15,9 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Explained
-from npzkit.archive.reopening import Recent, shown_state
+from npzkit.archive.reopening import shown_state
 from npzkit.codecs.methods import STORED
+from npzkit.datasets.reopened import Recent
 from npzkit.datasets.skeleton import Arrays, Known, Skeleton, nbytes_of, skeleton_of
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.file_objects import open_regular

@@ -217,7 +217,7 @@ class ShardedContents(OpenShards):
         return join(read, self.index.keys[number], dict(self.index.attrs(number)))
 
     def split_keys(self, keys: Iterable[str]) -> list[str]:
-        from npzkit.members.multipart import PARTS_ATTRIBUTE
+        from npzkit.members.metadata import PARTS_ATTRIBUTE
 
         return [key for key in keys if PARTS_ATTRIBUTE in self.saved_attrs(key)]
 

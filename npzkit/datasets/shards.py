@@ -16,10 +16,10 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.reopening import Recent
 from npzkit.codecs.checksum import crc32
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
+from npzkit.datasets.reopened import Recent
 from npzkit.datasets.shard_names import version_of
 from npzkit.datasets.sharding import READ_COUNT, place_of, read_index
 from npzkit.errors import (

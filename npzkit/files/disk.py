@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NoReturn
 
-from npzkit.errors import ClosedArchiveError
+from npzkit.errors import closed_error
 
 _CALL_SIZE = 1 << 30
 """Most bytes per call. Linux writes at most 2 GiB per call, and macOS refuses more."""
@@ -63,23 +63,13 @@ def duplicated(descriptor: Any) -> io.FileIO:
     return next(map(io.FileIO, map(os.dup, (descriptor,)), ("rb",)))
 
 
-def kept_open(most: int) -> int:
-    """Return how many files to keep open: at most a quarter of what the process may have."""
-    try:
-        import resource
-    except ImportError:  # Windows, which has no such limit
-        return most
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if limit == resource.RLIM_INFINITY else max(min(most, limit // 4), 1)
-
-
 class _Closed:
     """A placeholder for a closed `Descriptor`: any use raises ClosedArchiveError."""
 
     closed = True
 
     def __index__(self) -> NoReturn:
-        raise ClosedArchiveError("the archive is closed", remedy="Open it again.")
+        raise closed_error()
 
     fileno = __index__
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError, closed_error
 from npzkit.files.disk import CLOSED, Buffer, Descriptor, check_binary, duplicated
 from npzkit.files.file_objects import (
     UNNAMED,
@@ -506,11 +506,6 @@ def overlay(view: memoryview | bytearray, offset: int, place: int, data: Buffer)
     if begin < end:
         view[begin - offset : end - offset] = data[begin - place : end - place]
     return max(end - begin, 0)
-
-
-def closed_error() -> ClosedArchiveError:
-    """Return the error for a read after `Source.close`."""
-    return ClosedArchiveError("the archive is closed", remedy="Open it again.")
 
 
 def _stale(*, found: int, expected: int) -> StaleArchiveError:

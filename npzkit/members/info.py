@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED, method_name
-from npzkit.errors import format_size, shown_key
+from npzkit.errors import format_dtype, format_size, shown_key
 from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
@@ -241,7 +241,7 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
             ("key", shown_key, "key"),
             # Thousands of arrays have few shapes, dtypes and sizes.
             ("shape", cache(lambda shape: "-" if shape is None else str(shape)), "shape"),
-            ("dtype", cache(short_dtype), "dtype"),
+            ("dtype", cache(format_dtype), "dtype"),
             ("size", cache(format_size), "nbytes"),
             ("method", str, "method"),
         )
@@ -255,14 +255,3 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     count = f"{len(infos)} member{'' if len(infos) == 1 else 's'}"
     total = f"{count}, {nbytes}, {stored} in the file"
     return "\n".join([title, *lines, total])
-
-
-def short_dtype(dtype: np.dtype[Any] | None) -> str:
-    """Return the name of a dtype in at most 40 characters."""
-    if dtype is None:
-        return "-"
-    try:
-        text = dtype.name if dtype.names is None else str(dtype)
-    except RecursionError:
-        return "structure"
-    return text if len(text) <= 40 else text[:37] + "..."

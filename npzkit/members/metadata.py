@@ -27,6 +27,9 @@ TREE_KEY = "npzkit.tree"
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute with the names of an array's dimensions, by xarray's convention for Zarr."""
 
+PARTS_ATTRIBUTE = "npzkit.parts"
+"""The attribute of an array that is saved as several, as `npzkit.members.multipart` does."""
+
 _OWN = "npzkit."
 """The prefix of attribute names that npzkit reserves for itself."""
 

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from npzkit.errors import NpyFormatError, UnsupportedError
+from npzkit.members.metadata import PARTS_ATTRIBUTE
 
 OnParts = Literal["refuse", "split"]
 
-PARTS_ATTRIBUTE = "npzkit.parts"
 _MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
 
 

@@ -15,10 +15,10 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from npzkit.errors import UnversionedFileWarning, warn
+from npzkit.errors import UnversionedFileWarning, closed_error, warn
 from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, giving_up, pieces_of
 from npzkit.files.progress import current_reception
-from npzkit.files.source import Source, closed_error
+from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.stores.base_store import Store, Version, tried

@@ -14,8 +14,16 @@ import numpy as np
 from npzkit.display.cells import cell_text
 from npzkit.display.lines import LineOverview
 from npzkit.display.tables import short_texts
-from npzkit.errors import NpzkitError, format_count, format_ratio, format_size, printable, shown_key
-from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
+from npzkit.errors import (
+    NpzkitError,
+    format_count,
+    format_dtype,
+    format_ratio,
+    format_size,
+    printable,
+    shown_key,
+)
+from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.metadata import without_note
 from npzkit.viewer.archives import ShownArchive
 from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn
@@ -50,7 +58,7 @@ def title_html(title: str, info: ArrayInfo | None) -> str:
         return f'<div class="title">{_text(shown_title)}</div>'
     kind = ""
     if info.dtype is not None:
-        kind = f"{_text(str(info.shape))} {_text(short_dtype(info.dtype))}"
+        kind = f"{_text(str(info.shape))} {_text(format_dtype(info.dtype))}"
     return f'<div class="title">{_text(shown_title)} <span class="soft">{kind}</span></div>'
 
 

@@ -18,8 +18,7 @@ from bokeh.models import (
     TextInput,
 )
 
-from npzkit.errors import NpzkitError, format_count, format_size, printable
-from npzkit.members.info import short_dtype
+from npzkit.errors import NpzkitError, format_count, format_dtype, format_size, printable
 from npzkit.viewer.archives import ShownArchive
 from npzkit.viewer.key_rows import Row
 from npzkit.viewer.worker import Work, Worker
@@ -204,7 +203,7 @@ class TreePanel:
             return label, "", "", "", colour
         shape = "" if info.shape is None else " x ".join(map(str, info.shape)) or "scalar"
         names = None if info.dtype is None else info.dtype.names
-        dtype = "" if info.dtype is None else short_dtype(info.dtype)
+        dtype = "" if info.dtype is None else format_dtype(info.dtype)
         if names:
             dtype = format_count(len(names), "field")
         return label, shape, dtype, format_size(info.nbytes), colour

@@ -13,9 +13,9 @@ from typing import Any
 import xarray
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
-from npzkit.archive.reopening import Reopened
 from npzkit.datasets.opening import holds_index
 from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MemberNotFoundError
 from npzkit.files.urls import Location, find_location
 from npzkit.xarray.archive_store import Dims, NpzStore, dimensions_of, groups_of, normal_group

@@ -20,11 +20,10 @@ from xarray.backends.common import ensure_dtype_not_object
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.methods import STORED, method_number
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import DIMENSIONS, check_attrs, named_dimensions
-from npzkit.writing.coding import Compression
+from npzkit.writing.coding import Compression, is_deflated
 from npzkit.xarray.archive_store import normal_group
 from npzkit.xarray.attributes import GROUPS, attrs_to_json
 
@@ -299,7 +298,7 @@ def _write_variables(
             del writer[key]
         if not _is_chunked(data) or not data.size or not data.ndim:
             writer.add(key, np.asarray(variable.values), **options)
-        elif method_number(options.get("compression", compression)) != STORED:
+        elif is_deflated(options.get("compression", compression), options.get("level")):
             _write_rows(writer, key, data, data.shape, options)
         elif by_rows:
             _write_rows(writer, key, data, (None, *data.shape[1:]), options)

@@ -11,8 +11,8 @@ import npzkit
 import numpy as np
 import pytest
 from deep import amount
+from npzkit.datasets.reopened import kept_open
 from npzkit.errors import StaleArchiveError
-from npzkit.files.disk import kept_open
 from s3 import needs_s3, s3_server
 
 distributed = pytest.importorskip("dask.distributed", reason="dask.distributed is not installed")

@@ -15,7 +15,7 @@ import pytest
 from children import forked, read_rest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.archive import reopening
+from npzkit.datasets import reopened
 from npzkit.errors import (
     DifferentFilesError,
     IndexFormatError,
@@ -246,7 +246,7 @@ def test_a_program_in_another_process_refuses_a_changed_archive(tmp_path):
     pickled = pickle.dumps(found)
     assert pickle.loads(pickled).sum().compute() == 15
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(7)})
-    reopening._RECENT.clear()  # as in a new process
+    reopened._RECENT.clear()  # as in a new process
     with pytest.raises(StaleArchiveError, match="changed"):
         pickle.loads(pickled).compute()
 

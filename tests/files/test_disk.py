@@ -47,7 +47,7 @@ def test_a_file_that_is_truncated_while_it_is_written(tmp_path, monkeypatch, has
 FEW_FILES = """
 import os, resource, sys
 import npzkit
-from npzkit.archive.reopening import Reopened
+from npzkit.datasets.reopened import Reopened
 
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))

@@ -14,8 +14,8 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
-from npzkit.archive import reopening
 from npzkit.checkpoint import CheckpointStore
+from npzkit.datasets import reopened
 from npzkit.errors import NpzkitError, StaleArchiveError
 from replacing import WAYS, replace_quietly
 
@@ -180,12 +180,12 @@ def test_a_map_that_is_flushed_keeps_its_own_archive_fresh(path):
 
 def test_archives_that_dask_keeps_open(path, monkeypatch):
     """An archive that is opened again later is not taken for one that is kept open."""
-    kept = reopening.Reopened(npzkit.open(path))
+    kept = reopened.Reopened(npzkit.open(path))
     for way in WAYS:
         replace_quietly(path, bytes_of(NEW), way)
-        assert np.array_equal(reopening.Reopened(npzkit.open(path)).open()["x"], NEW)
+        assert np.array_equal(reopened.Reopened(npzkit.open(path)).open()["x"], NEW)
         replace_quietly(path, bytes_of(OLD), way)
-        assert np.array_equal(reopening.Reopened(npzkit.open(path)).open()["x"], OLD)
+        assert np.array_equal(reopened.Reopened(npzkit.open(path)).open()["x"], OLD)
     kept.close()
 
 

@@ -8,8 +8,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import NotMappableError
-from npzkit.members.info import short_dtype
+from npzkit.errors import NotMappableError, format_dtype
 
 
 @pytest.mark.usefixtures("either_walk")
@@ -89,7 +88,7 @@ def test_a_long_dtype_is_cut_to_forty_characters():
     for count in range(1, 60):
         dtype = np.dtype([("x" * count, "u1")])
         text = str(dtype)
-        shown = short_dtype(dtype)
+        shown = format_dtype(dtype)
         assert shown == text or (len(shown) == 40 and len(text) > 40 and shown.endswith("..."))
 
 

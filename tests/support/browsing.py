@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from npzkit.files.disk import kept_open
+from npzkit.datasets.reopened import kept_open
 
 __all__ = ["CHROMIUM", "Browser", "browser", "why_no_browser", "why_no_chromium"]
 

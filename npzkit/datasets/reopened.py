@@ -1,0 +1,138 @@
+"""Many archives of which a few are open: those that were used last.
+
+Owns how many these are. An archive that was not used for long is dropped, not closed: it closes
+itself when the last thread that reads it is done. What must be the same when it is opened again
+is `npzkit.archive.reopening`'s.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from npzkit.errors import closed_error
+
+OPEN_COUNT = 128
+"""Archives that stay open, as in xarray: systems allow 256 files per process and more."""
+
+
+def kept_open(most: int) -> int:
+    """Return how many files to keep open: at most a quarter of what the process may have."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return most
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if limit == resource.RLIM_INFINITY else max(min(most, limit // 4), 1)
+
+
+class Recent:
+    """The archives that were used last, by any key.
+
+    Has no lock: each step is one operation of a dict. If two threads open the
+    same archive at once, one of the two is dropped.
+
+    Parameters
+    ----------
+    count : int
+        Most archives to keep; fewer if the process may have few files open.
+    is_local : bool, default True
+        Whether each has a file open.
+    """
+
+    def __init__(self, count: int = OPEN_COUNT, is_local: bool = True) -> None:
+        self._count = self._most = count
+        self._is_local = is_local
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, open_it: Callable[[], Any]) -> Any:
+        """Return the archive of a key, which is opened if it is not open."""
+        npz = self._kept.pop(key, None)
+        if npz is None:
+            npz = open_it()
+            npz._closes_silently = True
+            self._most = kept_open(self._count) if self._is_local else self._count
+        self._kept[key] = npz
+        while len(self._kept) > self._most:
+            try:
+                self._kept.popitem(last=False)
+            except KeyError:  # another thread was faster
+                break
+        return npz
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def forget(self, key: Hashable) -> None:
+        """Drop an archive."""
+        self._kept.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._kept.clear()
+
+
+_RECENT = Recent()
+
+
+class Reopened:
+    """An archive that is open while it is used, and opened again when it is read later.
+
+    All archives of this kind share `OPEN_COUNT` open files. It can be pickled if
+    the archive can.
+
+    Parameters
+    ----------
+    npz : NpzFile or ShardedFile
+        Belongs to this object from now on. If it was opened from an object, not
+        from a path or a URL, it stays open.
+
+    Attributes
+    ----------
+    path : str or None
+        For messages.
+    """
+
+    def __init__(self, npz: Any) -> None:
+        npz._closes_silently = True
+        self.path: str | None = npz._archive.path
+        self._is_open = True
+        self._given = None
+        self._recipe = b""
+        try:
+            self._recipe = pickle.dumps(npz)
+        except TypeError:
+            self._given = npz
+        else:
+            _RECENT.get(self._recipe, lambda: npz)
+
+    def open(self) -> Any:
+        """Return the archive, open.
+
+        Raises
+        ------
+        ClosedArchiveError
+            `close` was called.
+        StaleArchiveError
+            The file changed since it was first opened.
+        OSError
+            The file cannot be opened again.
+        """
+        if not self._is_open:
+            raise closed_error().locate(path=self.path)
+        if self._given is not None:
+            return self._given
+        return _RECENT.get(self._recipe, lambda: pickle.loads(self._recipe))
+
+    def close(self) -> None:
+        """Let go of the archive. Others that read the same file can go on."""
+        self._is_open, self._given = False, None
+        _RECENT.forget(self._recipe)
+
+    def copy(self) -> Reopened:
+        """Return one for the same archive that is closed on its own."""
+        other = Reopened.__new__(Reopened)
+        other.__dict__.update(self.__dict__)
+        return other

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import npzkit
 import numpy as np
@@ -180,9 +181,11 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     )
     command = [sys.executable, "-c", code, "extract", "-", "-d", str(tmp_path / "out")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        # More than a pipe holds: the command has begun to read.
+        # More than a pipe holds: the command has begun to read. Then it waits for more: an
+        # interrupt right before a call of the system would be seen after that call.
         process.stdin.write(data[:-50])
         process.stdin.flush()
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         assert process.stderr.read().strip() == b"npzkit: interrupted"
     assert process.returncode == 130

@@ -13,6 +13,8 @@ import pytest
 from deep import amount
 from npzkit.datasets.reopened import kept_open
 from npzkit.errors import StaleArchiveError
+from npzkit.files.urls import find_location
+from npzkit.stores.objects import objects_at
 from s3 import needs_s3, s3_server
 
 distributed = pytest.importorskip("dask.distributed", reason="dask.distributed is not installed")
@@ -168,4 +170,5 @@ def test_workers_share_a_store_alone(client, cluster, tmp_path):
         np.testing.assert_array_equal(found.compute(), np.arange(40_000))
         with npzkit.open("s3://data/run", storage_options=options) as npz:
             named = {part.shard for part in npz.parts("x")}
-            assert set(npz._place.listed()) == named | {"index.json"}
+            place = objects_at(find_location("s3://data/run", options))
+            assert set(place.listed()) == named | {"index.json"}

@@ -26,13 +26,11 @@ from npzkit.archive.opened_archive import (
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.files.file_objects import can_read
 from npzkit.files.locations import open_anywhere
-from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe
 from npzkit.members.keys import member_of
 from npzkit.members.metadata import parse_attrs, parse_metadata
 from npzkit.reading.member import Options
-from npzkit.zip.directory import Directory
 from npzkit.zip.entry_columns import Columns
 from npzkit.zip.sozip import find_index
 
@@ -117,8 +115,25 @@ class SingleFile(OpenedArchive):
             return parse_metadata(comment, self.limits.metadata_size)
 
     def archive_info(self) -> ArchiveInfo:
+        from npzkit.zip.dead_space import dead_size
+
         with Explained(self, None):
-            return archive_facts(self.path, self.source, self.directory)
+            directory, source = self.directory, self.source
+            compressed_size, uncompressed_size = directory.sizes()
+            return ArchiveInfo(
+                path=self.path,
+                size=source.file_size,
+                member_count=len(directory.entries),
+                start_offset=directory.start_offset,
+                directory_offset=directory.directory_offset,
+                directory_size=directory.size,
+                end_offset=directory.end_offset,
+                dead_size=dead_size(source, directory),
+                torn_size=max(source.file_size - directory.end_offset, 0),
+                comment=directory.comment,
+                compressed_size=compressed_size,
+                uncompressed_size=uncompressed_size,
+            )
 
     def verify(
         self,
@@ -253,24 +268,3 @@ class SingleFile(OpenedArchive):
             except NpzkitError:
                 entry = self.entry(key)
                 yield describe(key, entry, None, entry.header_offset, {})
-
-
-def archive_facts(path: str | None, source: Source, directory: Directory) -> ArchiveInfo:
-    """Return what a directory and its source say of an archive."""
-    from npzkit.zip.dead_space import dead_size
-
-    compressed_size, uncompressed_size = directory.sizes()
-    return ArchiveInfo(
-        path=path,
-        size=source.file_size,
-        member_count=len(directory.entries),
-        start_offset=directory.start_offset,
-        directory_offset=directory.directory_offset,
-        directory_size=directory.size,
-        end_offset=directory.end_offset,
-        dead_size=dead_size(source, directory),
-        torn_size=max(source.file_size - directory.end_offset, 0),
-        comment=directory.comment,
-        compressed_size=compressed_size,
-        uncompressed_size=uncompressed_size,
-    )

@@ -1,6 +1,6 @@
 """What the reader and the writer of `torch.distributed.checkpoint` have in common.
 
-Owns that both find a checkpoint at the same place, also that of a process which saves
+Guarantees that both find a checkpoint at the same place, also that of a process which saves
 without the others, and that each process takes its share of the processors.
 """
 

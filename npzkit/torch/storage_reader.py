@@ -1,7 +1,7 @@
 """Loading by `torch.distributed.checkpoint`: what its planners ask for, read from an archive.
 
-Owns that only the bytes of the boxes which a process needs are read, directly into its
-tensors, and that a part which is read completely is compared with its CRC-32.
+Guarantees that a process reads the bytes of its own boxes only, directly into its tensors, and
+that a part which is read completely is compared with its CRC-32.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The archives of a page: their names, their keys as trees, and what is known of an array.
 
-Owns that they are opened once for all pages, and which of them are closed at the end.
+Owns when they are opened, once for all pages, and which of them are closed at the end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What overviews are made of: an array in an archive, a field of one, the difference of two.
 
-Owns that each of them looks like a lazy array, and that reading a part can be
+Guarantees that each of them looks like a lazy array, and that reading a part can be
 cancelled. Knows no widget.
 """
 

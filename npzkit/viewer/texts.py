@@ -1,6 +1,6 @@
 """The HTML on a page: titles, facts, counts, tables of values.
 
-Owns that all text of an archive is escaped.
+Guarantees that all text of an archive is escaped.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ README = Path(__file__).parent.parent / "README.md"
 PROCESSES = {
     "statistics-mean",
     "statistics-four",
+    "first-call",
     "import",
     "command-ls",
     "command-start",

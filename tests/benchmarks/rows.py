@@ -179,6 +179,10 @@ ROWS = {
         (mean_ahead("numpy", 1),),
     ),
     "import": Row("start Python and import", works.import_npzkit, (time_over("numpy", 1.15),)),
+    "first-call": Row(
+        "start Python, load or save one array of 80 bytes", works.first_call,
+        (time_over("numpy", 1.1),),
+    ),
     "command-ls": Row("npzkit ls of 100,000 arrays", works.command_ls, (seconds(0.7),)),
     "command-start": Row(
         "npzkit --version, npzkit ls of a small file", works.command_start, (seconds(0.12),)

@@ -670,6 +670,29 @@ def import_npzkit(_: Place) -> Iterator[Work]:
     )
 
 
+_FIRST_CALLS = {
+    "load": (
+        "import npzkit; npzkit.load({path!r})['a']",
+        "import numpy; numpy.load({path!r})['a']",
+    ),
+    "save": (
+        "import numpy, npzkit; npzkit.save({path!r}, dict(a=numpy.arange(10)))",
+        "import numpy; numpy.savez({path!r}, a=numpy.arange(10))",
+    ),
+}
+
+
+def first_call(place: Place) -> Iterator[Work]:
+    """A new Python loads one array of 80 bytes, or saves it where no file is."""
+    (path,) = place.paths("first.npz")
+    for title, codes in _FIRST_CALLS.items():
+        np.savez(path, a=np.arange(10))
+        ours, theirs = (python("-c", code.format(path=str(path))) for code in codes)
+        if title == "save":
+            ours, theirs = fresh(path, ours), fresh(path, theirs)
+        yield Work(title, {"npzkit": ours, "numpy": theirs})
+
+
 def command_ls(place: Place) -> Iterator[Work]:
     (path,) = place.paths("k.npz")
     npzkit.save(path, small_arrays(place.part(100_000), 8))

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from npzkit.datasets.shardedfile import ShardedFile
     from npzkit.datasets.shardedwriter import ShardedWriter
     from npzkit.display.histograms import Statistics
-    from npzkit.drop_ins import load, savez, savez_compressed
+    from npzkit.drop_ins.numpy_load import load
+    from npzkit.drop_ins.numpy_save import savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
     from npzkit.files.progress import receiving
     from npzkit.files.urls import default_storage_options, local_path
@@ -126,7 +127,7 @@ _HOMES = {
     "extract": "npzkit.conversion.extract",
     "iter_arrays": "npzkit.archive.iterating",
     "kerchunk": "npzkit.conversion.kerchunk",
-    "load": "npzkit.drop_ins",
+    "load": "npzkit.drop_ins.numpy_load",
     "load_tree": "npzkit.datasets.opening",
     "local_path": "npzkit.files.urls",
     "open": "npzkit.datasets.opening",
@@ -136,8 +137,8 @@ _HOMES = {
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
     "save": "npzkit.archive.save",
-    "savez": "npzkit.drop_ins",
-    "savez_compressed": "npzkit.drop_ins",
+    "savez": "npzkit.drop_ins.numpy_save",
+    "savez_compressed": "npzkit.drop_ins.numpy_save",
     "statistics": "npzkit.analysis.statistics",
     "verify": "npzkit.datasets.opening",
     "view": "npzkit.viewer.viewer",

@@ -141,10 +141,8 @@ def shown_key(key: str) -> str:
     return key if key.isprintable() else repr(key)
 
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
-_END_OF_HOST = re.compile(r"[/?#]")
-_QUERY = re.compile(r"[?#]")
-_NEXT_LINK = re.compile(rf"::(?={_SCHEME.pattern})")
+# Patterns are compiled on first use, because importing this module should take no time.
+_SCHEME = "[A-Za-z][A-Za-z0-9+.-]{0,30}://"
 
 
 def shown_url(text: str) -> str:
@@ -162,18 +160,18 @@ def shown_url(text: str) -> str:
     >>> shown_url("abfs://container@account.dfs.core.windows.net/a.npz")
     'abfs://container@account.dfs.core.windows.net/a.npz'
     """
-    found = _SCHEME.search(text)
+    found = re.search(_SCHEME, text)
     if found is None:
         return text
     start = found.start()
-    return text[:start] + "::".join(map(_shown_link, _NEXT_LINK.split(text[start:])))
+    return text[:start] + "::".join(map(_shown_link, re.split(f"::(?={_SCHEME})", text[start:])))
 
 
 def _shown_link(link: str) -> str:
     """Return one URL of a chain as `shown_url` does."""
     scheme, _, rest = link.partition("://")
     before, _, after = rest.rpartition("@")
-    authority = _END_OF_HOST.split(rest, maxsplit=1)[0]
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
     if ":" not in before:
         # In abfs://container@account.dfs.core.windows.net/a.npz there is no user.
         if "@" in authority and scheme.lower() not in ("abfs", "abfss"):
@@ -186,7 +184,7 @@ def _shown_link(link: str) -> str:
     else:
         # The @ is in a path, or a / in the password.
         rest = f"...@{after}"
-    path = _QUERY.split(rest, maxsplit=1)[0]
+    path = re.split("[?#]", rest, maxsplit=1)[0]
     # In s3://bucket/run?.npz the question mark is part of a pattern.
     if path != rest and ("http" in link.lower() or "=" in rest[len(path) :]):
         rest = f"{path}?..."

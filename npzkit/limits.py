@@ -1,13 +1,14 @@
 """Limits on what reading an archive may cost.
 
-Owns the limits, their defaults, and how much memory and depth JSON needs, which is known
-before it is parsed. Imports nothing from npzkit.
+Owns the limits, their defaults, the number of threads, and how much memory and depth JSON
+needs, which is known before it is parsed. Imports nothing from npzkit.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -129,6 +130,23 @@ def check_limits(limits: Limits | None, max_header_size: int, file: object = Non
     if not isinstance(limits, Limits):
         raise TypeError(f"limits must be an npzkit.Limits, not {type(limits).__name__}")
     return limits
+
+
+def thread_count(threads: int | None) -> int:
+    """Return `threads`, or the number of processors that this process may use.
+
+    Raises
+    ------
+    ValueError
+        `threads` is not a positive integer.
+    """
+    if threads is None:
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+    if isinstance(threads, bool) or not hasattr(threads, "__index__") or threads < 1:
+        raise ValueError(f"threads must be a positive integer or None, not {threads!r}")
+    return operator.index(threads)
 
 
 def is_backed(shape: tuple[int, ...], nbytes: int) -> bool:

@@ -22,7 +22,8 @@ from npzkit.display.histograms import Statistics, statistics_of
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.threads import Pipeline, thread_count
+from npzkit.files.threads import Pipeline
+from npzkit.limits import thread_count
 from npzkit.reading.blocks import blocks, for_each_piece
 from npzkit.reading.indexing import select
 

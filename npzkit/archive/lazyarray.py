@@ -16,8 +16,8 @@ import numpy as np
 
 from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
-from npzkit.files.threads import thread_count
 from npzkit.format.header import NpyHeader
+from npzkit.limits import thread_count
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import parse_attrs, user_attrs
 from npzkit.reading.blocks import ReadHabits, blocks_of_shape

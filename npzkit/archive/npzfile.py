@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import numpy as np
 
-from npzkit.archive.contents import ArchiveContents
 from npzkit.archive.numpy_attributes import ArrayAttributes
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode, OpenedArchive, check_mmap_mode
 from npzkit.archive.single_file import SingleFile
 from npzkit.errors import NpzkitError, shown_key
 from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source
-from npzkit.files.threads import thread_count
 from npzkit.files.urls import check_local
-from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
-from npzkit.members.info import ArchiveInfo, ArrayInfo, format_summary
+from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits, thread_count
 from npzkit.members.keys import check_several
 from npzkit.reading.member import check_out
 
 if TYPE_CHECKING:
+    from npzkit.archive.contents import ArchiveContents
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
+    from npzkit.members.info import ArchiveInfo, ArrayInfo
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
@@ -551,6 +550,8 @@ class NpzFile(Mapping[str, Any]):
         Reads the header of every member. A member that cannot be read is
         listed without shape and dtype.
         """
+        from npzkit.members.info import format_summary
+
         return format_summary(self._title, self._archive.infos())
 
     def verify(

@@ -18,8 +18,9 @@ from npzkit.codecs.methods import STORED
 from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write, name_of
 from npzkit.files.locking import check_timeout
-from npzkit.files.threads import Pipeline, thread_count
+from npzkit.files.threads import Pipeline
 from npzkit.files.urls import Location, find_location
+from npzkit.limits import thread_count
 from npzkit.members.metadata import TREE_KEY, format_metadata, parse_metadata
 from npzkit.members.notes import FLAT, check_version
 from npzkit.writing.append import Resumed, open_archive

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.files.threads import run, thread_count
+from npzkit.files.threads import run
+from npzkit.limits import thread_count
 from npzkit.writing.prepared_array import as_unlabelled
 
 _TASK_SIZE = 1 << 22

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
+from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index_format import parse_index
-from npzkit.datasets.shard_names import INDEX_NAME, attempt_of, is_temporary
+from npzkit.datasets.shard_names import attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.datasets.sharding import read_index

@@ -29,8 +29,9 @@ from npzkit.datasets.reopened import Reopened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import DifferentFilesError
-from npzkit.files.threads import run, thread_count
+from npzkit.files.threads import run
 from npzkit.files.urls import Location
+from npzkit.limits import thread_count
 from npzkit.reading.indexing import select
 
 

@@ -5,3 +5,5 @@ A *sharded archive* is a folder of plain ``.npz`` files, the *shards*, and the f
 is an array in a shard. Parts tile their array. The index says which shards count: others
 in the folder are left of attempts that failed, or belong to one that is under way.
 """
+
+INDEX_NAME = "index.json"

@@ -17,9 +17,8 @@ from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import OPEN_COUNT
 from npzkit.datasets.skeleton import Arrays, Known
 from npzkit.errors import DifferentFilesError, UnsupportedError
-from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location
-from npzkit.limits import Limits
+from npzkit.limits import Limits, thread_count
 from npzkit.members.keys import check_several, missing
 
 _THREADS = 16

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
-from npzkit.datasets.shard_names import INDEX_NAME
+from npzkit.datasets import INDEX_NAME
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
 

@@ -21,7 +21,6 @@ from npzkit.members.metadata import parse_attrs
 if TYPE_CHECKING:
     from npzkit.stores.objects import Objects
 
-INDEX_NAME = "index.json"
 _ATTEMPT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _WRITER_SIZE = 4
 _OWN_NAME = re.compile(rf"shard-({_ATTEMPT})\.[0-9a-f]{{{2 * _WRITER_SIZE}}}-[0-9]{{5,12}}\.npz")

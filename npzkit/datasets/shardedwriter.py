@@ -31,7 +31,7 @@ from npzkit.datasets.sharding import (
     read_records,
 )
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
-from npzkit.files.threads import thread_count
+from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.writing.array_members import Member, Preparation
 from npzkit.writing.coding import DEFAULT_CHUNK_SIZE, Compression, check_coding

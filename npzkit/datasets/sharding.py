@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.datasets import index_format
+from npzkit.datasets import INDEX_NAME, index_format
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import FORMAT, format_index, parse_index
 from npzkit.datasets.shard_names import (
-    INDEX_NAME,
     ShardRecord,
     StoredPart,
     attempt_of,
@@ -34,8 +33,9 @@ from npzkit.datasets.shard_names import (
 )
 from npzkit.datasets.tiling import fault_of
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
-from npzkit.files.threads import run, thread_count
+from npzkit.files.threads import run
 from npzkit.files.urls import Location, find_location
+from npzkit.limits import thread_count
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
 from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, objects_at

@@ -30,7 +30,8 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.files.threads import run, thread_count
+from npzkit.files.threads import run
+from npzkit.limits import thread_count
 
 _OPEN_COUNT = 64
 """Shards that are kept open at most."""

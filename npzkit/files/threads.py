@@ -1,7 +1,7 @@
-"""Threads: how many there are, and how work is divided among them.
+"""Threads: how work is divided among them.
 
-Owns their number, and that results are returned in order. Knows nothing about
-the work. `npzkit.files.block_reading` reads files on several threads.
+Owns that results are returned in order. Knows nothing about the work, and does not
+decide how many threads there are. `npzkit.files.block_reading` reads files on several threads.
 
 No thread outlives the call that started it, so a forked child never finds a
 dead pool. The work releases the GIL: reads, CRCs, compression, decompression.
@@ -16,7 +16,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import operator
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -32,23 +31,6 @@ _PENDING_RESULTS = 128
 """Most results of short tasks that may wait for earlier tasks."""
 _WAITING_SECONDS = 0.05
 """Seconds between two calls of a pipeline's `while_waiting`."""
-
-
-def thread_count(threads: int | None) -> int:
-    """Return `threads`, or the number of processors that this process may use.
-
-    Raises
-    ------
-    ValueError
-        `threads` is not a positive integer.
-    """
-    if threads is None:
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
-    if isinstance(threads, bool) or not hasattr(threads, "__index__") or threads < 1:
-        raise ValueError(f"threads must be a positive integer or None, not {threads!r}")
-    return operator.index(threads)
 
 
 class _Threads:

@@ -18,11 +18,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from npzkit.errors import UnsupportedError, shown_url
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
+_URL = "[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://"
 _LOCAL = ("file", "local")
-_SECRET_OPTION = re.compile(
-    "key|secret|token|pass|auth|cred|sig|sas|header|cookie|connection", re.I
-)
+_SECRET_OPTION = "(?i)key|secret|token|pass|auth|cred|sig|sas|header|cookie|connection"
 
 _DEFAULT: ContextVar[Mapping[str, Any] | None] = ContextVar("storage options", default=None)
 
@@ -114,7 +112,7 @@ def find_location(file: Any, storage_options: Mapping[str, Any] | None = None) -
         return Location(file.url, {**file.options, **(storage_options or {})})
     if getattr(file, "protocol", "") not in ("", *_LOCAL) and hasattr(file, "storage_options"):
         url, options = str(file), {**file.storage_options, **options}
-    if isinstance(url, str) and (found := _URL.match(url.strip())):
+    if isinstance(url, str) and "://" in url and (found := re.match(_URL, url.strip())):
         # A space that was copied with it would make it the path of a file, shown with its secrets.
         url = url.strip()
         if found.group()[:-3].lower() not in _LOCAL:
@@ -219,11 +217,11 @@ def _secrets_in(url: str, options: Any) -> Iterator[str]:
                 value = pair.partition("=")[2] or pair
                 yield from (value, *re.split("[@:/ ]", value))
     for name, value in options.items():
-        if isinstance(value, Mapping) and not _SECRET_OPTION.search(str(name)):
+        if isinstance(value, Mapping) and not re.search(_SECRET_OPTION, str(name)):
             yield from _secrets_in("", value)
         elif isinstance(value, str) and "://" in value:
             yield from _secrets_in(value, {})
-        elif _SECRET_OPTION.search(str(name)):
+        elif re.search(_SECRET_OPTION, str(name)):
             yield from _texts_in(value)
 
 

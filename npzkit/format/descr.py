@@ -18,9 +18,7 @@ import numpy as np
 from npzkit.errors import NpyFormatError, warn
 from npzkit.format.literal import MAX_DEPTH
 
-_TYPE_STRING = re.compile(
-    r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?", re.ASCII
-)
+_TYPE_STRING = r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?"
 """Accepts ``<f8``, ``|S12``, ``<M8[25s]`` and ``float64``, but not ``(2,)i4,f8``, and not
 divided units (``<M8[s/2]``), which NumPy does not write and crashes on."""
 
@@ -130,7 +128,7 @@ def _dtype(descr: Any, depth: int) -> np.dtype[Any]:
     if depth > MAX_DEPTH:
         raise _invalid(descr, "it is nested too deeply")
     if isinstance(descr, str):
-        match = _TYPE_STRING.fullmatch(descr)
+        match = re.fullmatch(_TYPE_STRING, descr)
         if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
             raise _invalid(descr, "it does not look like the name of a dtype")
         # "a" is NumPy's old name for "S", which it warns about. After a byte order it needs a size.

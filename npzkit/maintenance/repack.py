@@ -23,10 +23,10 @@ from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Meter, Report
 from npzkit.files.sink import Sink, WrittenSource
 from npzkit.files.source import Source, open_source
-from npzkit.files.threads import Pipeline, thread_count
+from npzkit.files.threads import Pipeline
 from npzkit.files.urls import Location, find_locations
 from npzkit.format.header import PREFIX_SIZE
-from npzkit.limits import Limits, limits_of
+from npzkit.limits import Limits, limits_of, thread_count
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
 from npzkit.zip.dead_space import dead_size

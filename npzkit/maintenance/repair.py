@@ -21,9 +21,8 @@ from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Report
 from npzkit.files.source import Source
-from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, check_local, find_locations
-from npzkit.limits import Limits
+from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.findings import Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, read_committed
 from npzkit.members.keys import keys_of

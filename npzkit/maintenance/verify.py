@@ -16,8 +16,8 @@ from npzkit.files.file_objects import cannot_seek, is_archive, known_name, seeka
 from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Meter, Report
 from npzkit.files.source import SeekingSource, Source
-from npzkit.files.threads import Pipeline, thread_count
-from npzkit.limits import Limits
+from npzkit.files.threads import Pipeline
+from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
 from npzkit.maintenance.rules import archive_findings, member_findings
 from npzkit.members.keys import SUFFIX, check_several, member_of, missing

@@ -17,8 +17,9 @@ import numpy as np
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.errors import StaleArchiveError
 from npzkit.files.progress import Advance
-from npzkit.files.threads import Pipeline, thread_count
+from npzkit.files.threads import Pipeline
 from npzkit.format.array import array_bytes, read_header
+from npzkit.limits import thread_count
 from npzkit.members.info import ArrayInfo
 
 BLOCK_SIZE = 1 << 25

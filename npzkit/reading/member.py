@@ -35,10 +35,10 @@ from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
-from npzkit.files.threads import run, thread_count
+from npzkit.files.threads import run
 from npzkit.format.array import array_bytes, read_growing, read_pickle, shaped
 from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
-from npzkit.limits import Limits
+from npzkit.limits import Limits, thread_count
 from npzkit.members.extension_dtypes import restore
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member_headers import HEADS_SIZE, HeaderFinder, is_array, read_stream_header

@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, find_location
+from npzkit.limits import thread_count
 
 
 class NpzStorage:

@@ -21,8 +21,8 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.shard_names import (
-    INDEX_NAME,
     ShardRecord,
     attempt_of,
     is_temporary,

@@ -1,7 +1,6 @@
-"""`np.load`, `np.savez` and `np.savez_compressed`, with NumPy's signatures.
+"""`np.load`, with NumPy's signature.
 
-Owns NumPy's conventions: the ``.npz`` suffix, ``arr_0``, the detection of the
-file type, and pickle allowed by default in writing. Other modules do the work.
+Owns the detection of the file type. Other modules do the work.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
-from npzkit.archive.save import PreparedArchive
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
-from npzkit.files.file_objects import can_read, can_write, known_name, open_regular
+from npzkit.files.file_objects import can_read, known_name, open_regular
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
@@ -163,61 +161,3 @@ def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict
         raise
     except Exception as error:
         raise pickle.UnpicklingError(f"Failed to interpret file {file!r} as a pickle") from error
-
-
-def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Save arrays to an uncompressed archive, with the signature of `numpy.savez`.
-
-    Parameters
-    ----------
-    file : path or file object
-        ``.npz`` is appended to a path that does not end with it.
-    *args : array-like
-        Saved as ``arr_0``, ``arr_1``, ...
-    allow_pickle : bool, default True
-        Whether object arrays may be saved.
-    **kwds : array-like
-        Saved under their names, before `args`. Use `npzkit.save` for the names
-        of parameters (``file``, ``allow_pickle``).
-
-    Raises
-    ------
-    ValueError
-        A keyword has the name of a positional array, such as ``arr_0``.
-    NpzkitError, OSError
-        As in `npzkit.save`.
-
-    Notes
-    -----
-    Unlike NumPy, this replaces an existing file only when the new one is
-    complete. Masked arrays and keys that cannot be read back are refused.
-    """
-    _savez(file, args, kwds, "stored", allow_pickle)
-
-
-def savez_compressed(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Save arrays to a deflated archive, with the signature of `numpy.savez_compressed`.
-
-    See `savez` for parameters and errors.
-    """
-    _savez(file, args, kwds, "deflated", allow_pickle)
-
-
-def _with_suffix(path: str) -> str:
-    return path if path.endswith(".npz") else f"{path}.npz"
-
-
-def _savez(
-    file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compression: Any, allow_pickle: bool
-) -> None:
-    file = find_location(file)
-    if isinstance(file, Location):
-        file = file._replace(url=_with_suffix(file.url))
-    elif not can_write(file):
-        file = _with_suffix(os.fspath(file))
-    for index, array in enumerate(args):
-        key = f"arr_{index}"
-        if key in kwds:
-            raise ValueError(f"Cannot use un-named variables and keyword {key}")
-        kwds[key] = array
-    PreparedArchive(kwds, compression, allow_pickle=allow_pickle).write(file)

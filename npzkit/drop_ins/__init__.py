@@ -1,0 +1,1 @@
+"""The functions of NumPy that npzkit replaces: load, savez and savez_compressed."""

@@ -126,13 +126,10 @@ WITHIN = {
         "archive.save",
         "files.disk",
         "maintenance.findings",
-        "writing.prepared_array",
     },
     "conversion": {
         "files.destinations",
         "files.locations",
-        "members.extension_dtypes",
-        "members.strict_json",
     },
     "datasets": {
         "codecs.checksum",
@@ -142,9 +139,7 @@ WITHIN = {
         "format.header",
         "format.literal",
         "maintenance.findings",
-        "members.extension_dtypes",
         "members.multipart",
-        "members.strict_json",
         "reading.member",
         "writing.array_members",
         "zip.entries",

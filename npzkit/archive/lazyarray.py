@@ -18,8 +18,8 @@ from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.format.header import NpyHeader
 from npzkit.limits import thread_count
-from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import parse_attrs, user_attrs
+from npzkit.members.tensors import restored_dtype
 from npzkit.reading.blocks import ReadHabits, blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Positions, Selection, select

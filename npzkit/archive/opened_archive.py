@@ -23,12 +23,11 @@ from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing
-from npzkit.members.metadata import names_crc32
 from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.extra_fields import foreign_extra
+from npzkit.zip.extra_fields import foreign_extra, names_crc32
 from npzkit.zip.member_stream import MemberStream
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.methods import method_number
 from npzkit.members.containers import check_tree, flatten, is_nested
 from npzkit.members.labels import check_unlabelled
-from npzkit.members.metadata import TREE_KEY, names_crc32, without_note
+from npzkit.members.metadata import TREE_KEY, without_note
 from npzkit.members.notes import FLAT
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.writing.coding import Compression, check_coding, level_for
+from npzkit.zip.extra_fields import names_crc32
 from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class PreparedArchive:
 
     @property
     def names_crc32(self) -> int:
-        """The `npzkit.members.metadata.names_crc32` of the archive, if it is made of a dict."""
+        """The `npzkit.zip.extra_fields.names_crc32` of the archive, if it is made of a dict."""
         names: list[str] = []
         extras: list[tuple[str, bytes]] = []
         for member in self._members:

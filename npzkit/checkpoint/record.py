@@ -15,14 +15,9 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.index_format import crc32_without, with_item
 from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
-from npzkit.members.metadata import (
-    TREE_KEY,
-    as_read,
-    crc32_without,
-    format_metadata,
-    with_item,
-)
+from npzkit.members.metadata import TREE_KEY, as_read, format_metadata
 
 _OWN_KEY = "npzkit.checkpoint"
 """The key of the format's version and of the checksums."""

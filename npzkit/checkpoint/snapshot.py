@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
-from npzkit.writing.prepared_array import as_unlabelled
+from npzkit.members.tensors import as_unlabelled
 
 _TASK_SIZE = 1 << 22
 """Bytes that a thread copies at a time."""

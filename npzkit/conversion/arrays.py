@@ -16,7 +16,7 @@ import numpy as np
 from npzkit import format as npy
 from npzkit.errors import printable
 from npzkit.files.progress import Advance
-from npzkit.members.extension_dtypes import extension_name
+from npzkit.members.tensors import extension_name
 from npzkit.reading.blocks import blocks
 
 Say = Callable[[str], object]

@@ -18,8 +18,8 @@ from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
 from npzkit.errors import printable
 from npzkit.limits import is_backed
-from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
-from npzkit.members.strict_json import format_json, parse_json
+from npzkit.members.metadata import format_json, parse_json
+from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.reading.blocks import blocks
 
 JSON_ATTRIBUTE = "npzkit.json"

@@ -16,15 +16,15 @@ import numpy as np
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
+from npzkit.conversion.dimensions import DIMENSIONS, made_up_dimensions, named_dimensions
 from npzkit.datasets.opening import opened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ConversionError, UnsafeNameError, UnsupportedError
 from npzkit.files.urls import Location, find_location
-from npzkit.members.extension_dtypes import extension_name
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.members.metadata import DIMENSIONS, made_up_dimensions, named_dimensions, without_note
-from npzkit.members.strict_json import format_json
+from npzkit.members.metadata import format_json, without_note
+from npzkit.members.tensors import extension_name
 
 _CHUNK_SIZE = 1 << 24
 """Most bytes of a chunk, if the array can be divided evenly."""

@@ -21,7 +21,7 @@ from safetensors import safe_open
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
 from npzkit.errors import printable
-from npzkit.members.strict_json import format_json, parse_json
+from npzkit.members.metadata import format_json, parse_json
 from npzkit.reading.blocks import BLOCK_SIZE
 
 _NAMES = {

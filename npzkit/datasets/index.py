@@ -25,9 +25,9 @@ from npzkit.format import descr_to_dtype
 from npzkit.format.header import MAX_DIMENSIONS, check_size
 from npzkit.format.literal import MAX_DEPTH as MAX_DESCR_DEPTH
 from npzkit.limits import MAX_DEPTH, Limits
-from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.members.keys import check_keys
-from npzkit.members.strict_json import is_deeper
+from npzkit.members.metadata import is_deeper
+from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.zip.member_checks import MAX_RATIOS
 
 _MAX_CRC = 2**32 - 1

@@ -32,10 +32,10 @@ array follow each other, in the order of the arrays.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from npzkit.codecs.checksum import crc32
 from npzkit.datasets.index import ArrayRow, Index, ShardRow, check_names
 from npzkit.errors import (
     FormatError,
@@ -46,8 +46,13 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.limits import MAX_DEPTH, Limits
-from npzkit.members.metadata import check_json_size, crc32_without, with_item
-from npzkit.members.strict_json import format_json, parse_json
+from npzkit.members.metadata import (
+    check_json_size,
+    format_json,
+    format_metadata,
+    parse_json,
+    restored,
+)
 
 FORMAT = "npzkit sharded archive"
 VERSION = 1
@@ -83,7 +88,7 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
             "the index is too long", found=len(data), expected=MAX_SIZE, is_damage=True
         )
     check_json_size(data, limits.metadata_size, "the index")
-    fields = _unsealed(_parse_json(data), data)
+    fields = _unsealed(parse_strictly(data), data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise IndexFormatError(
             "this is not the index of a sharded archive",
@@ -162,7 +167,7 @@ def format_index(
         },
     }
     text = format_json(fields, _MAX_DEPTH, separators=(",", ":")).encode("ascii")
-    return with_item(text, {_CRC_KEY: crc32(text)})
+    return with_item(text, {_CRC_KEY: zlib.crc32(text)})
 
 
 def _unsealed(fields: Any, data: bytes) -> Any:
@@ -179,8 +184,41 @@ def _unsealed(fields: Any, data: bytes) -> Any:
     return fields
 
 
-def _parse_json(data: bytes) -> Any:
+def parse_strictly(data: bytes) -> Any:
+    """Parse JSON, and refuse what Python's `json` reads and others do not, or read differently.
+
+    That is a bare NaN or Infinity, and a name that an object has twice.
+    """
     try:
-        return parse_json(data.decode("utf-8"), _MAX_DEPTH, is_strict=True)
+        return parse_json(
+            data.decode("utf-8"), _MAX_DEPTH, object_pairs_hook=_unique, parse_constant=_refuse
+        )
     except ValueError as error:
         raise IndexFormatError(f"the index is not JSON: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Any:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return restored(found)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON; npzkit writes {format_json(float(name))}")
+
+
+# -- JSON with its checksum ------------------------------------------------
+
+
+def with_item(text: bytes, item: Mapping[str, Any]) -> bytes:
+    """Return a JSON object that is not empty, with one more item at its end."""
+    return text[:-1] + b"," + format_metadata(item)[1:]
+
+
+def crc32_without(text: bytes, item: Mapping[str, Any]) -> int | None:
+    """Return the CRC-32 of a JSON object before `with_item`; None if it ends otherwise."""
+    end = with_item(b"}", item)
+    if not text.endswith(end):
+        return None
+    return zlib.crc32(b"}", zlib.crc32(memoryview(text)[: -len(end)]))

@@ -24,8 +24,8 @@ from npzkit.files.file_objects import open_regular
 from npzkit.files.identity import Identity, identity_of
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
-from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import parse_attrs
+from npzkit.members.tensors import restored_dtype
 
 _ALIKE_COUNT = 4
 """Kinds of files of the same size that are kept in mind."""

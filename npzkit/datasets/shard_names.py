@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import IndexFormatError, NotAnArrayError, UnsafeNameError
 from npzkit.limits import Limits
-from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs
+from npzkit.members.tensors import DTYPE_ATTRIBUTE
 
 if TYPE_CHECKING:
     from npzkit.stores.objects import Objects

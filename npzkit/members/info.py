@@ -16,8 +16,8 @@ import numpy as np
 from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED, method_name
 from npzkit.errors import format_dtype, format_size, shown_key
 from npzkit.format.header import NpyHeader
-from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
+from npzkit.members.tensors import restored_dtype
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.sozip import CHUNK_SIZE

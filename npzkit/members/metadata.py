@@ -1,22 +1,25 @@
-"""The metadata of an archive, and the attributes of an array.
+"""The metadata of an archive, and the attributes of an array, as JSON.
 
-Owns their encoding as text: JSON in the archive's comment, and key-value pairs
-in an extra field. np.load ignores both. Also owns the attribute with the names of an
-array's dimensions, as xarray and Zarr keep them. What JSON is, and what becomes of NaN, is
-`npzkit.members.strict_json`'s. Does not import NumPy.
+Owns where they are: in the archive's comment, and as key-value pairs in an extra field.
+np.load ignores both. Owns how values become text and are read from it: as strict JSON
+(RFC 8259), which programs in any language can read. JSON has no NaN and no infinity. Such a
+float is written as an object with the one name "npzkit.float", whose value is "NaN",
+"Infinity" or "-Infinity", and is read as a float again. Its brackets count as a level.
+
+Does not import NumPy; NumPy scalars are converted to Python numbers. `json` is imported on
+first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping
 from itertools import repeat
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from npzkit.codecs.checksum import crc32
 from npzkit.errors import LimitExceededError
-from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, parsed_size
-from npzkit.members.strict_json import format_json, is_float, parse_json
+from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, nests_deeper, parsed_size
 from npzkit.zip.commit_marks import find_long_comment
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
@@ -24,14 +27,18 @@ from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 TREE_KEY = "npzkit.tree"
 """The key of the note about nested data, which `npzkit.members.containers` makes and reads."""
 
-DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""The attribute with the names of an array's dimensions, by xarray's convention for Zarr."""
-
 PARTS_ATTRIBUTE = "npzkit.parts"
 """The attribute of an array that is saved as several, as `npzkit.members.multipart` does."""
 
 _OWN = "npzkit."
 """The prefix of attribute names that npzkit reserves for itself."""
+
+_FLOAT_KEY = "npzkit.float"
+_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""By the names that Python's `json` has for them too. NaN is always the same object, so that
+two mappings that were read can be equal."""
+_CONTAINERS = {dict, list}
+"""Types of what JSON is parsed to."""
 
 _LEAVES = {str, int, float, bool, NoneType}
 """Types of values that need no check. The structure of a tree has many of them."""
@@ -73,23 +80,7 @@ def format_metadata(metadata: Any) -> bytes:
 def _check_values(value: Any, what: str, key: object = None, around: tuple[int, ...] = ()) -> None:
     """Check that `value` has only string keys and does not contain itself, at any depth.
 
-    Parameters
-    ----------
-    value : object
-    what : str
-        "metadata" or "attributes".
-    key : object
-        The key of `value`.
-    around : tuple of int
-        The ids of the objects that contain `value`.
-
-    Raises
-    ------
-    TypeError
-        A key is not a string.
-    ValueError
-        A value contains itself, is nested too deeply, or is a mapping that would be read as a
-        float.
+    `what` names it, `key` is its key, and `around` has the ids of the objects that contain it.
     """
     if not isinstance(value, (Mapping, list, tuple)):
         return
@@ -138,13 +129,7 @@ def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) ->
 
 
 def as_read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata or attributes as they are read again: a copy, with plain numbers.
-
-    Raises
-    ------
-    LimitExceededError, TypeError, ValueError
-        As `format_metadata`.
-    """
+    """Return metadata or attributes as they are read again: a copy, with plain numbers."""
     return dict(parse_metadata(format_metadata(values), None))
 
 
@@ -170,29 +155,6 @@ def check_json_size(data: bytes, limit: int | None, what: str) -> None:
             remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
             is_damage=True,
         )
-
-
-def with_item(text: bytes, item: Mapping[str, Any]) -> bytes:
-    """Return a JSON object that is not empty, with one more item at its end."""
-    return text[:-1] + b"," + format_metadata(item)[1:]
-
-
-def crc32_without(text: bytes, item: Mapping[str, Any]) -> int | None:
-    """Return the CRC-32 of a JSON object before `with_item`; None if it ends otherwise."""
-    end = with_item(b"}", item)
-    if not text.endswith(end):
-        return None
-    return crc32(b"}", crc32(memoryview(text)[: -len(end)]))
-
-
-def names_crc32(names: Iterable[str], extras: Iterable[tuple[str, bytes]]) -> int:
-    """Return the CRC-32 of the names of members, and of the extra fields of those that have one."""
-    crc = crc32("\0".join(names).encode("utf-8", "surrogatepass"))
-    parts: list[bytes] = []
-    for name, extra in extras:
-        if extra:
-            parts += (name.encode("utf-8", "surrogatepass"), extra)
-    return crc32(b"\0".join(parts), crc)
 
 
 def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -263,55 +225,122 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-# -- names of dimensions --------------------------------------------------
+# -- JSON -----------------------------------------------------------------
 
 
-def named_dimensions(attrs: Mapping[str, Any], ndim: int) -> tuple[str, ...] | None:
-    """Return the names in an array's attributes; None if there are none that fit.
-
-    Examples
-    --------
-    >>> named_dimensions({"_ARRAY_DIMENSIONS": ["time", "x"]}, 2)
-    ('time', 'x')
-    """
-    names = attrs.get(DIMENSIONS)
-    if not isinstance(names, list) or len(names) != ndim:
-        return None
-    return tuple(names) if all(isinstance(name, str) for name in names) else None
-
-
-def made_up_dimensions(
-    shapes: Mapping[str, tuple[int, ...]], taken: Iterable[str] = ()
-) -> dict[str, tuple[str, ...]]:
-    """Return names for the dimensions of arrays: ``dim_0``, ``dim_1`` and so on, one per length.
-
-    Dimensions of the same length share a name, unless they belong to the same array.
-
-    Parameters
-    ----------
-    shapes : mapping of str to tuple of int
-        By key.
-    taken : iterable of str
-        Names that are not to be used.
+def is_float(value: Mapping[Any, Any]) -> bool:
+    """Return whether a mapping is what a float is written as.
 
     Examples
     --------
-    >>> made_up_dimensions({"a": (3, 4), "b": (4,), "c": (3, 3)})
-    {'a': ('dim_0', 'dim_1'), 'b': ('dim_1',), 'c': ('dim_0', 'dim_2')}
+    >>> is_float({"npzkit.float": "NaN"}), is_float({"npzkit.float": 1.5})
+    (True, False)
     """
-    taken = set(taken)
-    names: dict[tuple[int, int], str] = {}
-    number = 0
-    found = {}
-    for key, shape in shapes.items():
-        own = []
-        for axis, length in enumerate(shape):
-            which = length, shape[:axis].count(length)
-            while which not in names:
-                name = f"dim_{number}"
-                number += 1
-                if name not in taken:
-                    names[which] = name
-            own.append(names[which])
-        found[key] = tuple(own)
-    return found
+    # The names in a tree are names in its note, whose values are never strings.
+    name = value.get(_FLOAT_KEY) if len(value) == 1 else None
+    return isinstance(name, str) and name in _FLOATS
+
+
+def format_json(
+    value: object,
+    depth: int | None = None,
+    *,
+    special: Callable[[str], Any] = lambda name: {_FLOAT_KEY: name},
+    **options: Any,
+) -> str:
+    """Return a value, which does not contain itself, as JSON.
+
+    `depth` is the largest with the floats that are objects, if it matters. `special` returns
+    what is written for a NaN or an infinity, of which it gets the name. `options` are those of
+    `json.dumps`.
+
+    Raises
+    ------
+    TypeError
+        JSON cannot represent a value.
+    ValueError
+        A NaN or an infinity is nested too deeply, or an int has more digits than Python prints.
+
+    Examples
+    --------
+    >>> format_json([0.5, float("-inf")])
+    '[0.5, {"npzkit.float": "-Infinity"}]'
+    """
+    import json
+
+    try:
+        return json.dumps(value, default=_plain, allow_nan=False, **options)
+    except ValueError:
+        # Almost always one of these floats. If not, the next line raises it again.
+        text = json.dumps(value, default=_plain)
+    strict = json.loads(text, parse_constant=special)
+    if depth is not None and is_deeper(strict, depth):
+        raise ValueError(
+            "a NaN or an infinity in metadata or attributes is nested too deeply; "
+            "save large values as arrays"
+        )
+    return json.dumps(strict, allow_nan=False, **options)
+
+
+def _plain(value: object) -> Any:
+    """Return a NumPy scalar, which has `item`, as a Python number."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        plain = value.item()
+        # `item` of a longdouble, which no Python number can store, returns a longdouble.
+        if type(plain) is not type(value):
+            return plain
+    raise TypeError(
+        f"metadata and attributes must have values that JSON can represent, not "
+        f"{type(value).__name__}; save arrays as members, or convert them first"
+    )
+
+
+def parse_json(text: str | bytes, depth: int = MAX_DEPTH, **options: Any) -> Any:
+    """Parse JSON, with the floats of `format_json`.
+
+    With `options`, which are those of `json.loads`, callers restore them by `restored`.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or is nested more than `depth` deep: too deep to write or print.
+    """
+    import json
+
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    if not options and (_FLOAT_KEY in text or "\\u00" in text):
+        # An escape may be any of its letters.
+        options = {"object_hook": restored}
+    try:
+        value = json.loads(text, **options)
+    except RecursionError:
+        if not nests_deeper(text, depth):
+            raise
+        is_deep = True
+    else:
+        is_deep = len(text) > depth and is_deeper(value, depth)
+    if is_deep:
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def restored(found: dict[str, Any]) -> Any:
+    """Return the float that an object stands for, or the object."""
+    return _FLOATS[found[_FLOAT_KEY]] if is_float(found) else found
+
+
+def is_deeper(value: object, depth: int) -> bool:
+    """Return whether lists and mappings are nested more than `depth` deep, as JSON has them."""
+    layer: list[Any] = [value]
+    for _ in range(depth):
+        outer: list[Any] = [value for value in layer if type(value) in _CONTAINERS]
+        if not outer:
+            return False
+        layer = []
+        for container in outer:
+            layer += container.values() if type(container) is dict else container
+    return any(
+        type(value) in _CONTAINERS or (type(value) is float and not math.isfinite(value))
+        for value in layer
+    )

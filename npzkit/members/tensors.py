@@ -1,25 +1,32 @@
-"""PyTorch's tensors and JAX's arrays: as NumPy's arrays with the same bytes, and back.
+"""PyTorch's tensors, JAX's arrays and ml_dtypes' dtypes: what NumPy or NPY lacks.
 
-Owns which of them can be kept, in which array, and what such an array cannot hold (of a
-tensor its device, of JAX's array its sharding, whether its type is weak, the kind of a
-random key). Imports neither package: whoever has such a value has imported it. A dtype that
-NumPy lacks is that of ml_dtypes with the same name, or an array of another shape or dtype
-with the same bytes.
+Owns which values can be kept, in which array with the same bytes, and which dtypes NPY cannot
+name: bfloat16, float8 and others of ml_dtypes. The ``descr`` of such an array is a void of the
+same size, such as ``<V2``, so that np.load can read it. The name of the dtype is an attribute of
+the member, which is believed if it fits.
+
+Imports neither PyTorch nor JAX: whoever has such a value has imported it. How an array becomes
+one again is `npzkit.trees.frameworks`'s.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.errors import NotAnArrayError, NpzkitError, UnsupportedError, warn
+from npzkit.format.descr import is_legacy
 from npzkit.imported import imported
-from npzkit.members.extension_dtypes import extension_name
+from npzkit.members.labels import check_unlabelled
 
 SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
+DTYPE_ATTRIBUTE = "npzkit.dtype"
+"""The attribute of an array with the name of its dtype, of ml_dtypes."""
 
 
 class Form(NamedTuple):
@@ -180,90 +187,6 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def native(array: Any) -> Any:
-    """Return an array in the byte order of this machine."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def from_array(array: Any, special: object = None) -> Any:
-    """Return a tensor on the CPU with the memory of an array, or a copy if it is read-only.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-    special : str, optional
-        From `special_dtype` of the tensor. Ignored if the array has not its form.
-
-    Returns
-    -------
-    torch.Tensor or numpy.ndarray
-        The array itself if PyTorch has no such dtype.
-    """
-    torch = imported("torch")
-    array = native(array)
-    if not array.flags.writeable:
-        array = array.copy()
-    extension = extension_name(array.dtype)
-    if extension is not None:
-        dtype = getattr(torch, extension, None)
-        bits = f"uint{8 * array.dtype.itemsize}"
-        return array if dtype is None else torch.from_numpy(array.view(bits)).view(dtype)
-    if array.dtype.kind not in "biufc" or array.dtype.char in "gG":
-        return array
-    tensor = torch.from_numpy(array)
-    if special == "complex32" and array.dtype == np.float16 and array.shape[-1:] == (2,):
-        return torch.view_as_complex(tensor) if array.size else tensor[..., 0].to(torch.complex32)
-    if special == "float4_e2m1fn_x2" and array.dtype == np.uint8:
-        return tensor.view(torch.float4_e2m1fn_x2)
-    return tensor
-
-
-def tensor_like(array: Any, like: Any) -> Any:
-    """Return a tensor with the data of an array, and the device and gradient flag of another.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Of the `Form` of `like`.
-    like : torch.Tensor
-        Its data is not used. If it is on the device "meta", which has no
-        memory, the new tensor is on the CPU.
-    """
-    torch = imported("torch")
-    tensor = from_array(array, *special_dtype(like))
-    if not like.is_meta:
-        tensor = tensor.to(like.device)
-    if type(like) is not torch.Tensor and isinstance(like, torch.nn.Parameter):
-        return torch.nn.Parameter(tensor, requires_grad=like.requires_grad)
-    return tensor.requires_grad_(like.requires_grad)
-
-
-def fill(tensor: Any, array: Any) -> None:
-    """Copy an array of the `Form` of a tensor into it."""
-    torch = imported("torch")
-    inside = view_of(tensor) if tensor.is_contiguous() else None
-    if inside is not None:
-        # PyTorch's threads wait for each other: on a busy machine that takes six times as long.
-        raw = f"V{array.itemsize}"
-        np.copyto(inside.view(raw), array.view(raw))
-        torch.autograd.graph.increment_version(tensor)
-        return
-    with torch.no_grad():
-        tensor.copy_(from_array(array, *special_dtype(tensor)))
-
-
-def view_of(tensor: Any) -> np.ndarray[Any, Any] | None:
-    """Return the array that is a tensor's memory, or None if it cannot be written through.
-
-    PyTorch has to hear of a write: call ``torch.autograd.graph.increment_version``.
-    """
-    torch = imported("torch")
-    is_plain = tensor.is_cpu and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
-    if not is_plain or not hasattr(torch.autograd.graph, "increment_version"):
-        return None
-    return to_array(tensor)
-
-
 # -- JAX ------------------------------------------------------------------
 
 
@@ -275,10 +198,11 @@ def is_jax_array(value: object) -> bool:
 
 def is_random_key(value: object) -> bool:
     """Return whether a value is an array of random keys, as `jax.random.key` makes them."""
-    return is_jax_array(value) and _holds_keys(value)
+    return is_jax_array(value) and holds_keys(value)
 
 
-def _holds_keys(value: Any) -> bool:
+def holds_keys(value: Any) -> bool:
+    """Return whether an array of JAX has random keys."""
     dtypes = imported("jax").dtypes
     return bool(dtypes.issubdtype(value.dtype, dtypes.prng_key))
 
@@ -288,50 +212,104 @@ def key_data(keys: Any) -> np.ndarray[Any, Any]:
     return np.asarray(imported("jax").random.key_data(keys))
 
 
-def jax_form(like: Any) -> tuple[tuple[int, ...], Any]:
-    """Return the shape and dtype of the array that one of JAX's is saved as."""
-    if _holds_keys(like):
-        jax = imported("jax")
-        like = jax.eval_shape(jax.random.key_data, like)
-    return tuple(like.shape), like.dtype
+# -- any value -----------------------------------------------------------
 
 
-def number_like(number: Any, like: Any) -> np.ndarray[Any, Any] | None:
-    """Return the array of a Python number, or None if the example would change its value.
+def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Convert an object to a NumPy array.
 
-    A weak type is that of a Python number itself: `jax.eval_shape` describes numbers so.
+    Raises
+    ------
+    NotAnArrayError
+        NumPy, or the object itself, cannot make one.
+    UnsupportedError
+        The tensor cannot be kept in an array.
     """
-    if not isinstance(number, (bool, int, float, complex)):
-        return None
-    if np.asarray(number).dtype.kind != like.dtype.kind:
-        return None
     try:
-        array = np.asarray(number, like.dtype)
-    except OverflowError:
-        return None
-    return array if like.weak_type or array.item() == number else None
+        if is_tensor(value):
+            value = to_array(value)
+        elif type(value) is not np.ndarray and is_random_key(value):
+            value = key_data(value)
+        return np.asanyarray(value) if dtype is None else np.asarray(value, dtype)
+    except NpzkitError as error:
+        raise error.locate(key=key) from error.__cause__
+    except (OSError, MemoryError, OverflowError, RecursionError):
+        raise
+    except Exception as error:
+        # An object's own `__array__` may raise anything.
+        raise NotAnArrayError(
+            f"NumPy cannot make an array of this object: {NpzkitError.shown(str(error))}",
+            key=key,
+            found=type(value).__name__,
+            remedy="Items of different lengths cannot form an array: save each under its own key, "
+            "or pad them to the same length."
+            if isinstance(value, (list, tuple))
+            else "Convert it to a NumPy array first.",
+        ) from error
 
 
-def array_like(array: Any, like: Any) -> Any:
-    """Return a JAX array with the devices, sharding and kind of type of an example.
+def as_unlabelled(value: Any, key: str) -> np.ndarray[Any, Any]:
+    """Convert an object to an array of its own, and refuse what has more than an array keeps."""
+    if type(value) is not np.ndarray:
+        check_unlabelled(value, key)
+    return as_array(value, key)
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Of the form of `like`. It must not be changed any more.
-    like : jax.Array or jax.ShapeDtypeStruct
+
+# -- dtypes ---------------------------------------------------------------
+
+
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Raise UnsupportedError if a field would lose its dtype, or `dtype` its byte order."""
+    if not dtype.isnative and extension_name(dtype) is not None:
+        raise UnsupportedError(
+            f"the byte order of {dtype} is not this machine's, and would be lost",
+            remedy="Save array.astype(array.dtype.newbyteorder('=')).",
+        )
+    _check_fields(dtype)
+
+
+def _check_fields(dtype: np.dtype[Any]) -> None:
+    for name in dtype.names or ():
+        field = dtype[name].base
+        if extension_name(field) is not None:
+            raise UnsupportedError(
+                f"the field {name!r} would lose its dtype {field}, which NPY cannot name",
+                remedy="Save the field as a separate array.",
+            )
+        _check_fields(field)
+
+
+def extension_name(dtype: np.dtype[Any]) -> str | None:
+    """Return the name of a dtype whose ``descr`` does not have it, or None."""
+    return dtype.name if dtype.isbuiltin == 2 and is_legacy(dtype) else None
+
+
+def restore(array: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """Return a view of a void array with the dtype that its attributes name.
+
+    Returns `array` itself if ml_dtypes is not installed, has no such dtype, or
+    has one of another size.
     """
-    jax = imported("jax")
-    if _holds_keys(like):
-        # Keys that are only described do not say what their algorithm is.
-        algorithm = jax.random.key_impl(jax.numpy.empty((), like.dtype))
-        array = jax.random.wrap_key_data(array, impl=algorithm)
-    elif like.weak_type:
-        array = _weak(jax.numpy, array)
-    return jax.device_put(array, like.sharding)
+    dtype = restored_dtype(array.dtype, attrs)
+    return array if dtype is array.dtype else array.view(dtype)
 
 
-def _weak(jnp: Any, array: Any) -> Any:
-    """Return a JAX array whose dtype gives way to others, as that of a Python number does."""
-    zeros = jnp.full(array.shape, array.dtype.type(0).item())
-    return zeros.at[...].set(array) if zeros.dtype == array.dtype else array
+def restored_dtype(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[Any]:
+    """Return the dtype that the attributes name for a void dtype, or `dtype` itself."""
+    name = attrs.get(DTYPE_ATTRIBUTE)
+    if not isinstance(name, str) or dtype.type is not np.void or dtype.names is not None:
+        return dtype
+    try:
+        ml_dtypes = importlib.import_module("ml_dtypes")
+    except ImportError:
+        warn(
+            f"this array has the dtype {name[:40]!r}, but is read as bytes because the package "
+            "ml_dtypes is not installed. Install it: python -m pip install ml_dtypes",
+            UserWarning,
+        )
+        return dtype
+    scalar = getattr(ml_dtypes, name, None) if name.isidentifier() else None
+    if not (isinstance(scalar, type) and issubclass(scalar, np.generic)):
+        return dtype
+    named = np.dtype(scalar)
+    return named if named.itemsize == dtype.itemsize else dtype

@@ -39,8 +39,8 @@ from npzkit.files.threads import run
 from npzkit.format.array import array_bytes, read_growing, read_pickle, shaped
 from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
 from npzkit.limits import Limits, thread_count
-from npzkit.members.extension_dtypes import restore
 from npzkit.members.metadata import parse_attrs
+from npzkit.members.tensors import restore
 from npzkit.reading.member_headers import HEADS_SIZE, HeaderFinder, is_array, read_stream_header
 from npzkit.reading.neighbours import Window, read_window
 from npzkit.zip.entries import Entry

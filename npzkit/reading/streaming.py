@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
 from npzkit.limits import Limits
-from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.keys import key_of, keys_of
 from npzkit.members.metadata import parse_attrs
+from npzkit.members.tensors import DTYPE_ATTRIBUTE
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry

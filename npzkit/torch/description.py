@@ -40,8 +40,9 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.members.keys import check_key
-from npzkit.members.tensors import SPECIAL, from_array
+from npzkit.members.tensors import SPECIAL
 from npzkit.torch.values import decode_value, encode_value
+from npzkit.trees.frameworks import from_array
 
 ENTRY = "npzkit.torch"
 """The key of the entry in the metadata of an archive."""

@@ -30,11 +30,11 @@ from npzkit.datasets.touched_parts import read_piece
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits
-from npzkit.members.tensors import from_array, view_of
 from npzkit.reading.indexing import Positions
 from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import decode_value
+from npzkit.trees.frameworks import from_array, view_of
 
 _LARGE_SIZE = 1 << 20
 """Bytes of a tensor that is read by a thread of its own."""

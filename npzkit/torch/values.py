@@ -29,7 +29,8 @@ import torch
 
 from npzkit.errors import IndexFormatError, NpzkitError, UnsupportedError
 from npzkit.members.containers import KINDS, MISSING, decode, encode, is_namedtuple, named
-from npzkit.members.tensors import from_array, is_tensor
+from npzkit.members.tensors import is_tensor
+from npzkit.trees.frameworks import from_array
 
 _PLAIN = (NoneType, bool, int, float, str)
 """Types that are their own notes."""

@@ -16,14 +16,11 @@ import numpy as np
 from npzkit.errors import NpzkitError
 from npzkit.members.containers import children_of, is_changeable, is_record, rebuilt, update
 from npzkit.members.keys import child_key
-from npzkit.members.tensors import (
+from npzkit.members.tensors import form_of, identity, is_jax_array, is_tensor
+from npzkit.trees.frameworks import (
     array_like,
     fill,
-    form_of,
     from_array,
-    identity,
-    is_jax_array,
-    is_tensor,
     jax_form,
     native,
     number_like,

@@ -12,52 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import NotAnArrayError, NpzkitError, UnsupportedError
+from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.format.array import check_savable, npy_header, npy_pieces
-from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
-from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import format_attrs
-from npzkit.members.tensors import is_random_key, is_tensor, key_data, to_array
-
-
-def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """Convert an object to a NumPy array.
-
-    Raises
-    ------
-    NotAnArrayError
-        NumPy, or the object itself, cannot make one.
-    UnsupportedError
-        The tensor cannot be kept in an array.
-    """
-    try:
-        if is_tensor(value):
-            value = to_array(value)
-        elif type(value) is not np.ndarray and is_random_key(value):
-            value = key_data(value)
-        return np.asanyarray(value) if dtype is None else np.asarray(value, dtype)
-    except NpzkitError as error:
-        raise error.locate(key=key) from error.__cause__
-    except (OSError, MemoryError, OverflowError, RecursionError):
-        raise
-    except Exception as error:
-        # An object's own `__array__` may raise anything.
-        raise NotAnArrayError(
-            f"NumPy cannot make an array of this object: {NpzkitError.shown(str(error))}",
-            key=key,
-            found=type(value).__name__,
-            remedy="Items of different lengths cannot form an array: save each under its own key, "
-            "or pad them to the same length."
-            if isinstance(value, (list, tuple))
-            else "Convert it to a NumPy array first.",
-        ) from error
-
-
-def as_unlabelled(value: Any, key: str) -> np.ndarray[Any, Any]:
-    """Convert an object to an array of its own, and refuse what has more than an array keeps."""
-    if type(value) is not np.ndarray:
-        check_unlabelled(value, key)
-    return as_array(value, key)
+from npzkit.members.tensors import DTYPE_ATTRIBUTE, as_unlabelled, check_dtype, extension_name
 
 
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:

@@ -14,9 +14,10 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
+from npzkit.conversion.dimensions import made_up_dimensions, named_dimensions
 from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MadeUpDimensionsWarning, UnsupportedError, warn
-from npzkit.members.metadata import made_up_dimensions, named_dimensions, without_note
+from npzkit.members.metadata import without_note
 from npzkit.xarray.attributes import GROUPS, attrs_from_json
 
 Dims = Mapping[str, str | Sequence[str]]

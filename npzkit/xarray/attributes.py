@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.members.metadata import DIMENSIONS
+from npzkit.conversion.dimensions import DIMENSIONS
 
 GROUPS = "npzkit.groups"
 """The key of the archive's metadata for groups: their attributes by their paths."""

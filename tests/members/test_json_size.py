@@ -15,7 +15,7 @@ from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.errors import IndexFormatError, LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
-from npzkit.members.strict_json import is_deeper
+from npzkit.members.metadata import is_deeper
 
 COUNT = 20_000
 TEXTS = {

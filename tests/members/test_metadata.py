@@ -17,7 +17,7 @@ from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.limits import MAX_DEPTH, nests_deeper
-from npzkit.members.strict_json import parse_json
+from npzkit.members.metadata import parse_json
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 900])

@@ -15,9 +15,10 @@ from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.checkpoint import CheckpointStore
+from npzkit.datasets.index_format import parse_strictly
 from npzkit.errors import IndexFormatError, LimitExceededError
 from npzkit.limits import MAX_DEPTH, parsed_size
-from npzkit.members.strict_json import format_json, parse_json
+from npzkit.members.metadata import format_json, parse_json
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, parse_key_value_pairs
 from sharded import index_of, write_run
 
@@ -101,7 +102,7 @@ def test_text_comes_back(value):
     text = format_json(value)
     strict(text)
     assert is_same(parse_json(text), value)
-    assert is_same(parse_json(text.encode(), is_strict=True), value)
+    assert is_same(parse_strictly(text.encode()), value)
 
 
 def test_numbers_of_numpy_in_metadata_and_attributes(tmp_path):

@@ -1,0 +1,151 @@
+"""NumPy's arrays as PyTorch's tensors and JAX's arrays again, on their own or like an example.
+
+Owns what such a value has that its array does not: of a tensor its device and whether it has
+gradients, of JAX's array its sharding, the kind of its type and of its keys. Which array a value
+has is `npzkit.members.tensors`'s. Imports neither package.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npzkit.imported import imported
+from npzkit.members.tensors import extension_name, holds_keys, special_dtype, to_array
+
+
+def native(array: Any) -> Any:
+    """Return an array in the byte order of this machine."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def from_array(array: Any, special: object = None) -> Any:
+    """Return a tensor on the CPU with the memory of an array, or a copy if it is read-only.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+    special : str, optional
+        From `special_dtype` of the tensor. Ignored if the array has not its form.
+
+    Returns
+    -------
+    torch.Tensor or numpy.ndarray
+        The array itself if PyTorch has no such dtype.
+    """
+    torch = imported("torch")
+    array = native(array)
+    if not array.flags.writeable:
+        array = array.copy()
+    extension = extension_name(array.dtype)
+    if extension is not None:
+        dtype = getattr(torch, extension, None)
+        bits = f"uint{8 * array.dtype.itemsize}"
+        return array if dtype is None else torch.from_numpy(array.view(bits)).view(dtype)
+    if array.dtype.kind not in "biufc" or array.dtype.char in "gG":
+        return array
+    tensor = torch.from_numpy(array)
+    if special == "complex32" and array.dtype == np.float16 and array.shape[-1:] == (2,):
+        return torch.view_as_complex(tensor) if array.size else tensor[..., 0].to(torch.complex32)
+    if special == "float4_e2m1fn_x2" and array.dtype == np.uint8:
+        return tensor.view(torch.float4_e2m1fn_x2)
+    return tensor
+
+
+def tensor_like(array: Any, like: Any) -> Any:
+    """Return a tensor with the data of an array, and the device and gradient flag of another.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of the `Form` of `like`.
+    like : torch.Tensor
+        Its data is not used. If it is on the device "meta", which has no
+        memory, the new tensor is on the CPU.
+    """
+    torch = imported("torch")
+    tensor = from_array(array, *special_dtype(like))
+    if not like.is_meta:
+        tensor = tensor.to(like.device)
+    if type(like) is not torch.Tensor and isinstance(like, torch.nn.Parameter):
+        return torch.nn.Parameter(tensor, requires_grad=like.requires_grad)
+    return tensor.requires_grad_(like.requires_grad)
+
+
+def fill(tensor: Any, array: Any) -> None:
+    """Copy an array of the `Form` of a tensor into it."""
+    torch = imported("torch")
+    inside = view_of(tensor) if tensor.is_contiguous() else None
+    if inside is not None:
+        # PyTorch's threads wait for each other: on a busy machine that takes six times as long.
+        raw = f"V{array.itemsize}"
+        np.copyto(inside.view(raw), array.view(raw))
+        torch.autograd.graph.increment_version(tensor)
+        return
+    with torch.no_grad():
+        tensor.copy_(from_array(array, *special_dtype(tensor)))
+
+
+def view_of(tensor: Any) -> np.ndarray[Any, Any] | None:
+    """Return the array that is a tensor's memory, or None if it cannot be written through.
+
+    PyTorch has to hear of a write: call ``torch.autograd.graph.increment_version``.
+    """
+    torch = imported("torch")
+    is_plain = tensor.is_cpu and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
+    if not is_plain or not hasattr(torch.autograd.graph, "increment_version"):
+        return None
+    return to_array(tensor)
+
+
+# -- JAX ------------------------------------------------------------------
+
+
+def jax_form(like: Any) -> tuple[tuple[int, ...], Any]:
+    """Return the shape and dtype of the array that one of JAX's is saved as."""
+    if holds_keys(like):
+        jax = imported("jax")
+        like = jax.eval_shape(jax.random.key_data, like)
+    return tuple(like.shape), like.dtype
+
+
+def number_like(number: Any, like: Any) -> np.ndarray[Any, Any] | None:
+    """Return the array of a Python number, or None if the example would change its value.
+
+    A weak type is that of a Python number itself: `jax.eval_shape` describes numbers so.
+    """
+    if not isinstance(number, (bool, int, float, complex)):
+        return None
+    if np.asarray(number).dtype.kind != like.dtype.kind:
+        return None
+    try:
+        array = np.asarray(number, like.dtype)
+    except OverflowError:
+        return None
+    return array if like.weak_type or array.item() == number else None
+
+
+def array_like(array: Any, like: Any) -> Any:
+    """Return a JAX array with the devices, sharding and kind of type of an example.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of the form of `like`. It must not be changed any more.
+    like : jax.Array or jax.ShapeDtypeStruct
+    """
+    jax = imported("jax")
+    if holds_keys(like):
+        # Keys that are only described do not say what their algorithm is.
+        algorithm = jax.random.key_impl(jax.numpy.empty((), like.dtype))
+        array = jax.random.wrap_key_data(array, impl=algorithm)
+    elif like.weak_type:
+        array = _weak(jax.numpy, array)
+    return jax.device_put(array, like.sharding)
+
+
+def _weak(jnp: Any, array: Any) -> Any:
+    """Return a JAX array whose dtype gives way to others, as that of a Python number does."""
+    zeros = jnp.full(array.shape, array.dtype.type(0).item())
+    return zeros.at[...].set(array) if zeros.dtype == array.dtype else array

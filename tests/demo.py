@@ -21,7 +21,7 @@ def main() -> None:
         read_a_part(path.with_name("frames.npz"), arrays["china"])
         survive_a_crash(path)
         notice_damage(path)
-    print("\nEnd of the demo. The README shows the code for each step.")
+    print("\nEnd of the demo. The guide shows the code for each step: npzkit help")
 
 
 def heading(text: str) -> None:

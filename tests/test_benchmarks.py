@@ -1,4 +1,4 @@
-"""The benchmark behind the README's section on speed runs, and prints what that section needs."""
+"""The benchmark behind the guide's page on speed runs, and prints what that page needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import npzkit
 import pytest
 from deep import needs_deep
 
@@ -18,7 +19,7 @@ import bounds
 import report
 import rows
 
-README = Path(__file__).parent.parent / "README.md"
+SPEED = Path(npzkit.__file__).parent / "guide" / "speed.md"
 PROCESSES = {
     "statistics-mean",
     "statistics-four",
@@ -127,7 +128,7 @@ def test_rows_are_chosen_by_name_or_by_their_first_words(capsys):
 
 
 def test_the_markdown_names_what_is_measured():
-    """Below the README's table stand the data sets, the sizes of deflated files and the memory."""
+    """Below the page's table stand the data sets, the sizes of deflated files and the memory."""
     works = [
         bench.Result(name, {"npzkit": 0.01, "numpy": 0.04 * place}, size)
         for place, (name, size) in enumerate([("int32", 0.98), ("text", 0.93), ("sparse", 1.0)], 1)
@@ -149,11 +150,11 @@ def test_the_chart_is_drawn(tmp_path):
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_readme_has_a_place_for_the_table():
-    """The README's table stands between two marks and has the columns that `--markdown` prints."""
-    readme = README.read_text(encoding="utf-8")
+def test_the_page_has_a_place_for_the_table():
+    """The page's table stands between two marks and has the columns that `--markdown` prints."""
+    page = SPEED.read_text(encoding="utf-8")
     begin, end = (f"<!-- {word}: bench.py --markdown -->\n" for word in ("begin", "end"))
-    (kept,) = re.findall(f"{begin}(.*?){end}", readme, re.DOTALL)
+    (kept,) = re.findall(f"{begin}(.*?){end}", page, re.DOTALL)
     printed = list(report.markdown({"shapes": results(npzkit=1.0, safetensors=2.0)}, []))
     assert kept.splitlines()[:2] == printed[:2]
 

@@ -1,4 +1,4 @@
-"""The benchmark of checkpoints runs, and prints the table that the README needs."""
+"""The benchmark of checkpoints runs, and prints the table that the guide needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import npzkit
 import pytest
 from deep import needs_deep
 
@@ -21,7 +22,7 @@ if checkpoints.MISSING:
 
 # The libraries that are compared warn as they like.
 pytestmark = pytest.mark.filterwarnings("ignore")
-README = Path(__file__).parent.parent / "README.md"
+SPEED = Path(npzkit.__file__).parent / "guide" / "speed.md"
 LONG = {"memory", "load-large", "part"}
 """Rows that start many processes, or take gigabytes."""
 
@@ -55,11 +56,11 @@ def test_the_reuse_of_files_is_measured(capsys):
     assert len(re.findall("times the time of a save", capsys.readouterr().out)) == 4
 
 
-def test_the_readme_has_a_place_for_the_table():
-    """The README's table of checkpoints has the columns that `--markdown` prints."""
-    readme = README.read_text(encoding="utf-8")
+def test_the_page_has_a_place_for_the_table():
+    """The page's table of checkpoints has the columns that `--markdown` prints."""
+    page = SPEED.read_text(encoding="utf-8")
     begin, end = (f"<!-- {word}: checkpoints.py --markdown -->\n" for word in ("begin", "end"))
-    (kept,) = re.findall(f"{begin}(.*?){end}", readme, re.DOTALL)
+    (kept,) = re.findall(f"{begin}(.*?){end}", page, re.DOTALL)
     results = [report.Result("steps", {"npzkit": 1.0})]
     printed = list(report.markdown({"steps": results}, [], checkpoints.CHECKPOINTS))
     assert kept.splitlines()[:2] == printed[:2]

@@ -1,4 +1,4 @@
-"""Where npzkit is deliberately unlike numpy: each row of the README's table, side by side."""
+"""Where npzkit is deliberately unlike numpy: each row of the guide's table, side by side."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import npzkit
 import pytest
@@ -25,7 +26,7 @@ MODULES = ["npzkit"] + [
 
 
 ENGINES = ["dask", "torch", "xarray"]
-"""Packages that users bring, each with a module of its name, and examples in the README."""
+"""Packages that users bring, each with a module of its name, and examples in the guide."""
 
 
 def imported(name):
@@ -78,26 +79,34 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
+GUIDE = Path(npzkit.__file__).parent / "guide"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGES = {"README": README} | {
+    path.stem: path.read_text(encoding="utf-8") for path in sorted(GUIDE.glob("*.md"))
+}
 
 
-def test_the_readmes_code_runs(tmp_path, monkeypatch, capsys):
-    """The README's Python and commands run from top to bottom; the Python prints what it says."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    code = blocks(README, "python")
-    assert code
+def run_blocks(page: str, language: str) -> None:
+    """Run the blocks of a page from top to bottom; each print must print what its line says."""
+    code = blocks(PAGES[page], language)
     printed: list[str] = []
     namespace = {"print": lambda *args: printed.append(" ".join(map(str, args)))}
     for block in code:
-        exec(compile(block, "README.md", "exec"), namespace)
-    promised = re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE)
-    assert promised == printed
-    with npzkit.open("run.npz") as npz:
-        assert f"```\n{npz.summary()}\n```" in README
+        exec(compile(block, page, "exec"), namespace)
+    assert re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE) == printed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_each_page_runs(page, tmp_path, monkeypatch, capsys):
+    """The Python and the commands of a page run by themselves; the Python prints what it says."""
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page, "python")
+    if page == "quickstart":
+        with npzkit.open("run.npz") as npz:
+            assert f"```\n{npz.summary()}\n```" in PAGES[page]
     # The commands at a prompt are about the files that the code has made.
-    for line in re.findall(r"^npzkit .*$", "\n".join(blocks(README, "sh")), re.MULTILINE):
+    for line in re.findall(r"^npzkit .*$", "\n".join(blocks(PAGES[page], "sh")), re.MULTILINE):
         arguments = shlex.split(line, comments=True)[1:]
         if arguments[0] == "view":
             continue  # It runs until Ctrl-C; see tests/cli/test_view.py.
@@ -105,18 +114,72 @@ def test_the_readmes_code_runs(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_readmes_code_for_an_engine_runs(engine, tmp_path, monkeypatch):
-    """The README's blocks ```python ENGINE run from top to bottom, and print what they say."""
+@pytest.mark.parametrize(
+    ("page", "engine"),
+    [
+        (page, engine)
+        for page in PAGES
+        for engine in ENGINES
+        if f"```python {engine}" in PAGES[page]
+    ],
+)
+def test_the_code_for_an_engine_runs(page, engine, tmp_path, monkeypatch):
+    """A page's blocks ```python ENGINE run from top to bottom, and print what they say."""
     pytest.importorskip(engine, reason=f"{engine} is not installed")
     monkeypatch.chdir(tmp_path)
-    code = blocks(README, f"python {engine}")
-    assert code
-    printed: list[str] = []
-    namespace = {"print": lambda *args: printed.append(" ".join(map(str, args)))}
-    for block in code:
-        exec(compile(block, "README.md", "exec"), namespace)
-    assert re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE) == printed
+    run_blocks(page, f"python {engine}")
+
+
+def test_each_engine_has_code_on_a_page():
+    """dask, torch and xarray are shown by programs that run."""
+    text = "".join(PAGES.values())
+    assert all(f"```python {engine}\n" in text for engine in ENGINES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_short(page):
+    """The README and each page of the guide have at most 200 lines."""
+    assert PAGES[page].count("\n") <= 200
+
+
+def anchors_of(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as web pages of repositories have them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *GUIDE.glob("*.md")], ids=lambda path: path.stem
+)
+def test_links_lead_somewhere(path):
+    """Every link to a file of the repository names one that exists, with that heading."""
+    if not (ROOT / "npzkit").exists():
+        pytest.skip("the pages lead to files of a checkout")
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(
+        r"\]\((?!\w+:)([^)\s]+)\)", re.sub(r"```.*?```|`.*?`", "", text, flags=re.S)
+    ):
+        name, _, anchor = target.partition("#")
+        found = path.parent / name if name else path
+        assert found.exists(), target
+        assert not anchor or anchor in anchors_of(found.read_text(encoding="utf-8")), target
+
+
+def api_rows(module: ModuleType) -> list[str]:
+    """Return a row for each public name of a module: the first sentences of its docstring."""
+    rows = []
+    for name in module.__all__:
+        summary = inspect.getdoc(getattr(module, name)).split("\n\n")[0].replace("\n", " ")
+        rows.append(f"| `{name}` | {summary.replace('``', '`')} |")
+    return rows
+
+
+@pytest.mark.parametrize("name", ["npzkit", "npzkit.checkpoint", "npzkit.errors", "npzkit.format"])
+def test_the_api_page_is_what_the_docstrings_say(name):
+    """The page lists each public name with the first sentence of its docstring, and no other."""
+    section = PAGES["api"].split(f"\n## Names in {name}\n")[1].split("\n## ")[0]
+    found = [line for line in section.splitlines() if line.startswith("| `")]
+    assert found == api_rows(importlib.import_module(name))
 
 
 def test_the_readmes_commands_are_the_ones_that_run():
@@ -134,9 +197,8 @@ def test_the_readmes_commands_are_the_ones_that_run():
 
 
 def test_the_differences_are_pinned():
-    """Each row of the README's table of differences names a test that exists."""
-    table = README[README.index("## How it differs from NumPy") :]
-    rows = re.findall(r"^\|.*\| `(test_\w+)` \|$", table, re.MULTILINE)
+    """Each row of the table of differences from NumPy names a test that exists."""
+    rows = re.findall(r"^\|.*\| `(test_\w+)` \|$", PAGES["numpy"], re.MULTILINE)
     assert len(rows) >= 12
     sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
     for name in rows:
@@ -156,11 +218,10 @@ def test_the_drawing_of_the_house_is_the_real_one():
 
 def test_no_path_of_a_machine():
     """The documentation speaks of npzkit alone."""
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-    for page in [*pages, Path(npzkit.__file__).parent / "guide" / "format.md"]:
-        text = page.read_text(encoding="utf-8")
-        assert not re.search(r"/(root|work|home|tmp)/", text), page.name
-    assert os.fspath(ROOT) not in README
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for text in (*PAGES.values(), CONTRIBUTING, changes):
+        assert not re.search(r"/(root|work|home|tmp)/", text)
+        assert os.fspath(ROOT) not in text
 
 
 @pytest.mark.parametrize("extra", ["all", "dev"])

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import npzkit
 import pytest
 
 if sys.platform != "linux":
@@ -48,10 +49,10 @@ def test_what_a_step_costs_is_calculated():
     assert found["requests of a worker to save"] == "1"
 
 
-def test_the_readme_has_a_place_for_the_table():
-    """The README's marks are there once, and between them a table with a line for each row."""
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+def test_the_page_has_a_place_for_the_table():
+    """The page's marks are there once, and between them a table with a line for each row."""
+    page = (Path(npzkit.__file__).parent / "guide" / "speed.md").read_text(encoding="utf-8")
     begin, end = (f"<!-- {word}: engines.py --markdown -->" for word in ("begin", "end"))
-    (kept,) = re.findall(f"{begin}(.*?){end}", readme, re.DOTALL)
+    (kept,) = re.findall(f"{begin}(.*?){end}", page, re.DOTALL)
     for row in engines.ROWS.values():
         assert f"| {row.title}" in kept

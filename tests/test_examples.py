@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import npzkit
 import pytest
 from deep import amount
 from npzkit.checkpoint import CheckpointStore
@@ -36,10 +37,10 @@ def output_of(*command) -> str:
 
 
 def test_each_program_is_tried():
-    """No example is left out, neither here nor in the README."""
+    """No example is left out, neither here nor in the guide."""
     assert {path.stem for path in (TESTS / "examples").glob("*.py")} == set(PROGRAMS)
-    readme = (TESTS.parent / "README.md").read_text(encoding="utf-8")
-    assert all(f"(tests/examples/{name}.py)" in readme for name in PROGRAMS)
+    page = (Path(npzkit.__file__).parent / "guide" / "training.md").read_text(encoding="utf-8")
+    assert all(f"(../../tests/examples/{name}.py)" in page for name in PROGRAMS)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,4 +1,4 @@
-"""The README's pictures show what the commands print."""
+"""The guide's pictures show what the commands print."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "convert": ("converting", "Convert SRC to DST, each in the format that its name says."),
     "diff": ("diff", "Show where the arrays of A and B differ."),
     "extract": ("converting", "Write the arrays of FILE, or KEYS of them, to files."),
+    "help": ("guide_pages", "Show a page of the guide, or list its topics."),
     "info": ("listings", "Show details of FILE or of one array."),
     "ls": ("listings", "List the arrays of FILEs, reading headers only."),
     "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),

@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None, suite: Suite = BENCH) -> None:
     parser.add_argument("--quick", action="store_true", help="tiny data: only shows that it runs")
     parser.add_argument("--folder", help="where the files go; default: a temporary folder")
     parser.add_argument("--json", help="keep results here; rows already there are not repeated")
-    parser.add_argument("--markdown", action="store_true", help="print the README's table instead")
+    parser.add_argument("--markdown", action="store_true", help="print the guide's table instead")
     parser.add_argument("--chart", default="benchmark.png", help="PNG to draw; '' for none")
     options = parser.parse_args(arguments)
     names = chosen(options.only, parser, suite)

@@ -335,7 +335,7 @@ PEER_NAMES = list(CONTENDERS)[1:]
 
 
 def markdown(rows: list[Found]) -> Iterator[str]:
-    """Yield the lines of the README's two tables: times, and requests."""
+    """Yield the lines of the guide's two tables: times, and requests."""
     titles = [PEERS[name][0] for name in PEER_NAMES]
     yield f"| latency | work | npzkit | {' | '.join(titles)} |"
     yield "|---" * (len(titles) + 3) + "|"
@@ -377,12 +377,12 @@ def draw_chart(rows: list[Found], path: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print a table, and with --markdown the README's."""
+    """Print a table, and with --markdown the guide's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, help="MiB of the large array, or of an upload")
     parser.add_argument("--latency", type=float, nargs="+", default=[0, 5, 20, 100], help="ms")
-    parser.add_argument("--markdown", action="store_true", help="print the README's tables")
+    parser.add_argument("--markdown", action="store_true", help="print the guide's tables")
     parser.add_argument("--json", help="keep results here; rows already there are not repeated")
     parser.add_argument("--chart", help="PNG to draw")
     parser.add_argument("--upload", action="store_true", help="measure uploads instead")

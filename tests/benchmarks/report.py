@@ -1,4 +1,4 @@
-"""What `bench` prints and draws: tables for a terminal, the README's table, the chart."""
+"""What `bench` prints and draws: tables for a terminal, the guide's table, the chart."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def memory_table(memory: Memory) -> Table:
     return table
 
 
-# -- the README's table ------------------------------------------------------
+# -- the guide's table ------------------------------------------------------
 
 
 def _range(values: list[float], digits: str) -> str:
@@ -111,7 +111,7 @@ def _milliseconds(results: list[Result]) -> str:
 
 
 def markdown(measured: Results, memory: Memory, suite: Suite = BENCH) -> Iterator[str]:
-    """Yield the lines of the README's table, and those below it."""
+    """Yield the lines of the guide's table, and those below it."""
     titles = ["work", "npzkit", *(title for title, _ in suite.peers.values())]
     yield f"| {' | '.join(titles)} |"
     yield "|---" * len(titles) + "|"

@@ -75,7 +75,7 @@ def size_over(limit: float) -> Aim:
 
 
 class Row(NamedTuple):
-    """What is measured together: a line of the README's table, a group of bars of its chart."""
+    """What is measured together: a line of the guide's table, a group of bars of its chart."""
 
     title: str
     works: Callable[[Place], Iterator[Work]]

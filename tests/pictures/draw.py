@@ -1,4 +1,4 @@
-"""Record the README's pictures of a terminal: ``python tests/pictures/draw.py``.
+"""Record the guide's pictures of a terminal: ``python tests/pictures/draw.py``.
 
 Each command runs in a terminal of its own, as a user would run it.
 """

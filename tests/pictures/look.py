@@ -1,4 +1,4 @@
-"""Take the README's pictures of the page of `npzkit view`, in a real browser.
+"""Take the guide's pictures of the page of `npzkit view`, in a real browser.
 
 Run `python tests/pictures/look.py`. Needs Bokeh, selenium, Pillow and Chromium.
 """

@@ -107,7 +107,7 @@ def test_blocks_grow_with_the_archive(options, requests, monkeypatch):
 
 
 def test_requests(options, requests):
-    """Opening is three requests, a range two, and listing none, as the README says.
+    """Opening is three requests, a range two, and listing none, as the guide says.
 
     The first part of an array comes with its header, which is a range of its own.
     """

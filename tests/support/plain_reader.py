@@ -1,4 +1,4 @@
-"""A reader of npzkit's archives, written from `npzkit/guide/format.md` alone.
+"""A reader of npzkit's archives, written from the pages on the format (`npzkit/guide`) alone.
 
 It imports neither npzkit nor NumPy. So it shows that the page says all that a program in
 another language needs. Headings in comments are those of the page.

@@ -1,4 +1,4 @@
-"""An appender to npzkit's archives, written from `npzkit/guide/format.md` alone.
+"""An appender to npzkit's archives, written from the pages on the format (`npzkit/guide`) alone.
 
 It imports neither npzkit nor NumPy, and knows stored members and 32-bit sizes only.
 """

@@ -32,7 +32,7 @@ def test_the_benchmark_runs(capsys):
      ("view-small-dark", (900, 620))],
 )  # fmt: skip
 def test_the_pictures_of_the_page_are_small(name, size):
-    """The README's pictures are there, in two sizes, by day and by night."""
+    """The guide's pictures are there, in two sizes, by day and by night."""
     data = (PICTURES / f"{name}.png").read_bytes()
     assert struct.unpack(">II", data[16:24]) == size
     assert len(data) < 150_000

@@ -7,7 +7,6 @@ system, and the exit codes. Advice that needs Python is removed.
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import os
 import re
@@ -110,7 +109,9 @@ def message_of(error: BaseException) -> str:
     """Return the message of an error, in the terms of the command line."""
     if not isinstance(error, NpzkitError):
         return str(error)
-    shown = copy.copy(error)
+    # Not a copy: tblib, which dask.distributed imports, has copies share their attributes.
+    shown = NpzkitError()
+    vars(shown).update(vars(error))
     if isinstance(shown.found, bytes):
         # Bytes of a file help nobody at a prompt.
         shown.found = shown.expected = None

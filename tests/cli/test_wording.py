@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copyreg
 import os
 import pickle
 import zlib
@@ -92,6 +93,19 @@ def test_a_message_keeps_what_comes_from_a_file():
         "found 'partial=True'. Pass --allow-pickle."
     )
     assert error.remedy.startswith("Pass allow_pickle=True")
+
+
+def test_a_message_keeps_an_error_whose_copies_share_its_attributes(monkeypatch):
+    """tblib registers such copies for every error once dask.distributed is imported."""
+
+    error = NpzkitError("reading it needs allow_pickle=True", remedy="Pass allow_pickle=True.")
+    twin = NpzkitError()
+    twin.__dict__ = vars(error)
+    monkeypatch.setitem(
+        copyreg.dispatch_table, NpzkitError, lambda error: (twin.with_traceback, (None,))
+    )
+    assert message_of(error) == "reading it needs --allow-pickle. Pass --allow-pickle."
+    assert error.remedy == "Pass allow_pickle=True."
 
 
 @pytest.mark.parametrize("kind", [npzkit.errors.ArchiveLockedError, MemberNotFoundError])

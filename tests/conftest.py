@@ -44,12 +44,14 @@ def _usual_python(tmp_path_factory):
     """Have the processes that tests start run as a user's, whatever PYTHON* variables are set.
 
     PYTHONPATH stays, which may say where npzkit is. The processes share compiled modules, where
-    none are written.
+    none are written. NumPy's linear algebra has one thread: starting others takes half of the
+    time of `import numpy`.
     """
     names = [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]
     with pytest.MonkeyPatch.context() as patched:
         for name in names:
             patched.delenv(name)
+        patched.setenv("OPENBLAS_NUM_THREADS", "1")
         if sys.dont_write_bytecode:
             patched.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
         yield

@@ -140,7 +140,7 @@ WITHIN = {
         "format.literal",
         "maintenance.findings",
         "members.multipart",
-        "reading.member",
+        "reading.small_member",
         "writing.array_members",
         "zip.entries",
         "zip.member_checks",

@@ -24,7 +24,7 @@ from npzkit.files.source import Source
 from npzkit.files.urls import check_local
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits, thread_count
 from npzkit.members.keys import check_several
-from npzkit.reading.member import check_out
+from npzkit.reading.small_member import check_out
 
 if TYPE_CHECKING:
     from npzkit.archive.contents import ArchiveContents

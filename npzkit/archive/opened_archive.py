@@ -21,17 +21,18 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError, closed_error
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing
-from npzkit.reading.indexed_headers import IndexedHeaders
-from npzkit.reading.member import MemberReader
+from npzkit.reading.small_member import SmallReader
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra_fields import foreign_extra, names_crc32
-from npzkit.zip.member_stream import MemberStream
 
 if TYPE_CHECKING:
+    from npzkit.members.info import ArrayInfo
+    from npzkit.reading.indexed_headers import IndexedHeaders
     from npzkit.reading.maps import Maps
+    from npzkit.reading.member import MemberReader
+    from npzkit.zip.member_stream import MemberStream
     from npzkit.zip.random_access import RandomAccess
 
 MmapMode = Literal["r", "c", "r+"]
@@ -60,8 +61,8 @@ class OpenedArchive:
     source, handles, limits
     directory : Directory
         As it was opened.
-    reader : MemberReader
-    index : IndexedHeaders
+    small : SmallReader
+        Reads small stored members.
     is_open : bool
     """
 
@@ -79,12 +80,12 @@ class OpenedArchive:
         # In a file object, an archive may begin at the object's position, after other data.
         self._starts = sorted({0, source.position})
         self.directory = read_directory(source, starts=self._starts, strict=strict, limits=limits)
-        self.reader = MemberReader(
-            source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
-        )
+        self.small = SmallReader(source, limits, allow_pickle=allow_pickle)
+        self._pickle: Any = {"allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs}
+        self._reader: MemberReader | None = None
         # A writer may cut off what follows, or write there.
         source.size = self.directory.end_offset
-        self.index = IndexedHeaders(self.reader)
+        self._index: IndexedHeaders | None = None
         self._maps: Maps | None = None
         self._resealed: set[str] = set()
         self._keys: list[str] | None = None
@@ -119,15 +120,32 @@ class OpenedArchive:
 
         self._resealed.clear()
         self.directory = resealed(self.directory, self.source)
-        self.index.forget()
+        self._index = None
+
+    @property
+    def reader(self) -> MemberReader:
+        """What reads members of every kind, which is imported with the first that is not small."""
+        if self._reader is None:
+            from npzkit.reading.member import MemberReader
+
+            self._reader = MemberReader(self.source, self.limits, **self._pickle)
+        return self._reader
 
     def read_index(self) -> IndexedHeaders:
         """Return the array index, which is read now unless it was before."""
+        from npzkit.reading.indexed_headers import IndexedHeaders
+
         self.check_open()
-        entries = self.entries
-        if not self.index.is_read:
-            self.index.read(self.directory._replace(entries=entries))
-        return self.index
+        entries, index = self.entries, self._index
+        if index is None:
+            index = IndexedHeaders(self.reader, self.directory._replace(entries=entries))
+            self._index = index
+        return index
+
+    def check_header(self, entry: Entry) -> None:
+        """Compare a member's own header with what the array index says, if that was read."""
+        if self._index is not None:
+            self._index.check_header(entry)
 
     @property
     def keys(self) -> list[str]:
@@ -171,11 +189,13 @@ class OpenedArchive:
         self.check_unchanged()
         # No CRC-32 is compared, which would show that the file was replaced.
         self.source.check_versioned()
-        start = self.index.data_start(entry) if self.source.is_distant else None
+        start = None
+        if self._index is not None and self.source.is_distant:
+            start = self._index.data_start(entry)
         if start is not None:
-            return self.reader.random_access(entry, start, partial(self.index.check_header, entry))
+            return self.reader.random_access(entry, start, partial(self.check_header, entry))
         access = self.reader.random_access(entry)
-        self.index.check_header(entry)
+        self.check_header(entry)
         return access
 
     # -- maps ---------------------------------------------------------------
@@ -262,8 +282,7 @@ class OpenedArchive:
             self.is_open = False
             if self._maps is not None:
                 self._maps.forget()
-            self.index.forget()
-            self.reader.forget()
+            self._index = self._reader = None
             self.handles.close()
             self.source.close()
 

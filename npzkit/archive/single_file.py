@@ -23,20 +23,19 @@ from npzkit.archive.opened_archive import (
     OpenedArchive,
     explain,
 )
+from npzkit.codecs.methods import STORED
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.files.file_objects import can_read
 from npzkit.files.locations import open_anywhere
 from npzkit.limits import Limits
-from npzkit.members.info import ArchiveInfo, ArrayInfo, describe
 from npzkit.members.keys import member_of
-from npzkit.members.metadata import parse_attrs, parse_metadata
-from npzkit.reading.member import Options
+from npzkit.reading.small_member import Options
 from npzkit.zip.entry_columns import Columns
-from npzkit.zip.sozip import find_index
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
+    from npzkit.members.info import ArchiveInfo, ArrayInfo
 
 
 class SingleFile(OpenedArchive):
@@ -89,7 +88,7 @@ class SingleFile(OpenedArchive):
     @property
     def reading_limits(self) -> Limits:
         """Pickles are for trusted files only, and their headers have no limit."""
-        return self.limits._replace(header_size=self.reader.header_limit)
+        return self.limits._replace(header_size=self.small.header_limit)
 
     @property
     def nbytes(self) -> int:
@@ -110,11 +109,14 @@ class SingleFile(OpenedArchive):
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
+        from npzkit.members.metadata import parse_metadata
+
         comment = self.comment
         with Explained(self, None):
             return parse_metadata(comment, self.limits.metadata_size)
 
     def archive_info(self) -> ArchiveInfo:
+        from npzkit.members.info import ArchiveInfo
         from npzkit.zip.dead_space import dead_size
 
         with Explained(self, None):
@@ -161,9 +163,12 @@ class SingleFile(OpenedArchive):
     ) -> Any:
         entry = self.entry(key)
         try:
-            found = self.reader.read(entry, Options(out, threads, verify))
-            if self.index.is_read:
-                self.index.check_arrays((entry.name,), (found,))
+            is_stored = out is None and entry.method == STORED
+            found: Any = self.small.read_small(entry, verify) if is_stored else None
+            if found is None:
+                found = (self._reader or self.reader).read(entry, Options(out, threads, verify))
+            if self._index is not None:
+                self._index.check_arrays((entry.name,), (found,))
             return found
         except NpzkitError as error:
             # As `Explained`, which would add to the time of each small array.
@@ -181,15 +186,15 @@ class SingleFile(OpenedArchive):
         with Explained(self, None):
             entries = self.entries
             found = read_many(self.reader, entries, chosen, names, threads, verify=verify)
-            self.index.check_arrays(names, found.values())
+            if self._index is not None:
+                self._index.check_arrays(names, found.values())
             return found
 
     def join(self, key: str, read: Callable[[str], Any]) -> Any:
         from npzkit.members.multipart import join
 
         with Explained(self, key):
-            entry = self.entry(key)
-            return join(read, self.listed_key(entry), parse_attrs(entry.extra))
+            return join(read, self.listed_key(self.entry(key)), self.saved_attrs(key))
 
     def split_keys(self, keys: Iterable[str]) -> list[str]:
         from npzkit.members.metadata import PARTS_ATTRIBUTE
@@ -200,6 +205,8 @@ class SingleFile(OpenedArchive):
         return [key for key in keys if text in self.entry(key).extra]
 
     def saved_attrs(self, key: str) -> Mapping[str, Any]:
+        from npzkit.members.metadata import parse_attrs
+
         return parse_attrs(self.entry(key).extra)
 
     def lazy(self, key: str, npz: Any) -> LazyArray:
@@ -226,7 +233,7 @@ class SingleFile(OpenedArchive):
     def stream(self, key: str) -> BinaryIO:
         entry = self.entry(key)
         with Explained(self, key):
-            self.index.check_header(entry)
+            self.check_header(entry)
             stream = self.reader.open_stream(entry)
         located = LocatedStream(stream, lambda error: explain(self, error, key))
         return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
@@ -238,7 +245,7 @@ class SingleFile(OpenedArchive):
 
     def info(self, key: str) -> ArrayInfo:
         # Whoever asks for many finds out of all at once.
-        infos = self.index.infos
+        infos = self._index.infos if self._index is not None else None
         known = infos.get(key) if infos and type(key) is str and not self._resealed else None
         if known is None:
             entry = self.entry(key)
@@ -248,15 +255,16 @@ class SingleFile(OpenedArchive):
 
     def read_info(self, key: str) -> ArrayInfo:
         """Return what is known of a member by its own headers."""
+        from npzkit.reading.indexed_headers import read_info
+
         entry = self.entry(key)
         with Explained(self, key):
-            header, start = self.reader.header(entry)
-            attrs = parse_attrs(entry.extra)
-            indexed = find_index(self.reader.ends_of(entry), entry, start) is not None
-        return describe(self.listed_key(entry), entry, header, start, attrs, indexed=indexed)
+            return read_info(self.reader, self.listed_key(entry), entry)
 
     def infos(self, most: int | None = None) -> Iterator[ArrayInfo]:
         """Yield what is known of members; without shape and dtype of those that cannot be read."""
+        from npzkit.members.info import describe
+
         if most is None:
             with Explained(self, None):
                 self.read_index().describe_all(self.keys)

@@ -21,7 +21,7 @@ from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
 from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
-from npzkit.reading.member import check_out
+from npzkit.reading.small_member import check_out
 
 _CHUNK_SIZE = 1 << 20
 """Bytes of a chunk of small files: as of an array in one file."""

@@ -85,8 +85,7 @@ def verify_source(
     rows: list[Finding] = []
     if keys is None:
         rows += archive_findings(source, directory, listed, limits.metadata_size, meter.begin)
-    indexed = IndexedHeaders(reader)
-    indexed.read(directory)
+    indexed = IndexedHeaders(reader, directory)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
 
         def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:

@@ -1,7 +1,7 @@
 """The headers of all arrays, as the array index before the directory lists them.
 
 Owns how far the index is trusted. It lists what an archive holds without reading members. It
-is read once, when somebody lists the archive, and then compared with the own header of each
+is read when somebody lists the archive, and then compared with the own header of each
 member that is read.
 """
 
@@ -21,12 +21,13 @@ from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.reading.member_headers import parse_plain
-from npzkit.zip.array_index import ArrayIndex, find_array_index
+from npzkit.zip.array_index import find_array_index
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns, Ints
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
+from npzkit.zip.sozip import find_index
 
 _METHOD_NAMES = np.array([method_name(number) for number in range(DEFLATED + 1)], object)
 """By their numbers."""
@@ -56,33 +57,24 @@ class IndexedHeaders:
     Parameters
     ----------
     reader : MemberReader
+    directory : Directory
+        What the index is in front of.
 
     Attributes
     ----------
-    is_read : bool
-        Nothing is known before `read` was called.
     infos : dict of str to ArrayInfo
         By key; empty until many members were asked for.
     """
 
-    def __init__(self, reader: MemberReader) -> None:
+    def __init__(self, reader: MemberReader, directory: Directory) -> None:
         self._reader = reader
-        self._entries: Mapping[str, Entry] = {}
+        self._entries = entries = directory.entries
         self._asked = 0
         # Members whose own headers were found to be what the index says.
         self._proven: set[str] = set()
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop what was read: the archive is closed, or its directory changed."""
-        self.is_read = False
-        self._index: ArrayIndex | None = None
         self.infos: dict[str, ArrayInfo] = {}
-
-    def read(self, directory: Directory) -> None:
-        """Read the index in front of a directory, unless there is none that can be believed."""
-        entries, limit = directory.entries, self._reader.header_limit
-        index = find_array_index(self._reader.source, directory)
+        limit = reader.header_limit
+        self._index = index = find_array_index(reader.source, directory)
         if index is not None:
             self._headers = [None, *(parse_plain(head, limit) for head in index.heads[1:])]
             self._fields = _columns_of(entries)
@@ -92,7 +84,6 @@ class IndexedHeaders:
                 if isinstance(entries, Columns)
                 else dict(zip(entries, itertools.count()))
             )
-        self._entries, self._index, self.is_read = entries, index, True
 
     def _believe(self, numbers: Ints) -> Ints:
         """Return the number of each member's header, 0 if it does not fit the member."""
@@ -252,6 +243,14 @@ def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
         expected=f"{header.shape} {header.dtype}",
         remedy="npzkit.repack(path) writes the index again.",
     )
+
+
+def read_info(reader: MemberReader, key: str, entry: Entry) -> ArrayInfo:
+    """Return what is known of a member by its own headers."""
+    header, start = reader.header(entry)
+    attrs = parse_attrs(entry.extra)
+    indexed = find_index(reader.ends_of(entry), entry, start) is not None
+    return describe(key, entry, header, start, attrs, indexed=indexed)
 
 
 def _columns_of(entries: Mapping[str, Entry]) -> dict[str, Ints]:

@@ -21,22 +21,9 @@ from npzkit.errors import NpzkitError
 from npzkit.files.ahead import REQUEST_COUNT, grouped
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.threads import Pipeline, run
-from npzkit.reading.member import (
-    CHUNKED_SIZE,
-    SMALL_SIZE,
-    MemberReader,
-    Options,
-    Result,
-    is_plain,
-)
-from npzkit.reading.neighbours import (
-    GAP_SIZE,
-    SPAN_SIZE,
-    Sweep,
-    Window,
-    read_window,
-    spans_of,
-)
+from npzkit.reading.member import CHUNKED_SIZE, MemberReader, Result
+from npzkit.reading.neighbours import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
+from npzkit.reading.small_member import SMALL_SIZE, Options, Window, is_plain, read_window
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns, Ints
 from npzkit.zip.member_checks import check_entry

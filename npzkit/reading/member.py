@@ -1,17 +1,17 @@
 """One member to an array, read in the way that suits its size and compression.
 
-Owns the choice of how a member is read, and the end of each read. Knows no keys. Six ways, of
-which the last takes anything:
+Owns the choice of how a member is read. Knows no keys. Six ways, of which the last takes
+anything:
 
-- a small stored member: one read, used in place (`MemberReader.read_in`);
-- a small deflated member: one read, inflated in one call (likewise);
+- a small stored member: one read, used in place (`npzkit.reading.small_member`);
+- a small deflated member: one read, inflated in one call (`MemberReader.inflate_in`);
 - a large stored member: blocks straight into the array, each block's CRC-32 computed while it is
   in the cache (`MemberReader.begin`);
 - a large deflated member with a seek index: its chunks straight into the array (likewise);
 - a large deflated member without one: inflated in one call;
 - any other, such as a pickle, or one that is described after its data: a `MemberStream`.
 
-Each way ends in `MemberReader._finished`. If a fast way finds anything wrong or unusual, the
+Each way ends in `SmallReader._finished`. If a fast way finds anything wrong or unusual, the
 member is read again as a stream, which reads it or says what is wrong.
 """
 
@@ -22,7 +22,6 @@ import functools
 import io
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.codecs.decompressors import inflate_chunk, inflate_whole
+from npzkit.codecs.decompressors import inflate_chunk, inflate_start, inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
@@ -41,8 +40,16 @@ from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
 from npzkit.limits import Limits, thread_count
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import restore
-from npzkit.reading.member_headers import HEADS_SIZE, HeaderFinder, is_array, read_stream_header
-from npzkit.reading.neighbours import Window, read_window
+from npzkit.reading.member_headers import HEADS_SIZE, is_array, read_stream_header
+from npzkit.reading.small_member import (
+    HEADERS_SIZE,
+    SMALL_SIZE,
+    Options,
+    SmallReader,
+    Window,
+    is_plain,
+    read_window,
+)
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
@@ -52,13 +59,6 @@ from npzkit.zip.sozip import Chunks, find_index
 if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess
 
-SMALL_SIZE = 1 << 16
-"""Members up to this size are read whole, headers and all, in one call."""
-_EXTRA_GUESS = 128
-"""Bytes allowed for a local extra field whose size is not known yet."""
-
-_HEADERS_SIZE = 1 << 10
-"""Bytes allowed for both headers where a second read would be a second request."""
 _INDEX_SIZE = 1 << 11
 """Bytes allowed for a seek index, beside one for each `_INDEXED_SIZE` of the member."""
 _INDEXED_SIZE = 1 << 15
@@ -77,25 +77,6 @@ ones spend their time in Python, where threads wait for each other."""
 Result = np.ndarray[Any, Any] | bytes
 Part = tuple[int, int]
 """The CRC-32 and the size of some bytes of a member."""
-
-
-class Options(NamedTuple):
-    """How a member is to be read.
-
-    Attributes
-    ----------
-    out : numpy.ndarray or None
-        Filled and returned, instead of a new array.
-    threads : int or None
-        None is one per processor. They are counted only if threads are used, because
-        that is a system call.
-    verify : bool
-        Compare the CRC.
-    """
-
-    out: np.ndarray[Any, Any] | None = None
-    threads: int | None = 1
-    verify: bool = True
 
 
 class Filling(NamedTuple):
@@ -118,15 +99,7 @@ class Filling(NamedTuple):
     tasks: Sequence[Callable[[], Part]]
 
 
-def check_out(out: object) -> None:
-    """Raise unless an array can be read into this object."""
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
-    if not out.flags.writeable:
-        raise ValueError("out must be writable")
-
-
-class MemberReader:
+class MemberReader(SmallReader):
     """Reads the members of one open archive.
 
     Parameters
@@ -146,17 +119,12 @@ class MemberReader:
         allow_pickle: bool,
         pickle_kwargs: Mapping[str, Any] | None,
     ) -> None:
-        self.source = source
-        self.size_limit = limits.member_size
-        # As in NumPy: callers who allow pickle trust the file, including its headers.
-        self.header_limit = None if allow_pickle else limits.header_size
-        self._headers = HeaderFinder(self.header_limit)
+        super().__init__(source, limits, allow_pickle=allow_pickle)
         self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
         self._accesses: dict[str, RandomAccess] = {}
         self._process = os.getpid()
         # Of a distant source: what was fetched of members that are read in parts.
         self._nearer: dict[str, Source] = {}
-        self._window_size = sys.maxsize if source.is_distant else SMALL_SIZE
         # Compressed bytes that each thread holds. Nobody waits here, so it needs no lock.
         self._held: dict[object, int] = {}
 
@@ -170,17 +138,9 @@ class MemberReader:
         if not is_plain(entry):
             return self.ahead([entry])._read_compressed(entry, options)
         window = read_window(self.source, entry.header_offset, self.extent(entry))
+        if entry.compressed_size >= self._window_size:
+            return self._read_long(window, entry, options)
         return self.read_in(window, entry, options)
-
-    def extent(self, entry: Entry) -> int:
-        """Bytes from the local header that hold a small member, or a guess at it."""
-        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + _EXTRA_GUESS
-        small = self._window_size
-        size += entry.compressed_size if entry.compressed_size < small else small
-        if small != SMALL_SIZE:
-            size += len(entry.extra) + _HEADERS_SIZE
-        room = entry.end_offset - entry.header_offset
-        return size if size < room else room
 
     # -- distant sources ----------------------------------------------------
 
@@ -217,7 +177,7 @@ class MemberReader:
 
     def span(self, entry: Entry) -> tuple[int, int]:
         """Return where a member and its seek index lie, with some room for its headers."""
-        size = entry.compressed_size + _HEADERS_SIZE
+        size = entry.compressed_size + HEADERS_SIZE
         if entry.method == DEFLATED:
             size += _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
         return entry.header_offset, min(_least_start(entry) + size, entry.end_offset)
@@ -234,7 +194,7 @@ class MemberReader:
     def _end_spans(self, entry: Entry) -> list[tuple[int, int]]:
         """Return where the headers of a member lie, and its seek index if it can have one."""
         start, end = _least_start(entry), entry.end_offset
-        spans = [(entry.header_offset, min(start + _HEADERS_SIZE, end))]
+        spans = [(entry.header_offset, min(start + HEADERS_SIZE, end))]
         if entry.method == DEFLATED:
             spans.append((min(start + entry.compressed_size, end), self.span(entry)[1]))
         return spans
@@ -252,24 +212,8 @@ class MemberReader:
     # -- in memory ----------------------------------------------------------
 
     def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
-        """Read a plain member that begins in `window`, and that `check_entry` accepts."""
-        memory, view, offset = window
-        position, find = entry.header_offset - offset, self._headers.find
-        # A bytes object is sliced faster than a view, and mostly suffices.
-        head = bytes(view[position : position + HEADS_SIZE])
-        heads = find(head, entry, options.verify) or find(view[position:], entry, options.verify)
-        found: Result | None = None
-        if heads is not None:
-            header, start = heads[0], position + heads[1]
-            data_start, end = start + header.data_offset, start + entry.compressed_size
-            if end > len(view):
-                filling = self._filling(
-                    header, offset + data_start, view[start:data_start], options
-                )
-                return self._fill(filling, entry, options)
-            crc = crc32(view[start:end]) if options.verify else entry.crc32
-            array = shaped(header, memory, data_start)
-            found = self._finished(header, array, crc, entry, options)
+        """Read a plain member that lies in `window`, and that `check_entry` accepts."""
+        found = self.array_in(window, entry, options)
         return self._read_stream(entry, options) if found is None else found
 
     def inflate_in(self, window: Window, entry: Entry, options: Options) -> Result:
@@ -314,7 +258,7 @@ class MemberReader:
         header, _ = self.find_header(entry)
         if header is None or header.dtype.hasobject:
             raise ValueError("out needs an array of plain values; this member is not one")
-        dtype = _restored(np.ndarray((0,), header.dtype), entry).dtype
+        dtype = self._restored(np.ndarray((0,), header.dtype), entry).dtype
         if out.shape != header.shape or out.dtype != dtype:
             raise ValueError(
                 f"out must have shape {header.shape} and dtype {dtype}, "
@@ -322,36 +266,12 @@ class MemberReader:
             )
         return out.flags.f_contiguous if header.fortran_order else out.flags.c_contiguous
 
-    def _finished(
-        self,
-        header: NpyHeader,
-        array: np.ndarray[Any, Any],
-        crc: int,
-        entry: Entry,
-        options: Options,
-    ) -> np.ndarray[Any, Any] | None:
-        """Return a filled array as it was saved: the end of each read.
-
-        None if its CRC-32 is not the entry's. Its size was compared with its header's, and the
-        attributes of both headers with each other, before it was allocated.
-        """
-        if crc != entry.crc32:
-            return None
-        if header.python2:
-            warn_python2(header)
-        out = options.out
-        if array is out:
-            return out
-        if entry.extra:
-            array = _restored(array, entry)
-        if out is None:
-            if array.flags.aligned or not array.itemsize:
-                # copy() would turn S0 into S1.
-                return array
-            # Such as np.savez's: NumPy computes on it at half speed.
-            return array.copy("K")
-        out[...] = array
-        return out
+    def _restored(self, array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
+        extra = entry.extra
+        if extra and array.dtype.type is np.void:
+            attrs = _attrs_of(extra) if len(extra) < _KEPT_SIZE else parse_attrs(extra)
+            return restore(array, attrs)
+        return array
 
     # -- by tasks -----------------------------------------------------------
 
@@ -386,6 +306,19 @@ class MemberReader:
         chunks = Chunks(self.source, start, index)
         tasks = chunks.whole_tasks(found.data_offset, view, thread_count(options.threads))
         return Filling(found, array, (0, 0), [functools.partial(_part, task) for task in tasks])
+
+    def _read_long(self, window: Window, entry: Entry, options: Options) -> Result:
+        """Read a plain member that begins in `window`."""
+        head, find = window.view[entry.header_offset - window.offset :], self._headers.find
+        verify = options.verify
+        heads = find(bytes(head[:HEADS_SIZE]), entry, verify) or find(head, entry, verify)
+        if heads is None:
+            return self._read_stream(entry, options)
+        (header, start), offset = heads, entry.header_offset
+        data_start = start + header.data_offset
+        head = head[start:data_start]
+        filling = self._filling(header, offset + data_start, head, options)
+        return self._fill(filling, entry, options)
 
     def _filling(
         self,
@@ -475,7 +408,7 @@ class MemberReader:
         data_start: int | None = None,
         check: Callable[[], object] = lambda: None,
     ) -> RandomAccess:
-        """Return the archive's one access to a member's bytes, kept until `forget`.
+        """Return the archive's one access to a member's bytes, which it keeps.
 
         If it is known where a stored member's data probably begins, its headers
         and its first bytes are fetched together, and `check` is called with these.
@@ -502,10 +435,6 @@ class MemberReader:
             # If two threads get here, both use the first one's object.
             access = self._accesses.setdefault(entry.name, access)
         return access
-
-    def forget(self) -> None:
-        """Drop what `random_access` keeps in memory."""
-        self._accesses, self._nearer = {}, {}
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
         return self.read_stream(self.open_stream(entry, verify=options.verify), entry, options)
@@ -574,8 +503,25 @@ class MemberReader:
         room = entry.end_offset - entry.header_offset
         source = self.ends_of(entry) if self.source.is_distant else self.source
         head = source.read_at(entry.header_offset, min(HEADS_SIZE, room))
-        found = self._headers.find(head, entry, verify)
+        if entry.method == STORED:
+            found = self._headers.find(head, entry, verify)
+        else:
+            found = self._find_deflated(head, entry, verify)
         return found and (*found, head)
+
+    def _find_deflated(
+        self, head: bytes, entry: Entry, verify: bool
+    ) -> tuple[NpyHeader, int] | None:
+        """Return what `HeaderFinder.find` does of a deflated member."""
+        start = find_data(head, entry, verify)
+        if start is None:
+            return None
+        try:
+            data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)
+        except ZipFormatError:
+            return None
+        header = self._headers.parse(data, 0, entry)
+        return header and (header, start)
 
     def _find_in_stream(self, entry: Entry, verify: bool) -> tuple[NpyHeader | None, int]:
         stream = self.open_stream(entry, verify=verify)
@@ -600,15 +546,6 @@ def _target(
         memory = None
     array = shaped(header, memory) if out is None else out
     return array, array_bytes(array)
-
-
-def _restored(array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
-    """Return an array with the dtype that its attributes name."""
-    extra = entry.extra
-    if extra and array.dtype.type is np.void:
-        attrs = _attrs_of(extra) if len(extra) < _KEPT_SIZE else parse_attrs(extra)
-        return restore(array, attrs)
-    return array
 
 
 @functools.lru_cache(256)
@@ -642,8 +579,3 @@ def is_small(entry: Entry) -> bool:
         and entry.compressed_size < SMALL_SIZE
         and entry.uncompressed_size < CHUNKED_SIZE
     )
-
-
-def is_plain(entry: Entry) -> bool:
-    """Whether a member is stored, with everything known before its data."""
-    return entry.method == STORED and not entry.flags & FLAG_DESCRIPTOR

@@ -8,10 +8,9 @@ stream reads the header, or says what is wrong with it.
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
-from npzkit.codecs.decompressors import inflate_start
-from npzkit.codecs.methods import STORED
-from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
+from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.format.header import (
     MAGIC_LEN,
     MAGIC_PREFIX,
@@ -24,7 +23,9 @@ from npzkit.format.header import (
 from npzkit.members.keys import SUFFIX
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_checks import find_data
-from npzkit.zip.member_stream import MemberStream
+
+if TYPE_CHECKING:
+    from npzkit.zip.member_stream import MemberStream
 
 HEADS_SIZE = 512
 """Bytes in which most members have both headers."""
@@ -59,7 +60,7 @@ class HeaderFinder:
         head : bytes-like
             The archive's bytes from the local header on.
         entry : Entry
-            Stored or deflated, without a data descriptor.
+            Stored, without a data descriptor.
         verify : bool
             As in `find_data`.
 
@@ -71,14 +72,7 @@ class HeaderFinder:
         start = find_data(head, entry, verify)
         if start is None:
             return None
-        data, place = head, start
-        if entry.method != STORED:
-            try:
-                data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)
-            except ZipFormatError:
-                return None
-            place = 0
-        header = self.parse(data, place, entry)
+        header = self.parse(head, start, entry)
         return header and (header, start)
 
     def parse(

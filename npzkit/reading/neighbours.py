@@ -1,23 +1,23 @@
 """Small members that lie close together: which are read in one call, and how by columns.
 
-Owns these choices. A `Window` is what one call has read; arrays share its memory. `Sweep`
-makes arrays of stored members in it, half a microsecond for each. Members that are special in
-any way are left to `npzkit.reading.member`.
+Owns these choices. Arrays share the memory of a `Window`. `Sweep` makes arrays of stored
+members in it, half a microsecond for each. Members that are special in any way are left to
+`npzkit.reading.member`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.files.source import Source
 from npzkit.format.array import shaped
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader
 from npzkit.reading.member_headers import HEADS_SIZE, parse_plain
+from npzkit.reading.small_member import Window
 from npzkit.zip.entry_columns import Columns, Ints, windows_of
 from npzkit.zip.member_checks import find_many
 
@@ -25,41 +25,10 @@ SPAN_SIZE = 1 << 20
 """Bytes of neighbours read in one call, and kept alive by any array of them."""
 GAP_SIZE = 1 << 14
 """Unneeded bytes that are read along rather than making a second call."""
-_ALIGNMENT = 64
-"""Windows begin at a multiple of this, so that aligned data stays aligned."""
 
-_BYTE = np.dtype(np.uint8)
 _START = np.dtype("<u8,<u2")
 """Magic and version, then the length of the header's text, in version 1.0."""
 _MAGIC = int.from_bytes(MAGIC_PREFIX + b"\x01\x00", "little")
-
-
-class Window(NamedTuple):
-    """Bytes of the file in memory of their own.
-
-    Attributes
-    ----------
-    array : numpy.ndarray of uint8
-        Owns the memory; arrays made of it keep it alive.
-    view : memoryview
-        Onto the same memory.
-    offset : int
-        Of its first byte in the file.
-    """
-
-    array: np.ndarray[Any, Any]
-    view: memoryview
-    offset: int
-
-
-def read_window(source: Source, offset: int, size: int) -> Window:
-    """Read `size` bytes at `offset`, and a few before them for alignment."""
-    start = offset - offset % _ALIGNMENT
-    array = np.empty(offset + size - start, _BYTE)
-    view = array.data
-    source.readinto_at(start, view)
-    return Window(array, view, start)
-
 
 _UNKNOWN = NpyHeader((1, 0), (), False, np.dtype("u1"), 0, -1, False)
 """Of no array: no member has this size."""

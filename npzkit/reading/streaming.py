@@ -15,7 +15,8 @@ from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE
-from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result
+from npzkit.reading.member import CHUNKED_SIZE, MemberReader, Result
+from npzkit.reading.small_member import SMALL_SIZE, Options
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.forward import ForwardArchive, ForwardMember

@@ -36,6 +36,7 @@ from npzkit.errors import (
 from npzkit.members.metadata import TREE_KEY
 from npzkit.reading import load_all as bulk
 from npzkit.reading import member as reader
+from npzkit.reading import small_member
 from npzkit.stores import base_store, remote_source
 from npzkit.zip import directory
 
@@ -44,7 +45,7 @@ __all__ = ["check_archive"]
 _WALKS = {
     "by columns": ((directory, "_COLUMNS_COUNT", 1), (bulk, "_SWEEP_COUNT", 1)),
     "in blocks": (
-        (reader, "SMALL_SIZE", 48), (bulk, "SMALL_SIZE", 48),
+        (small_member, "SMALL_SIZE", 48), (reader, "SMALL_SIZE", 48), (bulk, "SMALL_SIZE", 48),
         (reader, "CHUNKED_SIZE", 1), (bulk, "CHUNKED_SIZE", 1),
     ),
 }  # fmt: skip

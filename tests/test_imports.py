@@ -127,10 +127,6 @@ WITHIN = {
         "files.disk",
         "maintenance.findings",
     },
-    "conversion": {
-        "files.destinations",
-        "files.locations",
-    },
     "datasets": {
         "codecs.checksum",
         "codecs.methods",

@@ -26,7 +26,6 @@ from npzkit.errors import (
     printable,
     shown_url,
 )
-from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import check_regular
 from npzkit.files.progress import Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
@@ -286,7 +285,9 @@ def _sink(location: Location, target: _Format, *, overwrite: bool) -> Any:
             "only .npz archives can be written to a store", path=str(location),
             remedy="Convert to a path, and upload the file.",
         )  # fmt: skip
-    return open_destination(location, exclusive=not overwrite)
+    from npzkit.stores.transport import open_sink
+
+    return open_sink(location, exclusive=not overwrite)
 
 
 def _check_target(path: str, target: _Format, *, overwrite: bool) -> None:

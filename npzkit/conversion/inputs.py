@@ -5,12 +5,13 @@ Owns which files are arrays, and the key of each.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
@@ -25,7 +26,6 @@ from npzkit.errors import (
     printable,
 )
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
-from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.reading.blocks import is_taken_by_parts
@@ -292,5 +292,13 @@ def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
         except PickleRefusedError:
             if not allow_pickle:
                 raise
-    with open_stream(file) as stream:
+    with _open_stream(file) as stream:
         return npy.read_array(stream, allow_pickle=allow_pickle)
+
+
+def _open_stream(file: str | Location) -> BinaryIO:
+    if isinstance(file, Location):
+        from npzkit.stores.transport import open_stream
+
+        return open_stream(file)
+    return builtins.open(file, "rb")

@@ -16,7 +16,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
 from npzkit.files.file_objects import can_read, known_name, open_regular
-from npzkit.files.locations import open_stream
+from npzkit.files.locations import transport
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
@@ -103,7 +103,7 @@ def load(
             with contextlib.suppress(ZipFormatError):
                 # It mostly is one, and then this is the only request.
                 return NpzFile(file.url, storage_options=file.options, **archive_options)
-            stream: Any = stack.enter_context(open_stream(file))
+            stream: Any = stack.enter_context(transport().open_stream(file))
         else:
             stream = file
             if not can_read(file):

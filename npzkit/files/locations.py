@@ -1,19 +1,15 @@
 """Opening a source wherever the archive is: a path, a URL, memory, a file object.
 
-Owns the choice between them, and the one place where what opens URLs is named. Other files
-are opened as streams.
+Owns the choice between them, and the one place where what opens URLs is named.
 """
 
 from __future__ import annotations
 
-import builtins
 import importlib
-import io
-import os
 from collections.abc import Mapping
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-from npzkit.files.source import Source, SourceFile, open_source
+from npzkit.files.source import Source, open_source
 from npzkit.files.urls import Location, find_location
 
 TRANSPORT = "npzkit.stores.transport"
@@ -48,18 +44,3 @@ def open_anywhere(
         source: Source = transport().open_source(found)
         return source
     return open_source(found, owned=owned)
-
-
-def open_stream(file: str | os.PathLike[str] | Location) -> BinaryIO:
-    """Open a file of any kind, to be read from front to back.
-
-    Raises
-    ------
-    OSError, UnsupportedError
-        As `open_anywhere`.
-    """
-    if not isinstance(file, Location):
-        return builtins.open(file, "rb")
-    source = open_anywhere(file.url, storage_options=file.options)
-    ahead = source.ahead([(0, source.size)])
-    return cast(BinaryIO, io.BufferedReader(SourceFile(ahead, source.size, source)))

@@ -5,9 +5,12 @@ Owns the choice of a store, and which URLs cannot be written to.
 
 from __future__ import annotations
 
+import io
 import re
+from typing import BinaryIO, cast
 
 from npzkit.errors import UnsupportedError
+from npzkit.files.source import SourceFile
 from npzkit.files.urls import Location
 from npzkit.stores.remote_source import RemoteSource
 from npzkit.stores.upload_sink import UploadSink
@@ -32,6 +35,13 @@ def open_source(location: Location) -> RemoteSource:
     from npzkit.stores.fsspec_store import FsspecStore
 
     return RemoteSource(location, FsspecStore(*location))
+
+
+def open_stream(location: Location) -> BinaryIO:
+    """Open an object of any kind, to be read from front to back; raises as `open_source`."""
+    source = open_source(location)
+    ahead = source.ahead([(0, source.size)])
+    return cast(BinaryIO, io.BufferedReader(SourceFile(ahead, source.size, source)))
 
 
 def open_sink(location: Location, *, exclusive: bool = False, tag: str = "") -> UploadSink:

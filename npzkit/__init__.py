@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from npzkit.files.progress import receiving
     from npzkit.files.urls import default_storage_options, local_path
     from npzkit.limits import Limits
-    from npzkit.maintenance.findings import RepairReport, VerifyReport
+    from npzkit.maintenance.findings import Finding, RepairReport, VerifyReport
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.members.info import ArchiveInfo, ArrayInfo
@@ -54,6 +54,7 @@ __all__ = [
     "ConvertReport",
     "DiffReport",
     "ExtractReport",
+    "Finding",
     "LazyArray",
     "Limits",
     "ManyFiles",
@@ -106,6 +107,7 @@ _HOMES = {
     "ConvertReport": "npzkit.conversion.convert",
     "DiffReport": "npzkit.analysis.diff",
     "ExtractReport": "npzkit.conversion.extract",
+    "Finding": "npzkit.maintenance.findings",
     "LazyArray": "npzkit.archive.lazyarray",
     "Limits": "npzkit.limits",
     "ManyFiles": "npzkit.datasets.manyfiles",

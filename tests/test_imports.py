@@ -124,8 +124,6 @@ def test_names_occur_once():
 WITHIN = {
     "checkpoint": {
         "archive.save",
-        "files.disk",
-        "maintenance.findings",
     },
     "datasets": {
         "codecs.checksum",
@@ -134,7 +132,6 @@ WITHIN = {
         "format.array",
         "format.header",
         "format.literal",
-        "maintenance.findings",
         "members.multipart",
         "reading.small_member",
         "writing.array_members",

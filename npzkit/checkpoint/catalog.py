@@ -22,7 +22,7 @@ from npzkit.errors import (
     is_damage,
     printable,
 )
-from npzkit.maintenance.findings import VerifyReport, finding
+from npzkit.maintenance.findings import Finding, VerifyReport
 
 _GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
@@ -233,7 +233,7 @@ class Catalog:
         except (NpzkitError, OSError) as error:
             if is_damage(error):
                 known = error if isinstance(error, NpzkitError) else NpzkitError(str(error))
-                return VerifyReport(path, (finding(None, known),), 0, 0)
+                return VerifyReport(path, (Finding.of(None, known),), 0, 0)
             if is_absent(error):
                 raise NoCheckpointError(f"there is no step {step}", path=path) from error
             raise
@@ -268,7 +268,7 @@ def _report_of(npz: NpzFile, step: int) -> VerifyReport:
     try:
         record_of(npz, step)
     except NpzkitError as error:
-        report = report._replace(rows=(finding(None, error), *report.rows))
+        report = report._replace(rows=(Finding.of(None, error), *report.rows))
     if not report.ok:
         npz._archive.check_unchanged()
     return report

@@ -37,7 +37,6 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.files import disk
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
 from npzkit.stores.objects import Found, LocalFolder, StorePrefix, objects_at
@@ -253,7 +252,7 @@ class Steps:
         # A second writer has no lock on a share without locks.
         if found is not None and self._find_file(step) not in (found, None):
             return False
-        disk.unlink(self.file_path(step))
+        LocalFolder(self.path).unlink(name_of_step(step))
         return True
 
     # -- what there is ----------------------------------------------------------

@@ -15,8 +15,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import PART_ATTRIBUTE, StoredPart, part_of, record_of
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MemberNotFoundError, NpzkitError
-from npzkit.maintenance.findings import Finding, finding
-from npzkit.zip.entries import Entry
+from npzkit.maintenance.findings import Finding
 
 _PLACE = PART_ATTRIBUTE.encode()
 
@@ -51,23 +50,20 @@ def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path
             f"the shard {shard._archive.path!r} has no array {stored_key!r}", path=path,
             key=index.keys[number], remedy="Write the archive again.",
         ) from error  # fmt: skip
-    if part is not None and _is_same(index, number, part, stored_key, entry):
+    # Usually, a complete array under its own key has the CRC-32 of the index.
+    if (
+        part is not None
+        and stored_key == index.keys[number]
+        and (entry.crc32, entry.compressed_size, entry.method) == index.stored_as(part)
+        and _PLACE not in entry.extra
+        and len(index.part_numbers(number)) == 1
+    ):
         return
     for what, found, expected in differences(index, number, part, part_of(shard, stored_key)):
         raise IndexFormatError(
             "a part is not what the index says", path=path, key=index.keys[number],
             found=f"{what} {found!r}", expected=f"{expected!r}", remedy="Write the archive again.",
         )  # fmt: skip
-
-
-def _is_same(index: Index, number: int, part: int, stored_key: str, entry: Entry) -> bool:
-    """Whether a complete array under its own key has the CRC-32 of the index: the usual case."""
-    return (
-        stored_key == index.keys[number]
-        and (entry.crc32, entry.compressed_size, entry.method) == index.stored_as(part)
-        and _PLACE not in entry.extra
-        and len(index.part_numbers(number)) == 1
-    )
 
 
 def differences(
@@ -171,7 +167,7 @@ def _shard_findings(
     except ClosedArchiveError:
         raise
     except NpzkitError as error:
-        yield _in_shard(name, None, finding(None, error))
+        yield _in_shard(name, None, Finding.of(None, error))
         return
     keys = {index.stored_key(number, part): (number, part) for number, part in parts}
     for key, (number, part) in keys.items():

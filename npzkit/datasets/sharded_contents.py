@@ -7,6 +7,7 @@ the index says is `npzkit.datasets.shards`'s.
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -15,7 +16,6 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
-from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
 from npzkit.datasets.sharded_array import PartsStream, ShardedArray, npy_pieces
 from npzkit.datasets.shards import OpenShards
@@ -300,7 +300,7 @@ class ShardedContents(OpenShards):
             nbytes=index.nbytes[number],
             compressed_size=sum(part.compressed_size for part in parts),
             method=method if len(parts) < 2 else f"{method} in {len(parts)} parts",
-            crc32=parts[0].crc32 if len(parts) == 1 else crc32(crc),
+            crc32=parts[0].crc32 if len(parts) == 1 else zlib.crc32(crc),
             data_offset=0,
             aligned=False,
             seekable=len(parts) == 1 and parts[0].method == STORED,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,6 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.codecs.checksum import crc32
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
 from npzkit.datasets.reopened import Recent
@@ -71,7 +71,7 @@ class OpenShards:
             self.index = parse_index(self._data, options["limits"])
         except NpzkitError as error:
             raise error.locate(path=self.path) from error.__cause__
-        self.state = len(self._data), crc32(self._data)
+        self.state = len(self._data), zlib.crc32(self._data)
         is_local = self._place.is_local
         self._shards = Recent(_OPEN_COUNT if is_local else _DISTANT_COUNT, is_local)
         self._opened: set[int] = set()

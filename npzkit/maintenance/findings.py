@@ -46,6 +46,26 @@ class Finding(NamedTuple):
     what: str
     where: int | None = None
 
+    @classmethod
+    def of(cls, key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
+        """Return an error as a row. The row has its own columns for key and offset."""
+        if isinstance(error, ClosedArchiveError):
+            # This is not about the file.
+            raise error
+        where = error.offset
+        if where is None or isinstance(error, NpyFormatError):
+            # Offsets of NPY errors are relative to the array.
+            where = header_offset
+        text = error.what
+        values = [
+            f"{name} {error.shown(value)}"
+            for name, value in (("found", error.found), ("expected", error.expected))
+            if value is not None
+        ]
+        if values:
+            text += ": " + ", ".join(values)
+        return cls(key, "error", text, where)
+
 
 class VerifyReport(NamedTuple):
     """The report of `verify`.
@@ -143,26 +163,6 @@ class VerifyReport(NamedTuple):
         parts += [format_count(count, name) for name, count in counts.items() if count]
         state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
         return f"{state}, {', '.join(parts)}"
-
-
-def finding(key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
-    """Return an error as a row. The row has its own columns for key and offset."""
-    if isinstance(error, ClosedArchiveError):
-        # This is not about the file.
-        raise error
-    where = error.offset
-    if where is None or isinstance(error, NpyFormatError):
-        # Offsets of NPY errors are relative to the array.
-        where = header_offset
-    text = error.what
-    values = [
-        f"{name} {error.shown(value)}"
-        for name, value in (("found", error.found), ("expected", error.expected))
-        if value is not None
-    ]
-    if values:
-        text += ": " + ", ".join(values)
-    return Finding(key, "error", text, where)
 
 
 class Lost(NamedTuple):

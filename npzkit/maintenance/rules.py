@@ -26,7 +26,7 @@ from npzkit.files.block_reading import crc32_at
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
-from npzkit.maintenance.findings import Finding, finding
+from npzkit.maintenance.findings import Finding
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
@@ -68,7 +68,7 @@ def archive_findings(
     try:
         directory.check_alone(source)
     except AmbiguousArchiveError as error:
-        yield finding(None, error)
+        yield Finding.of(None, error)
     if torn > 0:
         yield Finding(
             None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
@@ -78,7 +78,7 @@ def archive_findings(
     try:
         check_metadata_size(directory.read_comment(source, limit), limit)
     except NpzkitError as error:
-        yield finding(None, error)
+        yield Finding.of(None, error)
     dead = dead_size(source, directory)
     if dead:
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
@@ -160,7 +160,7 @@ def member_findings(
     part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
     bad_name = name_error(entry)
     if bad_name is not None:
-        rows.append(finding(key, bad_name))
+        rows.append(Finding.of(key, bad_name))
         entry = accepting_name(entry)
     for findings in (
         _header_findings(reader, key, entry, indexed),
@@ -169,7 +169,7 @@ def member_findings(
         try:
             rows.extend(findings)
         except NpzkitError as error:
-            found = finding(key, error, entry.header_offset)
+            found = Finding.of(key, error, entry.header_offset)
             if found not in rows:
                 rows.append(found)
             if isinstance(error, StaleArchiveError):
@@ -185,13 +185,13 @@ def _header_findings(
     header, start = reader.find_header(entry)
     expected, known = indexed.find(entry.name), indexed.describe(key, entry)
     if expected is not None and header is None:
-        yield finding(key, index_disagrees(expected, "no array"), entry.header_offset)
+        yield Finding.of(key, index_disagrees(expected, "no array"), entry.header_offset)
     elif known is not None and header is not None:
         has_index = find_index(reader.source, entry, start) is not None
         found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
         if found != known or header != expected:
             disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
-            yield finding(key, disagrees, entry.header_offset)
+            yield Finding.of(key, disagrees, entry.header_offset)
     parse_attrs(entry.extra)
     if header is None:
         return
@@ -233,7 +233,7 @@ def member_error(
         reader.find_header(entry)
         check_data(reader.source, entry, reader.size_limit, threads, advance)
     except NpzkitError as error:
-        return finding(None, error).what
+        return Finding.of(None, error).what
     return None
 
 
@@ -268,7 +268,7 @@ def _data_findings(
         unsealed = find_unsealed(source, entry, threads)
         if unsealed is None:
             raise
-        found = finding(key, error, entry.header_offset)
+        found = Finding.of(key, error, entry.header_offset)
         yield found._replace(what=f"{found.what}; {unsealed}")
         return
     index, end = find_index(source, entry, start), start + entry.compressed_size

@@ -18,7 +18,7 @@ from npzkit.files.progress import Meter, Report
 from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits, thread_count
-from npzkit.maintenance.findings import Finding, VerifyReport, finding
+from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.maintenance.rules import archive_findings, member_findings
 from npzkit.members.keys import SUFFIX, check_several, member_of, missing
 from npzkit.reading.indexed_headers import IndexedHeaders
@@ -56,7 +56,7 @@ def verify(
         except NpzkitError as error:
             # The directory has member names instead of keys.
             key = None if error.key is None else error.key.removesuffix(SUFFIX)
-            return VerifyReport(source.shown_path, (finding(key, error),), 0, 0)
+            return VerifyReport(source.shown_path, (Finding.of(key, error),), 0, 0)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:
         if isinstance(source, SeekingSource):

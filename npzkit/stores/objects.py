@@ -233,12 +233,16 @@ class LocalFolder(Objects):
             lock_path(path, 0.0).close()
             if mark is not None and identity_of(os.stat(path)) != mark:
                 return False
-            disk.unlink(path)
+            self.unlink(name)
         except FileNotFoundError:
             return True
         except ArchiveLockedError:
             return False
         return True
+
+    def unlink(self, name: str) -> None:
+        """Remove a name, whoever has its file open, and wherever it leads to."""
+        disk.unlink(self.file(name))
 
     def lock(self, name: str) -> FileLock:
         path = self.file(name)

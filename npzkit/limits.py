@@ -23,6 +23,11 @@ _JSON_MARK = r'(?s:"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}])'
 """A string, or a bracket outside strings."""
 MAX_DEPTH = 500
 """Nested lists and mappings of metadata. JSON can read deeper values than it can write."""
+MAX_DIMENSIONS = 64
+"""Of an array, by NumPy."""
+MAX_DESCR_DEPTH = 100
+"""Nested brackets of an NPY header, enough for fifty nested structures. Python's parser stops
+at 200."""
 _CLAIMED_COUNT = 2**20
 """List items that a shape may claim without a byte for each, as empty lists do."""
 

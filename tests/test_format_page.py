@@ -25,6 +25,7 @@ import plain_reader
 import plain_writer
 import pytest
 from npzkit import checkpoint
+from npzkit.codecs import coding
 from npzkit.datasets import index_format
 from npzkit.errors import (
     AmbiguousArchiveError,
@@ -417,7 +418,7 @@ def test_the_tables_have_the_fields_of_the_code():
     assert "512, and then for 4,096" in PAGE
     assert commit_marks._SECTOR_SIZES == (512, 4096)
     assert f"0x{member_layout.EXTERNAL_ATTRIBUTES:08X}" in PAGE
-    assert (member_layout.ALIGNMENT, sozip.CHUNK_SIZE) == (64, 256 << 10)
+    assert (member_layout.ALIGNMENT, coding.CHUNK_SIZE) == (64, 256 << 10)
     for name in (commit_marks.INTENT_NAME, commit_marks.COMMENT_NAME, ".npzkit.index"):
         assert f"| `{name}` |" in PAGE
     versions = dict(

@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.written_archive import WrittenArchive
+from npzkit.codecs.coding import CHUNK_SIZE, Coding, Compression, check_coding, coding_for
 from npzkit.members.containers import flatten, is_nested, is_record
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs
 from npzkit.writing.array_members import Member, Preparation
-from npzkit.writing.coding import Compression, check_coding, coding_for
-from npzkit.zip.member_writer import Coding
-from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts

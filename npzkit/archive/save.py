@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npzkit.archive.written_archive import WrittenArchive
-from npzkit.codecs.methods import method_number
+from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding, level_for, method_number
 from npzkit.members.containers import check_tree, flatten, is_nested
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import TREE_KEY, without_note
 from npzkit.members.notes import FLAT
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
-from npzkit.writing.coding import Compression, check_coding, level_for
 from npzkit.zip.extra_fields import names_crc32
-from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts

@@ -23,7 +23,7 @@ from npzkit.archive.opened_archive import (
     OpenedArchive,
     explain,
 )
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.files.file_objects import can_read
 from npzkit.files.locations import open_anywhere

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npzkit.archive.written_archive import WrittenArchive
+from npzkit.codecs.coding import Coding
 from npzkit.errors import KeyExistsError, NpzkitError, UnsupportedError
 from npzkit.files.sink import WrittenSource
 from npzkit.members.keys import SUFFIX, check_key, is_within
@@ -20,7 +21,6 @@ from npzkit.members.notes import FLAT, listed
 from npzkit.writing.array_members import Member
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
 from npzkit.zip.entries import parse_entry
-from npzkit.zip.member_writer import Coding
 
 
 def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.writer_state import WriterState
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED, Coding
 from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write, name_of
 from npzkit.files.locking import check_timeout
@@ -27,7 +27,7 @@ from npzkit.writing.append import Resumed, open_archive
 from npzkit.writing.array_members import Member, SmallArrays
 from npzkit.writing.listing import MemberListing
 from npzkit.zip.dead_space import fills_most
-from npzkit.zip.member_writer import Coding, deflate_small
+from npzkit.zip.member_writer import deflate_small
 
 if TYPE_CHECKING:
     from npzkit.members.note_edits import EditedNote

@@ -32,6 +32,7 @@ from npzkit.checkpoint.record import (
 from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.steps import Status, Steps, looks_at
+from npzkit.codecs.coding import Compression
 from npzkit.datasets.sharding import parse_size
 from npzkit.errors import (
     ArchiveLockedError,
@@ -46,7 +47,6 @@ from npzkit.files.urls import Location, find_location
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.containers import flatten
 from npzkit.members.keys import suggestion
-from npzkit.writing.coding import Compression
 
 WhenBusy = Literal["wait", "skip", "raise"]
 

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 from npzkit.codecs.checksum import isal_or_zlib, library
+from npzkit.codecs.coding import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.codecs.libdeflate import inflate_into
-from npzkit.codecs.methods import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.errors import UnsupportedError, ZipFormatError
 
 

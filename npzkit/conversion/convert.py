@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
+from npzkit.codecs.coding import is_deflated
 from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, FileOptions
 from npzkit.conversion.hierarchies import why_nested
@@ -31,7 +32,6 @@ from npzkit.files.progress import Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
-from npzkit.writing.coding import is_deflated
 
 
 class ConvertReport(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.codecs.coding import Compression, is_deflated
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import Archives, Given, Input, given_inputs, opened_inputs
 from npzkit.conversion.npz import write_array
@@ -22,7 +23,6 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
-from npzkit.writing.coding import Compression, is_deflated
 
 
 class PackReport(NamedTuple):

@@ -21,6 +21,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 
+from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
 from npzkit.dask.chunking import grouped
 from npzkit.datasets.shard_names import ShardRecord, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
@@ -29,7 +30,6 @@ from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
 from npzkit.stores.objects import LocalFolder, StorePrefix
-from npzkit.writing.coding import DEFAULT_CHUNK_SIZE, Compression, check_coding
 
 _BLOCKS_COUNT = 256
 """Most blocks of a shard, so that a task does not wait for thousands."""
@@ -137,7 +137,7 @@ def to_npz(
     *,
     compression: Compression = "stored",
     level: int | None = None,
-    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    chunk_size: int = CHUNK_SIZE,
     seekable: bool = True,
     shard_size: int | str = "128MiB",
     durable: bool = False,

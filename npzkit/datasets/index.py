@@ -17,18 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.coding import DEFLATED, MAX_RATIOS, STORED
 from npzkit.datasets.shard_names import check_attempt, check_shard_names
 from npzkit.datasets.tiling import fault_of, find_untiled
-from npzkit.errors import IndexFormatError, check_limit
+from npzkit.errors import IndexFormatError, NpyFormatError, check_limit
 from npzkit.format import descr_to_dtype
-from npzkit.format.header import MAX_DIMENSIONS, check_size
-from npzkit.format.literal import MAX_DEPTH as MAX_DESCR_DEPTH
-from npzkit.limits import MAX_DEPTH, Limits
+from npzkit.limits import MAX_DEPTH, MAX_DESCR_DEPTH, MAX_DIMENSIONS, Limits
 from npzkit.members.keys import check_keys
 from npzkit.members.metadata import is_deeper
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
-from npzkit.zip.member_checks import MAX_RATIOS
 
 _MAX_CRC = 2**32 - 1
 _MAX_METHOD = 2**16 - 1
@@ -278,7 +275,7 @@ class Index:
             # With empty dimensions as 1, and without overflow.
             largest = np.maximum(lengths, 1).astype(np.float64).prod(axis=1)
             for row in rows[largest * np.maximum(sizes[rows], 1) > _USUAL_SIZE].tolist():
-                check_size(self.shape(row), self.descr(row)[0])
+                _check_countable(self.shape(row), self.descr(row)[0].itemsize)
             sizes[rows] *= lengths.prod(axis=1)
         most = int(sizes.max(initial=0))
         check_limit(
@@ -393,6 +390,13 @@ class Index:
         pairs = np.array(self._shard_of, np.int64) * (len(counts) + len(others)) + numbers
         if len(np.unique(pairs)) != len(pairs):
             raise IndexFormatError("an array in a shard is taken for two parts")
+
+
+def _check_countable(shape: tuple[int, ...], itemsize: int) -> None:
+    """Check that NumPy can have an array of very many items, or bytes."""
+    # It counts empty dimensions as one.
+    if math.prod(n or 1 for n in shape) * max(itemsize, 1) >= 2**63:
+        raise NpyFormatError("shape is too large for any array", found=shape)
 
 
 def _check_depth(values: Any, depth: int) -> None:

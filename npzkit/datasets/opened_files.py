@@ -16,12 +16,11 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Explained
 from npzkit.archive.reopening import shown_state
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
 from npzkit.datasets.skeleton import Arrays, Known, Skeleton, nbytes_of, skeleton_of
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
-from npzkit.files.file_objects import open_regular
-from npzkit.files.identity import Identity, identity_of
+from npzkit.files.file_objects import Identity, identity_of, open_regular
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.members.metadata import parse_attrs

@@ -16,7 +16,7 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
-from npzkit.codecs.methods import STORED, method_name
+from npzkit.codecs.coding import STORED, method_name
 from npzkit.datasets.sharded_array import PartsStream, ShardedArray, npy_pieces
 from npzkit.datasets.shards import OpenShards
 from npzkit.errors import IndexFormatError, UnsupportedError

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
-from npzkit.codecs.methods import method_name
+from npzkit.codecs.coding import method_name
 from npzkit.datasets.sharded_contents import ShardedContents
 from npzkit.limits import Limits
 

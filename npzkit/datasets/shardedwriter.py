@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
 from npzkit.datasets.shard_names import (
     ShardRecord,
     attempt_of,
@@ -34,7 +35,6 @@ from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardErro
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.writing.array_members import Member, Preparation
-from npzkit.writing.coding import DEFAULT_CHUNK_SIZE, Compression, check_coding
 
 
 class ShardedWriter:
@@ -117,7 +117,7 @@ class ShardedWriter:
         level: int | None = None,
         shard_size: int | str = "5GB",
         durable: bool = False,
-        chunk_size: int = DEFAULT_CHUNK_SIZE,
+        chunk_size: int = CHUNK_SIZE,
         seekable: bool = True,
         threads: int | None = None,
         storage_options: Mapping[str, Any] | None = None,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.codecs.coding import Compression, coding_for
 from npzkit.datasets import INDEX_NAME, index_format
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import FORMAT, format_index, parse_index
@@ -40,7 +41,6 @@ from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
 from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
 from npzkit.writing.array_members import Member
-from npzkit.writing.coding import Compression, coding_for
 
 _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "

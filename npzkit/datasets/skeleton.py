@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.format import descr_to_dtype
 from npzkit.members.info import ArrayInfo
 from npzkit.zip.entries import walk_entries

@@ -1,8 +1,9 @@
 """What callers pass as a file: its name and position, and how its bytes can be reached.
 
 Owns the questions that are asked of a file object before it is read or written, that only a
-regular file is opened by its path, the wait for streams that do not block, and copies of those
-that cannot seek.
+regular file is opened by its path, the wait for streams that do not block, copies of those
+that cannot seek, and the value that everybody compares who asks whether a file on a disk is
+still the same. Of an object in a store, that is `npzkit.stores.base_store.Version`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from npzkit.errors import FormatError, NpzkitError, check_limit
 from npzkit.files.disk import OPEN_FLAGS, Descriptor
@@ -182,3 +183,52 @@ def seekable(file: Any, most: int | None = None) -> Iterator[Any]:
             yield copy
         except NpzkitError as error:
             raise error.locate(path=known_name(file)) from error.__cause__
+
+
+# -- is it still the same? --------------------------------------------------
+
+
+class Identity(NamedTuple):
+    """The state of a file when it was looked at.
+
+    If two are equal, the file is the same and has not changed. If they differ, its contents
+    may still be the same: `chmod` and a hard link change `changed_ns`, and a copy has another
+    `inode`. An open archive then compares its directory.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    modified_ns : int
+        Modification time, which programs can set: ``rsync -t`` and ``cp -p`` do.
+    changed_ns : int
+        Time of the last change of the contents or the inode, which no program can set. On
+        Windows, the time of creation.
+    inode : int
+        0 on file systems of Windows that have none.
+    device : int
+        Differs between hosts that share a file system, and may differ after a boot.
+    """
+
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+    device: int
+
+    @property
+    def elsewhere(self) -> tuple[int, ...]:
+        """What other hosts see of the same file: all but the device."""
+        return self[:-1]
+
+    @property
+    def node(self) -> tuple[int, int]:
+        """Which file it is, whatever its contents are."""
+        return self.inode, self.device
+
+
+def identity_of(found: os.stat_result) -> Identity:
+    """Return the identity of a file that the system was asked for."""
+    return Identity(
+        found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+    )  # fmt: skip

@@ -25,6 +25,7 @@ from npzkit.files.disk import CLOSED, Buffer, Descriptor, check_binary, duplicat
 from npzkit.files.file_objects import (
     UNNAMED,
     can_read,
+    identity_of,
     is_archive,
     is_plain_file,
     name_of,
@@ -32,7 +33,6 @@ from npzkit.files.file_objects import (
     position_of,
     unwrapped,
 )
-from npzkit.files.identity import identity_of
 from npzkit.files.locking import is_locked
 
 _RETURNED_SIZE = 1 << 26

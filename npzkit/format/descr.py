@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import NpyFormatError, warn
-from npzkit.format.literal import MAX_DEPTH
+from npzkit.limits import MAX_DESCR_DEPTH
 
 _TYPE_STRING = r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?"
 """Accepts ``<f8``, ``|S12``, ``<M8[25s]`` and ``float64``, but not ``(2,)i4,f8``, and not
@@ -125,7 +125,7 @@ def descr_to_dtype(descr: Any) -> np.dtype[Any]:
 
 
 def _dtype(descr: Any, depth: int) -> np.dtype[Any]:
-    if depth > MAX_DEPTH:
+    if depth > MAX_DESCR_DEPTH:
         raise _invalid(descr, "it is nested too deeply")
     if isinstance(descr, str):
         match = re.fullmatch(_TYPE_STRING, descr)

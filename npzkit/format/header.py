@@ -27,7 +27,7 @@ import numpy as np
 from npzkit.errors import LimitExceededError, NpyFormatError, warn
 from npzkit.format.descr import descr_to_dtype
 from npzkit.format.literal import DAMAGED_REMEDY, parse_literal
-from npzkit.limits import DEFAULT_HEADER_SIZE
+from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
 
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
@@ -40,7 +40,6 @@ GROWTH_AXIS_MAX_DIGITS = 21
 PREFIX_SIZE = MAGIC_LEN + 4
 """Bytes that `header_size` needs in every version."""
 
-MAX_DIMENSIONS = 64
 MAX_EMPTY_ITEMS = 2**24
 """Most items without bytes (``S0``). The size of the file does not limit their number."""
 

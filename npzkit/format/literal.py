@@ -22,11 +22,9 @@ import re
 from typing import Any
 
 from npzkit.errors import NpyFormatError
+from npzkit.limits import MAX_DESCR_DEPTH
 
 DAMAGED_REMEDY = "The file is damaged, or was not written by a NumPy-compatible program."
-
-MAX_DEPTH = 100
-"""Nested brackets, enough for fifty nested structures. Python's parser stops at 200."""
 
 MAX_DIGITS = 20
 """Digits of 2**64. This limits ``int()``, whose time is quadratic in the digits."""
@@ -130,8 +128,8 @@ class _Parser:
         elif kind == "word":
             result = token == "True"
         elif token in _CLOSING:
-            if depth == MAX_DEPTH:
-                raise self.unexpected(f"at most {MAX_DEPTH} nested brackets")
+            if depth == MAX_DESCR_DEPTH:
+                raise self.unexpected(f"at most {MAX_DESCR_DEPTH} nested brackets")
             self.advance()
             return self.mapping(depth) if token == "{" else self.sequence(token, depth)
         else:

@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
+from npzkit.codecs.coding import (
+    CHUNK_SIZE,
+    DEFLATED,
+    STORED,
+    Coding,
+    check_chunk_size,
+    check_level,
+    method_number,
+)
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import can_write, check_regular
@@ -36,9 +44,8 @@ from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.member_writer import Coding
 from npzkit.zip.records import SENTINEL_16
-from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size, find_index
+from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
 
 _MAX_ALIGNMENT = 1 << 15

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from npzkit.codecs.checksum import crc32_combine
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.coding import DEFLATED, STORED
 from npzkit.errors import (
     AmbiguousArchiveError,
     ChecksumError,

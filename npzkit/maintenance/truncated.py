@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.coding import DEFLATED, MAX_RATIOS, STORED, Coding
 from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
 from npzkit.files.threads import Pipeline
@@ -19,9 +19,7 @@ from npzkit.format.header import NpyHeader
 from npzkit.reading.member import MemberReader
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
-from npzkit.zip.member_checks import MAX_RATIOS
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.member_writer import Coding
 from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 

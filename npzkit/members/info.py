@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED, method_name
+from npzkit.codecs.coding import CHUNK_SIZE, DEFLATED, METHOD_NAMES, STORED, method_name
 from npzkit.errors import format_dtype, format_size, shown_key
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import user_attrs
 from npzkit.members.tensors import restored_dtype
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_layout import ALIGNMENT
-from npzkit.zip.sozip import CHUNK_SIZE
 
 
 class ArchiveInfo(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 
 from npzkit.files.threads import run
 from npzkit.format.array import array_bytes
-from npzkit.format.header import MAX_DIMENSIONS
+from npzkit.limits import MAX_DIMENSIONS
 from npzkit.reading.indexing import Positions
 from npzkit.zip.random_access import RandomAccess
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.errors import (
     ArchiveLockedError,
     FormatError,
@@ -30,7 +30,7 @@ from npzkit.errors import (
 )
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File, duplicated
-from npzkit.files.identity import identity_of
+from npzkit.files.file_objects import identity_of
 from npzkit.files.locking import FileLock, holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
 from npzkit.limits import Limits

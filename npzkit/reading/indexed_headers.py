@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED, STORED, method_name
+from npzkit.codecs.coding import DEFLATED, STORED, method_name
 from npzkit.errors import ZipFormatError
 from npzkit.format.header import NpyHeader
 from npzkit.members.info import ArrayInfo, describe

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.coding import DEFLATED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.ahead import REQUEST_COUNT, grouped
 from npzkit.files.block_reading import TASK_SIZE

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from npzkit.codecs.checksum import crc32, crc32_combine
+from npzkit.codecs.coding import DEFLATED, STORED
 from npzkit.codecs.decompressors import inflate_chunk, inflate_start, inflate_whole
-from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source

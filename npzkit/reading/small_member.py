@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.files.source import Source
 from npzkit.format.array import shaped
 from npzkit.format.header import NpyHeader, warn_python2

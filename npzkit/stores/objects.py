@@ -25,7 +25,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.files import disk
-from npzkit.files.identity import Identity, identity_of
+from npzkit.files.file_objects import Identity, identity_of
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.shard_names import (
     ShardRecord,
@@ -39,7 +40,6 @@ from npzkit.stores.objects import LocalFolder, StorePrefix
 from npzkit.torch.description import ENTRY, format_entry, key_for
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import encode_value
-from npzkit.writing.coding import DEFAULT_CHUNK_SIZE, Compression, check_coding
 
 
 class _Attempt(NamedTuple):
@@ -130,7 +130,7 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
         metadata: Mapping[str, Any] | None = None,
         compression: Compression = "stored",
         level: int | None = None,
-        chunk_size: int = DEFAULT_CHUNK_SIZE,
+        chunk_size: int = CHUNK_SIZE,
         shard_size: int | str = "5GB",
         threads: int | None = None,
         durable: bool = True,

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED, Coding
 from npzkit.format.array import array_header
 from npzkit.members.keys import check_key, check_keys
 from npzkit.writing.prepared_array import Prepared, prepare
 from npzkit.zip.member_layout import SmallMembers
-from npzkit.zip.member_writer import Coding
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED
+from npzkit.codecs.coding import DEFLATED, Coding
 from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.files.sink import Sink
 from npzkit.format.header import index_shape
 from npzkit.writing.prepared_array import prepare_header
-from npzkit.zip.member_writer import MAX_BLOCK_SIZE, Coding
+from npzkit.zip.member_writer import MAX_BLOCK_SIZE
 
 _HEADER_ROOM = 256
 """At least the bytes of a local header besides name and attributes: fields, zip64, padding."""

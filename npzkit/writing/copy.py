@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source

@@ -20,11 +20,11 @@ from xarray.backends.common import ensure_dtype_not_object
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.codecs.coding import Compression, is_deflated
 from npzkit.conversion.dimensions import DIMENSIONS, named_dimensions
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import check_attrs
-from npzkit.writing.coding import Compression, is_deflated
 from npzkit.xarray.archive_store import normal_group
 from npzkit.xarray.attributes import GROUPS, attrs_to_json
 

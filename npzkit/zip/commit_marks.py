@@ -62,7 +62,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.errors import UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
 from npzkit.zip.entry_columns import Ints, places_before, windows_of

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.errors import ZipFormatError
 from npzkit.zip.extra_fields import (
     UNICODE_PATH_ID,

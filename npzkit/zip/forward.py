@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.coding import DEFLATED, STORED
 from npzkit.errors import LimitExceededError, NoDataError, NpzkitError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED, DEFLATED64, STORED
+from npzkit.codecs.coding import MAX_RATIOS, STORED
 from npzkit.errors import ChecksumError, UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
 from npzkit.zip import records
@@ -37,10 +37,6 @@ from npzkit.zip.records import (
     LOCAL_LAYOUT,
     SENTINEL_32,
 )
-
-MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
-"""The most bytes that one compressed byte can become: a match of 258 bytes takes 2
-bits, one of 65,538 in Deflate64 takes 18."""
 
 _REFUSED_FLAGS = (
     FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED
 from npzkit.errors import LimitExceededError
 from npzkit.zip import records
 from npzkit.zip.entries import Entry, accepting_name

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
+from npzkit.codecs.coding import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import Source

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from npzkit.codecs.checksum import crc32
+from npzkit.codecs.coding import LZMA, MAX_RATIOS, STORED, method_name
 from npzkit.codecs.decompressors import CopyableInflate, Decompressor, decompressor
-from npzkit.codecs.methods import LZMA, STORED, method_name
 from npzkit.errors import NoDataError, UnsupportedError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import Source
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
-from npzkit.zip.member_checks import MAX_RATIOS, check_crc32, check_entry
+from npzkit.zip.member_checks import check_crc32, check_entry
 
 _INPUT_SIZES = 1 << 12, 1 << 18
 """Compressed bytes fed at a time: as many as bytes are wanted, within bounds. A

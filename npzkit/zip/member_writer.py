@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32, crc32_combine
+from npzkit.codecs.coding import STORED, Coding
 from npzkit.codecs.encoders import (
     Encoder,
     choose_encoder,
@@ -20,13 +21,12 @@ from npzkit.codecs.encoders import (
     encoder_for_level,
     encoder_for_small,
 )
-from npzkit.codecs.methods import STORED
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip.extra_fields import format_padding
 from npzkit.zip.member_layout import ZIP64_SIZE, local_header, needs_zip64
 from npzkit.zip.records import LocalHeader
-from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
+from npzkit.zip.sozip import SeekIndex, format_index_member
 
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
@@ -36,27 +36,6 @@ _KEPT_SIZE = 1 << 20
 
 _PREFIX_SIZE = 16
 """First bytes of a member, by which the size of its head is known."""
-
-
-class Coding(NamedTuple):
-    """How a member's bytes are written.
-
-    Attributes
-    ----------
-    method : int
-        `STORED` or `DEFLATED`.
-    level : int or None
-        0 to 9; None chooses the encoder by a sample of the data.
-    chunk_size : int
-        Uncompressed bytes of the chunks that are deflated on their own.
-    is_seekable : bool
-        Whether a seek index follows a member of more than one chunk.
-    """
-
-    method: int = STORED
-    level: int | None = None
-    chunk_size: int = CHUNK_SIZE
-    is_seekable: bool = True
 
 
 class MemberWriter:

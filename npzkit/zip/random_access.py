@@ -21,13 +21,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.coding import DEFLATED, MAX_RATIOS, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
-from npzkit.zip.member_checks import MAX_RATIOS
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.sozip import Chunks, find_index
 

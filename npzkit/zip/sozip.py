@@ -17,11 +17,11 @@ import operator
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npzkit.codecs.checksum import crc32
+from npzkit.codecs.coding import CHUNK_SIZE_LIMITS, DEFLATED, STORED
 from npzkit.codecs.decompressors import inflate_chunk
-from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
@@ -34,12 +34,6 @@ from npzkit.zip.records import (
     SENTINEL_16,
     parse_local_header,
 )
-
-CHUNK_SIZE = 1 << 18
-"""Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""
-CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26
-"""Bytes a chunk may have when it is written: the specification advises 4096
-and more. A reader has whole chunks in memory, so it refuses larger ones."""
 
 _HEADER = struct.Struct("<LLLLQQ")
 _VERSION = 1
@@ -65,14 +59,6 @@ class SeekIndex(NamedTuple):
     chunk_size: int
     offsets: Sequence[int]
     uncompressed_size: int
-
-
-def check_chunk_size(size: Any) -> int:
-    """Return a chunk size, or raise ValueError for one that is not sensible."""
-    smallest, largest = CHUNK_SIZE_LIMITS
-    if isinstance(size, bool) or not hasattr(size, "__index__") or not smallest <= size <= largest:
-        raise ValueError(f"chunk_size must be {smallest} to {largest} bytes, not {size!r}")
-    return operator.index(size)
 
 
 def index_name(name: str) -> bytes:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.coding import STORED, Coding
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip import records
@@ -41,7 +41,7 @@ from npzkit.zip.member_layout import (
     local_bytes,
     local_header,
 )
-from npzkit.zip.member_writer import Coding, MemberWriter, head_of
+from npzkit.zip.member_writer import MemberWriter, head_of
 from npzkit.zip.records import LocalHeader
 from npzkit.zip.sozip import SeekIndex, format_index_member
 

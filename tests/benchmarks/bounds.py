@@ -40,13 +40,13 @@ import works
 from bench import QUICK, measure
 from data import MIB, keyed, kind, noise, small_arrays
 from npzkit.codecs.checksum import crc32
+from npzkit.codecs.coding import CHUNK_SIZE
 from npzkit.codecs.decompressors import inflate_chunk
 from npzkit.codecs.encoders import deflate_chunk, encoder_for_level
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import check_keys
-from npzkit.zip.sozip import CHUNK_SIZE
 from rich.console import Console
 from rich.table import Table
 from works import Place, Work

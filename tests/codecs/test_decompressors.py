@@ -18,7 +18,7 @@ from forge import Member, archive
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.codecs import checksum, decompressors, libdeflate
-from npzkit.codecs import methods as codecs
+from npzkit.codecs import coding as codecs
 from npzkit.errors import NpzkitError, UnsupportedError
 
 FIXTURES = {

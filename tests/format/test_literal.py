@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import NpyFormatError
-from npzkit.format.literal import MAX_DEPTH, parse_literal
+from npzkit.format.literal import parse_literal
+from npzkit.limits import MAX_DESCR_DEPTH
 
 NAMES = st.text(max_size=8)
 DESCR = st.recursive(
@@ -84,7 +85,7 @@ def test_nesting_is_bounded(opening):
 
 def test_the_deepest_nesting():
     """As many brackets as are allowed are read, and one more is an error."""
-    text = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    text = "[" * MAX_DESCR_DEPTH + "]" * MAX_DESCR_DEPTH
     value, _ = parse_literal(text)
     assert str(value) == text
     with pytest.raises(NpyFormatError, match="nested brackets"):

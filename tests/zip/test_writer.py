@@ -14,7 +14,7 @@ import zlib
 import npzkit
 import numpy as np
 import pytest
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.coding import DEFLATED, STORED, Coding
 from npzkit.files.destinations import open_destination
 from npzkit.files.sink import Sink
 from npzkit.files.source import BufferSource
@@ -23,7 +23,6 @@ from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.member_layout import SmallMembers
-from npzkit.zip.member_writer import Coding
 from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
 

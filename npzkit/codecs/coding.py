@@ -1,0 +1,167 @@
+"""How the data of an array is encoded: by which method, at which level, in which chunks.
+
+Owns the methods by number and name, what users may pass as a compression, level and size of
+chunks, and that an array takes what it is not given from its writer. Encoders are in
+`npzkit.codecs.encoders`, decoders in `npzkit.codecs.decompressors`; what the first do with a
+`Coding` is `npzkit.zip.member_writer`'s.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Literal, NamedTuple
+
+STORED = 0
+DEFLATED = 8
+DEFLATED64 = 9
+BZIP2 = 12
+LZMA = 14
+ZSTANDARD = 93
+
+METHOD_NAMES = {
+    STORED: "stored",
+    DEFLATED: "deflated",
+    DEFLATED64: "deflate64",
+    BZIP2: "bzip2",
+    LZMA: "lzma",
+    ZSTANDARD: "zstandard",
+}
+"""The methods that npzkit can read (APPNOTE section 4.4.5)."""
+MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
+"""The most bytes that one compressed byte can become: a match of 258 bytes takes 2
+bits, one of 65,538 in Deflate64 takes 18."""
+CHUNK_SIZE = 1 << 18
+"""Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""
+CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26
+"""Bytes a chunk may have when it is written: the specification advises 4096
+and more. A reader has whole chunks in memory, so it refuses larger ones."""
+
+Compression = Literal["stored", "deflated"] | int | None
+
+
+class Coding(NamedTuple):
+    """How a member's bytes are written.
+
+    Attributes
+    ----------
+    method : int
+        `STORED` or `DEFLATED`.
+    level : int or None
+        0 to 9; None chooses the encoder by a sample of the data.
+    chunk_size : int
+        Uncompressed bytes of the chunks that are deflated on their own.
+    is_seekable : bool
+        Whether a seek index follows a member of more than one chunk.
+    """
+
+    method: int = STORED
+    level: int | None = None
+    chunk_size: int = CHUNK_SIZE
+    is_seekable: bool = True
+
+
+def method_name(method: int) -> str:
+    """Return the name of a method: ``"stored"``, ``"deflated"``, ..., ``"method 97"``."""
+    return METHOD_NAMES.get(method, f"method {method}")
+
+
+def method_number(compression: str | int | None) -> int:
+    """Return the method number of a compression that npzkit can write.
+
+    None means no compression, as in h5py.
+
+    Raises
+    ------
+    ValueError
+        `compression` is not ``"stored"``, ``"deflated"`` or the number that
+        zipfile has for one of them.
+
+    Examples
+    --------
+    >>> method_number("deflated")
+    8
+    """
+    if compression is None:
+        return STORED
+    for number in (STORED, DEFLATED):
+        if isinstance(compression, bool):
+            break
+        if compression == number or compression == METHOD_NAMES[number]:
+            return number
+    raise ValueError(
+        f"compression must be 'stored' or 'deflated' (or zipfile.ZIP_STORED, "
+        f"zipfile.ZIP_DEFLATED), not {compression!r}"
+    )
+
+
+def check_level(level: Any) -> int | None:
+    """Return `level` as an int from 0 to 9 or None, or raise ValueError."""
+    if level is None:
+        return None
+    if isinstance(level, bool) or not hasattr(level, "__index__") or not 0 <= level <= 9:
+        raise ValueError(f"level must be an integer from 0 to 9, or None, not {level!r}")
+    return operator.index(level)
+
+
+def check_chunk_size(size: Any) -> int:
+    """Return a chunk size, or raise ValueError for one that is not sensible."""
+    smallest, largest = CHUNK_SIZE_LIMITS
+    if isinstance(size, bool) or not hasattr(size, "__index__") or not smallest <= size <= largest:
+        raise ValueError(f"chunk_size must be {smallest} to {largest} bytes, not {size!r}")
+    return operator.index(size)
+
+
+def check_coding(
+    compression: Compression, level: int | None, chunk_size: int, seekable: bool
+) -> Coding:
+    """Return the coding of a writer, for arrays that do not say otherwise.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A bad compression, level or chunk size.
+    """
+    return Coding(
+        method_number(compression), check_level(level), check_chunk_size(chunk_size), seekable
+    )
+
+
+def coding_for(
+    default: Coding,
+    compression: Compression,
+    level: int | None,
+    chunk_size: int | None,
+    seekable: bool | None,
+) -> Coding:
+    """Return the coding of one array; each None means the writer's.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A bad compression, level or chunk size, or a level for a stored array.
+    """
+    if compression is level is chunk_size is seekable is None:
+        return default
+    method = default.method if compression is None else method_number(compression)
+    level = level_for(method, level)
+    return Coding(
+        method,
+        default.level if level is None else level,
+        default.chunk_size if chunk_size is None else check_chunk_size(chunk_size),
+        default.is_seekable if seekable is None else seekable,
+    )
+
+
+def is_deflated(compression: Compression, level: int | None) -> bool:
+    """Return whether data is to be deflated; raises ValueError for a bad compression or level."""
+    method = method_number(compression)
+    level_for(method, level)
+    return method == DEFLATED
+
+
+def level_for(method: int, level: int | None) -> int | None:
+    """Check a level, and that it was not given for a stored array."""
+    level = check_level(level)
+    if level is not None and method == STORED:
+        raise ValueError("level is for compression='deflated'; stored arrays have none")
+    return level

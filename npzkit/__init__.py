@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from npzkit.maintenance.repair import repair
     from npzkit.members.info import ArchiveInfo, ArrayInfo
     from npzkit.viewer.viewer import Viewer, view
+    from npzkit.writing.created_array import CreatedArray
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -52,6 +53,7 @@ __all__ = [
     "ArrayInfo",
     "ArrayPart",
     "ConvertReport",
+    "CreatedArray",
     "DiffReport",
     "ExtractReport",
     "Finding",
@@ -105,6 +107,7 @@ _HOMES = {
     "ArrayInfo": "npzkit.members.info",
     "ArrayPart": "npzkit.analysis.statistics",
     "ConvertReport": "npzkit.conversion.convert",
+    "CreatedArray": "npzkit.writing.created_array",
     "DiffReport": "npzkit.analysis.diff",
     "ExtractReport": "npzkit.conversion.extract",
     "Finding": "npzkit.maintenance.findings",
@@ -146,7 +149,7 @@ _HOMES = {
     "view": "npzkit.viewer.viewer",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
-_MODULES = {"checkpoint", "dask", "errors", "format", "torch", "xarray"}
+_MODULES = {"checkpoint", "dask", "errors", "format", "torch", "typing", "xarray"}
 """Public modules, likewise. `__all__` has those that need no other package."""
 
 
@@ -154,7 +157,10 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in _MODULES:
-        return import_module(f"npzkit.{name}")
+        try:
+            return import_module(f"npzkit.{name}")
+        except ImportError as error:
+            raise AttributeError(f"npzkit.{name} cannot be imported: {error}") from error
     if name not in _HOMES:
         raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)
@@ -162,4 +168,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    from importlib.util import find_spec
+
+    engines = {name for name in ("dask", "torch", "xarray") if find_spec(name)}
+    return sorted({*__all__, *engines, *(name for name in globals() if name.startswith("__"))})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import os
 import subprocess
 import sys
 from collections import Counter
 
 import npzkit
+import pytest
 from structure import (
     CORE,
     FRONT,
@@ -24,7 +26,7 @@ from structure import (
 )
 
 ROOMS = [
-    {"errors", "imported", "limits"},
+    {"errors", "imported", "limits", "typing"},
     {"codecs"},
     {"files"},
     {"zip", "format"},
@@ -195,6 +197,24 @@ def test_a_star_import_has_all_public_names():
     assert (found.stdout, found.stderr) == ("[] False\n", "")
 
 
+def test_an_engine_is_there_if_its_package_is():
+    """`hasattr(npzkit, "torch")` and `dir(npzkit)` say which engines can be imported."""
+    for name in ("dask", "torch", "xarray"):
+        can_import = importlib.util.find_spec(name) is not None
+        assert hasattr(npzkit, name) == can_import == (name in dir(npzkit))
+
+
+def test_an_engine_without_its_package(monkeypatch):
+    """An engine whose package is missing is no attribute, and says what to install."""
+    monkeypatch.setitem(sys.modules, "dask", None)
+    for name in [name for name in sys.modules if name.startswith("npzkit.dask")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(npzkit, "dask", raising=False)
+    assert not hasattr(npzkit, "dask")
+    with pytest.raises(AttributeError, match="cannot be imported"):
+        _ = npzkit.dask
+
+
 def test_a_warnings_filter_finds_npzkits_warnings():
     """`-W error::npzkit.TornArchiveWarning` works, although Python reads it before it is set up."""
     code = "import warnings; print(warnings.filters[0][2].__name__)"
@@ -228,8 +248,8 @@ def test_a_formats_library_is_imported_when_it_is_met():
 
 
 def test_the_bottom_imports_nothing_of_npzkit():
-    """errors, imported and limits stand on the standard library alone."""
-    for name in ("errors", "imported", "limits"):
+    """errors, imported, limits and typing stand on the standard library alone."""
+    for name in ("errors", "imported", "limits", "typing"):
         assert not inner_imports(name)
 
 

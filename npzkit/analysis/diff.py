@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from npzkit.files.progress import Meter, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.reading.blocks import blocks
+
+if TYPE_CHECKING:
+    from npzkit.typing import ArchiveLike
 
 _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
 _PIECE_SIZE = 1 << 20
@@ -201,8 +204,8 @@ class DiffReport(NamedTuple):
 
 
 def diff(
-    a: Any,
-    b: Any,
+    a: ArchiveLike,
+    b: ArchiveLike,
     keys: Sequence[str] | None = None,
     *,
     rtol: float = 0.0,

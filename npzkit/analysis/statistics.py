@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from npzkit.files.threads import Pipeline
 from npzkit.limits import thread_count
 from npzkit.reading.blocks import blocks, for_each_piece
 from npzkit.reading.indexing import select
+
+if TYPE_CHECKING:
+    from npzkit.typing import ArchiveLike
 
 _PIECE_SIZE = 1 << 20
 """Bytes of a piece."""
@@ -155,7 +158,7 @@ def _as_slice(positions: range) -> slice:
 
 
 def statistics(
-    file: Any,
+    file: ArchiveLike,
     key: str,
     index: Any = (),
     *,

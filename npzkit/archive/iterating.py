@@ -7,7 +7,7 @@ the stream does not list.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import (
     AmbiguousArchiveError,
@@ -20,18 +20,23 @@ from npzkit.errors import (
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.reading.streaming import Comparison, StreamedArchive
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from npzkit.typing import SupportsRead
+
 _SHOWN_COUNT = 10
 """Keys that a message names."""
 
 
 def iter_arrays(
-    stream: Any,
+    stream: SupportsRead,
     *,
     allow_pickle: bool = False,
     pickle_kwargs: Mapping[str, Any] | None = None,
     strict: bool = False,
     limits: Limits | None = None,
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays of an archive from a stream, from front to back.
 
     The stream is never asked to seek: a pipe, ``sys.stdin.buffer``, a socket's

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from npzkit.reading.blocks import ReadHabits, blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.zip.random_access import RandomAccess
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 _CHUNK_SIZE = 1 << 20
 """Bytes of a chunk if the member has no chunks of its own."""
@@ -153,13 +157,14 @@ class LazyArray:
 
     # -- reading ------------------------------------------------------------
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> NDArray[Any]:
         if self._header.dtype.names is not None and _names_fields(index):
             return self._read_fields(index)
         selection = select(index, self.shape)
         block = self._read_block(selection)
         try:
-            return block[selection.index]
+            picked: NDArray[Any] = block[selection.index]
+            return picked
         except (SystemError, ValueError) as error:
             # NumPy stores four bytes per character, and makes a str of a single item.
             what = f"the text is not valid Unicode ({error})"
@@ -246,7 +251,7 @@ class LazyArray:
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[NDArray[Any]]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
         return self._rows()

@@ -27,16 +27,19 @@ from npzkit.members.keys import check_several
 from npzkit.reading.small_member import check_out
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from npzkit.archive.contents import ArchiveContents
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.typing import Readable
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
 
 
-class NpzFile(Mapping[str, Any]):
+class NpzFile(Mapping[str, "NDArray[Any]"]):
     """An open ``.npz`` archive: ``npz[key]`` reads one array.
 
     Opening reads only the archive's directory. Each access reads the array
@@ -139,7 +142,7 @@ class NpzFile(Mapping[str, Any]):
 
     def __init__(
         self,
-        file: Any,
+        file: Readable,
         own_fid: bool = False,
         allow_pickle: bool = False,
         pickle_kwargs: Mapping[str, Any] | None = None,
@@ -189,7 +192,7 @@ class NpzFile(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return key in self._archive
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> NDArray[Any]:
         if self.mmap_mode is not None:
             return self._archive.memmap(key, self.mmap_mode)
         return self._archive.read(key, None, True, None)
@@ -241,7 +244,7 @@ class NpzFile(Mapping[str, Any]):
         verify: bool = True,
         *,
         threads: int | None = None,
-    ) -> Any:
+    ) -> NDArray[Any]:
         """Read one array.
 
         Parameters
@@ -297,7 +300,7 @@ class NpzFile(Mapping[str, Any]):
         threads: int | None = None,
         *,
         verify: bool = True,
-    ) -> dict[str, Any]:
+    ) -> dict[str, NDArray[Any]]:
         """Read many arrays at once, which is faster than one by one.
 
         Parameters
@@ -400,7 +403,7 @@ class NpzFile(Mapping[str, Any]):
         """
         return self._archive.lazy(key, self)
 
-    def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
+    def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, np.dtype[Any]]:
         """Map a stored array into memory without reading it.
 
         Parameters

@@ -20,6 +20,8 @@ from npzkit.writing.array_members import Member, Preparation
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts
+    from npzkit.typing import Writable
+    from npzkit.writing.created_array import CreatedArray
 
 
 class NpzWriter:
@@ -183,7 +185,7 @@ class NpzWriter:
 
     def __init__(
         self,
-        file: Any,
+        file: Writable,
         mode: Literal["w", "x", "a"] = "w",
         *,
         compression: Compression = "stored",
@@ -355,7 +357,7 @@ class NpzWriter:
         fortran_order: bool = False,
         chunk_size: int | None = None,
         seekable: bool | None = None,
-    ) -> Any:
+    ) -> CreatedArray:
         """Begin an array that is filled piece by piece, for data larger than memory.
 
         A stored array of known shape is filled in any order:
@@ -384,7 +386,7 @@ class NpzWriter:
 
         Returns
         -------
-        dst : FilledArray or AppendedArray
+        dst : CreatedArray
             To be used in a ``with`` block. Leaving the block seals the array;
             leaving it by an exception discards the archive. `close` also seals
             the array.
@@ -431,7 +433,10 @@ class NpzWriter:
         from npzkit.writing.array_plan import plan_array
 
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
-        return archive.alone(archive.create, plan.for_sink(archive.sink, archive.path))
+        created: CreatedArray = archive.alone(
+            archive.create, plan.for_sink(archive.sink, archive.path)
+        )
+        return created
 
     # -- edits --------------------------------------------------------------
 

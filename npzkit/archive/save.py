@@ -21,10 +21,11 @@ from npzkit.zip.extra_fields import names_crc32
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts
+    from npzkit.typing import Writable
 
 
 def save(
-    file: Any,
+    file: Writable,
     arrays: Any,
     *,
     compression: Compression = "stored",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
@@ -20,6 +20,9 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
 from npzkit.reading.blocks import PIECE_SIZE, checked_array
+
+if TYPE_CHECKING:
+    from npzkit.typing import ArchiveLike
 
 
 class ExtractReport(NamedTuple):
@@ -39,7 +42,7 @@ class ExtractReport(NamedTuple):
 
 
 def extract(
-    file: Any,
+    file: ArchiveLike,
     folder: str | os.PathLike[str] | BinaryIO = ".",
     keys: Iterable[str] | None = None,
     *,

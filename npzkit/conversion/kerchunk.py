@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import format_json, without_note
 from npzkit.members.tensors import extension_name
 
+if TYPE_CHECKING:
+    from npzkit.typing import ArchiveLike
+
 _CHUNK_SIZE = 1 << 24
 """Most bytes of a chunk, if the array can be divided evenly."""
 _RESERVED = {".zarray", ".zattrs", ".zgroup", ".zmetadata"}
@@ -33,7 +36,7 @@ _RESERVED = {".zarray", ".zattrs", ".zgroup", ".zmetadata"}
 
 
 def kerchunk(
-    file: Any,
+    file: ArchiveLike,
     *,
     keys: Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,

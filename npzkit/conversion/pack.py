@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
+
+if TYPE_CHECKING:
+    from npzkit.typing import Writable
 
 
 class PackReport(NamedTuple):
@@ -47,7 +50,7 @@ class PackReport(NamedTuple):
 
 
 def pack(
-    file: Any,
+    file: Writable,
     inputs: Any,
     *,
     compression: Compression = "stored",
@@ -129,16 +132,16 @@ def pack(
     ('bias', 'weights') [1. 1.]
     """
     given = given_inputs(inputs)
-    file, *sources = find_locations([file, *(source for _, source in given)], storage_options)
+    target, *sources = find_locations([file, *(source for _, source in given)], storage_options)
     given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
-    path = None if can_write(file) or isinstance(file, Location) else os.fsdecode(file)
+    path = None if can_write(target) or isinstance(target, Location) else os.fsdecode(target)
     if path is not None:
         check_file_path(path, overwrite=overwrite)
     report = _pack(
-        file, path, "w" if overwrite or can_write(file) else "x", given, progress,
+        target, path, "w" if overwrite or can_write(target) else "x", given, progress,
         compression=compression, level=level, allow_pickle=allow_pickle,
     )  # fmt: skip
-    return report._replace(output=str(file)) if isinstance(file, Location) else report
+    return report._replace(output=str(target)) if isinstance(target, Location) else report
 
 
 def add(

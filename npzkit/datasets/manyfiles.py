@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +21,18 @@ from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.keys import check_several, missing
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from npzkit.typing import PathLike
+
 _THREADS = 16
 """Threads that wait for stores."""
 _CHOOSE = "Choose the arrays that are to be joined: keys=[...]."
 
 
 def open_many(
-    paths: Any,
+    paths: PathLike | Iterable[PathLike],
     axis: int | None = 0,
     *,
     keys: Iterable[str] | None = None,
@@ -104,7 +109,7 @@ def open_many(
     return ManyFiles(files, known, axis, None if keys is None else list(keys), count)
 
 
-class ManyFiles(Mapping[str, Any]):
+class ManyFiles(Mapping[str, "NDArray[Any]"]):
     """Many archives as one: ``many[key]`` is the array of all files, joined.
 
     Made by `npzkit.open_many`. Threads and forked processes may share it, and it
@@ -233,14 +238,14 @@ class ManyFiles(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return key in self._layouts
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: str) -> NDArray[Any]:
         return self.lazy(key).read()
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the joined array with this key, or `default` if there is none."""
         return self[key] if key in self else default  # noqa: SIM401 - this is get
 
-    def lazy(self, key: Any) -> JoinedArray:
+    def lazy(self, key: str) -> JoinedArray:
         """Return the joined array of a key, which reads only the parts that are indexed.
 
         Parameters
@@ -290,7 +295,7 @@ class ManyFiles(Mapping[str, Any]):
         return ManyFiles, (self._files, self._known, self.axis, self._keys, self._threads)
 
 
-class Samples(Sequence[dict[str, Any]]):
+class Samples(Sequence[dict[str, "NDArray[Any]"]]):
     """The samples of a data set: for each position of the joined axis, a dict of arrays.
 
     A data set for ``torch.utils.data.DataLoader``, also with workers. If the files

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
@@ -20,12 +20,17 @@ from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from npzkit.files.progress import Report
     from npzkit.maintenance.findings import VerifyReport
+    from npzkit.typing import ArchiveLike, PathLike, Readable
+
+    T = TypeVar("T", default=Any)
 
 
 def open(
-    file: Any,
+    file: Readable,
     *,
     mmap_mode: MmapMode | None = None,
     allow_pickle: bool = False,
@@ -105,7 +110,7 @@ def open(
 
     try:
         return ShardedFile(
-            file, mmap_mode=mmap_mode, strict=strict, limits=limits,
+            cast("PathLike", file), mmap_mode=mmap_mode, strict=strict, limits=limits,
             storage_options=storage_options,
         )  # fmt: skip
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -170,7 +175,7 @@ def opened(file: Any, **options: Any) -> Iterator[NpzFile]:
 
 
 def verify(
-    file: Any,
+    file: ArchiveLike,
     keys: Sequence[str] | None = None,
     progress: Report | None = None,
     *,
@@ -249,11 +254,11 @@ def verify(
 
 
 def load_tree(
-    file: Any,
+    file: ArchiveLike,
     prefix: str | None = None,
     *,
-    like: Any = None,
-    into: Any = None,
+    like: T | None = None,
+    into: T | None = None,
     strict: bool = True,
     only: str | Iterable[str] | None = None,
     verify: bool = True,
@@ -262,7 +267,7 @@ def load_tree(
     limits: Limits | None = None,
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> T:
     """Load nested data as it was saved: dicts, lists and tuples of arrays.
 
     Parameters
@@ -361,19 +366,23 @@ def load_tree(
     key = (prefix or "").rstrip("/")
     from npzkit.trees.loaded_tree import read_tree
 
-    def loaded(npz: NpzFile) -> Any:
+    def loaded(npz: NpzFile) -> T:
         def read(keys: Collection[str]) -> dict[str, Any]:
             if mmap_mode is not None:
                 return {key: npz.memmap(key, mmap_mode) for key in keys}
             return npz.load_all(keys, threads, verify=verify)
 
-        return read_tree(npz, read, key, only, like=like, into=into, strict=strict)
+        tree: T = read_tree(npz, read, key, only, like=like, into=into, strict=strict)
+        return tree
 
     if isinstance(file, NpzFile):
         return loaded(file)
     if mmap_mode is not None:
         check_local(file, *NOT_MAPPED)
     with open(
-        file, allow_pickle=allow_pickle, limits=limits, storage_options=storage_options
+        cast("Readable", file),
+        allow_pickle=allow_pickle,
+        limits=limits,
+        storage_options=storage_options,
     ) as npz:
         return loaded(npz)

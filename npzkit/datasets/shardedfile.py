@@ -6,13 +6,16 @@ Owns `ShardedFile` and `PartInfo`. What its calls do is in `npzkit.datasets.shar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
 from npzkit.codecs.coding import method_name
 from npzkit.datasets.sharded_contents import ShardedContents
 from npzkit.limits import Limits
+
+if TYPE_CHECKING:
+    from npzkit.typing import PathLike
 
 
 class PartInfo(NamedTuple):
@@ -127,7 +130,7 @@ class ShardedFile(NpzFile):
 
     def __init__(
         self,
-        folder: Any,
+        folder: PathLike,
         *,
         mmap_mode: MmapMode | None = None,
         strict: bool = False,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
@@ -35,6 +35,9 @@ from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardErro
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.writing.array_members import Member, Preparation
+
+if TYPE_CHECKING:
+    from npzkit.typing import PathLike
 
 
 class ShardedWriter:
@@ -109,7 +112,7 @@ class ShardedWriter:
 
     def __init__(
         self,
-        folder: Any,
+        folder: PathLike,
         *,
         metadata: Mapping[str, Any] | None = None,
         attempt: str | None = None,

@@ -10,7 +10,7 @@ import io
 import os
 import pickle
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
@@ -23,11 +23,14 @@ from npzkit.format.header import MAGIC_PREFIX
 from npzkit.format.memmap import open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
+if TYPE_CHECKING:
+    from npzkit.typing import Readable
+
 _ZIP_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def load(
-    file: Any,
+    file: Readable,
     mmap_mode: Any = None,
     allow_pickle: bool = False,
     fix_imports: bool = True,
@@ -93,40 +96,39 @@ def load(
         "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
         "max_header_size": max_header_size,
     }  # fmt: skip
-    if isinstance(file, bytes):
-        file = os.fsdecode(file)
-    file = find_location(file, storage_options)
+    name = os.fsdecode(file) if isinstance(file, bytes) else file
+    place: Any = find_location(name, storage_options)
     with contextlib.ExitStack() as stack:
-        if isinstance(file, Location):
+        if isinstance(place, Location):
             if mmap_mode:
-                check_local(file.url, *NOT_MAPPED)
+                check_local(place.url, *NOT_MAPPED)
             with contextlib.suppress(ZipFormatError):
                 # It mostly is one, and then this is the only request.
-                return NpzFile(file.url, storage_options=file.options, **archive_options)
-            stream: Any = stack.enter_context(transport().open_stream(file))
+                return NpzFile(place.url, storage_options=place.options, **archive_options)
+            stream: Any = stack.enter_context(transport().open_stream(place))
         else:
-            stream = file
-            if not can_read(file):
-                stream = stack.enter_context(io.BufferedReader(open_regular(os.fsdecode(file))))
+            stream = place
+            if not can_read(place):
+                stream = stack.enter_context(io.BufferedReader(open_regular(os.fsdecode(place))))
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
             raise NoDataError(
                 # NumPy's message.
                 "No data left in file",
-                path=_path_of(file),
+                path=_path_of(place),
                 remedy="The file is empty, or the stream is at its end.",
             )
         stream.seek(-len(beginning), os.SEEK_CUR)
         if beginning.startswith(_ZIP_BEGINNINGS):
-            if isinstance(file, Location):
-                file, archive_options["storage_options"] = file
-            return NpzFile(file, mmap_mode=mmap_mode, **archive_options)
+            if isinstance(place, Location):
+                place, archive_options["storage_options"] = place
+            return NpzFile(place, mmap_mode=mmap_mode, **archive_options)
         if beginning != MAGIC_PREFIX:
-            return _load_pickle(stream, file, allow_pickle, pickle_kwargs)
+            return _load_pickle(stream, place, allow_pickle, pickle_kwargs)
         try:
             if mmap_mode:
                 limit = 2**64 if allow_pickle else max_header_size
-                return open_memmap(file, mode=mmap_mode, max_header_size=limit)
+                return open_memmap(place, mode=mmap_mode, max_header_size=limit)
             return read_array(
                 stream,
                 allow_pickle=allow_pickle,
@@ -134,7 +136,7 @@ def load(
                 max_header_size=max_header_size,
             )
         except NpzkitError as error:
-            error.locate(path=_path_of(file))
+            error.locate(path=_path_of(place))
             raise
 
 

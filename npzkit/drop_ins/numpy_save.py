@@ -7,14 +7,17 @@ Owns NumPy's conventions: the ``.npz`` suffix, ``arr_0``, and pickle allowed by 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.save import PreparedArchive
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 
+if TYPE_CHECKING:
+    from npzkit.typing import Writable
 
-def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
+
+def savez(file: Writable, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
     """Save arrays to an uncompressed archive, with the signature of `numpy.savez`.
 
     Parameters
@@ -44,7 +47,7 @@ def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None
     _savez(file, args, kwds, "stored", allow_pickle)
 
 
-def savez_compressed(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
+def savez_compressed(file: Writable, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
     """Save arrays to a deflated archive, with the signature of `numpy.savez_compressed`.
 
     See `savez` for parameters and errors.

@@ -6,7 +6,7 @@ Owns the severities and the sentences of the reports. Knows no file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from npzkit.errors import (
     ClosedArchiveError,
@@ -17,7 +17,8 @@ from npzkit.errors import (
     shown_key,
 )
 
-_SEVERITIES = ("error", "warning", "note")
+Severity = Literal["error", "warning", "note"]
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 _HEADS = ("severity", "key", "at byte", "what")
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
@@ -42,7 +43,7 @@ class Finding(NamedTuple):
     """
 
     key: str | None
-    severity: str
+    severity: Severity
     what: str
     where: int | None = None
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.coding import (
     CHUNK_SIZE,
@@ -48,13 +48,16 @@ from npzkit.zip.records import SENTINEL_16
 from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
 
+if TYPE_CHECKING:
+    from npzkit.typing import ArchiveLike, Writable
+
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""
 
 
 def repack(
-    src: Any,
-    dst: Any = None,
+    src: ArchiveLike,
+    dst: Writable | None = None,
     compression: str | int | None = None,
     align: int = ALIGNMENT,
     *,
@@ -144,35 +147,33 @@ def repack(
     if align < 1 or align & (align - 1) or align > _MAX_ALIGNMENT:
         raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
     coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
-    if dst is None:
-        if not isinstance(src, (str, os.PathLike)):
-            raise ValueError("dst is needed unless src is a path or a URL")
-        dst = src
+    if dst is None and not isinstance(src, (str, os.PathLike)):
+        raise ValueError("dst is needed unless src is a path or a URL")
     timeout = check_timeout(lock_timeout)
-    src, dst = find_locations((src, dst), storage_options)
-    if isinstance(dst, Location):
-        transport().check_writable(dst)
-    elif not can_write(dst):
-        dst = os.fsdecode(dst)
+    origin, target = find_locations((src, src if dst is None else dst), storage_options)
+    if isinstance(target, Location):
+        transport().check_writable(target)
+    elif not can_write(target):
+        target = os.fsdecode(target)
     # Nobody may write to the replaced file while it is read.
     lock = None
-    if _is_replaced(src, dst):
-        check_regular(dst)
-        lock = lock_path(dst, timeout)
+    if _is_replaced(origin, target):
+        check_regular(target)
+        lock = lock_path(target, timeout)
     with (
         lock or contextlib.nullcontext(),
-        contextlib.closing(open_anywhere(src)) as source,
+        contextlib.closing(open_anywhere(origin)) as source,
     ):
         try:
             source.is_locked = lock is not None
-            if _is_same_file(source, dst):
+            if _is_same_file(source, target):
                 raise ValueError(
                     "src and dst are the same file, which would be overwritten while it is read"
                 )
             with Pipeline(thread_count(threads)) as pipeline:
-                limits = limits_of(src)
+                limits = limits_of(origin)
                 rewriting = _Rewriting(pipeline, wanted, coding, align, limits.member_size)
-                open_dst = partial(_open_sink, dst, source, lock, durable, timeout, overwrite)
+                open_dst = partial(_open_sink, target, source, lock, durable, timeout, overwrite)
                 _write(source, open_dst, rewriting.write, progress, limits)
         except NpzkitError as error:
             raise error.locate(

@@ -26,7 +26,7 @@ from npzkit.files.block_reading import crc32_at
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
-from npzkit.maintenance.findings import Finding
+from npzkit.maintenance.findings import Finding, Severity
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
@@ -101,8 +101,9 @@ def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
         found = source.read_at(offset, len(END_SIGNATURE))
         # A crash may leave a part of it.
         is_torn = all(byte in (0, right) for byte, right in zip(found, END_SIGNATURE, strict=True))
-        severity, what = ("warning", "has no signature") if is_torn else ("error", "is damaged")
-        what = f"the last end record {what}; npzkit.repair and the next writer write it"
+        severity: Severity = "warning" if is_torn else "error"
+        state = "has no signature" if is_torn else "is damaged"
+        what = f"the last end record {state}; npzkit.repair and the next writer write it"
         yield Finding(None, severity, what, offset)
     yield from _intent_findings(source, directory)
     if has_damaged_index(source, directory):

@@ -121,6 +121,9 @@ class ArrayInfo(NamedTuple):
     seekable: bool
     attrs: Mapping[str, Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArrayInfo, (*self[:-1], dict(self.attrs))
+
     @property
     def why_not_mappable(self) -> str | None:
         """Why `NpzFile.memmap` cannot map the member, or None if it can."""

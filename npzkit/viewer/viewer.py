@@ -12,18 +12,21 @@ import weakref
 import webbrowser
 from collections.abc import Mapping
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import UnsupportedError
 from npzkit.viewer.shown import Shown, format_link, parse_link
+
+if TYPE_CHECKING:
+    from npzkit.typing import ArchiveLike
 
 _HEIGHT = 640
 """Pixels of the page in a notebook's cell."""
 
 
 def view(
-    file: Any,
-    *more: Any,
+    file: ArchiveLike,
+    *more: ArchiveLike,
     link: str | None = None,
     port: int = 0,
     storage_options: Mapping[str, Any] | None = None,

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -125,6 +125,10 @@ class CreatedArray(abc.ABC):
         self._appended = count
 
     @abc.abstractmethod
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write values to a part of the array, cast as in an assignment."""
+
+    @abc.abstractmethod
     def _append(self, rows: np.ndarray[Any, Any]) -> None: ...
 
     def close(self) -> None:
@@ -155,7 +159,7 @@ class CreatedArray(abc.ABC):
         """Accept no more data: the archive is complete or discarded."""
         self._is_open = False
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

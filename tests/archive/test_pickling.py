@@ -26,3 +26,25 @@ def test_pickling_by_path(path, arrays):
         pickle.loads(data)
     with npzkit.open(path.read_bytes()) as npz, pytest.raises(TypeError, match="path"):
         pickle.dumps(npz)
+
+
+def test_what_is_reported_can_be_pickled(tmp_path):
+    """What describes an archive, and all reports, come back from a pickle."""
+    paths = [tmp_path / f"{name}.npz" for name in "abcd"]
+    for path in paths[:2]:
+        npzkit.save(path, {"x": np.arange(4.0)})
+    with npzkit.NpzWriter(paths[0], "a") as w:
+        w.attrs("x")["unit"] = "m"
+    with npzkit.open(paths[0]) as npz:
+        found = [npz.info("x"), npz.archive_info(), npz.verify()]
+    found += [
+        npzkit.diff(*paths[:2]),
+        npzkit.repair(paths[0], paths[2]),
+        npzkit.pack(paths[3], [paths[0]]),
+        npzkit.extract(paths[0], tmp_path / "arrays"),
+        npzkit.Limits(member_size=3),
+    ]
+    for thing in found:
+        assert pickle.loads(pickle.dumps(thing)) == thing
+    statistics = npzkit.statistics(paths[0], "x")
+    assert str(pickle.loads(pickle.dumps(statistics))) == str(statistics)

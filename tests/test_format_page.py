@@ -33,7 +33,7 @@ from npzkit.errors import (
     TornArchiveWarning,
     UnsupportedError,
 )
-from npzkit.zip import commit_marks, member_layout, records, sozip
+from npzkit.zip import commit_marks, footer, member_layout, records, sozip
 
 GUIDE = Path(npzkit.__file__).parent / "guide"
 PAGE = "\n".join(
@@ -394,7 +394,7 @@ def rows_below(heading: str) -> list[tuple[int, int | None, str]]:
         ("Local header (4.3.7)", records.LOCAL_HEADER_SIZE),
         ("Entry in the directory", records.CENTRAL_ENTRY_SIZE),
         ("### Seek index", sozip._HEADER.size),
-        ("### Footer", commit_marks.FOOTER_SIZE),
+        ("### Footer", footer.FOOTER_SIZE),
         ("## Intent", commit_marks.INTENT_SIZE),
     ],
 )
@@ -410,7 +410,7 @@ def test_the_tables_have_no_gaps(heading, size):
 def test_the_tables_have_the_fields_of_the_code():
     """Names, places and values in the tables of footer and intent are the code's."""
     fields = [name.strip("`") for _, _, name in rows_below("### Footer")]
-    assert tuple(fields[:-3]) == commit_marks.Footer._fields
+    assert tuple(fields[:-3]) == footer.Footer._fields
     places = {name.strip("`"): offset for offset, _, name in rows_below("## Intent")}
     assert places["version"] == commit_marks._VERSION_OFFSET
     assert places["directory_offset"] == commit_marks.MARK_OFFSET
@@ -425,7 +425,7 @@ def test_the_tables_have_the_fields_of_the_code():
         re.findall(r"^\| (\S.*?) \| (\d+) \| ", PAGE.split("## Versions")[1], re.MULTILINE)
     )
     assert versions == {
-        "footer": str(commit_marks._FOOTER_VERSION),
+        "footer": str(footer._FOOTER_VERSION),
         "intent": str(commit_marks._VERSION),
         "seek index": str(sozip._VERSION),
         "`index.json`": str(index_format.VERSION),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from npzkit.reading.indexed_headers import IndexedHeaders
     from npzkit.reading.maps import Maps
     from npzkit.reading.member import MemberReader
+    from npzkit.zip.entry_columns import Columns
     from npzkit.zip.member_stream import MemberStream
     from npzkit.zip.random_access import RandomAccess
 
@@ -109,7 +110,7 @@ class OpenedArchive:
     # -- members ------------------------------------------------------------
 
     @property
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> dict[str, Entry] | Columns:
         """The directory's entries, with the CRCs that flushes of maps have changed since."""
         if self._resealed and self.is_open:
             self._read_resealed()

@@ -30,7 +30,6 @@ from npzkit.files.locations import open_anywhere
 from npzkit.limits import Limits
 from npzkit.members.keys import member_of
 from npzkit.reading.small_member import Options
-from npzkit.zip.entry_columns import Columns
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
@@ -104,8 +103,10 @@ class SingleFile(OpenedArchive):
 
     @cached_property
     def comment(self) -> bytes:
+        from npzkit.zip.commit_parts import comment_of
+
         with Explained(self, None):
-            return self.directory.read_comment(self.source, self.limits.metadata_size)
+            return comment_of(self.directory, self.source, self.limits.metadata_size)
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
@@ -200,7 +201,7 @@ class SingleFile(OpenedArchive):
         from npzkit.members.metadata import PARTS_ATTRIBUTE
 
         entries, text = self.entries, PARTS_ATTRIBUTE.encode()
-        if isinstance(entries, Columns) and not entries.has_text(text):
+        if not isinstance(entries, dict) and not entries.has_text(text):
             return []
         return [key for key in keys if text in self.entry(key).extra]
 

@@ -37,6 +37,7 @@ from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits, limits_of, thread_count
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
+from npzkit.zip.commit_parts import comment_of
 from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry, name_error
@@ -287,7 +288,7 @@ def _write(
             done += entry.uncompressed_size
             meter.reach(done)
         meter.finish()
-        comment = directory.read_comment(source)
+        comment = comment_of(directory, source)
         # Windows cannot replace an open file.
         source.close()
         writer.commit(comment)

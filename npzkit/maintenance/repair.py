@@ -27,6 +27,7 @@ from npzkit.maintenance.findings import Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, read_committed
 from npzkit.members.keys import keys_of
 from npzkit.reading.flush import complete_flushes
+from npzkit.zip.commit_parts import check_last, completion
 from npzkit.zip.damaged_directory import NewestState, find_newest
 from npzkit.zip.directory import Directory
 from npzkit.zip.end_record import claimed_ends
@@ -206,9 +207,9 @@ def _repair_end(
 
 def _cut(path: str, source: Source, directory: Directory, threads: int) -> RepairReport:
     """Cut off everything after the last commit, and complete that commit, and flushes."""
-    directory.check_alone(source)
+    check_last(directory, source)
     cut_size = source.size - directory.end_offset
-    patches = directory.completion(source)
+    patches = completion(directory, source)
     if cut_size or patches:
         file = File(path)
         try:

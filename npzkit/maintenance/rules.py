@@ -35,6 +35,7 @@ from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
 from npzkit.zip.commit_marks import MARK_OFFSET, is_damaged
+from npzkit.zip.commit_parts import check_last, comment_of, completion, read_intent
 from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
@@ -66,7 +67,7 @@ def archive_findings(
     """
     torn = source.file_size - directory.end_offset
     try:
-        directory.check_alone(source)
+        check_last(directory, source)
     except AmbiguousArchiveError as error:
         yield Finding.of(None, error)
     if torn > 0:
@@ -76,7 +77,7 @@ def archive_findings(
         )  # fmt: skip
     yield from _commit_findings(source, directory)
     try:
-        check_metadata_size(directory.read_comment(source, limit), limit)
+        check_metadata_size(comment_of(directory, source, limit), limit)
     except NpzkitError as error:
         yield Finding.of(None, error)
     dead = dead_size(source, directory)
@@ -113,11 +114,11 @@ def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
 
 def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     """Yield what is wrong with the intent of the last commit."""
-    found = directory.read_intent(source)
+    found = read_intent(directory, source)
     if found is None:
         return
     offset, intent = found
-    lacking = dict(directory.completion(source))
+    lacking = dict(completion(directory, source))
     mark = lacking.get(offset + MARK_OFFSET, intent[MARK_OFFSET:])
     if is_damaged(intent, mark):
         what = (

@@ -25,6 +25,7 @@ from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, npy_header_size, rename_entry
 from npzkit.zip.array_index import find_array_index
 from npzkit.zip.commit_marks import COMMENT_NAME, read_comment
+from npzkit.zip.commit_parts import comment_of
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
@@ -86,7 +87,7 @@ class Salvage:
             else:
                 self._check(directory.entries, directory)
                 cut_size = self.source.size - directory.end_offset
-                comment = plain_comment(directory.read_comment(self.source))
+                comment = plain_comment(comment_of(directory, self.source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
             if self.lost and not self.sound and (newest is not None or directory.entries):
                 raise ZipFormatError(
@@ -405,5 +406,5 @@ class Salvage:
 def read_committed(source: Source) -> Directory:
     """Return the directory of the last commit, of which the comment can be read too."""
     directory = read_directory(source, silent=True, limits=Limits())
-    directory.read_comment(source)
+    comment_of(directory, source)
     return directory

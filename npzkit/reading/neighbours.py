@@ -19,7 +19,7 @@ from npzkit.format.header import MAGIC_PREFIX, NpyHeader
 from npzkit.reading.member_headers import HEADS_SIZE, parse_plain
 from npzkit.reading.small_member import Window
 from npzkit.zip.entry_columns import Columns, Ints, windows_of
-from npzkit.zip.member_checks import find_many
+from npzkit.zip.header_columns import find_many
 
 SPAN_SIZE = 1 << 20
 """Bytes of neighbours read in one call, and kept alive by any array of them."""

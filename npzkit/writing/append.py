@@ -21,6 +21,7 @@ from npzkit.limits import Limits
 from npzkit.writing.copy import npy_header_size
 from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.commit_marks import LongComment, find_long_comment
+from npzkit.zip.commit_parts import check_last, comment_of, completion
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.writer import ZipWriter
 
@@ -128,7 +129,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
 def _complete(sink: Sink, directory: Directory) -> bytes:
     """Write what the last commit lacks of its seal and its mark; return the bytes of its end."""
     written = WrittenSource(sink, directory.end_offset)
-    for patch in directory.completion(written):
+    for patch in completion(directory, written):
         sink.patch(*patch)
     behind = directory.directory_offset + directory.size
     return written.read_at(behind, directory.end_offset - behind)
@@ -156,7 +157,7 @@ def _resume_file(file: Any) -> Resumed:
 def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     """Return the directory, and what is known of the archive."""
     directory = read_directory(source, limits=Limits())
-    directory.check_alone(source)
-    comment, long = directory.read_comment(source), find_long_comment(directory.comment)
+    check_last(directory, source)
+    comment, long = comment_of(directory, source), find_long_comment(directory.comment)
     listed, notes = directory.listed_records(), read_notes(source, directory)
     return directory, Resumed(sink, listed, notes, comment, long)

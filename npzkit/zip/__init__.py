@@ -9,9 +9,12 @@ read, each importing only those before it:
 - `entries`: the entries of the central directory, parsed and checked together
 - `entry_columns`: the same for many entries at once
 - `member_checks`: whether a member can be read, and where its data begins
-- `commit_marks`: what a commit says of itself: intent, checksums, metadata
+- `header_columns`: the same for many members at once
+- `footer`: what a commit says of its directory
+- `commit_marks`: what it says of itself: intent, metadata
 - `last_commit`: the bytes after the last end record that fits
 - `directory`: end record and entries together
+- `commit_parts`: what belongs to its commit beside it
 - `array_index`: the NPY headers of all members, kept before the directory
 - `member_stream`: a member's data, decompressed piece by piece
 - `sozip`: the chunks of a deflated member, and their seek index

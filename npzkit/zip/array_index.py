@@ -13,7 +13,7 @@ The body is little-endian::
         uint32  number of the head, from 1; 0 if it is not kept.
                 The top bit is set if a seek index follows the member.
         uint16  size of the local header's extra field
-    footer, 76 bytes: `npzkit.zip.commit_marks`
+    footer, 76 bytes: `npzkit.zip.footer`
 
 A *head* is what a member's data begins with: the NPY header of an array. This
 module does not look into it.
@@ -34,17 +34,11 @@ import numpy as np
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
-from npzkit.zip.commit_marks import (
-    COMMENT_NAME,
-    FOOTER_MAGIC,
-    FOOTER_SIZE,
-    INTENT_NAME,
-    Footer,
-    masked_crc32,
-)
+from npzkit.zip.commit_marks import COMMENT_NAME, INTENT_NAME
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import positions_of
 from npzkit.zip.entry_columns import Bools, Ints
+from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, masked_crc32
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE, SENTINEL_16

@@ -1,12 +1,12 @@
-"""What a commit says of itself in the file: the intent of an append, the footer, metadata.
+"""What a commit says of itself in the file: the intent of an append, and its metadata.
 
-Guarantees that a reader knows whether a commit is complete and undamaged, so that it
-infers nothing from members or directories. Both are little-endian; offsets count from the archive's
-start.
+Guarantees that a reader knows whether a commit is complete, so that it infers nothing from
+members or directories. `npzkit.zip.footer` tells whether it is undamaged. Offsets count from the
+archive's start.
 
 The *intent* is the first record of an append: a stored member without data and without
 an entry in the directory, right behind the end of the commit that the append follows.
-Its extra field, identifier 0x5A4E ("NZ"), has::
+Its extra field, identifier 0x5A4E ("NZ"), is little-endian::
 
     uint32  version: 1
     uint64  end_offset: where the end that it follows ends
@@ -23,30 +23,6 @@ All but the mark follows from the end before it, so that any part of it that rea
 disk is known as such. It never extends over a multiple of 512: zeros precede it up to
 there if it would. So a sector that is lost has all of it, or nothing.
 
-The *footer* is the last 76 bytes of the array index, right before the directory, in
-every archive that npzkit writes::
-
-    uint64  directory_offset: the footer ends there
-    uint64  directory_size
-    uint64  entry_count
-    uint64  intent_offset of this commit; 0 if it follows no other
-    uint64  metadata_offset, and
-    uint64  metadata_size of the hidden member with large metadata, for other readers; 0, 0
-            without one. npzkit uses the comment, which says the same.
-    uint32  index_size, the local header of the index included
-    uint32  directory_crc32: the CRC-32 fields of its entries count as zero, because a flush
-            of a map rewrites them
-    uint32  comment_size
-    uint32  comment_crc32
-    uint32  version: 1
-    uint32  CRC-32 of the footer up to here
-    bytes   NPZX
-
-Later versions keep the places of the last three, so that this one refuses them by name.
-A footer that is not where it says, or does not fit its own CRC-32, is none. If it fits
-and the directory does not, the directory is damaged: another program that changes a
-directory moves it, or writes the same bytes again.
-
 *Metadata* that the comment of an end record cannot hold is in a hidden member, and a
 short comment says where. Nothing here knows what it means.
 """
@@ -55,17 +31,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
-
-import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.errors import UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
-from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.extra_fields import format_extra
 from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import (
@@ -226,107 +198,6 @@ def room_before_end(intent_offset: int, records_offset: int, end_offset: int) ->
         if intent_offset // size == begin // size != last // size:
             room += -begin % size
     return room
-
-
-# -- the footer ---------------------------------------------------------------
-
-_FOOTER_VERSION = 1
-FOOTER_MAGIC = b"NPZX"
-_FOOTER = struct.Struct("<6Q6L4s")
-FOOTER_SIZE = _FOOTER.size
-_CHECKED_SIZE = FOOTER_SIZE - 8
-_CRC32 = struct.Struct("<L")
-_CRC32_OFFSET = 16
-"""Of the field in an entry of the central directory (4.3.12)."""
-_FEW = 200
-"""Fewer entries are changed one by one, which takes less time than NumPy's start."""
-
-
-class Footer(NamedTuple):
-    """What a commit says of its directory, its comment and its intent; see the module."""
-
-    directory_offset: int
-    directory_size: int
-    entry_count: int
-    intent_offset: int
-    metadata_offset: int
-    metadata_size: int
-    index_size: int
-    directory_crc32: int
-    comment_size: int
-    comment_crc32: int
-
-    def format(self) -> bytes:
-        """Return the footer's bytes."""
-        own_crc32 = crc32(_FOOTER.pack(*self, _FOOTER_VERSION, 0, FOOTER_MAGIC)[:_CHECKED_SIZE])
-        return _FOOTER.pack(*self, _FOOTER_VERSION, own_crc32, FOOTER_MAGIC)
-
-    def fits(self, directory: bytes, positions: Sequence[int] | Ints) -> bool:
-        """Return whether a directory, whose entries begin at `positions`, is the one it was."""
-        return (
-            self.directory_size == len(directory)
-            and self.entry_count == len(positions)
-            and self.directory_crc32 == masked_crc32(directory, positions)
-        )
-
-    def fits_comment(self, comment: bytes) -> bool:
-        """Return whether a comment is as it was, or has another size: another program's."""
-        return len(comment) != self.comment_size or crc32(comment) == self.comment_crc32
-
-
-def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
-    """Return the footer at the end of what precedes a directory; None if none is there.
-
-    Parameters
-    ----------
-    data : bytes
-        What ends where the directory begins.
-    directory_offset : int
-        Where that is, from the archive's start.
-
-    Raises
-    ------
-    UnsupportedError
-        A newer npzkit wrote it.
-    """
-    if len(data) < FOOTER_SIZE or not data.endswith(FOOTER_MAGIC):
-        return None
-    data = data[-FOOTER_SIZE:]
-    fields = _FOOTER.unpack(data)
-    version, own_crc32, _ = fields[10:]
-    if own_crc32 != crc32(data[:_CHECKED_SIZE]):
-        return None
-    if version > _FOOTER_VERSION:
-        raise UnsupportedError(
-            "a newer npzkit wrote the archive's index",
-            found=f"version {version}", expected=f"at most {_FOOTER_VERSION}",
-            remedy="Install a newer npzkit. np.load reads the arrays.",
-        )  # fmt: skip
-    footer = Footer._make(fields[:10])
-    return footer if footer.directory_offset == directory_offset else None
-
-
-def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:
-    """Return the last footer in a file whose archive is at one of `starts`; None without one."""
-    size = len(FOOTER_MAGIC)
-    for begin, data, places in places_before(source, source.size, FOOTER_MAGIC, FOOTER_SIZE, size):
-        for end in reversed((places + size).tolist()):
-            for start in starts:
-                footer = parse_footer(data[max(end - FOOTER_SIZE, 0) : end], begin + end - start)
-                if footer is not None:
-                    return footer
-    return None
-
-
-def masked_crc32(directory: bytes, positions: Sequence[int] | Ints) -> int:
-    """Return the CRC-32 of a directory, the CRC-32 field of each entry taken as zero."""
-    data = bytearray(directory)
-    if len(positions) < _FEW:
-        for position in positions:
-            _CRC32.pack_into(data, position + _CRC32_OFFSET, 0)
-    else:
-        windows_of(data, "<u4")[np.asarray(positions) + _CRC32_OFFSET] = 0
-    return crc32(data)
 
 
 # -- metadata of any size ---------------------------------------------------------

@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
-from npzkit.zip.commit_marks import Footer, LongComment, Mark, find_last_footer
+from npzkit.zip.commit_marks import LongComment, Mark
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
-from npzkit.zip.last_commit import find_commits, find_last_commit, last_record
+from npzkit.zip.footer import Footer
+from npzkit.zip.last_commit import find_commits, find_last_commit, find_last_footer, last_record
 from npzkit.zip.member_checks import data_offset, header_end
 from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find_member

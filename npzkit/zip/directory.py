@@ -9,10 +9,9 @@ treated. Allocates only what it has read.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -25,19 +24,6 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.commit_marks import (
-    FOOTER_SIZE,
-    INTENT_SIZE,
-    MARK_OFFSET,
-    Footer,
-    Mark,
-    find_last_footer,
-    format_mark,
-    is_intent,
-    parse_footer,
-    parse_mark,
-    read_comment,
-)
 from npzkit.zip.end_record import (
     COMMENT_MAX_SIZE,
     End,
@@ -48,9 +34,11 @@ from npzkit.zip.end_record import (
     place_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
-from npzkit.zip.entry_columns import Columns, Ints, parse_columns
-from npzkit.zip.last_commit import another_archive, damaged_commit, find_last_commit, report_tail
-from npzkit.zip.records import END_SIGNATURE, END_SIZE
+from npzkit.zip.footer import FOOTER_SIZE, Footer, parse_footer
+from npzkit.zip.records import END_SIZE
+
+if TYPE_CHECKING:
+    from npzkit.zip.entry_columns import Columns, Ints
 
 _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
@@ -69,9 +57,8 @@ class Directory(NamedTuple):
 
     Attributes
     ----------
-    entries : mapping of str to Entry
+    entries : dict of str to Entry, or Columns
         By member name, in the directory's order; of equal names, the last.
-        If there are many, each is created on demand.
     comment : bytes
         The archive's comment.
     directory_offset : int
@@ -92,7 +79,7 @@ class Directory(NamedTuple):
         Whether another archive may follow it, behind zeros.
     """
 
-    entries: Mapping[str, Entry]
+    entries: dict[str, Entry] | Columns
     comment: bytes
     directory_offset: int
     end_offset: int
@@ -110,7 +97,7 @@ class Directory(NamedTuple):
 
     def sizes(self) -> tuple[int, int]:
         """Return the sums of compressed and of uncompressed sizes."""
-        if isinstance(self.entries, Columns):
+        if not isinstance(self.entries, dict):
             return self.entries.sizes()
         found = list(self.entries.values())
         return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
@@ -142,62 +129,9 @@ class Directory(NamedTuple):
 
     def with_extra(self) -> list[Entry]:
         """Return the entries that have an extra field, in the directory's order."""
-        if isinstance(self.entries, Columns):
+        if not isinstance(self.entries, dict):
             return self.entries.with_extra()
         return [entry for entry in self.entries.values() if entry.extra]
-
-    def read_comment(self, source: Source, size_limit: int | None = None) -> bytes:
-        """Return the archive's comment, also one that its end record cannot hold.
-
-        Raises
-        ------
-        ZipFormatError
-            It does not fit its checksum in the array index.
-        ZipFormatError, LimitExceededError
-            As `npzkit.zip.commit_marks.read_comment`.
-        """
-        if self.footer is not None and not self.footer.fits_comment(self.comment):
-            raise ZipFormatError(
-                "the archive's metadata is damaged: the comment does not fit its CRC-32",
-                offset=self.end_offset - len(self.comment),
-                found=f"{crc32(self.comment):#010x}",
-                expected=f"{self.footer.comment_crc32:#010x}",
-                remedy="npzkit.repair(path, output) saves the arrays without it.",
-            )
-        bounds = self.start_offset, self.directory_offset
-        return read_comment(source, self.comment, *bounds, size_limit)
-
-    def completion(self, source: Source) -> list[tuple[int, bytes]]:
-        """Return what its commit lacks, and where: seals, and the mark of its intent."""
-        patches = [(offset, END_SIGNATURE) for offset in self.unsealed]
-        found = self.read_intent(source)
-        if found is None:
-            return patches
-        offset, intent = found
-        start, records_offset = self.start_offset, self.directory_offset + self.size
-        end = bytearray(source.read_at(records_offset, self.end_offset - records_offset))
-        for place, seal in patches[-1:]:
-            end[place - records_offset : place - records_offset + len(seal)] = seal
-        mark = Mark(
-            self.directory_offset - start, records_offset - start, self.end_offset - start,
-            crc32(end),
-        )  # fmt: skip
-        if is_intent(intent) and parse_mark(intent) != mark:
-            patches.append((offset + MARK_OFFSET, format_mark(intent, mark)))
-        return patches
-
-    def check_alone(self, source: Source) -> None:
-        """Raise AmbiguousArchiveError if what follows the archive must not be cut off."""
-        if self.is_joined:
-            raise another_archive(source, self.end_offset, "the first archive")
-
-    def read_intent(self, source: Source) -> tuple[int, bytes] | None:
-        """Return where the intent of its commit is, and its bytes; None if there is none."""
-        room = self.directory_offset - self.start_offset - INTENT_SIZE
-        if self.footer is None or not 0 < self.footer.intent_offset <= room:
-            return None
-        offset = self.start_offset + self.footer.intent_offset
-        return offset, source.read_at(offset, INTENT_SIZE)
 
     def is_kept(self, source: Source) -> bool:
         """Whether the directory is still in its place and unchanged, including members' CRCs.
@@ -288,8 +222,11 @@ class _Opening(NamedTuple):
         if not ends:
             return None, fault
         # Of an end record in another's comment, other programs take the inner one.
-        is_later = len(ends) > 1 and _appends_behind(source, *ends[:2])
-        end = ends[0 if is_later else -1]
+        end = ends[-1]
+        if len(ends) > 1:
+            from npzkit.zip.last_commit import appends_behind
+
+            end = ends[0] if appends_behind(source, *ends[:2]) else end
         check_alone(source, end)
         return end, None
 
@@ -319,7 +256,7 @@ class _Opening(NamedTuple):
         ):
             find_base(source, end, self.starts, certain=True)
         if self.strict:
-            check_names(named.marked() if isinstance(named, Columns) else named.values())
+            check_names(named.values() if isinstance(named, dict) else named.marked())
         if len(named) < len(names) and (self.strict or not self.silent):
             _report_repeated(names, self.strict)
         found = Directory(
@@ -334,48 +271,31 @@ class _Opening(NamedTuple):
 
         `fault` is what is wrong with the end record that ends where the file does.
         """
+        from npzkit.zip import last_commit
+
         source, starts = self.source, self.starts
         beginnings = [source.read_at(start, 2) for start in starts if start + 2 <= source.size]
         if _SIGNATURE_BEGINNING not in beginnings:
             # Without a record at its start it has no commit, and it may be long.
             raise fault or not_an_archive(source)
         source = source.ahead([(0, source.size)])
-        last = find_last_commit(source, starts)
+        last = last_commit.find_last_commit(source, starts)
         if last is None:
-            footer = find_last_footer(source, starts)
+            footer = last_commit.find_last_footer(source, starts)
             if footer is None:
                 raise fault or not_an_archive(source)
-            raise damaged_commit(source, 0, footer.directory_offset + footer.directory_size)
+            end_offset = footer.directory_offset + footer.directory_size
+            raise last_commit.damaged_commit(source, 0, end_offset)
         if last.damage is not None:
             raise last.damage
         # Without what follows it, other programs may take another end.
         self._replace(source=last.source)._find_end(last.end.end_offset)
         directory = self._replace(source=last.source).read(last.end)
-        _check_comment_end(source, last.end, directory)
+        last_commit.check_comment_end(source, last.end, directory.footer)
         is_noted = source.size > last.end.end_offset or last.unsealed
         if is_noted and (self.strict or not self.silent) and not source.is_being_written():
-            report_tail(source, last, strict=self.strict)
+            last_commit.report_tail(source, last, strict=self.strict)
         return directory._replace(unsealed=last.unsealed, is_joined=last.is_joined)
-
-
-def _check_comment_end(source: Source, end: End, directory: Directory) -> None:
-    """Raise if what follows an end is metadata, or what is left of it: the size is damaged."""
-    footer = directory.footer
-    commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)
-    if end.end_offset < commented_end <= source.size and (
-        commented_end == source.size
-        or not source.read_at(end.end_offset, commented_end - end.end_offset).strip(b"\0")
-    ):
-        raise damaged_commit(source, end.record_offset, end.record_offset)
-
-
-def _appends_behind(source: Source, end: End, older: End) -> bool:
-    """Return whether an end is that of an append behind another end, whose size is damaged then."""
-    start, offset = end.start_offset, end.records_offset - end.record.directory_size
-    lead_size = min(FOOTER_SIZE, offset - start)
-    footer = parse_footer(source.read_at(offset - lead_size, lead_size), offset - start)
-    place = 0 if footer is None else start + footer.intent_offset
-    return older.record_offset < place and is_intent(source.read_at(place, INTENT_SIZE))
 
 
 def read_commit(source: Source, end: End) -> Directory:
@@ -385,9 +305,12 @@ def read_commit(source: Source, end: End) -> Directory:
 
 def _parse(
     data: bytes, count: int, base: int, start: int, offset: int
-) -> tuple[Mapping[str, Entry], Sequence[str], list[int] | Ints]:
+) -> tuple[dict[str, Entry] | Columns, Sequence[str], list[int] | Ints]:
     """Return the entries by name, and the name and position of each, repeated ones too."""
     if count >= _COLUMNS_COUNT:
+        # Few archives have as many members.
+        from npzkit.zip.entry_columns import parse_columns
+
         columns = parse_columns(data, count, base, start, offset)
         if columns is not None:
             return columns, columns.names, columns.positions

@@ -58,6 +58,11 @@ def windows_of(buffer: Any, dtype: np.dtype[Any] | str) -> np.ndarray[Any, Any]:
     return np.ndarray((max(len(buffer) - dtype.itemsize + 1, 0),), dtype, buffer, 0, (1,))
 
 
+def clear_words(data: bytearray, positions: Any, offset: int) -> None:
+    """Set the four bytes to zero that are `offset` bytes behind each position."""
+    windows_of(data, "<u4")[np.asarray(positions) + offset] = 0
+
+
 def places_of(signature: bytes, data: Any) -> Ints:
     """Return where in `data` a signature of four bytes begins."""
     letters = np.frombuffer(data, np.uint8)[: max(len(data) - 3, 0)]

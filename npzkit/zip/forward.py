@@ -24,7 +24,6 @@ from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
 from npzkit.zip import records
 from npzkit.zip.array_index import INDEX_NAME, is_hidden
-from npzkit.zip.commit_marks import FOOTER_SIZE
 from npzkit.zip.directory import (
     Directory,
     check_member_count,
@@ -34,6 +33,7 @@ from npzkit.zip.directory import (
 )
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
+from npzkit.zip.footer import FOOTER_SIZE
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream

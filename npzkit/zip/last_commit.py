@@ -67,9 +67,17 @@ from npzkit.errors import (
 )
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
-from npzkit.zip.commit_marks import Behind, Mark, members_begin, read_behind
+from npzkit.zip.commit_marks import (
+    INTENT_SIZE,
+    Behind,
+    Mark,
+    is_intent,
+    members_begin,
+    read_behind,
+)
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, check_alone, place_end
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
+from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, parse_footer
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     END_LAYOUT,
@@ -282,6 +290,25 @@ def _archive_begin(source: Source, place: int) -> int | None:
     return int(place - claims.distance) if is_read else None
 
 
+def check_comment_end(source: Source, end: End, footer: Footer | None) -> None:
+    """Raise if what follows an end is metadata, or what is left of it: the size is damaged."""
+    commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)
+    if end.end_offset < commented_end <= source.size and (
+        commented_end == source.size
+        or not source.read_at(end.end_offset, commented_end - end.end_offset).strip(b"\0")
+    ):
+        raise damaged_commit(source, end.record_offset, end.record_offset)
+
+
+def appends_behind(source: Source, end: End, older: End) -> bool:
+    """Return whether an end is that of an append behind another end, whose size is damaged then."""
+    start, offset = end.start_offset, end.records_offset - end.record.directory_size
+    lead_size = min(FOOTER_SIZE, offset - start)
+    footer = parse_footer(source.read_at(offset - lead_size, lead_size), offset - start)
+    place = 0 if footer is None else start + footer.intent_offset
+    return older.record_offset < place and is_intent(source.read_at(place, INTENT_SIZE))
+
+
 # -- what is said of it ------------------------------------------------------------
 
 
@@ -300,6 +327,18 @@ def damaged_commit(source: Source, start: int, offset: int) -> ZipFormatError:
         remedy="npzkit.repair(path, output) saves the newest state; "
         "npzkit.repair(path) writes its directory again, at the end of the file.",
     )
+
+
+def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:
+    """Return the last footer in a file whose archive is at one of `starts`; None without one."""
+    size = len(FOOTER_MAGIC)
+    for begin, data, places in places_before(source, source.size, FOOTER_MAGIC, FOOTER_SIZE, size):
+        for end in reversed((places + size).tolist()):
+            for start in starts:
+                footer = parse_footer(data[max(end - FOOTER_SIZE, 0) : end], begin + end - start)
+                if footer is not None:
+                    return footer
+    return None
 
 
 def another_archive(

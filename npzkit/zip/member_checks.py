@@ -2,10 +2,9 @@
 
 Guarantees that both headers of a member say the same. `REPEATED`, the name and the
 attributes are what a local header must repeat from its entry. `find_data` compares one
-member and says what is wrong, and `find_many` compares columns of members and leaves
-out those that it does not accept. A field that is added to `REPEATED` is compared by
-both. A local header is checked when its member is first read, because checking all at
-open would cost one read per member. Knows no NPY.
+member and says what is wrong; `npzkit.zip.header_columns` compares many at once. A field
+that is added to `REPEATED` is compared by both. A local header is checked when its member
+is first read, because checking all at open would cost one read per member. Knows no NPY.
 """
 
 from __future__ import annotations
@@ -13,14 +12,11 @@ from __future__ import annotations
 import struct
 from typing import Any, cast
 
-import numpy as np
-
 from npzkit.codecs.coding import MAX_RATIOS, STORED
 from npzkit.errors import ChecksumError, UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.entries import BAD_NAME, Entry, check_names, is_usual
-from npzkit.zip.entry_columns import Columns, Ints, take_zip64, windows_of
 from npzkit.zip.extra_fields import (
     CHANGED_PAIR,
     KEY_VALUE_PAIRS_ID,
@@ -136,10 +132,9 @@ def check_crc32(found: int, entry: Entry, offset: int) -> None:
 REPEATED = ("flags", "method", "crc32", "compressed_size", "uncompressed_size")
 """Fields of a local header that repeat those of the same name in its `Entry`; the sizes last."""
 
-_READ = ("signature", *REPEATED, "name_size", "extra_size")
-LOCAL_FIELDS = LOCAL_LAYOUT.picked(*_READ)
+HEADER_READ = ("signature", *REPEATED, "name_size", "extra_size")
+LOCAL_FIELDS = LOCAL_LAYOUT.picked(*HEADER_READ)
 """Unpacks the signature, the fields of `REPEATED`, and the sizes of name and extra field."""
-_COLUMNS = np.dtype(LOCAL_LAYOUT.columns(*_READ))
 _first = Entry._fields.index(REPEATED[0])
 _EXPECTED = slice(_first, _first + len(REPEATED))
 """Where an `Entry` has them: side by side, in the same order."""
@@ -310,67 +305,3 @@ def header_end(head: bytes | memoryview) -> int:
     name_size, extra_size = struct.unpack_from("<HH", head, LOCAL_HEADER_SIZE - 4)
     end: int = LOCAL_HEADER_SIZE + name_size + extra_size
     return end
-
-
-def find_many(
-    columns: Columns, rows: Ints, window: np.ndarray[Any, Any], offset: int, least: int
-) -> tuple[Ints, Ints]:
-    """Find members whose local headers repeat their entries, and their data.
-
-    Parameters
-    ----------
-    columns : Columns
-    rows : numpy.ndarray
-        Members whose local headers begin in `window`.
-    window : numpy.ndarray of uint8
-        Part of the file.
-    offset : int
-        Where it begins in the file.
-    least : int
-        Bytes that a member must have, at least 8.
-
-    Returns
-    -------
-    chosen : numpy.ndarray of int64
-        Which of `rows` are plain members (`Columns.is_usual`) that lie
-        completely in the window. `find_data` tells what is wrong with others, if
-        anything is.
-    starts : numpy.ndarray of int64
-        Where in the window the data of each of these begins.
-    """
-    positions = columns.header_offset[rows] - offset
-    headers = windows_of(window, f"V{LOCAL_HEADER_SIZE}")
-    is_in = positions < len(headers)
-    positions[~is_in] = 0
-    local = headers[positions].view(_COLUMNS)
-    size, name_size = columns.compressed_size[rows], columns.name_size[rows]
-    starts = positions + LOCAL_HEADER_SIZE + name_size + local["extra_size"]
-    repeated_size = columns.repeated_size[rows]
-    chosen = np.flatnonzero(
-        is_in
-        & columns.is_usual[rows]
-        & (size >= least)
-        & (local["signature"] == LOCAL_HEADER_SIGNATURE)
-        & (local["name_size"] == name_size)
-        & (name_size + local["extra_size"] >= repeated_size)
-        & (starts + size <= np.minimum(columns.end_offset[rows] - offset, len(window)))
-    )
-    rows, starts, local = rows[chosen], starts[chosen], local[chosen]
-    same = columns.repeats_text(rows, window, positions[chosen] + LOCAL_HEADER_SIZE)
-    for field, found in _resolved(local, window, starts).items():
-        same &= found == getattr(columns, field)[rows]
-    return chosen[same], starts[same]
-
-
-def _resolved(
-    local: np.ndarray[Any, Any], window: np.ndarray[Any, Any], starts: Ints
-) -> dict[str, Ints]:
-    """Return the columns of `REPEATED`, with the sizes that a zip64 block has."""
-    fields: dict[str, Ints] = {field: local[field] for field in REPEATED}
-    sizes = ("uncompressed_size", "compressed_size")
-    if any((fields[size] == SENTINEL_32).any() for size in sizes):
-        large = [fields[size].astype(np.int64) for size in sizes]
-        extra_size = local["extra_size"].astype(np.int64)
-        take_zip64(window, starts - extra_size, extra_size, large)
-        fields.update(zip(sizes, large, strict=True))
-    return fields

@@ -71,7 +71,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (True):",
     ): "A field without such a block has no path.",
     (
-        "zip/member_checks.py",
+        "zip/header_columns.py",
         "if any((fields[size] == SENTINEL_32).any() for size in sizes):",
         "if any(((fields[size] != SENTINEL_32)).any() for size in sizes):",
     ): "No size has its place in a zip64 block.",

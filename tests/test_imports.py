@@ -128,14 +128,8 @@ WITHIN = {
         "archive.save",
     },
     "datasets": {
-        "codecs.checksum",
-        "format.array",
-        "format.header",
         "members.multipart",
-        "reading.small_member",
         "writing.array_members",
-        "zip.entries",
-        "zip.records",
     },
 }
 """What wings still import of the core beside public names and the waist. No line is added."""

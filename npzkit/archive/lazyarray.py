@@ -16,6 +16,7 @@ import numpy as np
 
 from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
+from npzkit.format.array import array_bytes, npy_header
 from npzkit.format.header import NpyHeader
 from npzkit.limits import thread_count
 from npzkit.members.metadata import parse_attrs, user_attrs
@@ -23,6 +24,7 @@ from npzkit.members.tensors import restored_dtype
 from npzkit.reading.blocks import ReadHabits, blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Positions, Selection, select
+from npzkit.reading.small_member import check_out
 from npzkit.zip.random_access import RandomAccess
 
 if TYPE_CHECKING:
@@ -95,6 +97,14 @@ class LazyArray:
         self._attrs = parse_attrs(extra)
         self.shape = self._header.shape
         self.attrs = MappingProxyType(user_attrs(self._attrs))
+
+    def _describe(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, fortran_order: bool = False
+    ) -> None:
+        """Set what a header would say, for an array in many files, which has none of its own."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        self._header = NpyHeader((1, 0), shape, fortran_order, dtype, 0, nbytes, False)
+        self.shape = shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -190,6 +200,11 @@ class LazyArray:
         NpzkitError
             As `NpzFile.read`.
         """
+        if out is not None:
+            check_out(out)
+        return self._read_all(out)
+
+    def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
         array: np.ndarray[Any, Any] = self._npz.read(self._key, out)
         return array
 
@@ -275,6 +290,12 @@ class LazyArray:
             return
         for chunk in blocks_of_shape(self._stored(self.shape), self._stored(self.chunks)):
             yield self._stored(chunk)
+
+    def _npy_pieces(self) -> Iterator[memoryview]:
+        """Yield the bytes of the array as those of an .npy file."""
+        yield memoryview(npy_header(self.dtype, self.shape, self._header.fortran_order))
+        for chunk in self.iter_chunks():
+            yield array_bytes(np.asarray(self[chunk]))
 
     def __repr__(self) -> str:
         return f"LazyArray({self._key!r}, shape={self.shape}, dtype={self.dtype})"

@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
-from npzkit.datasets.skeleton import nbytes_of, own_dtype
+from npzkit.archive.skeleton import own_dtype
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
-from npzkit.format.header import NpyHeader
 from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
-from npzkit.reading.small_member import check_out
 
 _CHUNK_SIZE = 1 << 20
 """Bytes of a chunk of small files: as of an array in one file."""
@@ -58,7 +56,8 @@ class JoinedArray(LazyArray):
 
     Notes
     -----
-    What is read of a file completely is compared with its CRC-32; parts are not.
+    What is read of a file completely is compared with its CRC-32; parts are not. Errors name the
+    file. A file that changed raises `StaleArchiveError`.
 
     Examples
     --------
@@ -73,9 +72,7 @@ class JoinedArray(LazyArray):
 
     def __init__(self, many: Any, key: str, layout: JoinedLayout) -> None:
         self._npz, self._key, self._layout = many, key, layout
-        nbytes = nbytes_of(layout.shape, layout.dtype)
-        self._header = NpyHeader((1, 0), layout.shape, False, layout.dtype, 0, nbytes, False)
-        self.shape = layout.shape
+        self._describe(layout.shape, layout.dtype)
         self.attrs = MappingProxyType({})
 
     @property
@@ -112,26 +109,7 @@ class JoinedArray(LazyArray):
     def _located(self, error: NpzkitError) -> NpzkitError:
         return error.locate(key=self._key)
 
-    def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Read the complete array and check the CRC-32 of each part.
-
-        Parameters
-        ----------
-        out : numpy.ndarray, optional
-            Filled and returned instead of a new array; of the same shape and dtype.
-
-        Returns
-        -------
-        numpy.ndarray
-
-        Raises
-        ------
-        NpzkitError, OSError
-            As `npzkit.NpzFile.read`, and StaleArchiveError for a file that
-            changed. They name the file.
-        """
-        if out is not None:
-            check_out(out)
+    def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
         if out is not None and (out.shape, out.dtype) != (self.shape, self.dtype):
             raise ValueError(
                 f"out has shape {out.shape} and dtype {out.dtype}, "

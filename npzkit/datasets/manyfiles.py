@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npzkit.archive.skeleton import Arrays
 from npzkit.datasets.joined import JoinedArray, JoinedLayout
-from npzkit.datasets.opened_files import Files, read_headers
+from npzkit.datasets.opened_files import Files, Known, read_headers
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import OPEN_COUNT
-from npzkit.datasets.skeleton import Arrays, Known
 from npzkit.errors import DifferentFilesError, UnsupportedError
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count

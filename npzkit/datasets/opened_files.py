@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Explained
 from npzkit.archive.reopening import shown_state
+from npzkit.archive.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
-from npzkit.datasets.skeleton import Arrays, Known, Skeleton, nbytes_of, skeleton_of
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.file_objects import Identity, identity_of, open_regular
 from npzkit.files.threads import run
@@ -33,6 +33,28 @@ _BATCH = 64
 _SMALL_SIZE = 1 << 16
 """Bytes of a file that is read as a whole, also for a small part of it."""
 _LOST = "Open the files again with npzkit.open_many."
+
+
+class Known(NamedTuple):
+    """What is known of many files.
+
+    Attributes
+    ----------
+    names : list of str
+        Paths or URLs, in the order of the files.
+    marks : list of tuple
+        Of each file, what tells its version: the `Identity` of a file on a disk, or the
+        `Version` of an object, and the CRC-32 of its directory.
+    kinds : list of Arrays
+        Each different combination of arrays.
+    kind_of : list of int
+        By file, its place in `kinds`.
+    """
+
+    names: Sequence[str]
+    marks: list[tuple[Any, ...]]
+    kinds: Sequence[Arrays]
+    kind_of: Sequence[int]
 
 
 class Files:

@@ -1,7 +1,7 @@
 """An array in several shards, of which only the indexed parts are read.
 
-Owns which parts an index needs, what of each, and the order of the bytes of the array as
-one .npy file. The parts are read by `npzkit.archive.lazyarray`.
+Owns which parts an index needs, and what of each; and a stream of pieces that can only be read
+forward. The parts are read by `npzkit.archive.lazyarray`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from npzkit.datasets.shards import OpenShards
 from npzkit.datasets.touched_parts import pieces, read_piece
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
-from npzkit.format import dtype_to_descr
-from npzkit.format.array import array_bytes
-from npzkit.format.header import NpyHeader, format_header
 from npzkit.members.metadata import user_attrs
 from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection
@@ -44,10 +41,7 @@ class ShardedArray(LazyArray):
         self._shards = shards
         self._number = number
         self._key = index.keys[number]
-        self._header = NpyHeader(
-            (1, 0), shape, index.fortran_order(number), descr, 0, index.nbytes[number], False
-        )
-        self.shape = shape
+        self._describe(shape, descr, fortran_order=index.fortran_order(number))
         self.attrs = MappingProxyType(user_attrs(index.attrs(number)))
 
     @property
@@ -146,15 +140,3 @@ class PartsStream(io.RawIOBase):
         view[:size] = self._left[:size]
         self._left = self._left[size:]
         return size
-
-
-def npy_pieces(lazy: LazyArray) -> Iterator[memoryview]:
-    """Yield the bytes of an array as those of an .npy file."""
-    fields = {
-        "descr": dtype_to_descr(lazy.dtype),
-        "fortran_order": lazy._header.fortran_order,
-        "shape": lazy.shape,
-    }
-    yield memoryview(format_header(fields))
-    for chunk in lazy.iter_chunks():
-        yield array_bytes(np.asarray(lazy[chunk]))

@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
-from npzkit.datasets.sharded_array import PartsStream, ShardedArray, npy_pieces
+from npzkit.datasets.sharded_array import PartsStream, ShardedArray
 from npzkit.datasets.shards import OpenShards
 from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
@@ -265,7 +265,7 @@ class ShardedContents(OpenShards):
                 while stream.read(PIECE_SIZE):
                     pass
         self.prove_empty(self.find(key))
-        yield from npy_pieces(self.lazy(key, None))
+        yield from self.lazy(key, None)._npy_pieces()
 
     def streams(self, key: str) -> Iterator[BinaryIO]:
         number = self.find(key)

@@ -1,9 +1,9 @@
-"""The arrays of files; and files that are alike but for data, CRC-32s and times.
+"""Files that are alike but for data, CRC-32s and times, as those of a data set often are.
 
-Owns what is known of the files of a data set; how a file that is like another one is
-recognised, and read with one system call into the arrays. The first file of its kind is
-read and checked like any archive. What is equal to it, byte for byte, needs no second
-check: the data is compared with its CRC-32.
+Owns which bytes of a file are not data; how a file that is like another one is recognised by
+them, and read with one system call into the arrays. The first file of its kind is read and
+checked like any archive. What is equal to it, byte for byte, needs no second check: the data is
+compared with its CRC-32.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,28 +25,6 @@ from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED
 
 Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """By key, the shape and dtype of each array of a file."""
-
-
-class Known(NamedTuple):
-    """What is known of many files.
-
-    Attributes
-    ----------
-    names : list of str
-        Paths or URLs, in the order of the files.
-    marks : list of tuple
-        Of each file, what tells its version: the `Identity` of a file on a disk, or the
-        `Version` of an object, and the CRC-32 of its directory.
-    kinds : list of Arrays
-        Each different combination of arrays.
-    kind_of : list of int
-        By file, its place in `kinds`.
-    """
-
-    names: Sequence[str]
-    marks: list[tuple[Any, ...]]
-    kinds: Sequence[Arrays]
-    kind_of: Sequence[int]
 
 
 def arrays_of(infos: Iterable[ArrayInfo]) -> Arrays:

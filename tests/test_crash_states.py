@@ -34,15 +34,7 @@ import npzkit
 import numpy as np
 import pytest
 from commits import INTENT_SIZE, SLOT_SIZE, find_intent, last_end, rolled_end, unfinished, unsealed
-from crash import (
-    RecordedFile,
-    Recording,
-    State,
-    killed_states,
-    power_loss_states,
-    recorded,
-    replay,
-)
+from crash import RecordedFile, Recording, State, killed_states, power_loss_states, recorded, replay
 from deep import DEEP, amount
 from grown_archives import OneWay
 from npzkit import TornArchiveWarning

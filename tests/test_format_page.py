@@ -27,12 +27,7 @@ import pytest
 from npzkit import checkpoint
 from npzkit.codecs import coding
 from npzkit.datasets import index_format
-from npzkit.errors import (
-    AmbiguousArchiveError,
-    NpzkitError,
-    TornArchiveWarning,
-    UnsupportedError,
-)
+from npzkit.errors import AmbiguousArchiveError, NpzkitError, TornArchiveWarning, UnsupportedError
 from npzkit.zip import commit_marks, footer, member_layout, records, sozip
 
 GUIDE = Path(npzkit.__file__).parent / "guide"

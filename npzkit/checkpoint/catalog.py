@@ -15,13 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.record import Record, record_of
 from npzkit.checkpoint.steps import StepIdentity, Steps, looks_at
-from npzkit.errors import (
-    NoCheckpointError,
-    NpzkitError,
-    StaleArchiveError,
-    is_damage,
-    printable,
-)
+from npzkit.errors import NoCheckpointError, NpzkitError, StaleArchiveError, is_damage, printable
 from npzkit.maintenance.findings import Finding, VerifyReport
 
 _GONE = (errno.ENOENT, errno.ESTALE)

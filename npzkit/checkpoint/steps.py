@@ -31,12 +31,7 @@ from npzkit.datasets.shard_names import attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.datasets.sharding import read_index
-from npzkit.errors import (
-    ArchiveLockedError,
-    DamagedCheckpointError,
-    NpzkitError,
-    StaleArchiveError,
-)
+from npzkit.errors import ArchiveLockedError, DamagedCheckpointError, NpzkitError, StaleArchiveError
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
 from npzkit.stores.objects import Found, LocalFolder, StorePrefix, objects_at

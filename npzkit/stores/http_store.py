@@ -19,13 +19,7 @@ from npzkit.errors import UnsupportedError, printable, shown_url
 from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, hide_secrets
 from npzkit.stores.base_store import Opened, Store, TransientError, Version, parse_content_range
-from npzkit.stores.connections import (
-    Connections,
-    basic_auth,
-    origin_of,
-    split_url,
-    transfer_coding,
-)
+from npzkit.stores.connections import Connections, basic_auth, origin_of, split_url, transfer_coding
 
 _TIMEOUT = 30.0
 _LONGEST_TIMEOUT = 86_400.0

@@ -18,14 +18,7 @@ from typing import Any, NamedTuple
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
 from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
 from npzkit.members.keys import child_key, is_within, missing
-from npzkit.members.notes import (
-    check_version,
-    is_value,
-    items_of,
-    kind_of,
-    listed,
-    name_in,
-)
+from npzkit.members.notes import check_version, is_value, items_of, kind_of, listed, name_in
 
 UNREAD: Any = object()
 """The place of what is there, but was not read."""

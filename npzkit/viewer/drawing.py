@@ -32,12 +32,7 @@ from npzkit.viewer.shown import (
     views_of,
     window_of,
 )
-from npzkit.viewer.sources import (
-    ApartSource,
-    ArraySource,
-    DifferenceSource,
-    why_no_difference,
-)
+from npzkit.viewer.sources import ApartSource, ArraySource, DifferenceSource, why_no_difference
 
 VIEW_BUDGET = 1 << 25
 """Bytes that are read for an image, a line or a page of a table, roughly."""

@@ -12,12 +12,7 @@ import numpy as np
 
 from npzkit.zip.entry_columns import Columns, Ints, take_zip64, windows_of
 from npzkit.zip.member_checks import HEADER_READ, REPEATED
-from npzkit.zip.records import (
-    LOCAL_HEADER_SIGNATURE,
-    LOCAL_HEADER_SIZE,
-    LOCAL_LAYOUT,
-    SENTINEL_32,
-)
+from npzkit.zip.records import LOCAL_HEADER_SIGNATURE, LOCAL_HEADER_SIZE, LOCAL_LAYOUT, SENTINEL_32
 
 _COLUMNS = np.dtype(LOCAL_LAYOUT.columns(*HEADER_READ))
 

@@ -23,12 +23,7 @@ from npzkit.errors import LimitExceededError
 from npzkit.zip import records
 from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.entry_columns import Ints
-from npzkit.zip.extra_fields import (
-    format_alignment,
-    format_padding,
-    format_zip64,
-    without_blocks,
-)
+from npzkit.zip.extra_fields import format_alignment, format_padding, format_zip64, without_blocks
 from npzkit.zip.records import (
     CENTRAL,
     CENTRAL_ENTRY_SIGNATURE,

@@ -13,12 +13,7 @@ import numpy as np
 import pytest
 from commits import with_footer
 from memory_store import InStore, MemoryStore
-from npzkit.errors import (
-    AmbiguousArchiveWarning,
-    ChecksumError,
-    LimitExceededError,
-    ZipFormatError,
-)
+from npzkit.errors import AmbiguousArchiveWarning, ChecksumError, LimitExceededError, ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index

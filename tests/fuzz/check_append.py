@@ -14,12 +14,7 @@ import numpy as np
 import plain_reader
 from calls import LIMITS, Violation, attempt, by_numpy, folder_of, is_same, shown
 from differences import sealed
-from npzkit.errors import (
-    LimitExceededError,
-    NpzkitError,
-    PickleRefusedError,
-    ZipFormatError,
-)
+from npzkit.errors import LimitExceededError, NpzkitError, PickleRefusedError, ZipFormatError
 
 __all__ = ["check_append"]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 from npzkit.errors import FormatError, NpzkitError, check_limit
-from npzkit.files.disk import OPEN_FLAGS, Descriptor
+from npzkit.files.disk import OPEN_FLAGS, Buffer, Descriptor
 
 _PAUSE = 0.01
 """Seconds to wait if a stream that does not block has no data yet."""
@@ -72,6 +72,28 @@ def patiently(read: Callable[[Any], Any], argument: Any) -> Any:
         if found is not None:
             return found
         time.sleep(_PAUSE)
+
+
+def write_all(file: Any, data: Buffer) -> None:
+    """Write all of `data` to a file object, even if it accepts a part per call.
+
+    Raises
+    ------
+    BlockingIOError
+        A non-blocking file accepts no more bytes now.
+    """
+    view = memoryview(data)
+    while view:
+        written = file.write(view if len(view) < len(data) else data)
+        if written == len(view):
+            return
+        if written is None and isinstance(file, io.RawIOBase):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if not isinstance(written, int):
+            return
+        if written == 0:
+            raise OSError(errno.EIO, "the file object accepts no more bytes")
+        view = view[written:]
 
 
 def known_name(file: Any) -> str | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import abc
 import errno
 import io
-import os
 import threading
 from typing import Any
 
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.disk import Buffer
-from npzkit.files.file_objects import name_of, unwrapped
+from npzkit.files.file_objects import name_of, unwrapped, write_all
 from npzkit.files.source import Source
 
 _ZEROS_SIZE = 1 << 22
@@ -240,28 +239,6 @@ class FileSink(Sink):
         self._is_closed = True
         if self._owned:
             self._file.close()
-
-
-def write_all(file: Any, data: Buffer) -> None:
-    """Write all of `data` to a file object, even if it accepts a part per call.
-
-    Raises
-    ------
-    BlockingIOError
-        A non-blocking file accepts no more bytes now.
-    """
-    view = memoryview(data)
-    while view:
-        written = file.write(view if len(view) < len(data) else data)
-        if written == len(view):
-            return
-        if written is None and isinstance(file, io.RawIOBase):
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        if not isinstance(written, int):
-            return
-        if written == 0:
-            raise OSError(errno.EIO, "the file object accepts no more bytes")
-        view = view[written:]
 
 
 def _is_seekable(file: Any) -> bool:

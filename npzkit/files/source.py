@@ -33,7 +33,6 @@ from npzkit.files.file_objects import (
     position_of,
     unwrapped,
 )
-from npzkit.files.locking import is_locked
 
 _RETURNED_SIZE = 1 << 26
 """Most bytes to read with a call that returns them as a new object."""
@@ -276,6 +275,9 @@ class FileSource(Source):
     def is_being_written(self) -> bool:
         if self.is_locked:
             return False
+        # Asked of a file that looks damaged or unfinished.
+        from npzkit.files.locking import is_locked
+
         if self.call(is_locked):
             return True
         # A writer that has closed may have completed the append that looks unfinished.

@@ -18,8 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
-from npzkit.files.file_objects import patiently
-from npzkit.files.sink import write_all
+from npzkit.files.file_objects import patiently, write_all
 from npzkit.format.descr import dtype_to_descr, is_legacy
 from npzkit.format.header import (
     CUT_REMEDY,

@@ -18,6 +18,8 @@ import numpy as np
 from npzkit.errors import NpyFormatError, warn
 from npzkit.limits import MAX_DESCR_DEPTH
 
+_ORDERS = ("<", ">", "|", "=")
+_USUAL_LENGTH = 20
 _TYPE_STRING = r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?"
 """Accepts ``<f8``, ``|S12``, ``<M8[25s]`` and ``float64``, but not ``(2,)i4,f8``, and not
 divided units (``<M8[s/2]``), which NumPy does not write and crashes on."""
@@ -128,9 +130,12 @@ def _dtype(descr: Any, depth: int) -> np.dtype[Any]:
     if depth > MAX_DESCR_DEPTH:
         raise _invalid(descr, "it is nested too deeply")
     if isinstance(descr, str):
-        match = re.fullmatch(_TYPE_STRING, descr)
-        if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
-            raise _invalid(descr, "it does not look like the name of a dtype")
+        # What NumPy writes of most dtypes needs no pattern, as the header's text does.
+        is_usual = descr[:1] in _ORDERS and descr[1:2].isalpha() and descr[2:].isdecimal()
+        if not (is_usual and descr.isascii() and len(descr) < _USUAL_LENGTH):
+            match = re.fullmatch(_TYPE_STRING, descr)
+            if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
+                raise _invalid(descr, "it does not look like the name of a dtype")
         # "a" is NumPy's old name for "S", which it warns about. After a byte order it needs a size.
         is_old = descr.strip("<>|=0123456789") == "a" and (descr == "a" or descr[-1] != "a")
         dtype = np.dtype(descr.replace("a", "S") if is_old else descr)

@@ -26,7 +26,7 @@ import numpy as np
 
 from npzkit.errors import LimitExceededError, NpyFormatError, warn
 from npzkit.format.descr import descr_to_dtype
-from npzkit.format.literal import DAMAGED_REMEDY, parse_literal
+from npzkit.format.literal import DAMAGED_REMEDY, MAX_DIGITS, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
 
 MAGIC_PREFIX = b"\x93NUMPY"
@@ -205,13 +205,38 @@ def _parse_at_length(data: bytes) -> NpyHeader:
             f"the header is not valid {encoding} at its byte {start + error.start}",
             found=data[start:][:40],
         ) from error
-    fields, python2 = parse_literal(text, python2=version <= (2, 0))
+    fields, python2 = _usual_fields(text), False
+    if fields is None:
+        fields, python2 = parse_literal(text, python2=version <= (2, 0))
     shape, fortran_order = _check_fields(fields)
     dtype = descr_to_dtype(fields["descr"])
     if dtype.subdtype is not None:
         raise NpyFormatError("a subarray can only be the dtype of a field", found=fields["descr"])
     nbytes = check_size(shape, dtype)
     return NpyHeader(version, shape, fortran_order, dtype, len(data), nbytes, python2)
+
+
+def _usual_fields(text: str) -> dict[str, Any] | None:
+    """Return the fields of a simple dtype's header as NumPy writes it; None for any other text.
+
+    The parser gives the same. Its pattern takes longer to compile than all else that a
+    program's first array needs.
+    """
+    parts = text.split("'")
+    if len(parts) != 9:
+        return None
+    descr, is_fortran, lengths = parts[3], parts[6] == ": True, ", parts[8].strip(" :(,)}\n")
+    numbers = lengths.split(", ") if lengths else []
+    if not all(number.isdecimal() and len(number) <= MAX_DIGITS for number in numbers):
+        return None
+    fields = {"descr": descr, "fortran_order": is_fortran, "shape": tuple(map(int, numbers))}
+    is_usual = text.rstrip(" \n") == _literal(fields) and "\\" not in text
+    return fields if is_usual else None
+
+
+def _literal(fields: dict[str, Any]) -> str:
+    """Return fields as NumPy writes them, in sorted order."""
+    return "{" + "".join(f"'{name}': {fields[name]!r}, " for name in sorted(fields)) + "}"
 
 
 _parse_cached = functools.lru_cache(maxsize=_CACHE_SIZE)(_parse)
@@ -294,8 +319,7 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
     """
     check_version(version)
     shape = fields["shape"]
-    text = "".join(f"'{name}': {fields[name]!r}, " for name in sorted(fields))
-    text = "{" + text + "}"
+    text = _literal(fields)
     if shape:
         growing = shape[-1 if fields["fortran_order"] else 0]
         text += " " * (GROWTH_AXIS_MAX_DIGITS - len(repr(growing)))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
-    from npzkit.archive.save import save
+    from npzkit.archive.save import PreparedArchive, save
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
     from npzkit.conversion.kerchunk import kerchunk
@@ -64,6 +64,7 @@ __all__ = [
     "NpzWriter",
     "NpzkitError",
     "PackReport",
+    "PreparedArchive",
     "RepairReport",
     "ShardedFile",
     "ShardedWriter",
@@ -110,7 +111,7 @@ _HOMES = {
         "npzkit.archive.lazyarray": "LazyArray",
         "npzkit.archive.npzfile": "NpzFile",
         "npzkit.archive.npzwriter": "NpzWriter",
-        "npzkit.archive.save": "save",
+        "npzkit.archive.save": "PreparedArchive save",
         "npzkit.conversion.convert": "ConvertReport convert",
         "npzkit.conversion.extract": "ExtractReport extract",
         "npzkit.conversion.kerchunk": "kerchunk",

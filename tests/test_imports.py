@@ -123,23 +123,11 @@ def test_names_occur_once():
     assert repeated == {"diff"}
 
 
-WITHIN = {
-    "checkpoint": {
-        "archive.save",
-    },
-    "datasets": {
-        "members.multipart",
-        "writing.array_members",
-    },
-}
-"""What wings still import of the core beside public names and the waist. No line is added."""
-
-
 def test_wings_use_the_waist():
-    """A wing imports public names and the modules of the waist, and of the others no new one."""
+    """A wing imports public names and the modules of the waist, and no others of the core."""
     wings = {room_of(name) for name in MODULES} - CORE - FRONT
     assert len(waist()) <= 12
-    assert {wing: reached(wing) for wing in wings if reached(wing)} == WITHIN
+    assert {wing: reached(wing) for wing in wings if reached(wing)} == {}
 
 
 def test_what_a_room_must_not_know():

@@ -11,6 +11,7 @@ import contextlib
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import numpy as np
@@ -365,7 +366,12 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
                      mask=[False,  True],
                fill_value=999999))
         """
-        return self._archive.join(key, self.read)
+        return self._join(key, self.read)
+
+    def _join(self, key: str, read: Callable[[str], Any]) -> Any:
+        from npzkit.members.multipart import join
+
+        return self._archive.join(key, partial(join, read))
 
     def lazy(self, key: str) -> LazyArray:
         """Return an array that reads only the parts that are indexed.

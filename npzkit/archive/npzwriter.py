@@ -8,7 +8,7 @@ change the archive, and to `npzkit.writing`, which makes members of arrays.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.written_archive import WrittenArchive
@@ -322,6 +322,13 @@ class NpzWriter:
             return
         members = self._preparation.one(key, name, array, attrs, coding)
         self._archive.alone(self._put, key, members, coding, overwrite)
+
+    def _add_each(
+        self, items: Iterable[tuple[str, Any, Mapping[str, Any] | None]], coding: Coding
+    ) -> None:
+        """Write keys, arrays that are no trees, and any attributes, also npzkit's own."""
+        members = self._preparation.each(items, coding)
+        self._archive.alone(self._archive.write, members, coding, False)
 
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
         if overwrite:

@@ -5,13 +5,14 @@ Owns `save`: what it checks before any file is touched, and in which order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding, level_for, method_number
+from npzkit.errors import ClosedArchiveError
 from npzkit.members.containers import check_tree, flatten, is_nested
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import TREE_KEY, without_note
@@ -116,6 +117,7 @@ def save(
     if not is_tree and isinstance(arrays, dict) and "/" in "".join(map(str, arrays)):
         # A copy of an archive may come with the note of that one.
         metadata = {TREE_KEY: FLAT, **(metadata or {})}
+    level_for(method_number(compression), level)
     prepared = PreparedArchive(
         arrays, compression, level, allow_pickle=allow_pickle, chunk_size=chunk_size,
         seekable=seekable, masked=masked, strings=strings,
@@ -132,10 +134,26 @@ def _is_flat(arrays: dict[Any, Any]) -> bool:
 
 
 class PreparedArchive:
-    """A flat mapping of arrays, which only needs to be written.
+    """Arrays that were checked, and only need to be written: `save` in two steps.
 
-    Its values are saved as arrays, whatever they are. Those of a dict are checked now, so that
-    no file is touched if one of them cannot be saved. `preparation` is for `Preparation`.
+    What cannot be saved raises its error now. The archive may be written later, once, also in
+    another thread, if the arrays stay as they are until then.
+
+    Parameters
+    ----------
+    arrays : dict of str to array-like
+        By key, without nested data. Those of another mapping are checked one by one, when they
+        are written.
+    compression, level, chunk_size, seekable, allow_pickle, masked, strings
+        As in `save`.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> prepared = npzkit.PreparedArchive({"w": np.eye(2)}, compression="deflated")
+    >>> prepared.write(stream := io.BytesIO(), metadata={"step": 1})
+    >>> npzkit.open(stream).info("w").method
+    'deflated'
     """
 
     def __init__(
@@ -148,14 +166,14 @@ class PreparedArchive:
         seekable: bool = True,
         **preparation: Any,
     ) -> None:
-        level_for(method_number(compression), level)
         self._coding = check_coding(compression, level, chunk_size, seekable)
         members: Iterable[Member] = Preparation(**preparation).many(arrays, self._coding)
         self._members = list(members) if isinstance(arrays, dict) else members
+        self._is_written = False
 
     @property
     def names_crc32(self) -> int:
-        """The `npzkit.zip.extra_fields.names_crc32` of the archive, if it is made of a dict."""
+        """The CRC-32 of the names and attributes of the arrays, if they are those of a dict."""
         names: list[str] = []
         extras: list[tuple[str, bytes]] = []
         for member in self._members:
@@ -169,9 +187,24 @@ class PreparedArchive:
     def write(self, file: Any, *, formatted: bytes | None = None, **options: Any) -> None:
         """Write the archive.
 
-        `options` are those of `NpzWriter`. `formatted` is the text of the metadata, from
-        `npzkit.members.metadata.format_metadata`, for callers that have it.
+        Parameters
+        ----------
+        file, **options
+            As in `NpzWriter`: ``metadata``, ``durable``, ``threads``, ``lock_timeout`` and
+            ``storage_options``.
+        formatted : bytes, optional
+            The text of the metadata, for callers that have it.
+
+        Raises
+        ------
+        ClosedArchiveError
+            It was written before.
+        NpzkitError, OSError, ValueError, TypeError
+            As `save`. The old file is kept.
         """
+        if self._is_written:
+            raise ClosedArchiveError("these arrays were written", remedy="Prepare them again.")
+        self._is_written = True
         archive = WrittenArchive(file, "w", **options)
         try:
             archive.metadata.formatted = formatted
@@ -180,3 +213,23 @@ class PreparedArchive:
         except BaseException as error:
             archive.state.abandon(error)
             raise
+
+    def _write_in_files(self, open_writer: Callable[[], Any], size: int) -> None:
+        """Write the arrays to one file after the other, each until it has so many bytes.
+
+        `open_writer` returns a context manager of the `NpzWriter` of a file that has room.
+        """
+        members = iter(self._members)
+        for member in members:
+            with open_writer() as writer:
+                archive: WrittenArchive = writer._archive
+                group = _until_full(archive, size, member, members)
+                archive.alone(archive.write, group, self._coding, False)
+
+
+def _until_full(
+    archive: WrittenArchive, size: int, first: Member, members: Iterator[Member]
+) -> Iterator[Member]:
+    yield first
+    while archive.sink.position < size and (member := next(members, None)) is not None:
+        yield member

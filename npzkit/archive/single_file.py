@@ -32,6 +32,7 @@ from npzkit.members.keys import member_of
 from npzkit.reading.small_member import Options
 
 if TYPE_CHECKING:
+    from npzkit.archive.contents import Join
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.info import ArchiveInfo, ArrayInfo
@@ -191,11 +192,9 @@ class SingleFile(OpenedArchive):
                 self._index.check_arrays(names, found.values())
             return found
 
-    def join(self, key: str, read: Callable[[str], Any]) -> Any:
-        from npzkit.members.multipart import join
-
+    def join(self, key: str, join: Join) -> Any:
         with Explained(self, key):
-            return join(read, self.listed_key(self.entry(key)), self.saved_attrs(key))
+            return join(self.listed_key(self.entry(key)), self.saved_attrs(key))
 
     def split_keys(self, keys: Iterable[str]) -> list[str]:
         from npzkit.members.metadata import PARTS_ATTRIBUTE

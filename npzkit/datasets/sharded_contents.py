@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
+from npzkit.archive.contents import Join
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
@@ -210,11 +211,9 @@ class ShardedContents(OpenShards):
                 raise IndexFormatError("a part is not an array", path=self.path, key=key)
             self.check_form(number, index.shape(number), array.shape, array.dtype)
 
-    def join(self, key: str, read: Callable[[str], Any]) -> Any:
-        from npzkit.members.multipart import join
-
+    def join(self, key: str, join: Join) -> Any:
         number = self.find(key)
-        return join(read, self.index.keys[number], dict(self.index.attrs(number)))
+        return join(self.index.keys[number], self.index.attrs(number))
 
     def split_keys(self, keys: Iterable[str]) -> list[str]:
         from npzkit.members.metadata import PARTS_ATTRIBUTE

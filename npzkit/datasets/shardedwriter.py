@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.archive.save import PreparedArchive
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
 from npzkit.datasets.shard_names import (
     ShardRecord,
@@ -34,7 +36,6 @@ from npzkit.datasets.sharding import (
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
-from npzkit.writing.array_members import Member, Preparation
 
 if TYPE_CHECKING:
     from npzkit.typing import PathLike
@@ -219,21 +220,12 @@ class ShardedWriter:
         NpzkitError, OSError
             As `add`. The arrays before the one that cannot be saved are written.
         """
-        members = Preparation().many(arrays, self._coding)
-        for member in members:
-            with self._open_shard() as shard:
-                group = self._until_full(shard, member, members)
-                shard._archive.alone(shard._archive.write, group, self._coding, False)
-
-    def _until_full(
-        self, shard: NpzWriter, first: Member, members: Iterator[Member]
-    ) -> Iterator[Member]:
-        yield first
-        while shard._archive.sink.position < self._shard_size:
-            try:
-                yield next(members)
-            except StopIteration:
-                return
+        method, level, chunk_size, seekable = self._coding
+        # What is no dict is prepared piece by piece.
+        prepared = PreparedArchive(
+            MappingProxyType(arrays), method, level, chunk_size=chunk_size, seekable=seekable
+        )
+        prepared._write_in_files(self._open_shard, self._shard_size)
 
     @contextlib.contextmanager
     def _open_shard(self) -> Iterator[NpzWriter]:

@@ -13,8 +13,7 @@ import errno
 import operator
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import groupby, tee
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +39,6 @@ from npzkit.limits import thread_count
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
 from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
-from npzkit.writing.array_members import Member
 
 _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "
@@ -139,54 +137,33 @@ def add_part(
 ) -> None:
     """Write a part, which was checked, to a shard."""
     coding = coding_for(writer._coding, compression, level, None, None)
-    key, array, attrs = _stored(part, writer)
-    members = writer._preparation.one(key, check_key(key), array, attrs, coding)
-    writer._archive.alone(writer._put, key, members, coding, False)
+    writer._add_each([_stored(part, writer)], coding)
 
 
 def add_parts(writer: NpzWriter, parts: Iterable[ShardPart]) -> None:
     """Write parts, which were checked, one after the other, and small ones together."""
-    archive = writer._archive
-    archive.alone(archive.write, _members(writer, parts), writer._coding, False)
-
-
-def _members(writer: NpzWriter, parts: Iterable[ShardPart]) -> Iterator[Member]:
     taken: set[str] = set()
 
     def stored(part: ShardPart) -> _Stored:
         found = _stored(part, taken)
-        taken.add(found.key)
+        taken.add(found[0])
         return found
 
-    preparation, coding = writer._preparation, writer._coding
-    for has_attrs, group in groupby(map(stored, parts), lambda found: bool(found.attrs)):
-        if has_attrs:
-            for key, array, attrs in group:
-                yield from preparation.one(key, check_key(key), array, attrs, coding)
-        else:
-            keys, names, arrays = tee(group, 3)
-            yield from preparation.columns(
-                (found.key for found in keys), (check_key(found.key) for found in names),
-                (found.array for found in arrays), coding,
-            )  # fmt: skip
+    writer._add_each(map(stored, parts), writer._coding)
 
 
-class _Stored(NamedTuple):
-    """A part as its shard has it."""
-
-    key: str
-    array: Any
-    attrs: Mapping[str, Any] | None
+_Stored = tuple[str, Any, Mapping[str, Any] | None]
+"""A part as its shard has it: its key there, the array, attributes."""
 
 
 def _stored(part: ShardPart, taken: Container[object]) -> _Stored:
     check_key(part.key)
     check_attrs(part.attrs)
     if part.offset is None or part.global_shape is None:
-        return _Stored(part.key, part.array, part.attrs)
+        return part.key, part.array, part.attrs
     place = part_attribute(part.key, part.offset, part.global_shape)
     key = _free_key(part.key, part.offset, taken)
-    return _Stored(key, part.array, {**(part.attrs or {}), **place})
+    return key, part.array, {**(part.attrs or {}), **place}
 
 
 def _free_key(key: str, offset: tuple[int, ...], taken: Container[object]) -> str:

@@ -113,7 +113,7 @@ def _joined(npz: NpzFile, read: Read, keys: list[str]) -> tuple[dict[str, Any], 
             taken.append(part)
             return arrays[part] if part in arrays else npz.read(part)
 
-        array = npz._archive.join(key, part_of)
+        array = npz._join(key, part_of)
         if len(taken) > 1:
             arrays[key] = array
             parts.update(part for part in taken if part != key)

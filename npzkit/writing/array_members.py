@@ -8,7 +8,7 @@ share one NPY header, and their data is copied in runs. Writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat, tee
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -132,6 +132,21 @@ class Preparation:
         return chain.from_iterable(
             self.one(key, check_key(key), array, None, coding) for key, array in arrays.items()
         )
+
+    def each(
+        self, items: Iterable[tuple[str, Any, Mapping[str, Any] | None]], coding: Coding
+    ) -> Iterator[Member]:
+        """Yield the members of keys, arrays and attributes; without these, small ones together."""
+        for has_attrs, group in groupby(items, lambda item: bool(item[2])):
+            if has_attrs:
+                for key, array, attrs in group:
+                    yield from self.one(key, check_key(key), array, attrs, coding)
+            else:
+                keys, names, arrays = tee(group, 3)
+                yield from self.columns(
+                    (key for key, _, _ in keys), (check_key(key) for key, _, _ in names),
+                    (array for _, array, _ in arrays), coding,
+                )  # fmt: skip
 
     def columns(
         self, keys: Iterable[str], names: Iterable[str], arrays: Iterable[Any], coding: Coding

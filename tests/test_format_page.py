@@ -24,6 +24,7 @@ import numpy as np
 import plain_reader
 import plain_writer
 import pytest
+from deep import extent
 from npzkit import checkpoint
 from npzkit.codecs import coding
 from npzkit.datasets import index_format
@@ -182,18 +183,18 @@ def changes() -> Iterator[bytes]:
     marked = plain_writer.append(SMALL, {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}')[2]
     seal = marked.rindex(b"PK\5\6")
     for data in (COMMITS, marked, zip64()):
-        for size in range(0, len(data), 1 if data is marked else 7):
+        for size in range(0, len(data), extent(2, 1) if data is marked else extent(17, 7)):
             yield data[:size]
-        for place in range(0, len(data), 3 if data is COMMITS else 1):
+        for place in range(0, len(data), extent(7, 3) if data is COMMITS else extent(3, 1)):
             for mask in (0xFF, 0x01) if data is marked else (0x21,):
                 yield data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :]
         for place in range(0, len(data), 512):
             yield (data[:place] + bytes(512) + data[place + 512 :])[: len(data)]
     for data in UNFINISHED:
-        for size in range(len(SMALL), len(data), 3):
+        for size in range(len(SMALL), len(data), extent(7, 3)):
             yield data[:size]
             yield data[:size] + bytes(len(data) - size)
-        for place in range(len(SMALL), len(data), 5):
+        for place in range(len(SMALL), len(data), extent(11, 5)):
             yield data[:place] + bytes([data[place] ^ 0x11]) + data[place + 1 :]
     for size in range(5):
         yield marked[:seal] + marked[seal : seal + size] + bytes(4 - size) + marked[seal + 4 :]

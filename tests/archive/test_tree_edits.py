@@ -169,7 +169,7 @@ def edit(writer, model, kind, *arguments):
             put(model, arguments[1], model.pop(old))
 
 
-@settings(max_examples=amount(100, 4_000))
+@settings(max_examples=amount(40, 4_000))
 @given(TREES, EDITS)
 def test_no_edit_loses_or_revives_a_leaf(tree, edits):
     """After any edits, in any commits, a tree has the leaves that a dict by keys has."""
@@ -308,7 +308,7 @@ def is_free(model, flat, key):
     return not isinstance(node.items.get(name), Model)
 
 
-@settings(max_examples=amount(100, 4_000))
+@settings(max_examples=amount(40, 4_000))
 @given(TREES, EDITS)
 def test_an_edit_changes_the_containers_above_it_alone(tree, edits):
     """Lists with all their items stay lists, others become dicts, and empty ones go."""
@@ -354,7 +354,7 @@ NOTES = st.recursive(
 )
 
 
-@settings(max_examples=amount(100, 4_000))
+@settings(max_examples=amount(40, 4_000))
 @given(NOTES, EDITS)
 def test_no_note_keeps_arrays_from_being_edited(note, edits):
     """Whatever the note of a file says, each edit changes the arrays that it names."""

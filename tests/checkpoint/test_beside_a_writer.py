@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from children import forked, read_rest
-from deep import amount
+from deep import amount, extent
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.steps import Steps
 from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
@@ -30,9 +30,9 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-READ_COUNT = amount(15, 500)
+READ_COUNT = amount(6, 500)
 """Rounds of reads of each test: some four reads each."""
-STEP_COUNT = 10
+STEP_COUNT = extent(5, 10)
 """Steps that the writer saves meanwhile, at least."""
 FORMS = {"files": (None,), "folders": (1000,), "mixed": (None, 1000, 1000)}
 """The sizes of files with which steps are saved in turn."""

@@ -35,7 +35,7 @@ from npzkit.stores.objects import LocalFolder
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-STATE_COUNT = amount(40, 2_000)
+STATE_COUNT = amount(20, 2_000)
 KILL_COUNT = amount(9, 300)
 """Of each of two tests."""
 LOST = -1
@@ -232,7 +232,7 @@ def test_power_lost_after_a_change_of_form_without_durable(size, tmp_path):
         work = Work(folder, recorder, {1: 0})
         work.mark(Work.allowed({1: 0}, {1: 1}))
         save(store, 1, 1, size)
-    folders = power_loss_folders(work, random.Random(4), amount(20, 100))
+    folders = power_loss_folders(work, random.Random(4), amount(10, 100))
     assert check(folders, folder, tmp_path / "state", STATE_COUNT) >= 5
 
 

@@ -193,7 +193,7 @@ def test_a_flipped_bit_is_no_wrong_step(tmp_path, form):
     right = {"newest", "older"}
     found = {
         what: campaign.outcome(path, sound, damaged)
-        for path, sound, damaged, what in campaign.flips(amount(80, 2_000))
+        for path, sound, damaged, what in campaign.flips(amount(40, 2_000))
     }
     assert {what: outcome for what, outcome in found.items() if outcome not in right} == {}
 
@@ -221,7 +221,7 @@ def test_a_truncated_step_is_damaged(tmp_path, form):
     with CheckpointStore(**campaign.options) as store:
         for path in campaign.files:
             data = path.read_bytes()
-            for size in reversed(range(0, len(data), extent(9, 1))):
+            for size in reversed(range(0, len(data), extent(19, 1))):
                 os.truncate(path, size)
                 with pytest.raises(DamagedCheckpointError):
                     store.load(NEWEST)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from npzkit.cli import commands
 
-EXAMPLES = amount(100, 3000)
+EXAMPLES = amount(50, 3000)
 """Command lines that are tried; ten thousand take a minute."""
 
 NEVER = {"view"}

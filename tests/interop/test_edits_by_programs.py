@@ -14,7 +14,7 @@ from deep import amount
 from forge import npy
 from npzkit.errors import ZipFormatError
 
-COUNT = amount(16, 430)
+COUNT = amount(8, 430)
 
 
 # -- edits -------------------------------------------------------------------

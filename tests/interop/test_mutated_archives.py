@@ -19,7 +19,7 @@ from mutate_zip import mutate_zip
 from npzkit.errors import TornArchiveWarning
 from seeds import seeds_of
 
-COUNT = amount(40, 1500)
+COUNT = amount(20, 1500)
 SEEDS = tuple(seed for seed in seeds_of("append") if seed.count(b"PK\5\6") > 1)
 
 

@@ -45,9 +45,9 @@ from history import held_as
 from npzkit.errors import NpzkitError
 from npzkit.zip.commit_marks import COMMENT_NAME
 
-STATE_COUNT = amount(250, 8_000)
+STATE_COUNT = amount(125, 8_000)
 """Of all archives together."""
-SWEPT_COUNT = amount(8, 150)
+SWEPT_COUNT = amount(5, 150)
 """Archives of random sizes whose sectors are zeroed."""
 UNCHECKED = "local header", "alignment", "seek index", "data"
 """Not every bit of these matters: of a time, of padding, behind the end of a deflate stream."""

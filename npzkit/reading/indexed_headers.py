@@ -43,6 +43,9 @@ _ASKED_COUNT = 8
 """The most members that are described one by one before all are described at once."""
 _PRICE = 50
 """How many are described at once in the time of one."""
+_VERY_MANY_COUNT = 100_000
+"""From so many members on, what is known of all takes much memory: they are described at once
+only if that is cheaper."""
 _FEW_COUNT = 10
 """Members whose headers are fetched together when the first one is described: no more
 requests than may be under way at once, so the others cost no time."""
@@ -140,11 +143,11 @@ class IndexedHeaders:
         """
         self._asked += 1
         if self._index is None:
-            is_few = len(self._entries) <= _FEW_COUNT
-            if self._asked == (1 if is_few else _ASKED_COUNT + 1):
+            if self._asked == (1 if len(self._entries) <= _FEW_COUNT else _ASKED_COUNT + 1):
                 self._reader.foresee(self._entries.values())
             return None
-        if self._asked > min(_ASKED_COUNT, 1 + len(keys) // _PRICE):
+        most = _ASKED_COUNT if len(keys) < _VERY_MANY_COUNT else len(keys)
+        if self._asked > min(most, 1 + len(keys) // _PRICE):
             self.describe_all(keys)
         return self.describe(key, entry)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -65,65 +65,67 @@ class KeyTree:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = keys
-        self._folded = [key.casefold() for key in keys]
-        # A folder's name ends with a slash, so that it may lie beside an array of its name.
-        self._root: dict[str, Any] = {}
-        for key in keys:
-            branch = self._root
-            *folders, name = key.split("/", _DEPTH)
-            for folder in folders:
-                branch = branch.setdefault(f"{folder}/", {})
-            branch[name] = key
-        self._counts: dict[int, int] = {}
+        # The keys in each folder that was seen, and the rows of each that was open. A folder's
+        # name ends with a slash, so that it may lie beside an array of its name.
+        self._inside: dict[str, Any] = {"": keys}
+        self._listed: dict[str, list[str]] = {}
+
+    def _list(self, folder: str) -> list[str]:
+        """Return what is in a folder: keys, and paths of folders."""
+        found = self._listed.get(folder)
+        if found is None:
+            found = self._listed[folder] = []
+            inside, size, is_deepest = self._inside, len(folder), folder.count("/") == _DEPTH
+            for key in inside[folder]:
+                end = 0 if is_deepest else key.find("/", size) + 1
+                if not end:
+                    found.append(key)
+                elif (path := key[:end]) in inside:
+                    inside[path].append(key)
+                else:
+                    inside[path] = [key]
+                    found.append(path)
+        return found
 
     def rows(self, opened: Collection[str], count: int) -> list[Row]:
         """Return the first rows, `count` at most, with what is in the open folders."""
-        return list(islice(self._rows(self._root, "", 0, opened), count))
+        return list(islice(self._rows("", 0, opened), count))
 
-    def _rows(
-        self, branch: dict[str, Any], path: str, depth: int, opened: Collection[str]
-    ) -> Iterator[Row]:
-        for name, found in branch.items():
-            if isinstance(found, str):
-                yield Row(_label(name), depth, key=found)
+    def _rows(self, folder: str, depth: int, opened: Collection[str]) -> Iterator[Row]:
+        for path in self._list(folder):
+            # A folder may have an array without a name, whose key is the folder's path.
+            if path == folder or path not in self._inside:
+                yield Row(_label(path[len(folder) :]), depth, key=path)
                 continue
-            folder = path + name
-            is_open = folder in opened
-            label = _label(name.removesuffix("/"))
-            yield Row(label, depth, folder=folder, key_count=self._count(found), is_open=is_open)
+            label, count = _label(path[len(folder) : -1]), len(self._inside[path])
+            is_open = path in opened
+            yield Row(label, depth, folder=path, key_count=count, is_open=is_open)
             if is_open:
-                yield from self._rows(found, folder, depth + 1, opened)
+                yield from self._rows(path, depth + 1, opened)
 
-    def row_count(self, opened: Collection[str]) -> int:
+    def row_count(self, opened: Set[str]) -> int:
         """Return how many rows there are in all."""
-        return sum(1 for _ in self._rows(self._root, "", 0, opened))
-
-    def _count(self, branch: dict[str, Any]) -> int:
-        """Return the number of keys in a folder, which is counted once."""
-        found = self._counts.get(id(branch))
-        if found is None:
-            found = sum(1 if isinstance(x, str) else self._count(x) for x in branch.values())
-            self._counts[id(branch)] = found
-        return found
+        # A folder comes before those in it, and is listed before they are.
+        shown = (path for path in sorted(opened) if self.parents(path) <= opened)
+        return len(self._list("")) + sum(len(self._list(p)) for p in shown if p in self._inside)
 
     def folders(self, count: int) -> set[str]:
         """Return the folders to open at first: all, if there are at most `count` rows then."""
         found: set[str] = set()
-        branches = [("", self._root)]
-        total = 0
-        while branches:
-            path, branch = branches.pop(0)
-            total += len(branch)
-            if total > count and path:
+        waiting, total = [""], 0
+        while waiting:
+            folder = waiting.pop(0)
+            paths = self._list(folder)
+            total += len(paths)
+            if total > count:
                 break
-            if path:
-                found.add(path)
-            branches += [(path + n, x) for n, x in branch.items() if not isinstance(x, str)]
-        return found
+            found.add(folder)
+            waiting += [path for path in paths if path != folder and path in self._inside]
+        return found - {""}
 
     def parents(self, key: str) -> set[str]:
         """Return the folders that a key is in."""
-        return {key[: found.end()] for found in re.finditer("/", key)}
+        return {key[: found.end()] for found in islice(re.finditer("/", key), _DEPTH)}
 
     def matching(self, words: str, count: int) -> tuple[list[str], int]:
         """Return the first keys that have all words, and the number of all such keys.
@@ -131,15 +133,14 @@ class KeyTree:
         Capitals do not matter. A word with ``*``, ``?`` or ``[`` is a pattern for the
         complete key.
         """
-        found: Sequence[int] = range(len(self.keys))
+        found: Sequence[str] = self.keys
         for word in words.casefold().split():
-            folded = self._folded
             if set(word) & set("*?["):
                 is_match = re.compile(fnmatch.translate(word)).match
-                found = [place for place in found if is_match(folded[place])]
+                found = [key for key in found if is_match(key.casefold())]
             else:
-                found = [place for place in found if word in folded[place]]
-        return [self.keys[place] for place in found[:count]], len(found)
+                found = [key for key in found if word in key.casefold()]
+        return list(found[:count]), len(found)
 
 
 def _label(name: str) -> str:

@@ -151,9 +151,7 @@ class TreePanel:
                 found = [Row(printable(key), 0, key=key) for key in keys]
             else:
                 found = archive.tree.rows(self._opened[number], room)
-                count = len(found)
-                if count == room:
-                    count = archive.tree.row_count(self._opened[number])
+                count = archive.tree.row_count(self._opened[number])
             items += [(number, row) for row in found]
             total += count - len(found)
         return items, total

@@ -147,8 +147,10 @@ class Columns(Mapping[str, Entry]):
     def _decode_names(self) -> list[str]:
         """Cut all names out of one string, and decode those that are not plain ASCII."""
         text = self._data.decode("latin-1")
-        starts, ends = self._name_starts.tolist(), (self._name_starts + self.name_size).tolist()
-        names = [text[a:b] for a, b in zip(starts, ends, strict=True)]
+        ends = self._name_starts + self.name_size
+        # Lists of these numbers would take as much memory as the names.
+        names = [text[a:b] for a, b in zip(self._name_starts.data, ends.data, strict=True)]
+        del text
         letters = np.frombuffer("".join(names).encode("latin-1"), np.uint8)
         # Below the space they wrap around. 0.4 ms sooner than isprintable().
         if (letters - ord(" ") < _PRINTABLE_COUNT).all():
@@ -379,17 +381,15 @@ def parse_columns(data: bytes, count: int, base: int, start: int, offset: int) -
     walked = _walk(data, count)
     if walked is None:
         return None
-    positions, heads = walked
-    fields = {name: heads[name].astype(np.int64) for name in _ENTRY.names or ()}
     try:
-        columns = Columns(data, positions, fields, base)
+        columns = Columns(data, *walked, base)
     except (ZipFormatError, OverflowError):
         return None
     return columns if columns.place(start, offset) else None
 
 
-def _walk(data: bytes, count: int) -> tuple[Ints, np.ndarray[Any, Any]] | None:
-    """Return the position and fixed part of each entry.
+def _walk(data: bytes, count: int) -> tuple[Ints, dict[str, Ints]] | None:
+    """Return the position of each entry, and columns of its fields.
 
     Every signature is first treated as an entry's. These are the entries if the
     sizes of each lead to the next, from the first byte to the last. A signature
@@ -404,4 +404,4 @@ def _walk(data: bytes, count: int) -> tuple[Ints, np.ndarray[Any, Any]] | None:
         ends += heads[name]
     if (ends[:-1] != positions[1:]).any() or ends[-1] != len(data):
         return None
-    return positions, heads
+    return positions, {name: heads[name].astype(np.int64) for name in _ENTRY.names or ()}

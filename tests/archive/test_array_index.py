@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
+import tracemalloc
 import zipfile
 import zlib
 
@@ -453,3 +454,20 @@ def test_the_index_lists_no_array_that_is_larger_than_the_limit(written):
         for call in (npz.info, npz.lazy, npz.read):
             with pytest.raises(LimitExceededError, match="too large"):
                 call("large")
+
+
+def test_few_of_very_many_are_described_one_by_one(monkeypatch):
+    """Whoever asks for a few of very many arrays keeps nothing of the others in memory."""
+    monkeypatch.setattr("npzkit.reading.indexed_headers._VERY_MANY_COUNT", 5000)
+    stream = io.BytesIO()
+    npzkit.save(stream, {f"k{number}": np.array(number) for number in range(5000)})
+    with npzkit.open(stream) as npz:
+        npz.info("k0")
+        tracemalloc.start()
+        try:
+            assert [npz.info(key).shape for key in npz.files[1:100]] == [()] * 99
+            assert tracemalloc.get_traced_memory()[0] < 100_000
+            assert [npz.info(key).shape for key in npz.files[:200]] == [()] * 200
+            assert tracemalloc.get_traced_memory()[0] > 500_000
+        finally:
+            tracemalloc.stop()

@@ -19,6 +19,9 @@ def test_folders_are_rows_until_they_are_opened():
     assert labels(tree, {"a/", "a/b/"}, 4) == [(0, "a"), (1, "b"), (2, "x"), (2, "y")]
     assert tree.parents("a/b/x") == {"a/", "a/b/"}
     assert tree.row_count({"a/"}) == 4
+    assert tree.row_count({"a/", "a/b/"}) == 6
+    # A folder in a closed one is not seen.
+    assert tree.row_count({"a/b/"}) == 2
 
 
 def test_an_array_may_have_the_name_of_a_folder():

@@ -6,7 +6,9 @@ widget.
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from npzkit.display.cells import cell_text
 from npzkit.display.piecewise import as_numbers, is_nan_in
-from npzkit.display.sampling import Proceed, box_of, spread_parts
+from npzkit.display.sampling import box_of, spread_parts
 from npzkit.reading.blocks import position_at
 from npzkit.viewer.shown import Shown, Window, drawn_axes, settled
 
@@ -41,7 +43,7 @@ class Place(NamedTuple):
     text: str
 
 
-def find_place(source: Any, what: str, proceed: Proceed) -> Place | None:
+def find_place(source: Any, what: str, proceed: Callable[[float], object]) -> Place | None:
     """Return where an array has what is sought, or None.
 
     Parameters
@@ -52,13 +54,17 @@ def find_place(source: Any, what: str, proceed: Proceed) -> Place | None:
     what : str
         Of `SOUGHT`.
     proceed : callable
+        Called every few megabytes with the share of the values that were compared. It raises
+        an exception to cancel.
     """
     found: tuple[Any, tuple[int, ...]] | None = None
     dtype = np.dtype(source.dtype)
     parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
+    count, total = 0, math.prod(source.shape)
     for index in parts:
-        proceed()
+        proceed(count / total)
         values = np.asarray(source[index])
+        count += values.size
         if what == "difference":
             values = np.nan_to_num(np.abs(values), nan=np.inf, posinf=np.inf)
         # Exact, as the statistics are: integers and dates do not become floats.

@@ -6,14 +6,14 @@ values are read in the background, and figures and tables show them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
 from typing import Any
 
 from bokeh.layouts import column, row
-from bokeh.models import CustomJS, Div, Toggle
+from bokeh.models import Button, CustomJS, Div, Toggle
 from tornado.ioloop import IOLoop
 
 from npzkit.errors import printable, shown_key
@@ -59,9 +59,8 @@ class Page:
         self._info: Any = None
         self._is_over, self._is_asking = False, False
         self._message = ""
-        hand_over = self._hand_over
-        self._reading, self._searching = Worker(hand_over), Worker(hand_over)
-        self._describing = Worker(hand_over)
+        self._workers = [Worker(self._hand_over) for _ in range(3)]
+        self._reading, self._searching, self._describing = self._workers
         self._style = widget_style()
         self._tree = TreePanel(archives, self._choose, self._describing)
         self._status = text_div("status")
@@ -93,6 +92,8 @@ class Page:
             code='dark.active = document.documentElement.dataset.theme == "dark"',
         ))  # fmt: skip
         self._document.js_on_event("document_ready", self._tree.draw_again)
+        self._stop = Button(label="Cancel", name="cancel", width=90, visible=False)
+        self._stop.on_click(self._stop_searching)
         # The address holds what is shown: it survives that the page is loaded again.
         self._address = Div(visible=False, name="address", tags=[""])
         self._address.js_on_change("tags", CustomJS(code=(
@@ -103,8 +104,8 @@ class Page:
             styles={"gap": "8px", "align-items": "center"},
         )  # fmt: skip
         foot = column(
-            self._panes.readout, self._panes.notes, self._status, self._address, name="foot",
-            sizing_mode="stretch_width",
+            self._panes.readout, self._panes.notes, self._status, self._stop, self._address,
+            name="foot", sizing_mode="stretch_width",
         )  # fmt: skip
         details = column(self._array, self._archive, name="details", sizing_mode="stretch_width")
         for root in (
@@ -125,7 +126,7 @@ class Page:
     def close(self) -> None:
         """Cancel what is under way."""
         self._is_over = True
-        for worker in (self._reading, self._searching, self._describing):
+        for worker in self._workers:
             worker.close()
 
     # -- what the user does -------------------------------------------------
@@ -134,13 +135,15 @@ class Page:
         """Show what the address of the page says, or else the first array."""
         context = self._document.session_context
         given = context.request.arguments if context is not None else {}
-        given = {name: values for name, values in given.items() if not name.startswith("bokeh-")}
-        message = ""
+        shown, message = first, ""
         try:
-            shown = _shown_of(given) if given else first
+            texts = {
+                name: values[-1].decode("utf-8", "surrogatepass")
+                for name, values in given.items() if not name.startswith("bokeh-")
+            }  # fmt: skip
+            shown = shown_of(texts) if texts else first
         except ValueError as error:
             message = error_html(error)
-            shown = first
         if shown.key is None:
             shown = self._first_array()
         if max(shown.archive, shown.other_archive) >= len(self._archives):
@@ -157,8 +160,8 @@ class Page:
         self._controls.stop_playing()
         if self._compare.active and self._shown.key is not None:
             self._compare_with(number, key)
-            return
-        self._show(replace(self._kept(), archive=number, key=key))
+        else:
+            self._show(replace(self._kept(), archive=number, key=key))
 
     def _kept(self) -> Shown:
         """Return what stays when another array is shown."""
@@ -209,11 +212,9 @@ class Page:
         shown = self._shown
         if position is not None:
             axis, place = position
-            at = list(shown.at)
-            if at[axis] == place:
+            changes["at"] = (*shown.at[:axis], place, *shown.at[axis + 1 :])
+            if changes["at"] == shown.at:
                 return
-            at[axis] = place
-            changes["at"] = tuple(at)
         if {"field", "down", "across"} & changes.keys():
             changes |= {"rows": None, "columns": None}
         if "field" in changes:
@@ -226,29 +227,29 @@ class Page:
 
     def _zoomed(self, rows: Any, columns: Any) -> None:
         """Read what is in sight again, if it can be seen in more detail now."""
-        shown = replace(self._shown, rows=rows, columns=columns)
         if (rows, columns) != (self._shown.rows, self._shown.columns):
-            self._show(shown, "zoom")
+            self._show(replace(self._shown, rows=rows, columns=columns), "zoom")
 
     def _find(self, what: str) -> None:
         """Search the complete array, and show where it has what is sought."""
         self._controls.stop_playing()
         shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
         name = SOUGHT[what]
-        self._say('<span class="wait">Searching all values…</span>')
+        self._say_searched(0)
 
         def find(work: Work) -> Place | str | None:
+            def proceed(share: float) -> None:
+                work.proceed()
+                self._searching.tell(work, partial(self._say_searched, share))
+
             sought_in = difference_of if what == "difference" else source_of
             source = sought_in(self._archives, shown, work.proceed)
-            return source if isinstance(source, str) else find_place(source, what, work.proceed)
+            return source if isinstance(source, str) else find_place(source, what, proceed)
 
         def take(found: Place | str | None) -> None:
-            if isinstance(found, str):
-                self._say(escape(printable(found)))
-                return
-            if found is None:
+            if not isinstance(found, Place):
                 what_for = {"nan": "NaN", "difference": "difference"}.get(what, name.lower())
-                self._say(f"There is no {what_for}.")
+                self._say(escape(printable(found or f"There is no {what_for}.")))
                 return
             where = ", ".join(map(str, found.position))
             value = "" if what == "nan" else f" {escape(found.text)}"
@@ -260,18 +261,28 @@ class Page:
 
         self._searching.start(find, take, self._fail)
 
+    def _say_searched(self, share: float) -> None:
+        text = f'<span class="wait">Searching all values: {share:.0%}</span>'
+        self._say(text, can_stop=True)
+
+    def _stop_searching(self) -> None:
+        self._searching.cancel()
+        self._say("The search was cancelled.")
+
     # -- what is shown ------------------------------------------------------
 
-    def _say(self, message: str | None = None) -> None:
+    def _say(self, message: str | None = None, *, can_stop: bool = False) -> None:
         """Say something of what is shown, and which of its arrays are damaged.
 
         Parameters
         ----------
         message : str, optional
             HTML. By default what was said before.
+        can_stop : bool
+            Whether it is about a search, which can be cancelled.
         """
         if message is not None:
-            self._message = message
+            self._message, self._stop.visible = message, can_stop
         said = [self._message] if self._message else []
         self._status.text = _AND.join([*said, *self._damage(self._shown)])
 
@@ -297,7 +308,7 @@ class Page:
         """
         if reason == "choice":
             self._searching.cancel()
-            self._message = message
+            self._message, self._stop.visible = message, False
         elif self._is_asking:
             # Something else was chosen, and will be shown.
             return
@@ -397,13 +408,4 @@ class Page:
         self._follow(shown)
         if isinstance(why, Exception):
             self._title.text = title_html(str(shown.key), None)
-            self._say(error_html(why))
-        else:
-            self._say(why)
-
-
-def _shown_of(arguments: Mapping[str, list[bytes]]) -> Shown:
-    """Return what the arguments of a request mean."""
-    return shown_of(
-        {name: values[-1].decode("utf-8", "surrogatepass") for name, values in arguments.items()}
-    )
+        self._say(why if isinstance(why, str) else error_html(why))

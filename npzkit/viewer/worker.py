@@ -24,8 +24,7 @@ class Cancelled(BaseException):
 class Work:
     """One request that is under way."""
 
-    def __init__(self) -> None:
-        self.is_cancelled = False
+    is_cancelled = False
 
     def proceed(self) -> None:
         """Raise `Cancelled` if nobody waits for the result any more."""
@@ -82,12 +81,16 @@ class Worker:
         except Exception as error:
             call = partial(fail, error)
 
+        self.tell(work, call)
+
+    def tell(self, work: Work, call: Callable[[], object]) -> None:
+        """Have the page's thread call a function, unless the work is cancelled until then."""
+
         def finish() -> None:
             if not work.is_cancelled:
                 call()
 
-        if not work.is_cancelled:
-            self._hand_over(finish)
+        self._hand_over(finish)
 
     def cancel(self) -> None:
         """Cancel what is under way."""

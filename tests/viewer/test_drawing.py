@@ -25,7 +25,7 @@ from range_server import RangeServer, packed
 SIZE = (400, 300)
 
 
-def go_on():
+def go_on(share=0.0):
     pass
 
 

@@ -8,7 +8,7 @@ from npzkit.viewer.finding import find_place, shown_at
 from npzkit.viewer.shown import Shown
 
 
-def go_on():
+def go_on(share=0.0):
     pass
 
 

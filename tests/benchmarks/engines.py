@@ -109,9 +109,13 @@ NEEDS: dict[str, list[str]] = {
 """By row, the packages that it needs."""
 ROWS = {
     "many-samples": Row(_SAMPLES, partial(samples, STORED), (ahead("numpy", 5),)),
-    "many-samples-compressed": Row(f"{_SAMPLES}, compressed", partial(samples, COMPRESSED), ()),
+    "many-samples-compressed": Row(
+        f"{_SAMPLES}, compressed", partial(samples, COMPRESSED), (ahead("numpy", 2),)
+    ),
     "many-open": Row(_OPEN, partial(headers, STORED), (ahead("numpy", 5),)),
-    "many-open-compressed": Row(f"{_OPEN}, compressed", partial(headers, COMPRESSED), ()),
+    "many-open-compressed": Row(
+        f"{_OPEN}, compressed", partial(headers, COMPRESSED), (ahead("numpy", 1.5),)
+    ),
     **engines_torch.ROWS,
     **dask_rows.ROWS,
 }

@@ -108,7 +108,11 @@ ROWS = {
     "load-mixed-foreign": Row(
         f"load all, 2,000 mixed arrays, {OTHERS}", works.load_mixed_foreign
     ),
-    "load-real": Row(f"load all, {REAL}", works.load_real),
+    "load-few": Row("load all, 3 x 80 B", works.load_few, (ahead("numpy", 2),)),
+    "load-ten": Row(
+        "load all, 10 x 64 KB", works.load_ten, (ahead("numpy", 2.4), ahead("safetensors", 0.6))
+    ),
+    "load-real": Row(f"load all, {REAL}", works.load_real, (ahead("numpy", 1),)),
     "open-small": Row(
         "open and read one of 10,000", works.open_small,
         (ahead("numpy", 5), ahead("safetensors", 1.5)),
@@ -130,12 +134,22 @@ ROWS = {
     "save-small": Row("save, 10,000 x 1 KiB", works.save_small, (ahead("numpy", 10),)),
     "save-keys": Row(f"save, 10,000 x 1 KiB, {KEYS_OF_FOUR}", works.save_keys, (ahead("numpy", 9),)),
     "save-mixed": Row("save, 2,000 mixed arrays", works.save_mixed),
-    "save-real": Row(f"save, {REAL}", works.save_real),
-    "save-over": Row("save over the last time's file", works.save_over),
+    "save-new": Row("save, 80 B", works.save_new, (ahead("numpy", 1),)),
+    "save-few": Row("save, 3 x 80 B", works.save_few, (ahead("numpy", 1),)),
+    "save-ten": Row("save, 10 x 64 KB", works.save_ten, (ahead("numpy", 1.2),)),
+    "save-real": Row(f"save, {REAL}", works.save_real, (ahead("numpy", 1),)),
+    "save-over-tiny": Row("save over the last time's file, 80 B", works.save_over_tiny),
+    "save-over-1": Row(
+        "save over the last time's file, 1 MiB", works.save_over_1, (ahead("numpy", 1.1),)
+    ),
+    "save-over-8": Row(
+        "save over the last time's file, 8 MiB", works.save_over_8, (ahead("numpy", 1.2),)
+    ),
     "save-over-large": Row(
         "save over the last time's file, 4 x 64 MiB", works.save_over_large,
         (ahead("numpy", 1.5), ahead("safetensors", 1)),
     ),
+    "append-one": Row("append 1 MB to 1 MB", works.append_one, (ahead("zipfile", 1),)),
     "append-large": Row(
         "append 1 MB to 256 MiB and to 1 GiB", works.append_large, (ahead("zipfile", 1.1),)
     ),

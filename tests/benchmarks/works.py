@@ -234,6 +234,14 @@ def load_keys(place: Place) -> Iterator[Work]:
         yield _stored(place, framework, keyed(framework, arrays))
 
 
+def load_few(place: Place) -> Iterator[Work]:
+    yield _stored(place, "3 x 80 B", noise(3, 80))
+
+
+def load_ten(place: Place) -> Iterator[Work]:
+    yield _stored(place, "10 x 64 KB", noise(10, place.part(64_000)))
+
+
 def load_real(place: Place) -> Iterator[Work]:
     for title, arrays in real(place.divisor == 1).items():
         yield _stored(place, title, arrays)
@@ -412,14 +420,33 @@ def save_mixed(place: Place) -> Iterator[Work]:
     yield work
 
 
+def save_new(place: Place) -> Iterator[Work]:
+    yield saving(place, "80 B", noise(1, 80))
+
+
+def save_few(place: Place) -> Iterator[Work]:
+    yield saving(place, "3 x 80 B", noise(3, 80))
+
+
+def save_ten(place: Place) -> Iterator[Work]:
+    yield saving(place, "10 x 64 KB", noise(10, place.part(64_000)))
+
+
 def save_real(place: Place) -> Iterator[Work]:
     for title, arrays in real(place.divisor == 1).items():
         yield saving(place, title, arrays)
 
 
-def save_over(place: Place) -> Iterator[Work]:
-    for title, size in {"80 B": 80, "1 MiB": MIB, "8 MiB": 8 * MIB}.items():
-        yield _over(place, title, noise(1, max(place.part(size), 80)))
+def save_over_tiny(place: Place) -> Iterator[Work]:
+    yield _over(place, "80 B", noise(1, 80))
+
+
+def save_over_1(place: Place) -> Iterator[Work]:
+    yield _over(place, "1 MiB", noise(1, place.part(MIB)))
+
+
+def save_over_8(place: Place) -> Iterator[Work]:
+    yield _over(place, "8 MiB", noise(1, place.part(8 * MIB)))
 
 
 def save_over_large(place: Place) -> Iterator[Work]:
@@ -456,6 +483,10 @@ def _append(place: Place, title: str, arrays: Arrays, added: int) -> Work:
     written = ours.stat().st_size - size
     contenders["npzkit"].before()
     return Work(f"{title}, {written / MIB:.2f} MiB written", contenders)
+
+
+def append_one(place: Place) -> Iterator[Work]:
+    yield _append(place, "to 1 MB", noise(1, place.part(1_000_000)), place.part(1_000_000))
 
 
 def append_large(place: Place) -> Iterator[Work]:

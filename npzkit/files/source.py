@@ -224,7 +224,7 @@ class FileSource(Source):
         self._lent: Any = None if is_own else file
         self._descriptor: Any = file if is_own else _Lent(file, handle if owned else None)
         self._lock = threading.Lock()
-        self.position = position_of(file)
+        self.position = 0 if is_own else position_of(file)
         self.refresh()
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -549,21 +549,24 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
     UnsupportedError
         The stream cannot seek.
     """
-    if isinstance(file, (bytes, bytearray, memoryview)):
-        return BufferSource(file)
-    if is_archive(file):
-        return LentSource(file._lend_source())
-    if can_read(file):
-        return _wrap_file(file, owned=owned)
-    name = os.fsdecode(file)
-    path, is_pathlike = os.path.abspath(name), isinstance(file, os.PathLike)
+    name = file
+    if type(file) is not str:
+        if isinstance(file, (bytes, bytearray, memoryview)):
+            return BufferSource(file)
+        if is_archive(file):
+            return LentSource(file._lend_source())
+        if can_read(file):
+            return _wrap_file(file, owned=owned)
+        name = os.fsdecode(file)
+    # Of a path that begins with a slash, this is the absolute one, in half the time.
+    path = os.path.normpath(name) if os.sep == "/" == name[:1] else os.path.abspath(name)
     opened = open_regular(name)
     try:
         source = FileSource(opened, handle=opened, owned=True)
     except BaseException:
         opened.close()
         raise
-    source.name, source.path, source.is_pathlike = name, path, is_pathlike
+    source.name, source.path, source.is_pathlike = name, path, file is not name
     return source
 
 

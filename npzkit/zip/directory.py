@@ -32,6 +32,7 @@ from npzkit.zip.end_record import (
     find_base,
     find_fitting,
     place_end,
+    usual_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
 from npzkit.zip.footer import FOOTER_SIZE, Footer, parse_footer
@@ -205,7 +206,13 @@ class _Opening(NamedTuple):
 
     def directory(self) -> Directory:
         """Return the directory of the archive that ends where the file does, or of the last one."""
-        end, fault = self._find_end(self.source.size)
+        source = self.source
+        low = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
+        tail = source.read_at(low, source.size - low)
+        usual = None if any(self.starts) else usual_end(source, tail)
+        if usual is not None:
+            return self.read(usual, tail)
+        end, fault = self._find_end(source.size)
         return self._last_commit(fault) if end is None else self.read(end)
 
     def _find_end(self, end_offset: int) -> tuple[End | None, NpzkitError | None]:
@@ -230,14 +237,19 @@ class _Opening(NamedTuple):
         check_alone(source, end)
         return end, None
 
-    def read(self, end: End) -> Directory:
-        """Check an end record against the file and read the entries it counts."""
+    def read(self, end: End, tail: bytes = b"") -> Directory:
+        """Check an end record against the file and read the entries it counts.
+
+        `tail` is the last bytes of the file, as far as they are known.
+        """
         source, record = self.source, end.record
         check_member_count(record.entry_count, self.limits)
         start, base = end.start_offset, end.base
         offset = record.directory_offset + base
         lead_size = min(FOOTER_SIZE, offset - start)
-        data = source.read_at(offset - lead_size, lead_size + record.directory_size)
+        size, place = lead_size + record.directory_size, offset - lead_size
+        known = place - source.size + len(tail)
+        data = tail[known : known + size] if known >= 0 else source.read_at(place, size)
         footer, data = parse_footer(data[:lead_size], offset - start), data[lead_size:]
         try:
             named, names, positions = _parse(data, record.entry_count, base, start, offset)

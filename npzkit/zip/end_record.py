@@ -59,6 +59,37 @@ def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
     return [offset for offset, end in claimed_ends(tail, tail_offset).items() if end == size]
 
 
+def usual_end(source: Source, tail: bytes) -> End | None:
+    """Return the end record of a file whose end is as most are; None if it needs a closer look.
+
+    That is one record, without zip64's, which ends the file, and a directory right before
+    it of an archive that begins where the file does.
+
+    Parameters
+    ----------
+    tail : bytes
+        The last bytes of the source.
+    """
+    place = tail.rfind(records.END_SIGNATURE)
+    size = len(tail) - place
+    if place < records.ZIP64_LOCATOR_SIZE or size < records.END_SIZE:
+        return None
+    _, *fields, comment_size = records.END.unpack_from(tail, place)
+    comment, record_offset = tail[place + records.END_SIZE :], source.size - size
+    record = records.EndOfCentralDirectory._make((*fields, comment))
+    is_usual = (
+        record.disk == record.directory_disk == 0
+        and 0 < record.entry_count == record.disk_entry_count < records.SENTINEL_16
+        and record.directory_offset + record.directory_size == record_offset < records.SENTINEL_32
+        and comment_size == len(comment)
+        and tail.find(records.END_SIGNATURE) == place
+        and not tail.startswith(records.ZIP64_LOCATOR_SIGNATURE, place - records.ZIP64_LOCATOR_SIZE)
+        and (tail[:4] if len(tail) == source.size else source.at_hand(0, 4))
+        in (records.LOCAL_HEADER_SIGNATURE, None)
+    )
+    return End(record, record_offset, record_offset, source.size) if is_usual else None
+
+
 def check_alone(source: Source, end: End) -> None:
     """Raise AmbiguousArchiveError if other programs may take another end record.
 

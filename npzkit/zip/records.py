@@ -246,6 +246,7 @@ ZIP64_END_LAYOUT = RecordLayout(
 _LOCATOR_LAYOUT = RecordLayout(Zip64Locator, "zip64 locator", ZIP64_LOCATOR_SIGNATURE, "IQI")
 LOCAL = LOCAL_LAYOUT.struct
 CENTRAL = ENTRY_LAYOUT.struct
+END = END_LAYOUT.struct
 
 ENTRY_READ = (
     "signature", "flags", "method", "crc32", "compressed_size", "uncompressed_size", "name_size",

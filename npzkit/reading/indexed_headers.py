@@ -126,9 +126,9 @@ class IndexedHeaders:
             return None
         row = self._rows[entry.name]
         start = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
-        start += index.extra_sizes.item(row)
-        indexed = index.has_seek_index.item(row)
-        return describe(key, entry, header, start, parse_attrs(entry.extra), indexed=indexed)
+        extra_size, indexed = index.row(row)
+        attrs = parse_attrs(entry.extra)
+        return describe(key, entry, header, start + extra_size, attrs, indexed=indexed)
 
     def info(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
         """Return what `describe` does, and describe all members if many were asked for.

@@ -17,7 +17,7 @@ from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, open_source
 from npzkit.files.urls import Location
-from npzkit.limits import Limits
+from npzkit.limits import limits_of
 from npzkit.writing.copy import npy_header_size
 from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.commit_marks import LongComment, find_long_comment
@@ -102,11 +102,12 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         )  # fmt: skip
     if can_write(file):
         return _resume_file(file)
-    if not os.path.exists(file):
+    try:
+        check_regular(file)
+    except FileNotFoundError:
         # For a link that leads nowhere, the file it names.
         new = os.path.realpath(file) if os.path.islink(file) else file
         return _begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
-    check_regular(file)
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
         directory, resumed = _read(WrittenSource(sink, os.fstat(sink.descriptor).st_size), sink)
@@ -156,7 +157,7 @@ def _resume_file(file: Any) -> Resumed:
 
 def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     """Return the directory, and what is known of the archive."""
-    directory = read_directory(source, limits=Limits())
+    directory = read_directory(source, limits=limits_of(None))
     check_last(directory, source)
     comment, long = comment_of(directory, source), find_long_comment(directory.comment)
     listed, notes = directory.listed_records(), read_notes(source, directory)

@@ -73,21 +73,32 @@ class ArrayIndex(NamedTuple):
         Where its local header begins in the file.
     heads : list of bytes
         Each distinct head once; the first one is empty.
-    numbers : numpy.ndarray of int64
-        The head of each entry, in the directory's order.
-    extra_sizes : numpy.ndarray of int64
-        Bytes of the extra field of each local header.
-    has_seek_index : numpy.ndarray of bool
     table : numpy.ndarray
-        The last three as they are in the file.
+        The rows of the entries, in the directory's order, as they are in the file.
     """
 
     offset: int
     heads: list[bytes]
-    numbers: Ints
-    extra_sizes: Ints
-    has_seek_index: Bools
     table: np.ndarray[Any, Any]
+
+    @property
+    def numbers(self) -> Ints:
+        """The head of each entry."""
+        return (self.table["head"] & (_SEEKABLE - 1)).astype(np.int64)
+
+    @property
+    def extra_sizes(self) -> Ints:
+        """Bytes of the extra field of each local header."""
+        return self.table["extra_size"].astype(np.int64)
+
+    @property
+    def has_seek_index(self) -> Bools:
+        return self.table["head"] >= _SEEKABLE
+
+    def row(self, number: int) -> tuple[int, bool]:
+        """Return the size of an entry's local extra field, and whether it has a seek index."""
+        head, extra_size = self.table[number].item()
+        return extra_size, head >= _SEEKABLE
 
 
 class Notes:
@@ -266,13 +277,9 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     heads = _parse_heads(body[_HEAD_COUNT.size : table_offset], head_count)
     if heads is None:
         return None
-    table = np.frombuffer(body[table_offset:-FOOTER_SIZE], _ROWS)
-    numbers = (table["head"] & (_SEEKABLE - 1)).astype(np.int64)
+    found = ArrayIndex(offset, heads, np.frombuffer(body[table_offset:-FOOTER_SIZE], _ROWS))
     # A number without a head would be that of the next head that an append adds.
-    if np.any(numbers >= len(heads)):
-        return None
-    extra_sizes = table["extra_size"].astype(np.int64)
-    return ArrayIndex(offset, heads, numbers, extra_sizes, table["head"] >= _SEEKABLE, table)
+    return found if found.numbers.max(initial=0) < len(heads) else None
 
 
 def _parse_heads(data: memoryview, count: int) -> list[bytes] | None:

@@ -5,24 +5,34 @@ Owns `save`: what it checks before any file is touched, and in which order.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from npzkit.archive.written_archive import WrittenArchive
+from npzkit.archive.written_archive import WrittenArchive, format_checked
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding, level_for, method_number
 from npzkit.errors import ClosedArchiveError
+from npzkit.files.file_objects import can_write
+from npzkit.files.locking import check_timeout
+from npzkit.files.urls import Location, find_location
+from npzkit.files.whole_file import WholeFile
+from npzkit.limits import thread_count
 from npzkit.members.containers import check_tree, flatten, is_nested
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import TREE_KEY, without_note
 from npzkit.members.notes import FLAT
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.zip.extra_fields import names_crc32
+from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts
     from npzkit.typing import Writable
+
+_FEW_COUNT = 4
+"""Most runs of small arrays that are written in one go: they fit in the cache."""
 
 
 def save(
@@ -104,20 +114,23 @@ def save(
     >>> np.load(io.BytesIO(stream.getvalue())).files
     ['file', 'layer/w']
     """
-    if type(arrays) is not dict:
+    is_dict = type(arrays) is dict
+    if not is_dict:
         check_unlabelled(arrays)
+        is_dict = isinstance(arrays, dict)
     is_tree = False
-    if not isinstance(arrays, Mapping) or (isinstance(arrays, dict) and not _is_flat(arrays)):
+    if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
         check_tree(arrays)
         is_tree = not isinstance(arrays, Mapping) or is_nested(arrays)
         if is_tree:
             arrays, note = flatten(arrays)
             plain, _ = without_note(metadata or {})
             metadata = plain if note is None else {**plain, TREE_KEY: note}
-    if not is_tree and isinstance(arrays, dict) and "/" in "".join(map(str, arrays)):
+    if not is_tree and is_dict and "/" in "".join(map(str, arrays)):
         # A copy of an archive may come with the note of that one.
         metadata = {TREE_KEY: FLAT, **(metadata or {})}
-    level_for(method_number(compression), level)
+    if level is not None:
+        level_for(method_number(compression), level)
     prepared = PreparedArchive(
         arrays, compression, level, allow_pickle=allow_pickle, chunk_size=chunk_size,
         seekable=seekable, masked=masked, strings=strings,
@@ -205,6 +218,8 @@ class PreparedArchive:
         if self._is_written:
             raise ClosedArchiveError("these arrays were written", remedy="Prepare them again.")
         self._is_written = True
+        if _are_few(self._members) and self._write_whole(file, self._members, formatted, **options):
+            return
         archive = WrittenArchive(file, "w", **options)
         try:
             archive.metadata.formatted = formatted
@@ -213,6 +228,35 @@ class PreparedArchive:
         except BaseException as error:
             archive.state.abandon(error)
             raise
+
+    def _write_whole(
+        self,
+        file: Any,
+        members: list[SmallArrays],
+        formatted: bytes | None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        durable: bool = False,
+        threads: int | None = None,
+        lock_timeout: float | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Write small arrays in one go, and return whether `file` is a path where that can be."""
+        if threads is not None:
+            thread_count(threads)
+        comment = formatted or format_checked(metadata)
+        timeout = check_timeout(lock_timeout)
+        file = find_location(file, storage_options)
+        if isinstance(file, Location) or can_write(file):
+            return False
+        sink = WholeFile(os.fsdecode(file), durable=durable, lock_timeout=timeout)
+        if not sink.is_possible:
+            return False
+        writer = ZipWriter(sink)
+        for arrays in members:
+            writer.write_small(arrays.members(self._coding), self._coding.method)
+        writer.commit(comment)
+        return True
 
     def _write_in_files(self, open_writer: Callable[[], Any], size: int) -> None:
         """Write the arrays to one file after the other, each until it has so many bytes.
@@ -233,3 +277,12 @@ def _until_full(
     yield first
     while archive.sink.position < size and (member := next(members, None)) is not None:
         yield member
+
+
+def _are_few(members: Iterable[Member]) -> TypeGuard[list[SmallArrays]]:
+    """Return whether all are small arrays, in memory, and together not large."""
+    return (
+        type(members) is list
+        and len(members) <= _FEW_COUNT
+        and {SmallArrays}.issuperset(map(type, members))
+    )

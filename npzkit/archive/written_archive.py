@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.writer_state import WriterState
-from npzkit.codecs.coding import STORED, Coding
+from npzkit.codecs.coding import Coding
 from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write, name_of
 from npzkit.files.locking import check_timeout
@@ -27,7 +25,6 @@ from npzkit.writing.append import Resumed, open_archive
 from npzkit.writing.array_members import Member, SmallArrays
 from npzkit.writing.listing import MemberListing
 from npzkit.zip.dead_space import fills_most
-from npzkit.zip.member_writer import deflate_small
 
 if TYPE_CHECKING:
     from npzkit.members.note_edits import EditedNote
@@ -71,9 +68,7 @@ class WrittenArchive:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.threads, self._durable = thread_count(threads), durable
-        if not isinstance(metadata, (NoneType, Mapping)):
-            raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-        format_metadata(metadata or {})
+        format_checked(metadata)
         timeout = check_timeout(lock_timeout)
         file = find_location(file, storage_options)
         if can_write(file):
@@ -172,8 +167,7 @@ class WrittenArchive:
         with self.state.giving_up():
             if pipeline is not None:
                 self.zip.wait_for_place(pipeline)
-            encode = None if coding.method == STORED else partial(deflate_small, level=coding.level)
-            self.zip.write_small(arrays.members(encode), coding.method)
+            self.zip.write_small(arrays.members(coding), coding.method)
 
     # -- arrays that are filled piece by piece ------------------------------
 
@@ -283,6 +277,22 @@ class WrittenArchive:
                 # Interrupts too: else the lock is held for as long as somebody keeps their frames.
                 state.give_up("the file could not be closed", error, is_in_place=True)
                 raise
+
+
+def format_checked(metadata: Mapping[str, Any] | None) -> bytes:
+    """Return metadata that a caller gave as their comment; as `format_metadata`.
+
+    Raises
+    ------
+    UnsupportedError
+        A newer version of npzkit wrote the note of its tree.
+    """
+    if metadata is None:
+        return b""
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    check_version(metadata.get(TREE_KEY))
+    return format_metadata(metadata)
 
 
 class EditedMetadata:

@@ -111,6 +111,10 @@ def check_chunk_size(size: Any) -> int:
     return operator.index(size)
 
 
+_DEFAULT = Coding(STORED, None, CHUNK_SIZE, True)
+"""Of most writers, which check nothing then."""
+
+
 def check_coding(
     compression: Compression, level: int | None, chunk_size: int, seekable: bool
 ) -> Coding:
@@ -121,6 +125,8 @@ def check_coding(
     ValueError, TypeError
         A bad compression, level or chunk size.
     """
+    if chunk_size is CHUNK_SIZE and seekable is True and (compression, level) == ("stored", None):
+        return _DEFAULT
     return Coding(
         method_number(compression), check_level(level), check_chunk_size(chunk_size), seekable
     )

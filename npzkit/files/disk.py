@@ -90,6 +90,8 @@ class File:
         Create the file, and raise FileExistsError if it exists.
     mode : int, default 0o666
         Permissions of a new file, before the umask is applied.
+    kind : type, default Descriptor
+        What holds a new file.
 
     Attributes
     ----------
@@ -104,6 +106,7 @@ class File:
         *,
         is_new: bool = False,
         mode: int = 0o666,
+        kind: type[Descriptor] = Descriptor,
     ) -> None:
         self.descriptor: Any = CLOSED
         self.path = path
@@ -112,7 +115,7 @@ class File:
             # As in `duplicated`.
             self.descriptor = next(map(Descriptor, map(os.dup, (descriptor,)), ("r+b",)))
         elif is_new and path is not None:
-            self.descriptor = Descriptor(path, "x+b", opener=partial(os.open, mode=mode))
+            self.descriptor = kind(path, "x+b", opener=partial(os.open, mode=mode))
         elif path is not None:
             self.descriptor = Descriptor(path, "r+b", opener=os.open)
 

@@ -99,6 +99,13 @@ def lock_path(path: str, timeout: float) -> FileLock:
         lock.close()
 
 
+def lock_created(lock: FileLock, path: str) -> None:
+    """Take a lock that holds a new file open, to which no path leads that others know."""
+    _held.add(lock)
+    if not _try_lock(lock):
+        _wait(lock, path, 0.0, time.monotonic() + _GRACE)
+
+
 def _open(path: str) -> FileLock:
     """Open the file to lock. If it is read-only, it can still be repaired to another path."""
     try:

@@ -102,6 +102,8 @@ def find_location(file: Any, storage_options: Mapping[str, Any] | None = None) -
     >>> find_location("https://me:secret@host/a.npz?token=1")
     Location('https://host/a.npz?...')
     """
+    if storage_options is None and type(file) is str and "://" not in file:
+        return file
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise TypeError(
             f"storage_options must be a dict or None, not {type(storage_options).__name__}"

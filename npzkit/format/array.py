@@ -134,13 +134,13 @@ def npy_header(
 ) -> bytes:
     """Return the NPY header for a dtype, shape and order."""
     if version is None and dtype.names is None and dtype.metadata is None and is_legacy(dtype):
-        return _simple_header(dtype, shape, fortran_order)
+        return simple_header(dtype, shape, fortran_order)
     fields = {"descr": dtype_to_descr(dtype), "fortran_order": fortran_order, "shape": shape}
     return format_header(fields, version)
 
 
 @functools.lru_cache(maxsize=4096)
-def _simple_header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran_order: bool) -> bytes:
+def simple_header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran_order: bool) -> bytes:
     """Return the header of an array without fields. Checkpoints repeat a few of them."""
     descr = dtype_to_descr(dtype)
     return format_header({"descr": descr, "fortran_order": fortran_order, "shape": shape})

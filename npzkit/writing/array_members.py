@@ -7,7 +7,7 @@ share one NPY header, and their data is copied in runs. Writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby, repeat, tee
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,16 +16,22 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED, Coding
-from npzkit.format.array import array_header
+from npzkit.format.array import array_bytes, simple_header
 from npzkit.members.keys import check_key, check_keys
 from npzkit.writing.prepared_array import Prepared, prepare
 from npzkit.zip.member_layout import SmallMembers
+from npzkit.zip.member_writer import deflate_small
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
 
 _SMALL_SIZE = (1 << 16) - 1
-"""Bytes up to which an array is copied; larger ones are written from their own memory."""
+"""Bytes up to which an array is deflated together with its neighbours."""
+_STORED_SIZE = (1 << 21) - 1
+"""Bytes up to which an array is stored together with its neighbours. The CRC-32 of larger
+ones is for several threads."""
+_COPIED_SIZE = 1 << 14
+"""Bytes up to which stored arrays are copied; larger ones are written from their own memory."""
 _RUN_SIZE = 1 << 19
 """Bytes of small arrays that are copied and written together: their copies fit in the
 cache. With 4 MiB, saving took a fifth longer."""
@@ -67,15 +73,23 @@ class SmallArrays:
         self.heads: list[_Head] = []
         self.arrays: list[np.ndarray[Any, Any]] = []
 
-    def members(self, encode: Callable[[bytes], bytes] | None) -> SmallMembers:
-        """Return them as members: their bytes copied, and encoded if `encode` is given."""
+    def members(self, coding: Coding) -> SmallMembers:
+        """Return them as members: their bytes as they are stored, or deflated."""
         heads, head_crc32s, sizes, _ = zip(*self.heads, strict=True)
-        # The order in which every array is written.
-        in_memory_order: Literal["A"] = "A"
-        data = list(map(np.ndarray.tobytes, self.arrays, repeat(in_memory_order)))
+        is_stored = coding.method == STORED
+        are_copies = not is_stored or max(sizes) <= _COPIED_SIZE
+        data: list[Any]
+        if are_copies:
+            # The order in which every array is written.
+            in_memory_order: Literal["A"] = "A"
+            data = list(map(np.ndarray.tobytes, self.arrays, repeat(in_memory_order)))
+        else:
+            data = list(map(_bytes_of, self.arrays))
         crc32s = list(map(crc32, data, head_crc32s))
-        pieces = (heads, data) if encode is None else (list(map(encode, map(add, heads, data))),)
-        return SmallMembers(self.names, pieces, sizes, crc32s, heads)
+        pieces: tuple[Any, ...] = (heads, data)
+        if not is_stored:
+            pieces = (list(map(deflate_small, map(add, heads, data), repeat(coding.level))),)
+        return SmallMembers(self.names, pieces, sizes, crc32s, heads, are_copies)
 
 
 Member = Prepared | SmallArrays
@@ -156,8 +170,7 @@ class Preparation:
         Takes half a microsecond for an array that is like the one before it.
         """
         # Those need no seek index.
-        most = _SMALL_SIZE if coding.method == STORED else coding.chunk_size
-        largest = min(_SMALL_SIZE, most)
+        largest = _STORED_SIZE if coding.method == STORED else min(_SMALL_SIZE, coding.chunk_size)
         heads = self._heads.setdefault(largest, {})
         head: _Head | None = None
         last_dtype, last_shape, last_order = None, None, None
@@ -193,6 +206,11 @@ class Preparation:
             yield run
 
 
+def _bytes_of(array: np.ndarray[Any, Any]) -> bytes | memoryview:
+    """Return the data of an array in the order in which it is written."""
+    return array_bytes(array) if array.flags.forc else array.tobytes()
+
+
 def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
     """Return the header of arrays like this one; None unless they are small and plain."""
     dtype = array.dtype
@@ -200,6 +218,6 @@ def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
     is_plain = is_simple and not dtype.hasobject and dtype.metadata is None
     if not is_plain or array.nbytes > largest:
         return None
-    data = array_header(array)
+    data = simple_header(dtype, array.shape, array.flags.fnc)
     size = len(data) + array.nbytes
     return _Head(data, crc32(data), size, dtype) if size <= largest else None

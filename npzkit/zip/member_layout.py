@@ -238,18 +238,21 @@ class SmallMembers(NamedTuple):
         Of the uncompressed bytes.
     heads : sequence of bytes
         What the array index keeps of each.
+    are_copies : bool
+        Whether all pieces are small, and are best written together.
     """
 
     names: list[str]
-    pieces: tuple[Sequence[bytes], ...]
+    pieces: tuple[Sequence[bytes | memoryview], ...]
     sizes: Sequence[int]
     crc32s: Sequence[int]
     heads: Sequence[bytes]
+    are_copies: bool = True
 
 
-Formatted = tuple[bytes, list[bytes], list[int]]
-"""The bytes of all members, local headers included; the directory's entry of each; the
-size of the extra field in its local header."""
+Formatted = tuple[Iterable[bytes | memoryview], list[bytes], list[int]]
+"""The bytes of all members, local headers included, in pieces; the directory's entry of
+each; the size of the extra field in its local header."""
 
 
 def format_members(members: SmallMembers, method: int, start: int) -> Formatted:
@@ -265,7 +268,7 @@ def format_members(members: SmallMembers, method: int, start: int) -> Formatted:
 
 
 def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
-    names, pieces, sizes, crc32s, _ = members
+    names, pieces, sizes, crc32s, *_ = members
     compressed_sizes = sizes if method == STORED else list(map(len, pieces[0]))
     headers: list[bytes] = []
     entries: list[bytes] = []
@@ -292,8 +295,7 @@ def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
         entries.append(entry)
         extra_sizes.append(extra_size)
         start = place + extra_size + compressed_size
-    parts = zip(headers, *pieces, strict=True)
-    return b"".join(chain.from_iterable(parts)), entries, extra_sizes
+    return chain.from_iterable(zip(headers, *pieces, strict=True)), entries, extra_sizes
 
 
 def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted | None:
@@ -332,7 +334,7 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
     paddings = map(PADDINGS.__getitem__, places.tolist())
     parts = zip(headers, names, paddings, *members.pieces, strict=True)
     listed = list(map(add, entries, names))
-    return b"".join(chain.from_iterable(parts)), listed, extra_sizes.tolist()
+    return chain.from_iterable(parts), listed, extra_sizes.tolist()
 
 
 def _column(numbers: Iterable[int]) -> Ints:

@@ -231,11 +231,12 @@ class ZipWriter:
         return ReservedMember(self, name, header, header_offset, local)
 
     def write_small(self, members: SmallMembers, method: int) -> None:
-        """Write small members, in one write: the bytes are those of `write_member`."""
-        data, entries, extra_sizes = format_members(members, method, self._begin())
+        """Write small members together: the bytes are those of `write_member`."""
+        pieces, entries, extra_sizes = format_members(members, method, self._begin())
         self.listed.update(zip(members.names, entries, strict=True))
         self._notes.enter_plain(members.names, members.heads, extra_sizes)
-        self.sink.write(data)
+        for piece in (b"".join(pieces),) if members.are_copies else pieces:
+            self.sink.write(piece)
 
     def copy_member(
         self,

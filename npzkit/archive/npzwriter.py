@@ -323,12 +323,10 @@ class NpzWriter:
         members = self._preparation.one(key, name, array, attrs, coding)
         self._archive.alone(self._put, key, members, coding, overwrite)
 
-    def _add_each(
-        self, items: Iterable[tuple[str, Any, Mapping[str, Any] | None]], coding: Coding
-    ) -> None:
+    def _add_each(self, items: Iterable[tuple[str, Any, Mapping[str, Any] | None]]) -> None:
         """Write keys, arrays that are no trees, and any attributes, also npzkit's own."""
-        members = self._preparation.each(items, coding)
-        self._archive.alone(self._archive.write, members, coding, False)
+        members = self._preparation.each(items, self._coding)
+        self._archive.alone(self._archive.write, members, self._coding, False)
 
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
         if overwrite:

@@ -137,7 +137,9 @@ def add_part(
 ) -> None:
     """Write a part, which was checked, to a shard."""
     coding = coding_for(writer._coding, compression, level, None, None)
-    writer._add_each([_stored(part, writer)], coding)
+    key, array, attrs = _stored(part, writer)
+    members = writer._preparation.one(key, check_key(key), array, attrs, coding)
+    writer._archive.alone(writer._put, key, members, coding, False)
 
 
 def add_parts(writer: NpzWriter, parts: Iterable[ShardPart]) -> None:
@@ -149,7 +151,7 @@ def add_parts(writer: NpzWriter, parts: Iterable[ShardPart]) -> None:
         taken.add(found[0])
         return found
 
-    writer._add_each(map(stored, parts), writer._coding)
+    writer._add_each(map(stored, parts))
 
 
 _Stored = tuple[str, Any, Mapping[str, Any] | None]

@@ -170,7 +170,8 @@ class Files:
         recent = self._recent
         if recent is None:
             raise ClosedArchiveError("the files are closed", remedy=_LOST)
-        if not isinstance(self.names[number], Location):
+        # One that is opened now is compared then.
+        if number in recent and not isinstance(self.names[number], Location):
             found = identity_of(os.stat(cast(str, self.place(number))))
             if not _is_same(found, self.marks[number]):
                 self._check_state(number, found[:2])

@@ -62,6 +62,9 @@ class Recent:
                 break
         return npz
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
     def __len__(self) -> int:
         return len(self._kept)
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
 
 _SMALL_SIZE = (1 << 16) - 1
-"""Bytes up to which an array is deflated together with its neighbours."""
+"""Bytes up to which an array is written together with those that follow it."""
 _STORED_SIZE = (1 << 21) - 1
-"""Bytes up to which an array is stored together with its neighbours. The CRC-32 of larger
-ones is for several threads."""
+"""Bytes up to which an array is stored as small ones are. The CRC-32 of larger ones is for
+several threads."""
 _COPIED_SIZE = 1 << 14
 """Bytes up to which stored arrays are copied; larger ones are written from their own memory."""
 _RUN_SIZE = 1 << 19
@@ -194,7 +194,7 @@ class Preparation:
                     run.heads.append(head)
                     run.arrays.append(array)
                     size += head[2]
-                    if size > _RUN_SIZE:
+                    if size > _RUN_SIZE or head[2] > _SMALL_SIZE:
                         yield run
                         run, size = SmallArrays(), 0
                     continue

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from npzkit.archive.written_archive import WrittenArchive, format_checked
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding, level_for, method_number
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.file_objects import can_write
@@ -19,15 +18,13 @@ from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, find_location
 from npzkit.files.whole_file import WholeFile
 from npzkit.limits import thread_count
-from npzkit.members.containers import check_tree, flatten, is_nested
-from npzkit.members.labels import check_unlabelled
-from npzkit.members.metadata import TREE_KEY, without_note
-from npzkit.members.notes import FLAT
+from npzkit.members.metadata import FLAT, TREE_KEY, format_checked, without_note
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.zip.extra_fields import names_crc32
 from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
+    from npzkit.archive.written_archive import WrittenArchive
     from npzkit.members.multipart import OnParts
     from npzkit.typing import Writable
 
@@ -116,10 +113,15 @@ def save(
     """
     is_dict = type(arrays) is dict
     if not is_dict:
+        from npzkit.members.labels import check_unlabelled
+
         check_unlabelled(arrays)
         is_dict = isinstance(arrays, dict)
     is_tree = False
     if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
+        # Values that are not NumPy's arrays: they may be a tree.
+        from npzkit.members.containers import check_tree, flatten, is_nested
+
         check_tree(arrays)
         is_tree = not isinstance(arrays, Mapping) or is_nested(arrays)
         if is_tree:
@@ -220,6 +222,8 @@ class PreparedArchive:
         self._is_written = True
         if _are_few(self._members) and self._write_whole(file, self._members, formatted, **options):
             return
+        from npzkit.archive.written_archive import WrittenArchive
+
         archive = WrittenArchive(file, "w", **options)
         try:
             archive.metadata.formatted = formatted

@@ -165,8 +165,8 @@ class SingleFile(OpenedArchive):
     ) -> Any:
         entry = self.entry(key)
         try:
-            is_stored = out is None and entry.method == STORED
-            found: Any = self.small.read_small(entry, verify) if is_stored else None
+            is_plain = out is None and not entry.extra and entry.method == STORED
+            found: Any = self.small.read_small(entry, verify) if is_plain else None
             if found is None:
                 found = (self._reader or self.reader).read(entry, Options(out, threads, verify))
             if self._index is not None:

@@ -14,10 +14,10 @@ from typing import Any
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import Coding
 from npzkit.errors import KeyExistsError, NpzkitError, UnsupportedError
-from npzkit.files.sink import WrittenSource
+from npzkit.files.source import WrittenSource
 from npzkit.members.keys import SUFFIX, check_key, is_within
-from npzkit.members.metadata import TREE_KEY, format_metadata
-from npzkit.members.notes import FLAT, listed
+from npzkit.members.metadata import FLAT, TREE_KEY, format_metadata
+from npzkit.members.notes import listed
 from npzkit.writing.array_members import Member
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
 from npzkit.zip.entries import parse_entry

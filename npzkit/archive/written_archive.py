@@ -16,17 +16,22 @@ from npzkit.codecs.coding import Coding
 from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write, name_of
 from npzkit.files.locking import check_timeout
-from npzkit.files.threads import Pipeline
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import thread_count
-from npzkit.members.metadata import TREE_KEY, format_metadata, parse_metadata
-from npzkit.members.notes import FLAT, check_version
-from npzkit.writing.append import Resumed, open_archive
+from npzkit.members.metadata import (
+    FLAT,
+    TREE_KEY,
+    check_tree_version,
+    format_checked,
+    format_metadata,
+    parse_metadata,
+)
 from npzkit.writing.array_members import Member, SmallArrays
+from npzkit.writing.beginning import Resumed, begin
 from npzkit.writing.listing import MemberListing
-from npzkit.zip.dead_space import fills_most
 
 if TYPE_CHECKING:
+    from npzkit.files.threads import Pipeline
     from npzkit.members.note_edits import EditedNote
     from npzkit.writing.array_plan import Plan
     from npzkit.writing.created_array import CreatedArray
@@ -77,7 +82,7 @@ class WrittenArchive:
             self.path = str(file)
         else:
             self.path = file = os.fsdecode(file)
-        opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
+        opened = _open(file, mode, durable=durable, lock_timeout=timeout)
         try:
             self._begin(opened, metadata or {})
         except BaseException:
@@ -94,7 +99,7 @@ class WrittenArchive:
         self.metadata = EditedMetadata(resumed.comment, metadata)
         self._tree: EditedNote | None = None
         # Edits would have to change it as well.
-        check_version(self.metadata.values.get(TREE_KEY))
+        check_tree_version(self.metadata.values.get(TREE_KEY))
 
     # -- the note of nested data --------------------------------------------
 
@@ -142,6 +147,8 @@ class WrittenArchive:
             # No work for threads: a pipeline takes a fifth of the time of a small array.
             self._write_small(members[0], coding, overwrite)
             return
+        from npzkit.files.threads import Pipeline
+
         with Pipeline(self.threads) as pipeline:
             for member in members:
                 if isinstance(member, SmallArrays):
@@ -263,12 +270,8 @@ class WrittenArchive:
             raise
         state.is_open = False
         try:
-            listed, size = self.listing.entries.values(), self.sink.committed_size
-            # Looking for dead bytes takes longer than these questions.
-            if auto_repack and self.listing.has_dead and not fills_most(listed, size):
-                from npzkit.maintenance.repack import repack_dead
-
-                repack_dead(self.sink, durable=self._durable)
+            if auto_repack and self.listing.has_dead:
+                self._repack_dead()
         finally:
             # Always, as the warning may be an error.
             try:
@@ -278,21 +281,24 @@ class WrittenArchive:
                 state.give_up("the file could not be closed", error, is_in_place=True)
                 raise
 
+    def _repack_dead(self) -> None:
+        from npzkit.zip.dead_space import fills_most
 
-def format_checked(metadata: Mapping[str, Any] | None) -> bytes:
-    """Return metadata that a caller gave as their comment; as `format_metadata`.
+        listed, size = self.listing.entries.values(), self.sink.committed_size
+        # Looking for dead bytes takes longer than this question.
+        if not fills_most(listed, size):
+            from npzkit.maintenance.repack import repack_dead
 
-    Raises
-    ------
-    UnsupportedError
-        A newer version of npzkit wrote the note of its tree.
-    """
-    if metadata is None:
-        return b""
-    if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-    check_version(metadata.get(TREE_KEY))
-    return format_metadata(metadata)
+            repack_dead(self.sink, durable=self._durable)
+
+
+def _open(file: Any, mode: str, **options: Any) -> Resumed:
+    """Open an archive to be written, in mode "w", "x" or "a"; see `npzkit.NpzWriter`."""
+    if mode == "a":
+        from npzkit.writing.append import resume
+
+        return resume(file, **options)
+    return begin(file, exclusive=mode == "x", **options)
 
 
 class EditedMetadata:

@@ -26,7 +26,6 @@ from typing import Any
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
-from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import Buffer, Descriptor, File
 from npzkit.files.locking import FileLock, lock_path
 from npzkit.files.sink import SEAL_SIZE, Sink
@@ -217,6 +216,8 @@ class PathSink(Sink):
 
         Programs that take no lock may have rewritten the file in place.
         """
+        from npzkit.files.block_reading import crc32_at
+
         (size, crc), end = self._known, self.committed_size
         return self._file.size >= end and crc32_at(self._file, end - size, size, 1) == crc
 

@@ -15,7 +15,6 @@ from typing import Any
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.disk import Buffer
 from npzkit.files.file_objects import name_of, unwrapped, write_all
-from npzkit.files.source import Source
 
 _ZEROS_SIZE = 1 << 22
 """Zeros written at a time to skip bytes."""
@@ -255,17 +254,3 @@ def _is_seekable(file: Any) -> bool:
     if type(raw) is not io.FileIO or raw.closed:
         return False
     return "a" not in raw.mode and raw.seekable()
-
-
-class WrittenSource(Source):
-    """A source that reads back the first `size` bytes of a sink."""
-
-    def __init__(self, sink: Sink, size: int) -> None:
-        self._sink = sink
-        self.size = size
-
-    def readinto_at(self, offset: int, view: memoryview) -> None:
-        self._sink.readinto_at(offset, view)
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        return self._sink.read_at(offset, size)

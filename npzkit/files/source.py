@@ -463,6 +463,20 @@ class LentSource(Source):
         self._source.check_versioned()
 
 
+class WrittenSource(Source):
+    """A source that reads back the first `size` bytes of a sink."""
+
+    def __init__(self, sink: Any, size: int) -> None:
+        self._sink = sink
+        self.size = size
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        self._sink.readinto_at(offset, view)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return cast(bytes, self._sink.read_at(offset, size))
+
+
 class SourceFile(io.RawIOBase):
     """A source up to `end_offset`, as a readable file object with a position.
 

@@ -149,6 +149,14 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     return start + int(length)
 
 
+def npy_header_size(prefix: bytes) -> int:
+    """Return the size of a member's NPY header, given its first bytes; 0 if it has none."""
+    try:
+        return header_size(prefix, None)
+    except NpyFormatError:
+        return 0
+
+
 def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
     """Return the error for a file or member that ends inside `what`."""
     return NpyFormatError(

@@ -29,14 +29,14 @@ from npzkit.files.locations import open_anywhere, transport
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Meter, Report
-from npzkit.files.sink import Sink, WrittenSource
-from npzkit.files.source import Source, open_source
+from npzkit.files.sink import Sink
+from npzkit.files.source import Source, WrittenSource, open_source
 from npzkit.files.threads import Pipeline
 from npzkit.files.urls import Location, find_locations
-from npzkit.format.header import PREFIX_SIZE
+from npzkit.format.header import PREFIX_SIZE, npy_header_size
 from npzkit.limits import Limits, limits_of, thread_count
 from npzkit.members.keys import SUFFIX
-from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
+from npzkit.writing.copy import PIECE_SIZE, copy_member
 from npzkit.zip.commit_parts import comment_of
 from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import read_directory

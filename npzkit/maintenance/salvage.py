@@ -14,7 +14,7 @@ from npzkit.errors import NpzkitError, ZipFormatError, format_count, shown_key
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import Source
-from npzkit.format.header import MAGIC_PREFIX
+from npzkit.format.header import MAGIC_PREFIX, npy_header_size
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import Lost, RepairReport
 from npzkit.maintenance.rules import has_wrong_index, member_error, read_size
@@ -22,7 +22,7 @@ from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
-from npzkit.writing.copy import copy_member, npy_header_size, rename_entry
+from npzkit.writing.copy import copy_member, rename_entry
 from npzkit.zip.array_index import find_array_index
 from npzkit.zip.commit_marks import COMMENT_NAME, read_comment
 from npzkit.zip.commit_parts import comment_of

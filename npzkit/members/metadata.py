@@ -18,7 +18,7 @@ from itertools import repeat
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from npzkit.errors import LimitExceededError
+from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, nests_deeper, parsed_size
 from npzkit.zip.commit_marks import find_long_comment
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
@@ -26,6 +26,9 @@ from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 
 TREE_KEY = "npzkit.tree"
 """The key of the note about nested data, which `npzkit.members.containers` makes and reads."""
+
+FLAT = ["flat"]
+"""The note of a mapping of arrays whose names are the keys."""
 
 PARTS_ATTRIBUTE = "npzkit.parts"
 """The attribute of an array that is saved as several, as `npzkit.members.multipart` does."""
@@ -42,6 +45,17 @@ _CONTAINERS = {dict, list}
 
 _LEAVES = {str, int, float, bool, NoneType}
 """Types of values that need no check. The structure of a tree has many of them."""
+
+
+def check_tree_version(note: Any) -> None:
+    """Raise UnsupportedError for the note of a tree that a newer npzkit wrote."""
+    if isinstance(note, list) and note[:1] == ["version"]:
+        raise UnsupportedError(
+            "the structure of the nested data has a version that this npzkit does not know",
+            found=note[1] if len(note) > 1 else None,
+            expected=1,
+            remedy="Install a newer npzkit. npzkit.open reads the arrays.",
+        )
 
 
 def format_metadata(metadata: Any) -> bytes:
@@ -75,6 +89,22 @@ def format_metadata(metadata: Any) -> bytes:
     if find_long_comment(text) is not None:
         raise ValueError("the metadata 'npzkit.metadata' is reserved for npzkit itself")
     return text
+
+
+def format_checked(metadata: Mapping[str, Any] | None) -> bytes:
+    """Return metadata that a caller gave as their comment; as `format_metadata`.
+
+    Raises
+    ------
+    UnsupportedError
+        A newer version of npzkit wrote the note of its tree.
+    """
+    if metadata is None:
+        return b""
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    check_tree_version(metadata.get(TREE_KEY))
+    return format_metadata(metadata)
 
 
 def _check_values(value: Any, what: str, key: object = None, around: tuple[int, ...] = ()) -> None:

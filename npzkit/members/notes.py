@@ -33,23 +33,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from npzkit.errors import UnsupportedError
 from npzkit.members.containers import KINDS, MAX_FIELDS
 from npzkit.members.keys import child_key
-
-FLAT = ["flat"]
-"""The note of a mapping of arrays whose names are the keys."""
-
-
-def check_version(note: Any) -> None:
-    """Raise UnsupportedError for the note of a tree that a newer npzkit wrote."""
-    if isinstance(note, list) and note[:1] == ["version"]:
-        raise UnsupportedError(
-            "the structure of the nested data has a version that this npzkit does not know",
-            found=note[1] if len(note) > 1 else None,
-            expected=1,
-            remedy="Install a newer npzkit. npzkit.open reads the arrays.",
-        )
+from npzkit.members.metadata import FLAT
 
 
 def kind_of(note: Any) -> str | None:

@@ -140,7 +140,8 @@ class MemberReader(SmallReader):
         window = read_window(self.source, entry.header_offset, self.extent(entry))
         if entry.compressed_size >= self._window_size:
             return self._read_long(window, entry, options)
-        return self.read_in(window, entry, options)
+        found = self.array_in(window, entry, options)
+        return self._read_stream(entry, options) if found is None else found
 
     # -- distant sources ----------------------------------------------------
 

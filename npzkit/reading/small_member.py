@@ -110,11 +110,11 @@ class SmallReader:
         self._window_size = sys.maxsize if source.is_distant else SMALL_SIZE
 
     def read_small(self, entry: Entry, verify: bool) -> np.ndarray[Any, Any] | None:
-        """Return the array of a small stored member without attributes.
+        """Return the array of a stored member without attributes, if it is small.
 
-        None for any other, and if it is not as its entry says.
+        None if it is not, or not as its entry says.
         """
-        if entry.compressed_size >= self._window_size or entry.extra or not is_plain(entry):
+        if entry.compressed_size >= self._window_size or entry.flags & FLAG_DESCRIPTOR:
             return None
         check_entry(entry, self.size_limit)
         window = read_window(self.source, entry.header_offset, self.extent(entry))

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
 from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
 from npzkit.members.keys import child_key, is_within, missing
-from npzkit.members.notes import check_version, is_value, items_of, kind_of, listed, name_in
+from npzkit.members.metadata import check_tree_version
+from npzkit.members.notes import is_value, items_of, kind_of, listed, name_in
 
 UNREAD: Any = object()
 """The place of what is there, but was not read."""
@@ -210,7 +211,7 @@ def unflatten(
     (2, 'x')
     """
     keys = list(arrays if keys is None else keys)
-    check_version(note)
+    check_tree_version(note)
     note = listed(note, keys)
     _check_key_depth(keys)
     found: Any = _Branch(keys, 0, arrays)

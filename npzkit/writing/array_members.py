@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby, repeat, tee
 from operator import add
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,12 +18,11 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED, Coding
 from npzkit.format.array import array_bytes, simple_header
 from npzkit.members.keys import check_key, check_keys
-from npzkit.writing.prepared_array import Prepared, prepare
 from npzkit.zip.member_layout import SmallMembers
-from npzkit.zip.member_writer import deflate_small
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
+    from npzkit.writing.prepared_array import Prepared
 
 _SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is written together with those that follow it."""
@@ -88,11 +87,13 @@ class SmallArrays:
         crc32s = list(map(crc32, data, head_crc32s))
         pieces: tuple[Any, ...] = (heads, data)
         if not is_stored:
+            from npzkit.zip.member_writer import deflate_small
+
             pieces = (list(map(deflate_small, map(add, heads, data), repeat(coding.level))),)
         return SmallMembers(self.names, pieces, sizes, crc32s, heads, are_copies)
 
 
-Member = Prepared | SmallArrays
+Member: TypeAlias = "Prepared | SmallArrays"
 
 
 class Preparation:
@@ -127,7 +128,7 @@ class Preparation:
         if parts:
             # The first one has the attributes of the array.
             return [
-                prepare(
+                _prepared(
                     key + part.suffix, check_key(key + part.suffix), part.array,
                     part.attrs if part.suffix else {**(attrs or {}), **part.attrs},
                     allow_pickle=False,
@@ -135,7 +136,7 @@ class Preparation:
                 for part in parts
             ]  # fmt: skip
         if attrs:
-            return [prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)]
+            return [_prepared(key, name, array, attrs, allow_pickle=self._allow_pickle)]
         return list(self.columns((key,), (name,), (array,), coding))
 
     def many(self, arrays: Mapping[str, Any], coding: Coding) -> Iterator[Member]:
@@ -201,7 +202,7 @@ class Preparation:
             if run.names:
                 yield run
                 run, size = SmallArrays(), 0
-            yield prepare(key, name, array, None, allow_pickle=self._allow_pickle)
+            yield _prepared(key, name, array, None, allow_pickle=self._allow_pickle)
         if run.names:
             yield run
 
@@ -209,6 +210,13 @@ class Preparation:
 def _bytes_of(array: np.ndarray[Any, Any]) -> bytes | memoryview:
     """Return the data of an array in the order in which it is written."""
     return array_bytes(array) if array.flags.forc else array.tobytes()
+
+
+def _prepared(*array: Any, **options: Any) -> Prepared:
+    """Return an array as a member of its own, by what is imported with the first one."""
+    from npzkit.writing.prepared_array import prepare
+
+    return prepare(*array, **options)
 
 
 def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:

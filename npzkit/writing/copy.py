@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
-from npzkit.errors import NpyFormatError, NpzkitError
+from npzkit.errors import NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source
-from npzkit.format.header import PREFIX_SIZE, header_size
+from npzkit.format.header import PREFIX_SIZE, npy_header_size
 from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
@@ -108,14 +108,6 @@ def rename_entry(entry: Entry, name: str) -> Entry:
     flags = entry.flags & ~FLAG_UTF8 | (0 if raw_name.isascii() else FLAG_UTF8)
     extra = foreign_extra(entry.extra, UNICODE_PATH_ID)
     return entry._replace(name=name, raw_name=raw_name, flags=flags, extra=extra)
-
-
-def npy_header_size(prefix: bytes) -> int:
-    """Return the size of a member's NPY header, given its first bytes; 0 if it has none."""
-    try:
-        return header_size(prefix, None)
-    except NpyFormatError:
-        return 0
 
 
 def _pieces(

@@ -15,7 +15,6 @@ from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_attrs, user_attrs
 from npzkit.writing.array_members import SmallArrays
-from npzkit.writing.prepared_array import Prepared
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
 from npzkit.zip.member_layout import with_block
 from npzkit.zip.records import parse_central_entry
@@ -23,6 +22,7 @@ from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
+    from npzkit.writing.prepared_array import Prepared
 
 
 class MemberListing:

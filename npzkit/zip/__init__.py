@@ -23,6 +23,7 @@ read, each importing only those before it:
 
 Those that write:
 
+- `index_notes`: what the array index keeps, while it is written
 - `member_layout`: headers, entries and end records as npzkit writes them
 - `member_writer`: one member to a sink, front to back
 - `writer`: members, directory and end record to a sink

@@ -23,40 +23,35 @@ The index is only a shortcut: reading a member always checks the member's own he
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
 from npzkit.zip.commit_marks import COMMENT_NAME, INTENT_NAME
 from npzkit.zip.directory import Directory
-from npzkit.zip.entries import positions_of
 from npzkit.zip.entry_columns import Bools, Ints
-from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, masked_crc32
+from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE
+from npzkit.zip.index_notes import (
+    BEGIN_SIZE,
+    HEAD_COUNT,
+    HEAD_SIZE,
+    INDEX_NAME,
+    RAW_INDEX_NAME,
+    ROW,
+    SEEKABLE,
+    Notes,
+)
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.member_layout import format_hidden
-from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE, SENTINEL_16
+from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE
 
-INDEX_NAME = ".npzkit.index"
 _HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
-_RAW_NAME = INDEX_NAME.encode()
-_HEAD_COUNT = struct.Struct("<L")
-_HEAD_SIZE = struct.Struct("<H")
-_SEEKABLE = 1 << 31
-_ROW = struct.Struct("<LH")
 _ROWS = np.dtype([("head", "<u4"), ("extra_size", "<u2")])
-_BEGIN_SIZE = LOCAL_HEADER_SIZE + len(_RAW_NAME)
-_LEAST_SIZE = _BEGIN_SIZE + _HEAD_COUNT.size + FOOTER_SIZE
+_LEAST_SIZE = BEGIN_SIZE + HEAD_COUNT.size + FOOTER_SIZE
 _SEARCHED_SIZE = 1 << 20
 """Bytes before a directory in which an index may begin, beside its rows."""
-_UNKNOWN = bytes(_ROW.size)
-"""The row of a member that was written by another program."""
 
 
 def is_hidden(name: str) -> bool:
@@ -84,7 +79,7 @@ class ArrayIndex(NamedTuple):
     @property
     def numbers(self) -> Ints:
         """The head of each entry."""
-        return (self.table["head"] & (_SEEKABLE - 1)).astype(np.int64)
+        return (self.table["head"] & (SEEKABLE - 1)).astype(np.int64)
 
     @property
     def extra_sizes(self) -> Ints:
@@ -93,132 +88,12 @@ class ArrayIndex(NamedTuple):
 
     @property
     def has_seek_index(self) -> Bools:
-        return self.table["head"] >= _SEEKABLE
+        return self.table["head"] >= SEEKABLE
 
     def row(self, number: int) -> tuple[int, bool]:
         """Return the size of an entry's local extra field, and whether it has a seek index."""
         head, extra_size = self.table[number].item()
-        return extra_size, head >= _SEEKABLE
-
-
-class Notes:
-    """What the index of an archive will keep of its members, while the archive is written.
-
-    Rows are kept as the bytes that they are in the file, so that an append does
-    not parse and format those of all members.
-
-    Parameters
-    ----------
-    heads : sequence of bytes
-        Of the index that is there; the first one is empty.
-    rows : dict of str to bytes
-        The same index's row for each member; taken over.
-    """
-
-    def __init__(
-        self, heads: Sequence[bytes] = (b"",), rows: dict[str, bytes] | None = None
-    ) -> None:
-        self._heads = _Heads(heads)
-        self._rows = {} if rows is None else rows
-        # Of a new archive in which nothing is replaced, each head is used.
-        self._is_new = rows is None
-
-    def enter(self, name: str, head: bytes, extra_size: int, has_seek_index: bool) -> None:
-        """Keep the note of a member, in place of one of the same name.
-
-        It has the member's head, the bytes of the extra field of its local header, and
-        whether a seek index follows it.
-        """
-        self._is_new &= name not in self._rows
-        self._rows[name] = _format_row(self._heads[head], extra_size, has_seek_index)
-
-    def enter_plain(
-        self, names: Sequence[str], heads: Iterable[bytes], extra_sizes: Iterable[int]
-    ) -> None:
-        """Keep the notes of many members without seek indexes."""
-        numbers = map(self._heads.__getitem__, heads)
-        rows = map(_format_row, numbers, extra_sizes, repeat(False))
-        count = len(self._rows) + len(names)
-        self._rows.update(zip(names, rows, strict=True))
-        self._is_new &= len(self._rows) == count
-
-    def format(
-        self,
-        entries: dict[str, bytes],
-        directory: bytes,
-        offset: int,
-        intent_offset: int,
-        comment: bytes,
-        metadata: tuple[int, int] | None = None,
-    ) -> bytes:
-        """Format the index as a hidden member.
-
-        Parameters
-        ----------
-        entries : dict of str to bytes
-            The entries of the directory, by member name.
-        directory : bytes
-            These entries together. They follow the index in the file.
-        offset : int
-            Where the index is put, from the archive's start.
-        intent_offset : int
-            Where the commit's intent is; 0 if it has none.
-        comment : bytes
-            Of the end record.
-        metadata : tuple of int, optional
-            Offset from the archive's start and size of the hidden member with large metadata.
-        """
-        rows = [self._rows.get(name, _UNKNOWN) for name in entries]
-        if self._is_new and len(rows) == len(self._rows):
-            heads = self._heads.in_order[1:]
-        else:
-            heads, rows = self._used(rows)
-        parts = [_HEAD_COUNT.pack(len(heads))]
-        for head in heads:
-            parts += (_HEAD_SIZE.pack(len(head)), head)
-        parts += rows
-        body = b"".join(parts)
-        size = _BEGIN_SIZE + len(body) + FOOTER_SIZE
-        footer = Footer(
-            offset + size, len(directory), len(entries), intent_offset, *metadata or (0, 0), size,
-            masked_crc32(directory, positions_of(entries.values())), len(comment), crc32(comment),
-        )  # fmt: skip
-        return format_hidden(_RAW_NAME, body + footer.format())
-
-    def _used(self, rows: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """Return the heads that some rows use, in their order, and the rows with new numbers."""
-        used = _Heads()
-        renumbered = {}
-        for row in dict.fromkeys(rows):
-            number, extra_size = _ROW.unpack(row)
-            head = self._heads.in_order[number & ~_SEEKABLE]
-            renumbered[row] = _ROW.pack(number & _SEEKABLE | used[head], extra_size)
-        return used.in_order[1:], list(map(renumbered.__getitem__, rows))
-
-
-class _Heads(dict[bytes, int]):
-    """The number of each head, counted up as they come.
-
-    Attributes
-    ----------
-    in_order : list of bytes
-    """
-
-    def __init__(self, heads: Sequence[bytes] = (b"",)) -> None:
-        super().__init__(zip(heads, range(len(heads)), strict=True))
-        self.in_order = list(heads)
-
-    def __missing__(self, head: bytes) -> int:
-        if len(head) > SENTINEL_16:
-            return 0
-        number = self[head] = len(self.in_order)
-        self.in_order.append(head)
-        return number
-
-
-@lru_cache(256)
-def _format_row(number: int, extra_size: int, has_seek_index: bool) -> bytes:
-    return _ROW.pack(number | has_seek_index << 31, extra_size)
+        return extra_size, head >= SEEKABLE
 
 
 def read_notes(source: Source, directory: Directory) -> Notes:
@@ -226,7 +101,7 @@ def read_notes(source: Source, directory: Directory) -> Notes:
     found = find_array_index(source, directory)
     if found is None:
         return Notes()
-    table, step = found.table.tobytes(), _ROW.size
+    table, step = found.table.tobytes(), ROW.size
     rows = [table[start : start + step] for start in range(0, len(table), step)]
     return Notes(found.heads, dict(zip(directory.entries, rows, strict=True)))
 
@@ -236,13 +111,13 @@ def has_damaged_index(source: Source, directory: Directory) -> bool:
     if directory.footer is not None:
         return find_array_index(source, directory) is None
     end = directory.directory_offset
-    size = min(end - directory.start_offset, _SEARCHED_SIZE + _ROW.size * len(directory.entries))
+    size = min(end - directory.start_offset, _SEARCHED_SIZE + ROW.size * len(directory.entries))
     data = source.read_at(end - size, size)
     if data.endswith(FOOTER_MAGIC):
         return _members_end(source, directory) <= end - FOOTER_SIZE
     # A damaged footer does not say where the index begins, but its local header does.
-    begin = data.rfind(_RAW_NAME) - LOCAL_HEADER_SIZE
-    return begin >= 0 and begin + _BEGIN_SIZE + LOCAL.unpack_from(data, begin)[7] == size
+    begin = data.rfind(RAW_INDEX_NAME) - LOCAL_HEADER_SIZE
+    return begin >= 0 and begin + BEGIN_SIZE + LOCAL.unpack_from(data, begin)[7] == size
 
 
 def _members_end(source: Source, directory: Directory) -> int:
@@ -266,15 +141,15 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
         return None
     offset = end - footer.index_size
     data = source.read_at(offset, footer.index_size)
-    body = memoryview(data)[_BEGIN_SIZE:]
+    body = memoryview(data)[BEGIN_SIZE:]
     # Its local header is as it was written.
-    if format_hidden(_RAW_NAME, bytes(body)) != data:
+    if format_hidden(RAW_INDEX_NAME, bytes(body)) != data:
         return None
-    (head_count,), count = _HEAD_COUNT.unpack_from(body), footer.entry_count
-    table_offset = len(body) - FOOTER_SIZE - count * _ROW.size
-    if head_count > count or table_offset < _HEAD_COUNT.size:
+    (head_count,), count = HEAD_COUNT.unpack_from(body), footer.entry_count
+    table_offset = len(body) - FOOTER_SIZE - count * ROW.size
+    if head_count > count or table_offset < HEAD_COUNT.size:
         return None
-    heads = _parse_heads(body[_HEAD_COUNT.size : table_offset], head_count)
+    heads = _parse_heads(body[HEAD_COUNT.size : table_offset], head_count)
     if heads is None:
         return None
     found = ArrayIndex(offset, heads, np.frombuffer(body[table_offset:-FOOTER_SIZE], _ROWS))
@@ -286,9 +161,9 @@ def _parse_heads(data: memoryview, count: int) -> list[bytes] | None:
     """Return an empty head and as many others; None if they do not fill the data."""
     position, heads = 0, [b""]
     for _ in range(count):
-        start = position + _HEAD_SIZE.size
+        start = position + HEAD_SIZE.size
         if start > len(data):
             return None
-        position = start + _HEAD_SIZE.unpack_from(data, position)[0]
+        position = start + HEAD_SIZE.unpack_from(data, position)[0]
         heads.append(bytes(data[start:position]))
     return heads if position == len(data) else None

@@ -18,7 +18,7 @@ from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
 from npzkit.zip.commit_marks import LongComment, Mark
 from npzkit.zip.directory import Directory, read_commit
-from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting, resolve_end
+from npzkit.zip.end_record import find_fitting, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
 from npzkit.zip.footer import Footer
@@ -29,6 +29,7 @@ from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
+    COMMENT_MAX_SIZE,
     END_SIGNATURE,
     END_SIZE,
     ENTRY_SIZES,

@@ -25,7 +25,6 @@ from npzkit.errors import (
 from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.zip.end_record import (
-    COMMENT_MAX_SIZE,
     End,
     check_alone,
     describe,
@@ -36,7 +35,7 @@ from npzkit.zip.end_record import (
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
 from npzkit.zip.footer import FOOTER_SIZE, Footer, parse_footer
-from npzkit.zip.records import END_SIZE
+from npzkit.zip.records import COMMENT_MAX_SIZE, END_SIZE
 
 if TYPE_CHECKING:
     from npzkit.zip.entry_columns import Columns, Ints

@@ -14,8 +14,6 @@ from npzkit.errors import AmbiguousArchiveError, UnsupportedError, ZipFormatErro
 from npzkit.files.source import Source
 from npzkit.zip import records
 
-COMMENT_MAX_SIZE = 0xFFFF
-
 
 class End(NamedTuple):
     """An end record with its zip64 values resolved, and where it is.

@@ -68,11 +68,12 @@ from npzkit.errors import (
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
 from npzkit.zip.commit_marks import INTENT_SIZE, Behind, Mark, is_intent, members_begin, read_behind
-from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, check_alone, place_end
+from npzkit.zip.end_record import End, check_alone, place_end
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, parse_footer
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
+    COMMENT_MAX_SIZE,
     END_LAYOUT,
     END_SIGNATURE,
     END_SIZE,

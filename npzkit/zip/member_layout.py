@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from operator import add
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from npzkit.codecs.coding import STORED
 from npzkit.errors import LimitExceededError
 from npzkit.zip import records
 from npzkit.zip.entries import Entry, accepting_name
-from npzkit.zip.entry_columns import Ints
 from npzkit.zip.extra_fields import format_alignment, format_padding, format_zip64, without_blocks
 from npzkit.zip.records import (
     CENTRAL,
@@ -42,6 +41,9 @@ from npzkit.zip.records import (
     LocalHeader,
     RecordLayout,
 )
+
+if TYPE_CHECKING:
+    from npzkit.zip.entry_columns import Ints
 
 ALIGNMENT = 64
 """Alignment of stored data: a cache line. Page-aligned data was read 30 % slower, and

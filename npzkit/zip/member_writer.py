@@ -10,7 +10,7 @@ they come in, never on the threads. Knows nothing of other members.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.coding import STORED, Coding
@@ -24,6 +24,7 @@ from npzkit.codecs.encoders import (
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip.extra_fields import format_padding
+from npzkit.zip.index_notes import head_of
 from npzkit.zip.member_layout import ZIP64_SIZE, local_header, needs_zip64
 from npzkit.zip.records import LocalHeader
 from npzkit.zip.sozip import SeekIndex, format_index_member
@@ -32,10 +33,6 @@ _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
 _KEPT_SIZE = 1 << 20
 """Bytes of a member that are kept in memory so that its header is complete first."""
-
-
-_PREFIX_SIZE = 16
-"""First bytes of a member, by which the size of its head is known."""
 
 
 class MemberWriter:
@@ -195,12 +192,6 @@ class MemberWriter:
         for data in (self._start, start):
             crc ^= crc32_combine(crc32(data), 0, size)
         return crc
-
-
-def head_of(data: Any, head_size: Callable[[bytes], int]) -> bytes:
-    """Return what of a member's first bytes the array index keeps; empty if nothing."""
-    size = head_size(bytes(data[:_PREFIX_SIZE]))
-    return bytes(data[:size]) if 0 < size <= len(data) else b""
 
 
 # -- deflated data ------------------------------------------------------------

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.coding import STORED, Coding
 from npzkit.files.sink import Sink
-from npzkit.files.threads import Pipeline
 from npzkit.zip import records
-from npzkit.zip.array_index import Notes
 from npzkit.zip.commit_marks import (
     INTENT_SIZE,
     MARK_OFFSET,
@@ -28,8 +26,8 @@ from npzkit.zip.commit_marks import (
     format_mark,
     room_before_end,
 )
-from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
+from npzkit.zip.index_notes import Notes, head_of
 from npzkit.zip.member_layout import (
     ALIGNMENT,
     SmallMembers,
@@ -41,9 +39,12 @@ from npzkit.zip.member_layout import (
     local_bytes,
     local_header,
 )
-from npzkit.zip.member_writer import MemberWriter, head_of
-from npzkit.zip.records import LocalHeader
-from npzkit.zip.sozip import SeekIndex, format_index_member
+from npzkit.zip.records import COMMENT_MAX_SIZE, LocalHeader
+
+if TYPE_CHECKING:
+    from npzkit.files.threads import Pipeline
+    from npzkit.zip.member_writer import MemberWriter
+    from npzkit.zip.sozip import SeekIndex
 
 _BLOCK_SIZE = 1 << 24
 """Stored bytes that are written in one call, and whose CRC one thread takes: a file
@@ -165,6 +166,8 @@ class ZipWriter:
         alignment, lead_size : int
             As in `local_bytes`, for a stored member.
         """
+        from npzkit.zip.member_writer import MemberWriter
+
         if coding.method == STORED:
             pipeline.drain()
         else:
@@ -266,6 +269,8 @@ class ZipWriter:
         head : bytes
             What the array index keeps of it.
         """
+        from npzkit.zip.sozip import format_index_member
+
         header_offset = self._begin()
         kept = entry._replace(flags=entry.flags & records.KEPT_FLAGS, extra=extra)
         header = header_of(kept)

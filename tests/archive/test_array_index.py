@@ -17,8 +17,9 @@ from memory_store import InStore, MemoryStore
 from npzkit.errors import AmbiguousArchiveWarning, ChecksumError, LimitExceededError, ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
-from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index
+from npzkit.zip.array_index import find_array_index
 from npzkit.zip.directory import read_directory
+from npzkit.zip.index_notes import INDEX_NAME, Notes
 from npzkit.zip.member_layout import format_hidden
 
 ARRAYS = {

@@ -45,5 +45,5 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
 
 def test_keys_of_all_languages_are_written_together(monkeypatch):
     """An array is written with its neighbours, whatever letters its key has."""
-    monkeypatch.setattr(array_members, "prepare", None)
+    monkeypatch.setattr(array_members, "_prepared", None)
     assert saved("stored")

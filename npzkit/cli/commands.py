@@ -74,8 +74,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # click would report an error.
-            return _end_output()
+            # Its reader, such as head, has closed the pipe; click would report an error.
+            return 0
 
 
 @click.command(
@@ -93,10 +93,21 @@ def npzkit_command() -> None:
 
 
 class Run(NamedTuple):
-    """The object of click's context: whether --debug was given, and what URLs send."""
+    """The object of click's context.
+
+    Attributes
+    ----------
+    is_debugging : bool
+        Whether --debug was given.
+    reception : npzkit.files.progress.Reception
+        What URLs send.
+    interrupts : list of BaseException
+        Those that Python could not raise.
+    """
 
     is_debugging: bool
     reception: Any
+    interrupts: list[BaseException]
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -120,17 +131,16 @@ def _run(arguments: list[str]) -> int:
         _check_arguments(arguments)
         options = _storage_options(_take(arguments, "--storage-option", has_value=True))
         with (
-            contextlib.nullcontext() if is_debugging else _one_word_for_interrupts(),
             npzkit.default_storage_options(options),
             npzkit.receiving() as reception,
+            _noting_interrupts(Run(is_debugging, reception, [])) as obj,
         ):
             code = npzkit_command.main(
-                arguments or ["--help"], "npzkit", standalone_mode=False,
-                obj=Run(is_debugging, reception),
-            )  # fmt: skip
+                arguments or ["--help"], "npzkit", standalone_mode=False, obj=obj
+            )
         sys.stdout.flush()
     except BrokenPipeError:
-        return _end_output()
+        return 0
     except _REPORTED as error:
         if is_debugging:
             raise
@@ -156,14 +166,6 @@ def _check_arguments(arguments: list[str]) -> None:
             if b"\0" not in os.fsencode(argument):
                 continue
         raise click.UsageError(f"{argument!r} has a character that is not allowed.")
-
-
-def _end_output() -> int:
-    """Discard further output, because its reader, such as head, has closed the pipe."""
-    from npzkit.cli.messages import discard
-
-    discard(sys.stdout)
-    return 0
 
 
 def _flush() -> None:
@@ -199,17 +201,19 @@ def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
 
 
 @contextlib.contextmanager
-def _one_word_for_interrupts() -> Iterator[None]:
-    """Suppress Python's message on an interrupt that it cannot raise; npzkit prints its own."""
+def _noting_interrupts(run: Run) -> Iterator[Run]:
+    """Note interrupts that Python cannot raise, as in a destructor, without its message."""
     usual = sys.unraisablehook
 
-    def tell(found: Any) -> None:
-        if not isinstance(found.exc_value, KeyboardInterrupt):
+    def note(found: Any) -> None:
+        if isinstance(found.exc_value, KeyboardInterrupt):
+            run.interrupts.append(found.exc_value)
+        if run.is_debugging or not isinstance(found.exc_value, KeyboardInterrupt):
             usual(found)
 
-    sys.unraisablehook = tell
+    sys.unraisablehook = note
     try:
-        yield
+        yield run
     finally:
         sys.unraisablehook = usual
 

@@ -18,7 +18,7 @@ from npzkit.cli.file_argument import (
     print_written,
 )
 from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
-from npzkit.cli.output import json_option, print_json, progress
+from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import ConversionError, format_count, printable
 
 
@@ -55,7 +55,7 @@ def convert(
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with refusing(ConversionError), progress("convert") as tell:
+    with refusing(ConversionError), ProgressBar("convert") as tell:
         report = npzkit.convert(
             src, dst, compression=compression, level=level, zarr_format=version,
             skip=skip, overwrite=force, progress=tell,
@@ -103,7 +103,7 @@ def extract(
         if folder == PIPE:
             _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
             return 0
-        with progress("extract") as tell:
+        with ProgressBar("extract") as tell:
             report = npzkit.extract(
                 npz, folder, keys or None, format=kind, delimiter=delimiter, skip=True,
                 overwrite=force, progress=tell,
@@ -121,5 +121,5 @@ def extract(
 def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: Any, delimiter: str) -> None:
     if len(keys) != 1:
         raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
-    with progress("extract") as tell:
+    with ProgressBar("extract") as tell:
         npzkit.extract(npz, binary_stdout(), keys, format=kind, delimiter=delimiter, progress=tell)

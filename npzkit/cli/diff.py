@@ -10,7 +10,7 @@ import click
 import npzkit
 from npzkit.cli.file_argument import as_text, dtype_text, opened, shape_text
 from npzkit.cli.messages import at_prompt, in_a_line, refusing, report_failure, say
-from npzkit.cli.output import json_option, print_json, print_table, progress
+from npzkit.cli.output import ProgressBar, json_option, print_json, print_table
 from npzkit.errors import format_count, printable, shown_url
 
 
@@ -44,7 +44,7 @@ def diff(
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
     try:
-        with refusing(), opened(a) as left, opened(b) as right, progress("compare") as tell:
+        with refusing(), opened(a) as left, opened(b) as right, ProgressBar("compare") as tell:
             report = npzkit.diff(
                 left, right, rtol=rtol, atol=atol, metadata=metadata, verify=not fast, progress=tell
             )

@@ -23,7 +23,7 @@ from npzkit.cli.file_argument import (
     print_written,
 )
 from npzkit.cli.messages import Refusal, print_notes, refusing
-from npzkit.cli.output import Telling, json_option, print_json, progress
+from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import ConversionError, UnsafeNameError, printable
 
 PIPE = "-"
@@ -50,7 +50,7 @@ def input_options(command: Any) -> Any:
 @contextlib.contextmanager
 def _named_inputs(
     what: str, texts: Sequence[str], *, allow_pickle: bool
-) -> Iterator[tuple[list[Any], Telling]]:
+) -> Iterator[tuple[list[Any], ProgressBar]]:
     """Yield what arguments name, each ``[KEY=]PATH``, and a progress bar.
 
     Archives are open for the block. ``-`` is one .npy from a pipe.
@@ -69,7 +69,7 @@ def _named_inputs(
     with (
         refusing(ConversionError, UnsafeNameError),
         contextlib.ExitStack() as stack,
-        progress(what) as tell,
+        ProgressBar(what) as tell,
     ):
         yield [(key, source(path)) for key, path in map(_split, texts)], tell
 

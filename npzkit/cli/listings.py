@@ -29,12 +29,12 @@ from npzkit.cli.file_argument import (
 )
 from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
+    ProgressBar,
     json_option,
     print_fields,
     print_json,
     print_table,
     print_text,
-    progress,
 )
 from npzkit.errors import format_count, format_ratio, format_size, printable, shown_url
 
@@ -56,7 +56,7 @@ class Member(NamedTuple):
 
 def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
     members: list[Member] = []
-    with progress("read headers", in_bytes=False) as tell:
+    with ProgressBar("read headers", in_bytes=False) as tell:
         for count in range(0, len(keys), _STEP):
             tell(count, len(keys))
             members += [_member(npz, key) for key in keys[count : count + _STEP]]

@@ -34,7 +34,7 @@ from npzkit.cli.messages import (
     refusing,
     say,
 )
-from npzkit.cli.output import Report, Telling, json_option, print_json, progress
+from npzkit.cli.output import ProgressBar, Report, json_option, print_json
 from npzkit.errors import UnsupportedError, format_count, format_size, printable, shown_url
 
 SUFFIX = ".npz"
@@ -196,7 +196,7 @@ def work_through(
     """
     outcomes = []
     total, begun = sum(archive.size for archive in archives), 0
-    with progress(what, counts_received=False) as tell:
+    with ProgressBar(what, counts_received=False) as tell:
         if total:
             tell(0, total)
         for archive in archives:
@@ -217,7 +217,7 @@ def work_through(
     return max(outcome.code for outcome in outcomes)
 
 
-def _share(tell: Telling, start: int, size: int, total: int) -> Report:
+def _share(tell: ProgressBar, start: int, size: int, total: int) -> Report:
     """Return a function that shows the progress of one archive as a share of its bytes."""
     return lambda done, whole: tell(start + size * done // max(whole, 1), total)
 
@@ -226,7 +226,7 @@ def _outcome(
     archive: ArchiveFile,
     work: Callable[[ArchiveFile, Report], Outcome],
     report: Report,
-    tell: Telling,
+    tell: ProgressBar,
 ) -> Outcome:
     try:
         if archive.error is not None:

@@ -6,16 +6,14 @@ colours off. Bars appear after a second, on the standard error stream.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
 import shutil
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -208,19 +206,23 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-class Telling:
+class ProgressBar:
     """A bar on the standard error stream, called with the work done and in total.
 
-    It appears after a second, if there is a terminal. Bytes that archives behind URLs send
-    change it from any thread. Each call raises KeyboardInterrupt if a library suppressed
-    that of an interrupt.
+    It appears after a second, if there is a terminal. If archives behind URLs are read, the
+    bar counts the bytes that were received, which change it from any thread. Each call raises
+    KeyboardInterrupt if Python could not raise that of an interrupt.
+
+    Parameters
+    ----------
+    what : str
+    in_bytes : bool, default True
+    counts_received : bool, default True
+        Whether the total includes archives behind URLs.
     """
 
-    def __init__(
-        self, what: str, raise_if_interrupted: Callable[[], None], *, in_bytes: bool, is_whole: bool
-    ) -> None:
-        self._what, self._in_bytes, self._is_whole = what, in_bytes, is_whole
-        self._raise_if_interrupted = raise_if_interrupted
+    def __init__(self, what: str, *, in_bytes: bool = True, counts_received: bool = True) -> None:
+        self._what, self._in_bytes, self._counts_received = what, in_bytes, counts_received
         self._begin = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -228,13 +230,15 @@ class Telling:
         self._is_shown = sys.stderr.isatty()
         self._lock = threading.Lock()
         context = click.get_current_context(silent=True)
-        is_counted = self._is_shown and in_bytes and context is not None
-        self._reception: Any = context.find_root().obj.reception if context and is_counted else None
+        self._run: Any = context and context.find_root().obj
+        is_counted = self._is_shown and in_bytes
+        self._reception: Any = getattr(self._run, "reception", None) if is_counted else None
         if self._reception is not None:
             self._reception.watch = self._draw
 
     def __call__(self, done: int, total: int) -> None:
-        self._raise_if_interrupted()
+        if self._run and self._run.interrupts:
+            raise KeyboardInterrupt
         # A file that is read twice begins again.
         self._told = max(done, self._told[0]), total
         self._draw()
@@ -244,7 +248,7 @@ class Telling:
         (done, total), reception = self._told, self._reception
         if reception is None or not reception.size:
             return done, total
-        if not self._is_whole:
+        if not self._counts_received:
             return done + reception.received, total + reception.size
         # Some of the arrays only, or all of the file.
         size = min(total, reception.size) if total else reception.size
@@ -272,56 +276,14 @@ class Telling:
         if bar is not None:
             bar.stop()
 
-    def end(self) -> None:
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
         self._is_shown = False
         if self._reception is not None:
             self._reception.watch = None
         self.hide()
-
-
-@contextlib.contextmanager
-def progress(
-    what: str, *, in_bytes: bool = True, counts_received: bool = True
-) -> Iterator[Telling]:
-    """Show a bar. The block gets a function to call with the work done and the total.
-
-    If archives behind URLs are read, the bar counts the bytes that were received.
-    `counts_received` says whether the total includes such archives.
-    """
-    with _noting_interrupts() as raise_if_interrupted:
-        telling = Telling(what, raise_if_interrupted, in_bytes=in_bytes, is_whole=counts_received)
-        try:
-            yield telling
-        finally:
-            telling.end()
-
-
-@contextlib.contextmanager
-def _noting_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises KeyboardInterrupt if there was an interrupt.
-
-    Python discards the exception of an interrupt that comes in a destructor.
-    """
-    noted: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        noted.append(number)
-        raise KeyboardInterrupt
-
-    def raise_if_interrupted() -> None:
-        if noted:
-            raise KeyboardInterrupt
-
-    usual = signal.default_int_handler
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not usual:
-        yield raise_if_interrupted
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield raise_if_interrupted
-    finally:
-        signal.signal(signal.SIGINT, usual)
 
 
 def _rich_bar(what: str, *, in_bytes: bool) -> Any:

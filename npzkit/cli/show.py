@@ -26,7 +26,7 @@ from npzkit.cli.file_argument import (
     shape_text,
 )
 from npzkit.cli.messages import refusing
-from npzkit.cli.output import Report, json_option, print_json, progress, terminal_width
+from npzkit.cli.output import ProgressBar, Report, json_option, print_json, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
 
@@ -147,7 +147,7 @@ class _Shown(NamedTuple):
 
     def values(self) -> None:
         try:
-            with progress("read") as tell:
+            with ProgressBar("read") as tell:
                 part = self._approached(tell)
                 values = _plain(part.read()) if self.as_json else _text(part)
         except (SystemError, ValueError) as error:
@@ -185,7 +185,7 @@ class _Shown(NamedTuple):
     def statistics(self) -> None:
         part, key = self.part, self.info.key
         items, field = self.wanted
-        with refusing(UnsupportedError), progress("measure") as tell:
+        with refusing(UnsupportedError), ProgressBar("measure") as tell:
             found = npzkit.statistics(self.npz, key, items, field=field, progress=tell)
         facts = statistics_dict(key, part, found)
         if self.as_json:

@@ -409,7 +409,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     told = []
     monkeypatch.setattr(npzkit.files.progress.Meter, "finish", lambda self: None)
     monkeypatch.setattr(
-        output.Telling, "__call__", lambda self, done, total: told.append(done / total)
+        output.ProgressBar, "__call__", lambda self, done, total: told.append(done / total)
     )
     assert cli(*line).code == 0
     assert told == sorted(told)

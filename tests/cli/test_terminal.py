@@ -64,7 +64,7 @@ def test_a_bar_for_long_work_alone(model):
     """Work over a second shows a bar on a terminal; shorter work none."""
     code = (
         "import sys, time, npzkit.cli.output as o\n"
-        "with o.progress('measure') as tell:\n"
+        "with o.ProgressBar('measure') as tell:\n"
         "    tell(1, 100)\n"
         "    time.sleep({})\n"
         "    tell(50, 100)\n"
@@ -91,7 +91,7 @@ def test_no_bar_in_a_pipe():
     """Where the standard error stream is no terminal nothing is drawn, however long it takes."""
     code = (
         "import time, npzkit.cli.output as o\n"
-        "with o.progress('measure') as tell:\n"
+        "with o.ProgressBar('measure') as tell:\n"
         "    time.sleep(1.1)\n"
         "    tell(50, 100)\n"
     )
@@ -127,7 +127,7 @@ def test_an_interrupt_is_not_lost():
         "    def __del__(self):\n"
         "        signal.raise_signal(signal.SIGINT)\n"
         "def ls(*args, **options):\n"
-        "    with o.progress('work') as tell:\n"
+        "    with o.ProgressBar('work') as tell:\n"
         "        tell(1, 3)\n"
         "        Dropped()\n"
         "        tell(2, 3)\n"
@@ -146,7 +146,7 @@ def test_a_bar_counts_bytes(model):
     """Work that is counted by its bytes shows how many are done, and ends with all of them."""
     code = (
         "import npzkit.cli.output as o; o._BAR_AFTER = 0\n"
-        "with o.progress('measure') as tell:\n"
+        "with o.ProgressBar('measure') as tell:\n"
         "    tell(2 << 20, 5 << 20)\n"
         "    tell(5 << 20, 5 << 20)\n"
     )
@@ -164,11 +164,11 @@ def test_a_bar_for_one_large_array(arguments, tmp_path, monkeypatch):
     npzkit.save("a.npz", {"x": np.zeros(50 << 20, np.uint8)})
     code = (
         "import npzkit.cli.output as o; o._BAR_AFTER = 0\n"
-        "real, seen = o.Telling.__call__, []\n"
+        "real, seen = o.ProgressBar.__call__, []\n"
         "def show(bar, done, total):\n"
         "    seen.append(done / total)\n"
         "    real(bar, done, total)\n"
-        "o.Telling.__call__ = show\n"
+        "o.ProgressBar.__call__ = show\n"
         "from npzkit.cli.commands import run; import sys\n"
         "code = run(sys.argv[1:])\n"
         "print(code, len([share for share in seen if 0 < share < 0.9]) > 1)\n"
@@ -184,7 +184,7 @@ def test_a_bar_takes_nothing_from_the_output():
     leader, follower = pty.openpty()
     code = (
         "import click, npzkit.cli.output as o; o._BAR_AFTER = 0\n"
-        "with o.progress('measure') as tell:\n"
+        "with o.ProgressBar('measure') as tell:\n"
         "    tell(1, 100)\n"
         "    click.echo('first')\n"
         "    tell.hide()\n"

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "add": ("editing", "Add arrays to the archive FILE, in place."),
     "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
-    "convert": ("converting", "Convert SRC to DST, each in the format that its name says."),
+    "convert": ("editing", "Convert SRC to DST, each in the format that its name says."),
     "diff": ("diff", "Show where the arrays of A and B differ."),
-    "extract": ("converting", "Write the arrays of FILE, or KEYS of them, to files."),
-    "help": ("guide_pages", "Show a page of the guide, or list its topics."),
+    "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
+    "help": ("pages", "Show a page of the guide, or list its topics."),
     "info": ("listings", "Show details of FILE or of one array."),
     "ls": ("listings", "List the arrays of FILEs, reading headers only."),
     "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),

@@ -1,16 +1,25 @@
-"""The command that shows archives in the browser."""
+"""The commands that show pages: archives in the browser, and the guide, which is in the package."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from importlib import resources
 
 import click
 
 import npzkit
 from npzkit.cli.file_argument import files_argument
 from npzkit.cli.messages import refusing, say
+from npzkit.cli.output import print_table
 from npzkit.errors import printable
+
+_PAGES = {
+    page.name.removesuffix(".md"): page.read_text(encoding="utf-8")
+    for page in (resources.files(npzkit) / "guide").iterdir()
+    if page.name.endswith(".md")
+}
+"""The text of each page, by its topic."""
 
 
 @click.command()
@@ -38,3 +47,20 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
         if not no_browser and not viewer.show():
             say("there is no browser here. Open the address yourself.")
         viewer.wait()
+
+
+@click.command()
+@click.argument("topic", type=click.Choice(sorted(_PAGES)), required=False, metavar="TOPIC")
+def help(topic: str | None) -> None:
+    """Show a page of the guide, or list its topics.
+
+    Example: npzkit help training
+    """
+    if topic is None:
+        titles = [(name, text.partition("\n")[0][2:]) for name, text in sorted(_PAGES.items())]
+        print_table(["topic", "page"], titles)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(_PAGES[topic]))

@@ -198,19 +198,15 @@ class FileOptions(NamedTuple):
 
     Attributes
     ----------
-    compression : {"stored", "deflated"} or None
+    is_deflated : bool or None
         None is what is usual in the format.
     level : int or None
     zarr_format : int
     """
 
-    compression: str | None = None
-    level: int | None = None
-    zarr_format: int = 3
-
-    @property
-    def is_deflated(self) -> bool:
-        return self.compression == "deflated"
+    is_deflated: bool | None
+    level: int | None
+    zarr_format: int
 
     @property
     def gzip_level(self) -> int:

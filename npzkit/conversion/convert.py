@@ -222,11 +222,8 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptio
     """Check arguments."""
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
-    if compression is None:
-        is_deflated("deflated", level)
-        return FileOptions(None, level, zarr_format)
-    name = "deflated" if is_deflated(compression, level) else "stored"
-    return FileOptions(name, level, zarr_format)
+    deflates = is_deflated("deflated" if compression is None else compression, level)
+    return FileOptions(None if compression is None else deflates, level, zarr_format)
 
 
 def _source_format(place: str | os.PathLike[str] | Location) -> _Format:

@@ -5,7 +5,7 @@ Owns the name of that attribute, which names in it count, and those that are mad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -27,29 +27,33 @@ def named_dimensions(attrs: Mapping[str, Any], ndim: int) -> tuple[str, ...] | N
 
 
 def made_up_dimensions(
-    shapes: Mapping[str, tuple[int, ...]], taken: Iterable[str] = ()
+    shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     """Return names for the dimensions of arrays: ``dim_0``, ``dim_1`` and so on, one per length.
 
-    Dimensions of the same length share a name, unless they belong to the same array.
+    Dimensions of the same length share a name, unless they belong to the same array. No
+    name is that of another dimension, or of an array in its group.
 
     Parameters
     ----------
     shapes : mapping of str to tuple of int
         By key.
-    taken : iterable of str
-        Names that are not to be used.
+    known : mapping of str to tuple of str
+        By key, for arrays that have names.
 
     Examples
     --------
-    >>> made_up_dimensions({"a": (3, 4), "b": (4,), "c": (3, 3)})
+    >>> made_up_dimensions({"a": (3, 4), "b": (4,), "c": (3, 3)}, {})
     {'a': ('dim_0', 'dim_1'), 'b': ('dim_1',), 'c': ('dim_0', 'dim_2')}
     """
-    taken = set(taken)
+    taken = {name for dims in known.values() for name in dims}
+    taken |= {key.rpartition("/")[2] for key in shapes}
     names: dict[tuple[int, int], str] = {}
     number = 0
     found = {}
     for key, shape in shapes.items():
+        if key in known:
+            continue
         own = []
         for axis, length in enumerate(shape):
             which = length, shape[:axis].count(length)

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
@@ -286,19 +286,17 @@ def _in_file(key: str, file: str | Location, *, allow_pickle: bool) -> Input:
 
 def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
     """Map the array of a file on a disk; read that of another one."""
-    if not isinstance(file, Location) and stat.S_ISREG(os.stat(file).st_mode):
-        try:
-            return npy.open_memmap(file, mode="r")
-        except PickleRefusedError:
-            if not allow_pickle:
-                raise
-    with _open_stream(file) as stream:
-        return npy.read_array(stream, allow_pickle=allow_pickle)
-
-
-def _open_stream(file: str | Location) -> BinaryIO:
     if isinstance(file, Location):
         from npzkit.stores.transport import open_stream
 
-        return open_stream(file)
-    return builtins.open(file, "rb")
+        stream = open_stream(file)
+    else:
+        try:
+            if stat.S_ISREG(os.stat(file).st_mode):
+                return npy.open_memmap(file, mode="r")
+        except PickleRefusedError:
+            if not allow_pickle:
+                raise
+        stream = builtins.open(file, "rb")  # noqa: SIM115 - closed below
+    with stream:
+        return npy.read_array(stream, allow_pickle=allow_pickle)

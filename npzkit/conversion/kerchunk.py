@@ -197,11 +197,9 @@ def _groups(keys: Iterable[str], path: str | None) -> list[str]:
 
 def _dimensions(infos: Mapping[str, ArrayInfo]) -> dict[str, tuple[str, ...]]:
     shapes = {key: info.shape or () for key, info in infos.items()}
-    named = {key: named_dimensions(infos[key].attrs, len(shape)) for key, shape in shapes.items()}
-    taken = {name for dims in named.values() for name in dims or ()}
-    nameless = {key: shape for key, shape in shapes.items() if named[key] is None}
-    made_up = made_up_dimensions(nameless, taken | {key.rpartition("/")[2] for key in shapes})
-    return {key: dims if dims is not None else made_up[key] for key, dims in named.items()}
+    found = {key: named_dimensions(infos[key].attrs, len(shape)) for key, shape in shapes.items()}
+    known = {key: dims for key, dims in found.items() if dims is not None}
+    return {**known, **made_up_dimensions(shapes, known)}
 
 
 def _slowest_axis(info: ArrayInfo) -> int:

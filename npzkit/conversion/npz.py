@@ -78,7 +78,7 @@ def write(path: Any, contents: Contents, options: FileOptions, say: Say) -> None
     with NpzWriter(path, compression=compression, level=options.level, metadata=metadata) as writer:
         for array in contents.arrays:
             attrs = _fitting(array.attrs, array.key, say)
-            write_array(writer, array, place, attrs, is_deflated=options.is_deflated)
+            write_array(writer, array, place, attrs, is_deflated=bool(options.is_deflated))
 
 
 def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str, Any]:

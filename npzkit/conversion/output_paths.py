@@ -112,7 +112,13 @@ def path_within(folder: str, name: str) -> str:
         The path leaves the folder, by its parts or by a symbolic link; or the
         name has characters that no file name should have.
     """
-    path = os.path.join(folder, *_checked(name).split("/"))
+    try:
+        check_key(name.removesuffix(SUFFIX))
+    except UnsafeNameError as error:
+        error.what = error.what.replace("saved", "written as a file")
+        error.remedy = 'Give it another key, NpzWriter(path, "a").rename(key, new).'
+        raise
+    path = os.path.join(folder, *name.split("/"))
     root, parent = os.path.realpath(folder), os.path.realpath(os.path.dirname(path))
     if os.path.commonpath([root, parent]) != root:
         raise UnsafeNameError(
@@ -120,16 +126,6 @@ def path_within(folder: str, name: str) -> str:
             remedy="Remove the link, or write to another folder.",
         )  # fmt: skip
     return path
-
-
-def _checked(name: str) -> str:
-    try:
-        check_key(name.removesuffix(SUFFIX))
-    except UnsafeNameError as error:
-        error.what = error.what.replace("saved", "written as a file")
-        error.remedy = 'Give it another key, NpzWriter(path, "a").rename(key, new).'
-        raise
-    return name
 
 
 def check_file_names(names: Iterable[str]) -> None:

@@ -121,7 +121,7 @@ def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Execut
 
 def _compressor(options: FileOptions) -> Any:
     """Return what compresses chunks: zarr's default, gzip, or nothing."""
-    if options.compression is None:
+    if options.is_deflated is None:
         return "auto"
     if not options.is_deflated:
         return None

@@ -138,11 +138,7 @@ def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str,
             found[key] = dims or ()
     for key, names in (given or {}).items():
         found[key] = _checked(key, names, shapes)
-    nameless = {key: shape for key, shape in shapes.items() if key not in found}
-    if nameless:
-        taken = {name for dims in found.values() for name in dims}
-        taken |= {key.rpartition("/")[2] for key in shapes}
-        made_up = made_up_dimensions(nameless, taken)
+    if made_up := made_up_dimensions(shapes, found):
         found |= made_up
         _warn(archive.path, made_up)
     return {key: found[key] for key in shapes}

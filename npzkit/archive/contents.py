@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 
-from npzkit.archive.opened_archive import MmapMode, OpenedArchive
+from npzkit.archive.opened_archive import MmapMode, OpenedArchive, Outs
 from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 
@@ -51,6 +51,8 @@ class ArchiveContents(Protocol):
         The CRC-32 of the names of members and their attributes, unless another one covers them.
     own_file : file object or None
         See `npzkit.NpzFile.fid`.
+    can_be_read_twice : bool
+        Whether arrays may be checked before they are read, because reading is cheap.
     """
 
     is_open: bool
@@ -79,6 +81,8 @@ class ArchiveContents(Protocol):
     def names_crc32(self) -> int | None: ...
     @property
     def own_file(self) -> Any: ...
+    @property
+    def can_be_read_twice(self) -> bool: ...
 
     def __len__(self) -> int: ...
     def __contains__(self, key: object) -> bool: ...
@@ -88,6 +92,7 @@ class ArchiveContents(Protocol):
     def load_all(
         self, keys: Iterable[str] | None, threads: int, verify: bool
     ) -> dict[str, Any]: ...
+    def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None: ...
     def join(self, key: str, join: Join) -> Any: ...
     def split_keys(self, keys: Iterable[str]) -> list[str]: ...
     def saved_attrs(self, key: str) -> Mapping[str, Any]: ...

@@ -25,7 +25,7 @@ from npzkit.files.source import Source
 from npzkit.files.urls import check_local
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits, thread_count
 from npzkit.members.keys import check_several
-from npzkit.reading.small_member import check_out
+from npzkit.reading.small_member import check_form, check_out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -301,17 +301,22 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         threads: int | None = None,
         *,
         verify: bool = True,
+        out: Mapping[str, NDArray[Any]] | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Read many arrays at once, which is faster than one by one.
 
         Parameters
         ----------
         keys : iterable of str, optional
-            The arrays to read; by default all.
+            The arrays to read; by default all, or those of `out`.
         threads : int, optional
             Number of threads; by default one per processor.
         verify : bool, default True
             Check each CRC-32.
+        out : mapping of str to numpy.ndarray, optional
+            Arrays by key, which are filled and returned instead of new ones. Each
+            must have the shape and dtype of the array with its key. None of them is
+            changed unless all arrays are sound.
 
         Returns
         -------
@@ -325,13 +330,53 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         NpzkitError
             As `read`, for the first array that fails.
         TypeError
-            `keys` is a string.
+            `keys` is a string, or something in `out` is not an array.
         ValueError
-            `threads` is not a positive number.
+            `threads` is not a positive number; or an array in `out` is missing, is
+            read-only, or has another shape or dtype.
+
+        Notes
+        -----
+        With `out`, a file is read twice: first to compare the CRC-32s, which keeps no
+        data, and then into the arrays. What is compressed is decompressed twice. Arrays
+        of less than 64 KiB and arrays in another memory order than that of the archive
+        are read into memory of their own, up to 16 MiB or one array at a time. If the
+        file is changed in place by another program meanwhile, StaleArchiveError or
+        ChecksumError says so, and some arrays may have been filled. From URLs, and from
+        file objects that are not files on a disk, all arrays are read into memory first.
         """
         self._archive.check_open()
         check_several(keys)
-        return self._archive.load_all(keys, thread_count(threads), verify)
+        if out is None:
+            return self._archive.load_all(keys, thread_count(threads), verify)
+        outs = self._checked_outs(out, list(out) if keys is None else keys)
+        self._fill(outs, thread_count(threads), verify)
+        return outs
+
+    def _checked_outs(
+        self, out: Mapping[str, np.ndarray[Any, Any]], keys: Iterable[str]
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the arrays for some keys, which were found to fit."""
+        outs = {}
+        for key in keys:
+            if key not in out:
+                raise ValueError(f"out has no array for the key {key!r}")
+            outs[key] = array = out[key]
+            check_out(array, f"out[{key!r}]")
+            info = self.info(key)
+            check_form(array, info.shape, info.dtype, f"out[{key!r}]")
+        return outs
+
+    def _fill(self, outs: dict[str, np.ndarray[Any, Any]], threads: int, verify: bool) -> None:
+        """Read into arrays that fit: all of them, or none if one is damaged."""
+        archive = self._archive
+        if not archive.can_be_read_twice:
+            for key, array in archive.load_all(outs, threads, verify).items():
+                outs[key][...] = array
+            return
+        if verify:
+            archive.fill(outs, threads, verify, is_trial=True)
+        archive.fill(outs, threads, verify)
 
     def join(self, key: str) -> Any:
         """Read one array, and put it together if it was split into several.

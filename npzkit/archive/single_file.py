@@ -21,12 +21,14 @@ from npzkit.archive.opened_archive import (
     LocatedStream,
     MmapMode,
     OpenedArchive,
+    Outs,
     explain,
 )
 from npzkit.codecs.coding import STORED
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.files.file_objects import can_read
 from npzkit.files.locations import open_anywhere
+from npzkit.files.source import SeekingSource
 from npzkit.limits import Limits
 from npzkit.members.keys import member_of
 from npzkit.reading.small_member import Options
@@ -187,10 +189,30 @@ class SingleFile(OpenedArchive):
         chosen, names = self.choose(keys)
         with Explained(self, None):
             entries = self.entries
-            found = read_many(self.reader, entries, chosen, names, threads, verify=verify)
+            options = Options(verify=verify)
+            found = read_many(self.reader, entries, chosen, names, threads, options)
             if self._index is not None:
                 self._index.check_arrays(names, found.values())
             return found
+
+    @property
+    def can_be_read_twice(self) -> bool:
+        # A file object may fetch or decompress what is read.
+        return not (self.source.is_distant or isinstance(self.source, SeekingSource))
+
+    def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None:
+        from npzkit.reading.load_all import read_many
+
+        keys, names = self.choose(outs)
+        try:
+            with Explained(self, None):
+                self.check_unchanged()
+                options = Options(verify=verify, keeps=not is_trial)
+                read_many(self.reader, self.entries, keys, names, threads, options, outs)
+        except ValueError:
+            # As in `read`.
+            self.load_all(outs, threads, verify)
+            raise
 
     def join(self, key: str, join: Join) -> Any:
         with Explained(self, key):

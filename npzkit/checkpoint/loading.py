@@ -152,14 +152,12 @@ class Loader:
     def _read(self, npz: NpzFile, step: int, request: Request) -> Checkpoint:
         record = record_of(npz, step)
 
-        def read(keys: Collection[str]) -> dict[str, Any]:
-            if request.mmap_mode is None:
-                return npz.load_all(keys, verify=request.verify)
+        def mapped(keys: Collection[str]) -> dict[str, Any]:
             return self._map(npz, step, list(keys), request)
 
         tree = read_tree(
-            npz, read, only=request.only,
-            like=request.like, into=request.into, strict=request.strict,
+            npz, None if request.mmap_mode is None else mapped, only=request.only,
+            like=request.like, into=request.into, strict=request.strict, verify=request.verify,
         )  # fmt: skip
         return Checkpoint(step, tree, record.metrics, record.metadata)
 

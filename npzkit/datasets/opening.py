@@ -367,12 +367,13 @@ def load_tree(
     from npzkit.trees.loaded_tree import read_tree
 
     def loaded(npz: NpzFile) -> T:
-        def read(keys: Collection[str]) -> dict[str, Any]:
-            if mmap_mode is not None:
-                return {key: npz.memmap(key, mmap_mode) for key in keys}
-            return npz.load_all(keys, threads, verify=verify)
+        def mapped(keys: Collection[str]) -> dict[str, Any]:
+            return {key: npz.memmap(key, mmap_mode or "r") for key in keys}
 
-        tree: T = read_tree(npz, read, key, only, like=like, into=into, strict=strict)
+        tree: T = read_tree(
+            npz, None if mmap_mode is None else mapped, key, only,
+            like=like, into=into, strict=strict, verify=verify, threads=threads,
+        )  # fmt: skip
         return tree
 
     if isinstance(file, NpzFile):

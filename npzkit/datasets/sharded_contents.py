@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from npzkit.archive.contents import Join
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import MmapMode, OpenedArchive
+from npzkit.archive.opened_archive import MmapMode, OpenedArchive, Outs
 from npzkit.codecs.coding import STORED, method_name
 from npzkit.datasets.sharded_array import PartsStream, ShardedArray
 from npzkit.datasets.shards import OpenShards
@@ -150,9 +151,8 @@ class ShardedContents(OpenShards):
         inner = threads if len(parts) == 1 else 1
 
         def read(part: int, offset: list[int], shape: list[int]) -> None:
-            place = array[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
             shard, key, _ = self.stored(number, part)
-            shard.read(key, place if array.ndim else array, verify, threads=inner)
+            shard.read(key, _box(array, offset, shape), verify, threads=inner)
 
         boxes = zip(*(column.tolist() for column in index.boxes(number)), strict=True)
         tasks: list[Any] = [
@@ -210,6 +210,28 @@ class ShardedContents(OpenShards):
             if not isinstance(array, np.ndarray):
                 raise IndexFormatError("a part is not an array", path=self.path, key=key)
             self.check_form(number, index.shape(number), array.shape, array.dtype)
+
+    @property
+    def can_be_read_twice(self) -> bool:
+        return bool(self._place.is_local)
+
+    def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None:
+        by_shard: dict[int, list[tuple[int, int, np.ndarray[Any, Any]]]] = {}
+        for key, out in outs.items():
+            number = self.find(key)
+            self.prove_empty(number, verify=verify)
+            boxes = zip(*(column.tolist() for column in self.index.boxes(number)), strict=True)
+            for part, box in zip(self.index.part_numbers(number), boxes, strict=True):
+                row = number, part, _box(out, *box)
+                by_shard.setdefault(self.index.shard_of(part), []).append(row)
+        inner = threads if len(by_shard) < threads else 1
+
+        def fill_from(wanted: list[tuple[int, int, np.ndarray[Any, Any]]]) -> None:
+            stored = [self.stored(number, part) for number, part, _ in wanted]
+            places = {key: wanted[at][2] for at, (_, key, _) in enumerate(stored)}
+            stored[0][0]._archive.fill(places, inner, verify, is_trial=is_trial)
+
+        run([partial(fill_from, wanted) for wanted in by_shard.values()], threads)
 
     def join(self, key: str, join: Join) -> Any:
         number = self.find(key)
@@ -305,3 +327,12 @@ class ShardedContents(OpenShards):
             seekable=len(parts) == 1 and parts[0].method == STORED,
             attrs=MappingProxyType(user_attrs(index.attrs(number))),
         )
+
+
+def _box(
+    array: np.ndarray[Any, Any], offset: Sequence[int], shape: Sequence[int]
+) -> np.ndarray[Any, Any]:
+    """Return the part of an array that begins at an offset; of one without axes, all."""
+    index = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
+    part: np.ndarray[Any, Any] = array[index] if index else array
+    return part

@@ -24,9 +24,24 @@ _CACHED_SIZE = 1 << 20
 def crc32_at(
     file: Any, offset: int, size: int, threads: int, advance: Advance | None = None
 ) -> int:
-    """Return the CRC-32 of a range of a file (a source, or a sink that can read), in little memory.
+    """Return the CRC-32 of a range of a file, in little memory; see `crc_tasks`."""
+    (crc, _), *others = run(crc_tasks(file, offset, size, advance), threads)
+    for found in others:
+        crc = crc32_combine(crc, *found)
+    return crc
 
-    `advance` is called with the number of bytes of each read, from several threads.
+
+def crc_tasks(
+    file: Any, offset: int, size: int, advance: Advance | None = None
+) -> list[Callable[[], tuple[int, int]]]:
+    """Return tasks for threads that do what those of `block_tasks` do, but keep no bytes.
+
+    Parameters
+    ----------
+    file : Source or File
+    offset, size : int
+    advance : callable, optional
+        Called with the number of bytes of each read, from several threads.
     """
 
     def read(start: int) -> tuple[int, int]:
@@ -41,13 +56,8 @@ def crc32_at(
                 advance(len(step))
         return crc, end - start
 
-    if size <= TASK_SIZE:
-        return read(offset)[0]
-    crc = 0
-    starts = range(offset, offset + size, TASK_SIZE)
-    for found in run([partial(read, start) for start in starts], threads):
-        crc = crc32_combine(crc, *found)
-    return crc
+    starts = range(offset, offset + max(size, 1), TASK_SIZE)
+    return [partial(read, start) for start in starts]
 
 
 def block_tasks(

@@ -21,9 +21,16 @@ from npzkit.errors import NpzkitError
 from npzkit.files.ahead import REQUEST_COUNT, grouped
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.threads import Pipeline, run
-from npzkit.reading.member import CHUNKED_SIZE, MemberReader, Result
+from npzkit.reading.member import CHUNKED_SIZE, NOTHING, MemberReader, Result
 from npzkit.reading.neighbours import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
-from npzkit.reading.small_member import SMALL_SIZE, Options, Window, is_plain, read_window
+from npzkit.reading.small_member import (
+    SMALL_SIZE,
+    Options,
+    Window,
+    check_form,
+    is_plain,
+    read_window,
+)  # fmt: skip
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns, Ints
 from npzkit.zip.member_checks import check_entry
@@ -54,8 +61,8 @@ def read_many(
     keys: Sequence[str],
     names: Collection[str],
     threads: int,
-    *,
-    verify: bool,
+    options: Options,
+    outs: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> dict[str, Result]:
     """Read members together.
 
@@ -69,19 +76,26 @@ def read_many(
     names : collection of str
         The members, a name for each key.
     threads : int
-    verify : bool
+    options : Options
+        Of each member, without `out`.
+    outs : mapping of str to numpy.ndarray, optional
+        The arrays to fill, in little memory. A member in another memory order is first read
+        into memory of its own. The source is not distant.
 
     Returns
     -------
     dict of str to numpy.ndarray or bytes
-        In the order of `keys`.
+        In the order of `keys`. Not specified if there are `outs`.
 
     Raises
     ------
     NpzkitError
         For the first member that fails, with its key.
+    ValueError
+        One of `outs` has another shape or dtype.
     """
-    batch = _Batch(reader, dict.fromkeys(keys, b""), threads, Options(verify=verify))
+    results: dict[str, Result] = {} if outs is not None else dict.fromkeys(keys, b"")
+    batch = _Batch(reader, results, threads, options, outs)
     if reader.source.is_distant:
         batch.read_distant([(key, entries[name]) for key, name in zip(keys, names, strict=True)])
     else:
@@ -90,12 +104,13 @@ def read_many(
 
 
 class _Batch(NamedTuple):
-    """Members that are read together, and their arrays by key."""
+    """Members that are read together, and their arrays by key; see `read_many`."""
 
     reader: MemberReader
     results: dict[str, Result]
     threads: int
     options: Options
+    outs: Mapping[str, np.ndarray[Any, Any]] | None = None
 
     def read_distant(self, wanted: list[Item]) -> None:
         """Fetch neighbours together, and read them while the next ones are fetched."""
@@ -142,11 +157,15 @@ class _Batch(NamedTuple):
         """Read members on several threads, while this thread does something else `first`."""
         # What is begun last should not take long.
         queue.sort(key=_cost_of, reverse=True)
-        sizes = [entry.compressed_size if is_plain(entry) else _OWN_SIZE for _, entry in queue]
-        reader, shared = self.reader, self.options._replace(threads=self.threads)
+        sizes = [
+            entry.compressed_size if self.outs is None and is_plain(entry) else _OWN_SIZE
+            for _, entry in queue
+        ]
+        reader = self.reader
         tasks: list[Callable[[], Any]] = []
         fillings = []
         for (key, entry), memory in zip(queue, memory_for(sizes), strict=True):
+            shared = self._options_of(key)._replace(threads=self.threads)
             filling = _located(key, partial(reader.begin, entry, shared, memory))
             tasks += [self.task((key, entry))] if filling is None else filling.tasks
             fillings.append(filling)
@@ -157,7 +176,7 @@ class _Batch(NamedTuple):
                 self.results[key] = next(done)
             else:
                 parts = list(islice(done, len(filling.tasks)))
-                finish = partial(reader.finish, filling, parts, entry, self.options)
+                finish = partial(reader.finish, filling, parts, entry, self._options_of(key))
                 self.results[key] = _located(key, finish)
 
     def _read_brief(self, brief: list[Item]) -> None:
@@ -170,6 +189,7 @@ class _Batch(NamedTuple):
                 near.append(item)
             else:
                 self.results[item[0]] = self.task(item)()
+                self._hand_out()
         near.sort(key=_offset_of)
         for span in _spans(near):
             self._read_span(span)
@@ -190,6 +210,7 @@ class _Batch(NamedTuple):
             left = sweep.read(window, rows, span_keys, self.results)
             for index, entry in zip(left, columns.entries(rows[left]), strict=True):
                 self.results[span_keys[index]] = self.task((span_keys[index], entry))()
+            self._hand_out()
 
     def _read_between(self, first: Entry, last: Entry) -> Window:
         """Read two small members, and all between them, in one call."""
@@ -207,11 +228,27 @@ class _Batch(NamedTuple):
             except NpzkitError as error:
                 error.locate(key=key)
                 raise
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Copy small arrays that were read to where they belong, and drop them."""
+        if self.outs is None:
+            return
+        for key, found in self.results.items():
+            out: Any = self.outs[key]
+            if found is not out and found is not NOTHING:
+                check_form(out, getattr(found, "shape", None), getattr(found, "dtype", None))
+                if self.options.keeps:
+                    out[...] = found
+        self.results.clear()
 
     def task(self, item: Item) -> Callable[[], Result]:
         """Return a function that reads one member; its errors name the key."""
         key, entry = item
-        return partial(_located, key, partial(self.reader.read, entry, self.options))
+        return partial(_located, key, partial(self.reader.read, entry, self._options_of(key)))
+
+    def _options_of(self, key: str) -> Options:
+        return self.options if self.outs is None else self.options._replace(out=self.outs[key])
 
 
 def fetch_groups(

@@ -32,7 +32,7 @@ from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.coding import DEFLATED, STORED
 from npzkit.codecs.decompressors import inflate_chunk, inflate_start, inflate_whole
 from npzkit.errors import ZipFormatError
-from npzkit.files.block_reading import block_tasks
+from npzkit.files.block_reading import block_tasks, crc_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.format.array import array_bytes, read_growing, read_pickle, shaped
@@ -47,6 +47,7 @@ from npzkit.reading.small_member import (
     Options,
     SmallReader,
     Window,
+    check_form,
     is_plain,
     read_window,
 )
@@ -73,6 +74,9 @@ WHOLE_SIZE = 1 << 26
 CHUNKED_SIZE = 1 << 20
 """The fewest bytes of a compressed member that is shared among threads: smaller
 ones spend their time in Python, where threads wait for each other."""
+
+NOTHING: np.ndarray[Any, Any] = np.empty(0, np.uint8)
+"""Instead of an array that was only checked."""
 
 Result = np.ndarray[Any, Any] | bytes
 Part = tuple[int, int]
@@ -132,7 +136,7 @@ class MemberReader(SmallReader):
         """Return a member's array, or its bytes if it is none."""
         check_entry(entry, self.size_limit)
         out = options.out
-        if out is not None and not self._fits(out, entry):
+        if out is not None and not self._fits(self.find_header(entry)[0], entry, options):
             out[...] = self.read(entry, options._replace(out=None))
             return out
         if not is_plain(entry):
@@ -254,18 +258,15 @@ class MemberReader(SmallReader):
 
     # -- where the data goes ------------------------------------------------
 
-    def _fits(self, out: np.ndarray[Any, Any], entry: Entry) -> bool:
-        """Check `out`; return whether its memory has the member's order."""
-        header, _ = self.find_header(entry)
-        if header is None or header.dtype.hasobject:
-            raise ValueError("out needs an array of plain values; this member is not one")
-        dtype = self._restored(np.ndarray((0,), header.dtype), entry).dtype
-        if out.shape != header.shape or out.dtype != dtype:
-            raise ValueError(
-                f"out must have shape {header.shape} and dtype {dtype}, "
-                f"not {out.shape} and {out.dtype}"
-            )
-        return out.flags.f_contiguous if header.fortran_order else out.flags.c_contiguous
+    def _fits(self, header: NpyHeader | None, entry: Entry, options: Options) -> bool:
+        """Check `out`; return whether its memory has the member's order, if that matters."""
+        out = options.out
+        if out is None:
+            return True
+        dtype = header and self._restored(np.ndarray((0,), header.dtype), entry).dtype
+        check_form(out, header and header.shape, dtype)
+        flags, is_fortran = out.flags, header is not None and header.fortran_order
+        return not options.keeps or (flags.f_contiguous if is_fortran else flags.c_contiguous)
 
     def _restored(self, array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
         extra = entry.extra
@@ -295,6 +296,8 @@ class MemberReader(SmallReader):
                     return None
                 header, head = found, self.source.read_at(start, found.data_offset)
             head = head[: header.data_offset]
+            if not self._fits(header, entry, options):
+                return None
             return self._filling(header, start + len(head), head, options, memory)
         if entry.method != DEFLATED or entry.uncompressed_size < CHUNKED_SIZE:
             return None
@@ -303,7 +306,9 @@ class MemberReader(SmallReader):
         found = None if index is None else self.find_header(entry)[0]
         if index is None or found is None or found.dtype.hasobject:
             return None
-        array, view = _target(found, options.out)
+        if not self._fits(found, entry, options):
+            return None
+        array, view = _target(found, options)
         chunks = Chunks(self.source, start, index)
         tasks = chunks.whole_tasks(found.data_offset, view, thread_count(options.threads))
         return Filling(found, array, (0, 0), [functools.partial(_part, task) for task in tasks])
@@ -330,8 +335,11 @@ class MemberReader(SmallReader):
         memory: np.ndarray[Any, Any] | None = None,
     ) -> Filling:
         """Make the array of a stored member, whose data begins at `offset` of the file."""
-        array, view = _target(header, options.out, memory)
-        tasks = block_tasks(self.source, offset, view, verify=options.verify)
+        array, view = _target(header, options, memory)
+        tasks = (
+            crc_tasks(self.source, offset, header.nbytes) if array is NOTHING
+            else block_tasks(self.source, offset, view, verify=options.verify)
+        )  # fmt: skip
         return Filling(header, array, (crc32(head), len(head)), tasks)
 
     def _fill(self, filling: Filling, entry: Entry, options: Options) -> Result:
@@ -370,7 +378,8 @@ class MemberReader(SmallReader):
         nothing, or not a sound array. Only `npzkit.verify` reports bytes after the stream.
         """
         is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR
-        if not is_usual or options.out is not None or entry.uncompressed_size < CHUNKED_SIZE:
+        is_new = options.out is None and options.keeps
+        if not is_usual or not is_new or entry.uncompressed_size < CHUNKED_SIZE:
             return None
         # The header first: it may describe a few bytes of a member that inflates to gigabytes.
         header, start = self.find_header(entry, verify=options.verify)
@@ -449,12 +458,14 @@ class MemberReader(SmallReader):
         if header.dtype.hasobject:
             warn_python2(header)
             return self._read_pickled(stream)
-        if options.out is None and not stream.is_backed:
+        if options.out is None and options.keeps and not stream.is_backed:
             # The size is only claimed: grow with the bytes that are decoded.
             array = shaped(header, read_growing(stream, header, stream.read_some))
         else:
-            array, view = _target(header, options.out)
+            array, view = _target(header, options)
             stream.read_exactly(view)
+            if array is NOTHING:
+                stream.drain()
         # Compares the CRC-32 too.
         stream.finish()
         return cast(Result, self._finished(header, array, entry.crc32, entry, options))
@@ -539,13 +550,15 @@ def _least_start(entry: Entry) -> int:
 
 def _target(
     header: NpyHeader,
-    out: np.ndarray[Any, Any] | None,
+    options: Options,
     memory: np.ndarray[Any, Any] | None = None,
 ) -> tuple[np.ndarray[Any, Any], memoryview]:
     """Return the array to fill, and its memory in file order."""
     if memory is not None and not 0 < header.nbytes <= len(memory):
         memory = None
-    array = shaped(header, memory) if out is None else out
+    array = NOTHING if not options.keeps else options.out
+    if array is None:
+        array = shaped(header, memory)
     return array, array_bytes(array)
 
 

@@ -46,19 +46,32 @@ class Options(NamedTuple):
         that is a system call.
     verify : bool
         Compare the CRC.
+    keeps : bool
+        False only checks a member, and that `out` fits. A large one returns `NOTHING`.
     """
 
     out: np.ndarray[Any, Any] | None = None
     threads: int | None = 1
     verify: bool = True
+    keeps: bool = True
 
 
-def check_out(out: object) -> None:
-    """Raise unless an array can be read into this object."""
+def check_out(out: object, name: str = "out") -> None:
+    """Raise unless an array can be read into this object, which an error calls `name`."""
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
+        raise TypeError(f"{name} must be a numpy array, not {type(out).__name__}")
     if not out.flags.writeable:
-        raise ValueError("out must be writable")
+        raise ValueError(f"{name} must be writable")
+
+
+def check_form(out: np.ndarray[Any, Any], shape: Any, dtype: Any, name: str = "out") -> None:
+    """Raise unless an array has the shape and dtype of a member, which are None if it is none."""
+    if dtype is None or dtype.hasobject:
+        raise ValueError(f"{name} needs an array of plain values; this member is not one")
+    if (out.shape, out.dtype) != (shape, dtype):
+        raise ValueError(
+            f"{name} must have shape {shape} and dtype {dtype}, not {out.shape} and {out.dtype}"
+        )
 
 
 class Window(NamedTuple):
@@ -174,7 +187,7 @@ class SmallReader:
             return out
         if entry.extra:
             array = self._restored(array, entry)
-        if out is None:
+        if out is None or not options.keeps:
             if array.flags.aligned or not array.itemsize:
                 # copy() would turn S0 into S1.
                 return array

@@ -202,7 +202,8 @@ class Fitting:
             raise ValueError(f"the array {key!r} is read-only and cannot be filled")
         made = self._made.setdefault(id(like), _Made(saved, array, like))
         self._check_one(made, array)
-        self._changes.append(lambda: np.copyto(like, array))
+        if array is not like:
+            self._changes.append(lambda: np.copyto(like, array))
         return like
 
     def _tensor(self, like: Any, array: Any, saved: Any) -> Any:
@@ -223,7 +224,7 @@ class Fitting:
 
     def _check_one(self, made: _Made | None, array: Any) -> None:
         """Check that the same memory is not to be filled with two different arrays."""
-        if made is not None and not _is_same(array, made.array):
+        if made is not None and array is not made.array and not _is_same(array, made.array):
             raise _Differs
 
     def _unshared(self, array: Any, saved: Any) -> Any:

@@ -24,7 +24,7 @@ from npzkit.datasets.shards import OpenShards
 from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
-from npzkit.limits import Limits
+from npzkit.limits import Limits, thread_count
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import SUFFIX, missing
 from npzkit.members.metadata import format_metadata, user_attrs
@@ -136,30 +136,14 @@ class ShardedContents(OpenShards):
                 f"out must have the shape {shape} and the dtype {dtype}, not {out.shape} and "
                 f"{out.dtype}"
             )
-        array, tasks = self._reading(number, out, verify, threads)
-        run(tasks, self.threads_for(len(tasks), threads))
-        return array
-
-    def _reading(
-        self, number: int, out: np.ndarray[Any, Any] | None, verify: bool, threads: int | None
-    ) -> tuple[np.ndarray[Any, Any], list[Any]]:
-        """Return the memory of an array, and tasks that each read a part into it."""
-        index = self.index
-        parts = index.part_numbers(number)
-        array = self.allocate(number, index.shape(number), parts) if out is None else out
-        # Parts are shared out among threads, which need no more for one part.
-        inner = threads if len(parts) == 1 else 1
-
-        def read(part: int, offset: list[int], shape: list[int]) -> None:
-            shard, key, _ = self.stored(number, part)
-            shard.read(key, _box(array, offset, shape), verify, threads=inner)
-
-        boxes = zip(*(column.tolist() for column in index.boxes(number)), strict=True)
-        tasks: list[Any] = [
-            lambda part=part, box=box: read(part, *box)
-            for part, box in zip(parts, boxes, strict=True)
-        ]
-        return array, tasks or [lambda: self.prove_empty(number, verify=verify)]
+        parts = self.index.part_numbers(number)
+        if len(parts) == 1:
+            shard, stored_key, _ = self.stored(number, parts[0])
+            return shard.read(stored_key, out, verify, threads=threads)
+        if out is None:
+            out = self.allocate(number, shape, parts)
+        self.fill({key: out}, thread_count(threads), verify)
+        return out
 
     def load_all(self, keys: Iterable[str] | None, threads: int, verify: bool) -> dict[str, Any]:
         chosen = self.keys if keys is None else list(dict.fromkeys(keys))
@@ -175,8 +159,8 @@ class ShardedContents(OpenShards):
             if len(parts) == 1:
                 together.setdefault(self.index.shard_of(parts[0]), []).append((key, number))
             else:
-                results[key], reading = self._reading(number, None, verify, threads)
-                tasks += reading
+                results[key] = self.allocate(number, self.index.shape(number), parts)
+                tasks += self._filling({key: results[key]}, 1, verify=verify)
         # Threads share shards, or the arrays in one.
         inner = threads if len(together) < threads else 1
         tasks += [
@@ -216,6 +200,13 @@ class ShardedContents(OpenShards):
         return bool(self._place.is_local)
 
     def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None:
+        tasks = self._filling(outs, threads, verify=verify, is_trial=is_trial)
+        run(tasks, self.threads_for(len(tasks), threads))
+
+    def _filling(
+        self, outs: Outs, threads: int, *, verify: bool, is_trial: bool = False
+    ) -> list[Callable[[], None]]:
+        """Return tasks that each read the parts in one shard."""
         by_shard: dict[int, list[tuple[int, int, np.ndarray[Any, Any]]]] = {}
         for key, out in outs.items():
             number = self.find(key)
@@ -231,7 +222,7 @@ class ShardedContents(OpenShards):
             places = {key: wanted[at][2] for at, (_, key, _) in enumerate(stored)}
             stored[0][0]._archive.fill(places, inner, verify, is_trial=is_trial)
 
-        run([partial(fill_from, wanted) for wanted in by_shard.values()], threads)
+        return [partial(fill_from, wanted) for wanted in by_shard.values()]
 
     def join(self, key: str, join: Join) -> Any:
         number = self.find(key)

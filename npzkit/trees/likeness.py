@@ -7,13 +7,14 @@ that is known. Reads no archive.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.members.containers import children_of, is_changeable, is_record, rebuilt, update
 from npzkit.members.keys import child_key
 from npzkit.members.tensors import form_of, identity, is_jax_array, is_tensor
@@ -25,6 +26,7 @@ from npzkit.trees.frameworks import (
     native,
     number_like,
     tensor_like,
+    view_of,
 )
 
 _PYTHON = (bool, int, float, complex, str, bytes)
@@ -233,6 +235,24 @@ class Fitting:
             return array.copy()
         self._given.add(id(saved))
         return array
+
+
+def places_in(node: Any, key: str) -> dict[str, Any]:
+    """Return the arrays of an example that bytes can be read into, also of tensors, by key."""
+    children = children_of(node)
+    if children is not None:
+        found: dict[str, Any] = {}
+        for name, child in children.items():
+            found |= places_in(child, child_key(key, name))
+        return found
+    place = node
+    if is_tensor(node):
+        # One of a kind that cannot be filled is reported when it is.
+        with contextlib.suppress(UnsupportedError):
+            place = view_of(node) if identity(node) and node.is_contiguous() else None
+    is_usual = type(place) is np.ndarray and place.ndim and place.flags.forc
+    is_plain = is_usual and place.dtype.isnative and not place.dtype.hasobject
+    return {key: place} if is_plain and place.flags.writeable else {}
 
 
 def _restored(saved: Any) -> Any:

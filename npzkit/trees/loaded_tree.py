@@ -7,8 +7,8 @@ Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
@@ -20,16 +20,14 @@ from npzkit.members.keys import is_within, missing
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import links
 from npzkit.trees.frameworks import address
-from npzkit.trees.likeness import Fitting, SavedTensor
-from npzkit.trees.places import apart, places_in
+from npzkit.trees.likeness import Fitting, SavedTensor, places_in
 from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
 
 Read = Callable[[Collection[str]], dict[str, Any]]
 """Returns the arrays of an archive by their keys."""
 
-_HELD_SIZE = 1 << 23
-"""Bytes of small arrays that are rather read once, into memory of their own, than twice."""
-_SMALL_SIZE = 1 << 16
+_READ_ONCE_SIZE = 1 << 23
+"""Archives of fewer bytes are read once, into memory of their own, which takes less time."""
 
 
 def read_tree(
@@ -57,73 +55,68 @@ def read_tree(
     """
     selection = None if only is None else KeySelection(only)
     example = like if into is None else into
-    filling = _Filling(npz, into if read is None else None, prefix, thread_count(threads), verify)
-    read = read or partial(npz.load_all, threads=threads, verify=verify)
+    filling = _Filling(npz, thread_count(threads), verify)
+    if read is None:
+        read = filling.read
+        filling.find_places(into, prefix)
     as_tensor = None if example is None else SavedTensor
-    tree = _tree_of(npz, partial(filling.read, read), prefix, selection, as_tensor)
+    tree = _tree_of(npz, read, prefix, selection, as_tensor)
     if example is None:
         return tree
     is_wanted = _is_wanted(selection)
     fitting = Fitting(tree, prefix, is_wanted, in_place=into is not None)
     fitted = fitting.value(example, prefix)
     _check_fit(fitting, npz._archive.path, strict=strict)
-    filling.fill()
+    if filling.outs:
+        npz._archive.fill(filling.outs, filling.threads, verify)
     fitting.apply()
     return fitted
 
 
 class _Filling:
-    """Arrays that are read straight into those of an example, when all is known to be sound.
+    """Reads arrays, or checks them and leaves them to be read straight into an example's.
 
-    Until then, an example's own array stands for what was saved.
+    Those of the example then stand for what was saved. `outs` has them, by key.
     """
 
-    def __init__(self, npz: NpzFile, example: Any, prefix: str, threads: int, verify: bool) -> None:
-        self._npz, self._threads, self._verify = npz, threads, verify
-        self._outs: dict[str, Any] = {}
-        archive = npz._archive
-        if example is None or archive.nbytes <= _HELD_SIZE or not archive.can_be_read_twice:
-            self._places = {}
+    def __init__(self, npz: NpzFile, threads: int, verify: bool) -> None:
+        self._npz, self.threads, self._verify = npz, threads, verify
+        self._places: dict[str, Any] = {}
+        self.outs: dict[str, Any] = {}
+
+    def find_places(self, example: Any, prefix: str) -> None:
+        archive = self._npz._archive
+        if example is None or archive.nbytes < _READ_ONCE_SIZE or not archive.can_be_read_twice:
             return
-        self._places = places_in(example, prefix)
-        for key, target in links(npz.metadata.get(TREE_KEY)).items():
-            # Where they are not tied in the example too, one array becomes several.
-            if self._address(key) != self._address(target):
-                self._places.pop(target, None)
+        self._places = places = places_in(example, prefix)
+        for key, target in links(self._npz.metadata.get(TREE_KEY)).items():
+            # If they are not tied in the example too, one array becomes several.
+            if target in places and self._address(key) != self._address(target):
+                del places[target]
+
+    def read(self, keys: Collection[str]) -> dict[str, Any]:
+        """Return arrays by their keys; an example's own if `outs` has it now."""
+        archive, places = self._npz._archive, self._places
+        split = set(archive.split_keys(keys)) if places else set()
+        count = Counter(map(self._address, keys))
+        outs = {
+            key: places[key] for key in keys
+            if key in places and count[self._address(key)] == 1
+            and split.isdisjoint((key, key.rpartition(".")[0])) and self._fits(key)
+        }  # fmt: skip
+        self.outs |= outs
+        others = [key for key in keys if key not in outs]
+        found = self._npz.load_all(others, self.threads, verify=self._verify)
+        if outs and self._verify:
+            archive.fill(outs, self.threads, verify=True, is_trial=True)
+        return found | outs
 
     def _address(self, key: str) -> int | None:
-        place = self._places.get(key)
-        return None if place is None else address(place)
+        return address(self._places[key]) if key in self._places else None
 
-    def read(self, read: Read, keys: Collection[str]) -> dict[str, Any]:
-        """Return arrays by their keys: those that have no place in the example, and places."""
-        outs = self._outs_of(keys)
-        if outs and self._verify:
-            self._npz._archive.fill(outs, self._threads, True, is_trial=True)
-        self._outs |= outs
-        return read([key for key in keys if key not in outs]) | outs
-
-    def _outs_of(self, keys: Collection[str]) -> dict[str, Any]:
-        """Return the places to fill: of arrays that fit, and that are no part of others."""
-        found = {key: self._places[key] for key in keys if key in self._places}
-        split = set(self._npz._archive.split_keys(keys)) if found else set()
-        found = apart({
-            key: place for key, place in found.items()
-            if key not in split and key.rpartition(".")[0] not in split
-        })  # fmt: skip
-        small = {key for key, place in found.items() if place.nbytes <= _SMALL_SIZE}
-        if sum(found[key].nbytes for key in small) > _HELD_SIZE:
-            small.clear()
-        outs = {}
-        for key, place in found.items():
-            info = None if key in small else self._npz.info(key)
-            if info is not None and (info.shape, info.dtype) == (place.shape, place.dtype):
-                outs[key] = place
-        return outs
-
-    def fill(self) -> None:
-        if self._outs:
-            self._npz._archive.fill(self._outs, self._threads, self._verify)
+    def _fits(self, key: str) -> bool:
+        info, place = self._npz.info(key), self._places[key]
+        return (info.shape, info.dtype) == (place.shape, place.dtype)
 
 
 def _is_wanted(selection: KeySelection | None) -> Callable[[str], bool]:

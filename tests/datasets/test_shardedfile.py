@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from children import forked, read_rest
 from npzkit.archive.contents import ArchiveContents
-from npzkit.archive.single_file import SingleFile
 from npzkit.datasets import sharded_array, shards
 from npzkit.datasets.sharded_contents import ShardedContents
+from npzkit.archive.single_file import SingleFile
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -169,10 +169,10 @@ def test_parts_are_read_into_the_array_itself(tmp_path, monkeypatch):
             w.add("w", np.full((2, 3), row), (row, 0), (4, 3))
         w.commit()
     found = []
-    read = npzkit.NpzFile.read
+    fill = SingleFile.fill
     monkeypatch.setattr(
-        npzkit.NpzFile, "read",
-        lambda self, key, out=None, *rest, **kw: found.append(out) or read(self, key, out, *rest, **kw),
+        SingleFile, "fill",
+        lambda self, outs, *rest, **kw: found.extend(outs.values()) or fill(self, outs, *rest, **kw),
     )  # fmt: skip
     with npzkit.open(tmp_path) as npz:
         array = npz.load_all()["w"]

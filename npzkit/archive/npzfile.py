@@ -332,8 +332,10 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         TypeError
             `keys` is a string, or something in `out` is not an array.
         ValueError
-            `threads` is not a positive number; or an array in `out` is missing, is
-            read-only, or has another shape or dtype.
+            `threads` is not a positive number; or an array in `out` is read-only, or has
+            another shape or dtype.
+        KeyError
+            `out` has no array for one of `keys`.
 
         Notes
         -----
@@ -359,8 +361,6 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         """Return the arrays for some keys, which were found to fit."""
         outs = {}
         for key in keys:
-            if key not in out:
-                raise ValueError(f"out has no array for the key {key!r}")
             outs[key] = array = out[key]
             check_out(array, f"out[{key!r}]")
             info = self.info(key)

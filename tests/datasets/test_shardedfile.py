@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from children import forked, read_rest
 from npzkit.archive.contents import ArchiveContents
+from npzkit.archive.single_file import SingleFile
 from npzkit.datasets import sharded_array, shards
 from npzkit.datasets.sharded_contents import ShardedContents
-from npzkit.archive.single_file import SingleFile
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,

@@ -197,8 +197,11 @@ class SingleFile(OpenedArchive):
 
     @property
     def can_be_read_twice(self) -> bool:
-        # A file object may fetch or decompress what is read.
-        return not (self.source.is_distant or isinstance(self.source, SeekingSource))
+        # A file object may fetch or decompress what is read, unless it is known.
+        is_known = (
+            not isinstance(self.source, SeekingSource) or type(self.source.file) is io.BytesIO
+        )
+        return is_known and not self.source.is_distant
 
     def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None:
         from npzkit.reading.load_all import read_many

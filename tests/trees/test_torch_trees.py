@@ -17,6 +17,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed"
 
 
 pytestmark = [
+    pytest.mark.usefixtures("any_size"),
     pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning"),
     pytest.mark.filterwarnings("ignore:Complex modules:UserWarning"),
     pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler:UserWarning"),

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import MemberNotFoundError, TreeMismatchError, TreeMismatchWarning
 
+pytestmark = pytest.mark.usefixtures("any_size")
+
 
 class Moments(NamedTuple):
     mu: Any

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 
-from npzkit.archive.opened_archive import MmapMode, OpenedArchive, Outs
+from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 
@@ -92,7 +92,9 @@ class ArchiveContents(Protocol):
     def load_all(
         self, keys: Iterable[str] | None, threads: int, verify: bool
     ) -> dict[str, Any]: ...
-    def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None: ...
+    def fill(
+        self, outs: Mapping[str, Any], threads: int, verify: bool, *, is_trial: bool = False
+    ) -> None: ...
     def join(self, key: str, join: Join) -> Any: ...
     def split_keys(self, keys: Iterable[str]) -> list[str]: ...
     def saved_attrs(self, key: str) -> Mapping[str, Any]: ...

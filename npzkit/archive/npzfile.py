@@ -255,7 +255,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         out : numpy.ndarray, optional
             Filled and returned instead of a new array. It must have the
             array's shape and dtype. If its memory layout is the same too, data
-            is read directly into it.
+            is read directly into it, so that damaged data may be in it after an
+            error. `load_all` fills arrays only if they are sound.
         verify : bool, default True
             Check the CRC-32. False returns damaged data as it is.
         threads : int, optional
@@ -340,12 +341,13 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         Notes
         -----
         With `out`, a file is read twice: first to compare the CRC-32s, which keeps no
-        data, and then into the arrays. What is compressed is decompressed twice. Arrays
-        of less than 64 KiB and arrays in another memory order than that of the archive
-        are read into memory of their own, up to 16 MiB or one array at a time. If the
-        file is changed in place by another program meanwhile, StaleArchiveError or
-        ChecksumError says so, and some arrays may have been filled. From URLs, and from
-        file objects that are not files on a disk, all arrays are read into memory first.
+        data, and then into the arrays. What is compressed is decompressed twice. Only an
+        array in another memory order than that of `out` is read into memory of its own,
+        one at a time for each thread. If another program overwrites the file between
+        the two, StaleArchiveError says so, and nothing was filled. If it does so while
+        arrays are filled, StaleArchiveError or ChecksumError says so, and some of them
+        were changed. From URLs, and from file objects that are not files on a disk, all
+        arrays are first read into memory, once.
         """
         self._archive.check_open()
         check_several(keys)

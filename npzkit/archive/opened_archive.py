@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess
 
 MmapMode = Literal["r", "c", "r+"]
-Outs = Mapping[str, np.ndarray[Any, Any]]
-"""Arrays to read into, by key."""
 NOT_MAPPED = (
     "an archive in a store cannot be mapped into memory",
     "Read parts of an array with npz.lazy(key), or download the file and map the copy.",

@@ -21,7 +21,6 @@ from npzkit.archive.opened_archive import (
     LocatedStream,
     MmapMode,
     OpenedArchive,
-    Outs,
     explain,
 )
 from npzkit.codecs.coding import STORED
@@ -203,19 +202,23 @@ class SingleFile(OpenedArchive):
         )
         return is_known and not self.source.is_distant
 
-    def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None:
+    def fill(
+        self, outs: Mapping[str, Any], threads: int, verify: bool, *, is_trial: bool = False
+    ) -> None:
         from npzkit.reading.load_all import read_many
 
         keys, names = self.choose(outs)
-        try:
-            with Explained(self, None):
-                self.check_unchanged()
-                options = Options(verify=verify, keeps=not is_trial)
+        options = Options(verify=verify, keeps=not is_trial)
+        with Explained(self, None):
+            self.check_unchanged()
+            try:
                 read_many(self.reader, self.entries, keys, names, threads, options, outs)
-        except ValueError:
-            # As in `read`.
-            self.load_all(outs, threads, verify)
-            raise
+            except NpzkitError:
+                raise
+            except ValueError:
+                # As in `read`.
+                self.load_all(outs, threads, verify)
+                raise
 
     def join(self, key: str, join: Join) -> Any:
         with Explained(self, key):

@@ -286,7 +286,8 @@ def load_tree(
         and empty dicts and lists in it stand for whatever was saved there.
     into : object, optional
         As `like`, but its arrays, tensors, dicts and lists are filled in place.
-        Nothing is changed if an error is raised.
+        Nothing is changed if an error is raised, unless another program overwrites
+        the file at that moment.
     strict : bool, default True
         Raise an error if the archive does not fit the example. If False, a
         warning names the keys, and what does not fit keeps the example's value.
@@ -339,6 +340,10 @@ def load_tree(
     which nothing is left goes too. A list, tuple or namedtuple that lacks an item,
     or to which one was added, becomes a dict by index or name, and keeps the other
     items. With `only`, it becomes such a dict if it is loaded in part.
+
+    Contiguous arrays and tensors of `into` are filled by the archive, in two passes and in
+    little memory, as by `NpzFile.load_all` with `out`. Others, such as tensors on a GPU, and
+    trees of less than 8 MiB are first loaded into memory.
 
     Tensors of PyTorch come back as arrays. With an example they come back as
     tensors, those that it does not describe on the CPU. Tensors that were tied

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.archive.contents import Join
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import MmapMode, OpenedArchive, Outs
+from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
 from npzkit.datasets.sharded_array import PartsStream, ShardedArray
 from npzkit.datasets.shards import OpenShards
@@ -199,12 +199,14 @@ class ShardedContents(OpenShards):
     def can_be_read_twice(self) -> bool:
         return bool(self._place.is_local)
 
-    def fill(self, outs: Outs, threads: int, verify: bool, *, is_trial: bool = False) -> None:
+    def fill(
+        self, outs: Mapping[str, Any], threads: int, verify: bool, *, is_trial: bool = False
+    ) -> None:
         tasks = self._filling(outs, threads, verify=verify, is_trial=is_trial)
         run(tasks, self.threads_for(len(tasks), threads))
 
     def _filling(
-        self, outs: Outs, threads: int, *, verify: bool, is_trial: bool = False
+        self, outs: Mapping[str, Any], threads: int, *, verify: bool, is_trial: bool = False
     ) -> list[Callable[[], None]]:
         """Return tasks that each read the parts in one shard."""
         by_shard: dict[int, list[tuple[int, int, np.ndarray[Any, Any]]]] = {}
@@ -213,7 +215,9 @@ class ShardedContents(OpenShards):
             self.prove_empty(number, verify=verify)
             boxes = zip(*(column.tolist() for column in self.index.boxes(number)), strict=True)
             for part, box in zip(self.index.part_numbers(number), boxes, strict=True):
-                row = number, part, _box(out, *box)
+                ranges = (slice(begin, begin + n) for begin, n in zip(*box, strict=True))
+                # With the Ellipsis, a view also of an array without dimensions.
+                row = number, part, out[(..., *ranges)]
                 by_shard.setdefault(self.index.shard_of(part), []).append(row)
         inner = threads if len(by_shard) < threads else 1
 
@@ -318,12 +322,3 @@ class ShardedContents(OpenShards):
             seekable=len(parts) == 1 and parts[0].method == STORED,
             attrs=MappingProxyType(user_attrs(index.attrs(number))),
         )
-
-
-def _box(
-    array: np.ndarray[Any, Any], offset: Sequence[int], shape: Sequence[int]
-) -> np.ndarray[Any, Any]:
-    """Return the part of an array that begins at an offset; of one without axes, all."""
-    index = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
-    part: np.ndarray[Any, Any] = array[index] if index else array
-    return part

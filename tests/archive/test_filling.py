@@ -321,3 +321,19 @@ def test_filling_takes_little_memory(tmp_path, compression):
         tracemalloc.stop()
     assert all(np.array_equal(out, block) for out in outs.values())
     assert peak < sum(out.nbytes for out in outs.values()) / 20
+
+
+@pytest.mark.parametrize("key", ["small", "large"])
+def test_a_damaged_header_is_damage(tmp_path, key):
+    """If an array's own header has another dtype than the index, that is not the fault of `out`."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"small": np.ones(3, "f4"), "large": np.ones(300_000, "f4")})
+    data = path.read_bytes()
+    with npzkit.open(path) as npz:
+        outs = {key: np.zeros(npz.info(key).shape, "f4")}
+        place = data.index(b"<f4", npz._archive.entry(key).header_offset)
+        path.write_bytes(data[:place] + b"<i4" + data[place + 3 :])
+        with pytest.raises(NpzkitError) as caught:
+            npz.load_all(out=outs)
+    assert caught.value.key == key
+    assert not outs[key].any()

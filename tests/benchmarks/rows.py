@@ -98,6 +98,9 @@ ROWS = {
         "load all, 64 x 4 MiB", works.load_layers,
         (ahead("numpy", 4), ahead("safetensors", 3), time_over("bare", 1)),
     ),
+    "load-into": Row(
+        "load into arrays that exist, 32 x 8 MiB", works.load_into, (ahead("safetensors", 1.5),)
+    ),
     "load-small": Row(
         "load all, 10,000 x 1 KiB", works.load_small, (ahead("numpy", 20), ahead("safetensors", 2))
     ),

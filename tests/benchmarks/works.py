@@ -224,6 +224,28 @@ def load_huge(place: Place) -> Iterator[Work]:
     yield Work("4 x 256 MiB", {"npzkit": lambda: load_npzkit(ours), "bare": _bare(ours, arrays)})
 
 
+def load_into(place: Place) -> Iterator[Work]:
+    """Fill arrays that exist, as a run that resumes does."""
+    arrays = noise(32, place.part(8 * MIB))
+    work = _stored(place, "32 x 8 MiB", arrays)
+    (ours,) = place.paths("k.npz")
+    example = {key: np.ones_like(array) for key, array in arrays.items()}
+
+    def copied(load: Callable[[], object]) -> Callable[[], object]:
+        own = {key: np.ones_like(array) for key, array in arrays.items()}
+
+        def run() -> Arrays:
+            for key, array in load().items():
+                np.copyto(own[key], array)
+            return own
+
+        return run
+
+    others = {name: copied(load) for name, load in work.contenders.items() if name != "npzkit"}
+    npzkit_into = {"npzkit": lambda: npzkit.load_tree(ours, into=example)}
+    yield work._replace(contenders=npzkit_into | others)
+
+
 def load_small(place: Place) -> Iterator[Work]:
     yield _stored(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
 

@@ -327,7 +327,7 @@ def test_npzkit_imports_dask_when_it_is_used():
     """`import npzkit` leaves dask alone, and without dask the error says what to install."""
     code = (
         "import sys, npzkit; assert 'dask' not in sys.modules; sys.modules['dask'] = None\n"
-        "try: npzkit.dask\nexcept ImportError as error: print(error)"
+        "try: npzkit.dask\nexcept AttributeError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "pip install 'npzkit[dask]'" in found.stdout, found.stderr

@@ -15,5 +15,5 @@ def test_missing_torch(monkeypatch):
     monkeypatch.delitem(vars(npzkit), "torch", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "torch.distributed.checkpoint", None)
-    with pytest.raises(ImportError, match="pip install torch"):
+    with pytest.raises(AttributeError, match="pip install torch"):
         npzkit.torch

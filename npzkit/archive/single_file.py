@@ -30,13 +30,17 @@ from npzkit.files.locations import open_anywhere
 from npzkit.files.source import SeekingSource
 from npzkit.limits import Limits
 from npzkit.members.keys import member_of
-from npzkit.reading.small_member import Options
+from npzkit.reading.small_member import SMALL_SIZE, Options
 
 if TYPE_CHECKING:
     from npzkit.archive.contents import Join
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.info import ArchiveInfo, ArrayInfo
+
+
+_FEW_COUNT = 16
+"""Most small arrays that `load_all` reads one by one."""
 
 
 class SingleFile(OpenedArchive):
@@ -183,11 +187,15 @@ class SingleFile(OpenedArchive):
             raise
 
     def load_all(self, keys: Iterable[str] | None, threads: int, verify: bool) -> dict[str, Any]:
+        chosen, names = self.choose(keys)
+        entries = self.entries
+        is_near = len(names) <= _FEW_COUNT and not self.source.is_distant
+        if is_near and all(entries[name].uncompressed_size < SMALL_SIZE for name in names):
+            # Reading them together takes longer than it saves.
+            return {key: self.read(key, None, verify, threads) for key in chosen}
         from npzkit.reading.load_all import read_many
 
-        chosen, names = self.choose(keys)
         with Explained(self, None):
-            entries = self.entries
             options = Options(verify=verify)
             found = read_many(self.reader, entries, chosen, names, threads, options)
             if self._index is not None:

@@ -140,9 +140,9 @@ def holds_index(path: str) -> bool:
 
 def _names_folder(file: Any) -> bool:
     """Return whether this can only be a sharded archive: its index, or a URL that ends with /."""
-    if not isinstance(file, (str, os.PathLike)):
-        return False
-    name = os.fspath(file) if isinstance(file, os.PathLike) else file
+    name = file
+    if type(file) is not str and isinstance(file, os.PathLike):
+        name = os.fspath(file)
     if not isinstance(name, str) or not (name.endswith((INDEX_NAME, "/")) or "?" in name):
         return False
     found = find_location(file)

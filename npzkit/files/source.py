@@ -219,8 +219,9 @@ class FileSource(Source):
     def __init__(self, file: Any, *, handle: Any, owned: bool) -> None:
         self.file = file
         self.handle = handle
-        self.name = name_of(handle)
         is_own = type(file) is Descriptor and owned
+        if not is_own:
+            self.name = name_of(handle)
         self._lent: Any = None if is_own else file
         self._descriptor: Any = file if is_own else _Lent(file, handle if owned else None)
         self._lock = threading.Lock()

@@ -242,7 +242,8 @@ class _Opening(NamedTuple):
         `tail` is the last bytes of the file, as far as they are known.
         """
         source, record = self.source, end.record
-        check_member_count(record.entry_count, self.limits)
+        if self.limits.member_count is not None:
+            check_member_count(record.entry_count, self.limits)
         start, base = end.start_offset, end.base
         offset = record.directory_offset + base
         lead_size = min(FOOTER_SIZE, offset - start)

@@ -47,17 +47,13 @@ SIZES = {
     ("large", "deflated"): (50_000, 150_000),
 }
 """How many values an array has, of four bytes each."""
-BY_TURNS = [
-    {("small", "stored"), ("large", "deflated")},
-    {("small", "deflated"), ("large", "stored")},
-]
 CELLS = [
     (kind, *size)
     for number, kind in enumerate(KINDS)
-    for size in SIZES
-    if DEEP or size in BY_TURNS[number % 2]
+    for turn, size in enumerate(SIZES)
+    if DEEP or turn == number % len(SIZES)
 ]
-"""Kinds of work and of arrays: by default half of them, by turns."""
+"""Kinds of work and of arrays: by default a quarter of them, by turns."""
 KILL_COUNT = -(-amount(len(CELLS), 560) // len(CELLS))
 READER_COUNT, PAUSE = (2, 0.001) if DEEP else (1, 0.02)
 """Processes that read all the time, and their rest between two reads in seconds."""

@@ -27,9 +27,12 @@ def raw_texts(path: Path) -> list[str]:
 
 def test_no_pattern_is_possessive():
     """Python 3.11.0 to 3.11.4 match quantifiers such as ++ wrongly where a group backtracks."""
-    texts = {path: raw_texts(path) for path in MODULES}
-    assert sum(map(len, texts.values())) > 50
+    # Splitting a module into tokens takes long.
+    suspected = [path for path in MODULES if POSSESSIVE.search(path.read_text(encoding="utf-8"))]
     assert not [
-        (path.name, text) for path in texts for text in filter(POSSESSIVE.search, texts[path])
+        (path.name, text)
+        for path in suspected
+        for text in filter(POSSESSIVE.search, raw_texts(path))
     ]
+    assert len(raw_texts(Path(npzkit.__file__).parent / "cli" / "messages.py")) > 20
     assert POSSESSIVE.search(r"[a-z]++") and not POSSESSIVE.search(r"a\++")

@@ -43,12 +43,12 @@ with CheckpointStore(sys.argv[1], keep=latest(1), durable=False) as store:
     ids=["file", "deflated", "folder"],
 )
 def test_too_little_memory_is_no_damage(tmp_path, options):
-    """A sound step of 128 MiB that does not fit into memory is a MemoryError, and stays."""
+    """A sound step of 64 MiB that does not fit into memory is a MemoryError, and stays."""
     size = {name: options[name] for name in options if name == "shard_size"}
     coding = {name: options[name] for name in options if name == "compression"}
     with CheckpointStore(tmp_path, durable=False, **coding) as store:
         store.save(1, {"w": np.zeros(3)})
-        store.save(2, {"w": np.zeros(2**24)}, **size)
+        store.save(2, {"w": np.zeros(2**23)}, **size)
     found = subprocess.run(
         [sys.executable, "-c", LOADED_WITH_LITTLE_MEMORY, str(tmp_path)],
         capture_output=True, text=True, timeout=60,

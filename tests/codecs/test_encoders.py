@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -49,6 +50,11 @@ def inflate(data):
 
 
 def reference_size(data):
+    return size_by_zlib(bytes(data))
+
+
+@functools.cache
+def size_by_zlib(data):
     encoder = zlib.compressobj(6, zlib.DEFLATED, -15)
     return len(encoder.compress(data)) + len(encoder.flush())
 

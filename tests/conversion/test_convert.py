@@ -95,8 +95,7 @@ def same(found, expected, *, byte_order=True):
     assert found.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("part_size", [1 << 25, 24])
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize(("compression", "part_size"), [("stored", 1 << 25), ("deflated", 24)])
 @pytest.mark.parametrize("name", FORMATS)
 def test_arrays_go_there_and_back(here, monkeypatch, name, compression, part_size):
     """Names, shapes, dtypes and values come back, taken whole or in many parts."""

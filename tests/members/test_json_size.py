@@ -38,7 +38,10 @@ TEXTS = {
 }
 
 
-HOSTILE = b'{"a":[' + b"[]," * (11 << 20) + b"0]}"
+@pytest.fixture(scope="module")
+def hostile():
+    """33 MiB of empty lists."""
+    return b'{"a":[' + b"[]," * (11 << 20) + b"0]}"
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -53,10 +56,10 @@ def test_the_estimate_covers_what_parsing_takes(kind):
 
 
 @pytest.mark.parametrize("kind", ["file", "append"])
-def test_hostile_metadata_is_refused_before_it_is_parsed(kind, tmp_path):
+def test_hostile_metadata_is_refused_before_it_is_parsed(kind, hostile, tmp_path):
     """33 MiB of empty lists, which take 1 GiB, are an error; the arrays can be read."""
     path = tmp_path / "a.npz"
-    path.write_bytes(with_metadata(HOSTILE))
+    path.write_bytes(with_metadata(hostile))
     tracemalloc.start()
     with pytest.raises(LimitExceededError, match="take too much memory") as caught:
         if kind == "append":
@@ -66,7 +69,7 @@ def test_hostile_metadata_is_refused_before_it_is_parsed(kind, tmp_path):
                 np.testing.assert_array_equal(npz["x"], [0, 1, 2])
                 assert not npz.verify().ok
                 _ = npz.metadata
-    assert tracemalloc.get_traced_memory()[1] < 6 * len(HOSTILE)
+    assert tracemalloc.get_traced_memory()[1] < 6 * len(hostile)
     tracemalloc.stop()
     assert "Limits(metadata_size=...)" in caught.value.remedy
 
@@ -110,13 +113,13 @@ def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_hostile_index_is_refused_before_it_is_parsed(tmp_path):
+def test_a_hostile_index_is_refused_before_it_is_parsed(hostile, tmp_path):
     """The index of a sharded archive has the same limit, and can be given another one."""
-    (tmp_path / "index.json").write_bytes(HOSTILE)
+    (tmp_path / "index.json").write_bytes(hostile)
     tracemalloc.start()
     with pytest.raises(LimitExceededError, match="the index would take too much memory"):
         npzkit.open(tmp_path)
-    assert tracemalloc.get_traced_memory()[1] < 6 * len(HOSTILE)
+    assert tracemalloc.get_traced_memory()[1] < 6 * len(hostile)
     tracemalloc.stop()
     (tmp_path / "index.json").write_bytes(b"[" + b"[]," * 1000 + b"0]")
     with pytest.raises(LimitExceededError, match="the index would"):

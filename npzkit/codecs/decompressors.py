@@ -73,7 +73,7 @@ class _Inflate(Decompressor):
     needs_input = True
 
     def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._start(isal_or_zlib)
+        self._start(isal_or_zlib())
 
     def _start(self, module: Any) -> None:
         self._errors = module.error, zlib.error
@@ -319,10 +319,10 @@ def inflate_start(data: Any, size: int) -> bytes:
 
 def _inflated(data: Any, size: int) -> tuple[Any, bytes]:
     """Return a decoder that inflated at most `size` bytes, and these bytes."""
-    stream = isal_or_zlib.decompressobj(-15)
+    stream = isal_or_zlib().decompressobj(-15)
     try:
         return stream, stream.decompress(data, size)
-    except (isal_or_zlib.error, zlib.error) as error:
+    except (isal_or_zlib().error, zlib.error) as error:
         raise _damaged("deflate", error) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.codecs.checksum import crc32
+from npzkit.codecs.checksum import isal_or_zlib
 from npzkit.format.array import shaped
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader
 from npzkit.reading.member_headers import HEADS_SIZE, parse_plain
@@ -131,6 +131,7 @@ class Sweep:
         fits &= ~(is_void[kinds] & (columns.extra_size[taken] > 0))
         if self._verify:
             spans = zip(starts.tolist(), ends.tolist(), strict=True)
+            crc32 = isal_or_zlib().crc32
             crcs = [crc32(view[start:end]) for start, end in spans]
             fits &= columns.crc32[taken] == crcs
         kinds, data_starts = kinds[fits], data_starts[fits]

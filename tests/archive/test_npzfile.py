@@ -7,7 +7,6 @@ import mmap
 import multiprocessing
 import os
 import pickle
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -353,41 +352,6 @@ def test_short_reads_are_repeated(tmp_path, arrays, monkeypatch):
     monkeypatch.setattr(os, "preadv", lambda fd, views, offset: real(fd, [views[0][:1000]], offset))
     with npzkit.open(path) as npz:
         assert same(npz.load_all()["weights"], arrays["weights"])
-
-
-def test_import_is_lean():
-    """Importing npzkit imports no other module, reading none that writes, and no third party
-    but numpy and isal.
-    """
-    import subprocess
-
-    def imported(code):
-        shown = subprocess.run(
-            [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        return set(shown.split())
-
-    alone = imported("import npzkit")
-    assert {name for name in alone if name.startswith("npzkit")} == {"npzkit"}
-    assert "numpy" not in alone
-    path = str(Path(__file__).parents[2] / "fixtures" / "numpy_savez.npz")
-    reading = imported(f"import npzkit; npzkit.open({path!r})['x']")
-    for name in (
-        "click",
-        "rich",
-        "zlib_ng",
-        "ml_dtypes",
-        "concurrent.futures",
-        "json",
-        "scipy",
-        "npzkit.archive.npzwriter",
-        "npzkit.codecs.encoders",
-        "npzkit.drop_ins",
-        "npzkit.files.path_sink",
-    ):
-        assert name not in reading, name
-    assert not {name for name in reading if name.startswith("npzkit.writing")}
 
 
 def test_thousands_of_maps_are_one(tmp_path):

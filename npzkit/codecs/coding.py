@@ -6,8 +6,7 @@ chunks, and that an array takes what it is not given from its writer. Encoders a
 `Coding` is `npzkit.zip.member_writer`'s.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import operator
 from typing import Any, Literal, NamedTuple
 

@@ -6,8 +6,7 @@ that cannot seek, and the value that everybody compares who asks whether a file 
 still the same. Of an object in a store, that is `npzkit.stores.base_store.Version`.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import contextlib
 import errno
 import io

@@ -5,8 +5,7 @@ storage options that apply where none were passed. Opens nothing. How a URL is
 shown is `npzkit.errors.shown_url`'s.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import contextlib
 import itertools
 import os

@@ -5,8 +5,7 @@ first array needs no more than what is imported here: members that are large or 
 or have attributes, are read by `npzkit.reading.member`.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import sys
 from typing import Any, NamedTuple
 

@@ -4,8 +4,7 @@ Owns the search from the end of the file, zip64's records, and where the
 archive begins. Parses no entry.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,7 @@ no other member may lie in its place. An entry whose name cannot be used is
 marked, and only its member is refused.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import itertools
 import re
 import sys

@@ -27,8 +27,7 @@ and the directory does not, the directory is damaged: another program that chang
 directory moves it, or writes the same bytes again.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -248,12 +248,14 @@ class PreparedArchive:
         """Write small arrays in one go, and return whether `file` is a path where that can be."""
         if threads is not None:
             thread_count(threads)
-        comment = formatted or format_checked(metadata)
-        timeout = check_timeout(lock_timeout)
-        file = find_location(file, storage_options)
-        if isinstance(file, Location) or can_write(file):
-            return False
-        sink = WholeFile(os.fsdecode(file), durable=durable, lock_timeout=timeout)
+        comment = formatted or (b"" if metadata is None else format_checked(metadata))
+        timeout = 0.0 if lock_timeout is None else check_timeout(lock_timeout)
+        if storage_options is not None or type(file) is not str or "://" in file:
+            file = find_location(file, storage_options)
+            if isinstance(file, Location) or can_write(file):
+                return False
+            file = os.fsdecode(file)
+        sink = WholeFile(file, durable=durable, lock_timeout=timeout)
         if not sink.is_possible:
             return False
         writer = ZipWriter(sink)

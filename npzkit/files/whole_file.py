@@ -14,6 +14,7 @@ from npzkit.files.disk import Buffer
 from npzkit.files.locking import FileLock, lock_created
 from npzkit.files.path_sink import PathSink
 
+_ENDS_OF_FOLDERS = tuple(filter(None, (os.sep, os.altsep)))
 _JOINED_SIZE = 1 << 14
 """Writes below this size are joined."""
 
@@ -45,7 +46,8 @@ class WholeFile(PathSink):
             self.is_possible = self._replaces = stat.S_ISREG(os.lstat(path).st_mode)
         except FileNotFoundError:
             # A path that is empty, or ends with a slash, names no file.
-            self.is_possible, self._replaces = bool(os.path.basename(path)), False
+            is_file = path and not path.endswith(_ENDS_OF_FOLDERS)
+            self.is_possible, self._replaces = bool(is_file), False
 
     def write(self, data: Buffer) -> None:
         self.position += len(data)
@@ -82,7 +84,7 @@ class WholeFile(PathSink):
     def _hold(self, temporary: str) -> None:
         # The file is held open by its own lock until it is in its place.
         self._locks.append(self.descriptor)
-        lock_created(self.descriptor, temporary)
+        lock_created(self._locks[-1], temporary)
 
     def _discard(self, error: BaseException) -> None:
         """Remove the new file unless it is in its place, and note which it is."""

@@ -270,8 +270,11 @@ class FileSource(Source):
         return str(self.path), {}
 
     def refresh(self) -> None:
-        self.identity = self._accepted = identity_of(self.call(os.fstat))
-        self.size = self._file_size = self.identity.size
+        # `call` does nothing else for a file of our own.
+        is_own = self._lent is None
+        found = os.fstat(self._descriptor) if is_own else self.call(os.fstat)
+        self.identity = self._accepted = identity_of(found)
+        self.size = self._file_size = found.st_size
 
     def is_being_written(self) -> bool:
         if self.is_locked:
@@ -287,7 +290,10 @@ class FileSource(Source):
     def read_at(self, offset: int, size: int) -> bytes:
         if not hasattr(os, "pread"):
             return super().read_at(offset, size)
-        data = self.call(os.pread, size, offset)
+        own = self._lent is None
+        data = (
+            os.pread(self._descriptor, size, offset) if own else self.call(os.pread, size, offset)
+        )
         return data if len(data) == size else super().read_at(offset, size)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike
 
 _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
+"""If it is the same, two members are the same bytes, as far as headers and a CRC-32 can tell."""
 _PIECE_SIZE = 1 << 20
 """Bytes of an array that are compared at a time. The computation takes several times as much."""
 
@@ -378,38 +379,38 @@ class _Comparison:
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
         if self.metadata and ours != theirs:
             rows[None].append(Difference(None, "metadata", ours, theirs))
-        pairs = {}
+        pairs, read = {}, []
         for key in self.keys:
-            if key in self.a and key in self.b:
-                pairs[key] = _info(self.a, key), _info(self.b, key)
-            else:
+            if key not in self.a or key not in self.b:
                 rows[key].append(Difference(key, "added" if key in self.b else "removed"))
-        read = [key for key, pair in pairs.items() if self._is_read(*pair)]
-        sizes = [sum(info.nbytes for key in read if (info := pairs[key][n])) for n in range(2)]
-        meter = Meter(progress, sum(sizes) + sum(self._compared_size(*p) for p in pairs.values()))
+                continue
+            a, b = _info(self.a, key), _info(self.b, key)
+            if a is not None and b is not None:
+                pairs[key] = a, b
+            # What `verify` says of damaged headers is wanted too.
+            if self.verify or key not in pairs or self._is_compared(*pairs[key]):
+                read.append(key)
+        sizes = [sum(pairs[key][n].nbytes for key in read if key in pairs) for n in range(2)]
+        compared_size = sum(a.nbytes for a, b in pairs.values() if self._is_compared(a, b))
+        meter = Meter(progress, sum(sizes) + compared_size)
         self._check("a", read, meter, 0, sizes[0])
         self._check("b", read, meter, sizes[0], sizes[1])
         damaged = {problem.key for problem in self.problems}
         for key, (a, b) in pairs.items():
-            if a is not None and b is not None and key not in damaged:
+            if key not in damaged:
                 rows[key] += self._compared(a, b, meter)
         meter.finish()
         return [row for found in rows.values() for row in found]
 
-    def _is_read(self, a: ArrayInfo | None, b: ArrayInfo | None) -> bool:
-        """Whether two members are read: what `verify` says of damaged headers is wanted too."""
-        return self.verify or None in (a, b) or (self.values and not _has_equal_crc(a, b))
-
-    def _compared_size(self, a: ArrayInfo | None, b: ArrayInfo | None) -> int:
-        """Return the bytes of the first member whose values are compared."""
-        is_compared = self.values and not _has_equal_crc(a, b)
-        return a.nbytes if is_compared and a is not None else 0
+    def _is_compared(self, a: ArrayInfo, b: ArrayInfo) -> bool:
+        """Whether the values of two members are compared."""
+        return self.values and _IDENTITY(a) != _IDENTITY(b)
 
     def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
         """Yield in what two sound members differ."""
         if self.metadata and dict(a.attrs) != dict(b.attrs):
             yield Difference(a.key, "attributes", dict(a.attrs), dict(b.attrs))
-        if _has_equal_crc(a, b):
+        if _IDENTITY(a) == _IDENTITY(b):
             return
         try:
             yield from self._compare(a, b, meter)
@@ -523,11 +524,6 @@ def _info(npz: NpzFile, key: str) -> ArrayInfo | None:
         if isinstance(error, ClosedArchiveError):
             raise
         return None
-
-
-def _has_equal_crc(a: ArrayInfo | None, b: ArrayInfo | None) -> bool:
-    """Whether two members are the same bytes, as far as headers and a CRC-32 can tell."""
-    return a is not None and b is not None and _IDENTITY(a) == _IDENTITY(b)
 
 
 def _value(values: np.ndarray[Any, Any], index: tuple[Any, ...]) -> Any:

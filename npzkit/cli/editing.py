@@ -200,8 +200,6 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     Example: npzkit mv model.npz weights layer/weights
     """
     with refusing(UnsafeNameError), _writer(file) as writer:
-        if old in writer.files and new in writer.files and new != old:
-            raise Refusal(f"{new!r} already exists in {file!r}. Remove it first with npzkit rm.")
         writer.rename(old, new)
     if as_json:
         print_json({"file": file, "renamed": [old, new]})
@@ -229,9 +227,8 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Replace DST if it exists.")
 @json_option
 def convert(
-    src: str, dst: str, compression: Any, level: int | None, zarr_format: str, skip: bool,
-    force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    src: str, dst: str, zarr_format: str, force: bool, as_json: bool, **options: Any
+) -> None:
     """Convert SRC to DST, each in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr, .mat, or a folder of .npy files, whose name
@@ -240,16 +237,15 @@ def convert(
 
     Example: npzkit convert model.npz model.safetensors
     """
-    if level is not None and compression != "deflated":
+    if options["level"] is not None and options["compression"] != "deflated":
         raise click.UsageError("--level needs --compression deflated.")
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     with refusing(ConversionError), ProgressBar("convert") as tell:
         report = npzkit.convert(
-            src, dst, compression=compression, level=level, zarr_format=version,
-            skip=skip, overwrite=force, progress=tell,
-        )  # fmt: skip
+            src, dst, zarr_format=version, overwrite=force, progress=tell, **options
+        )
     left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
     print_written(dst, report, **({"notes": notes} if as_json else {}))
@@ -286,18 +282,17 @@ def extract(
 
     Example: npzkit extract model.npz weights -d arrays
     """
-    delimiter = "\t" if delimiter == r"\t" else delimiter
+    options: Any = {"format": kind, "delimiter": "\t" if delimiter == r"\t" else delimiter}
     if not folder:
         raise Refusal("--dir is empty; the folder you are in is --dir .")
     with refusing(ConversionError), opened(file) as npz:
         if folder == PIPE:
-            _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
+            _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), **options)
             return 0
         with ProgressBar("extract") as tell:
             report = npzkit.extract(
-                npz, folder, keys or None, format=kind, delimiter=delimiter, skip=True,
-                overwrite=force, progress=tell,
-            )  # fmt: skip
+                npz, folder, keys or None, skip=True, overwrite=force, progress=tell, **options
+            )
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
     if as_json:
         print_json({"files": report.files, "failed": failed})
@@ -308,8 +303,8 @@ def extract(
     return 1 if failed else 0
 
 
-def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: Any, delimiter: str) -> None:
+def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], **options: Any) -> None:
     if len(keys) != 1:
         raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
     with ProgressBar("extract") as tell:
-        npzkit.extract(npz, binary_stdout(), keys, format=kind, delimiter=delimiter, progress=tell)
+        npzkit.extract(npz, binary_stdout(), keys, progress=tell, **options)

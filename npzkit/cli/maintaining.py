@@ -201,7 +201,11 @@ def work_through(
             tell(0, total)
         for archive in archives:
             size = archive.size
-            outcome = _outcome(archive, work, _share(tell, begun, size, total), tell)
+
+            def share(done: int, whole: int, start: int = begun, size: int = size) -> None:
+                tell(start + size * done // max(whole, 1), total)
+
+            outcome = _outcome(archive, work, share, tell)
             outcomes.append(outcome)
             if outcome.text and not as_json:
                 tell.hide()
@@ -215,11 +219,6 @@ def work_through(
         states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
         click.echo(f"{format_count(len(archives), 'file')}: {states}")
     return max(outcome.code for outcome in outcomes)
-
-
-def _share(tell: ProgressBar, start: int, size: int, total: int) -> Report:
-    """Return a function that shows the progress of one archive as a share of its bytes."""
-    return lambda done, whole: tell(start + size * done // max(whole, 1), total)
 
 
 def _outcome(
@@ -291,15 +290,13 @@ def _check_no_key(archive: ArchiveFile, files: tuple[str, ...]) -> None:
             )
 
 
-def _rows_shown(report: npzkit.VerifyReport, *, quiet: bool, verbose: bool) -> list[Any]:
-    """Return the findings to print: with `quiet` errors, with `verbose` also notes."""
+def _is_shown(row: Any, torn_size: int, *, quiet: bool, verbose: bool) -> bool:
+    """Whether a finding is printed: with `quiet` errors, with `verbose` also notes."""
     if not quiet:
-        return [row for row in report.rows if verbose or row.severity != "note"]
-    rows = [row for row in report.rows if row.severity == "error"]
-    if report.torn_size:
-        # An unfinished append is a warning about the archive.
-        rows += [row for row in report.rows if row.severity == "warning" and row.key is None]
-    return rows
+        return verbose or row.severity != "note"
+    # An unfinished append is a warning about the archive.
+    is_torn = torn_size > 0 and row.severity == "warning" and row.key is None
+    return is_torn or row.severity == "error"
 
 
 def _verified(
@@ -308,7 +305,9 @@ def _verified(
     """Return a report as one line per finding, and the verdict."""
     path = shown_path(archive.path)
     lines = []
-    for row in _rows_shown(report, quiet=quiet, verbose=verbose):
+    for row in report.rows:
+        if not _is_shown(row, report.torn_size, quiet=quiet, verbose=verbose):
+            continue
         key = "" if row.key is None else f"{printable(row.key)}: "
         where = "" if row.where is None else f" (at byte {row.where})"
         lines.append(in_a_line(f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"))
@@ -371,9 +370,8 @@ def repair(
 def _repaired(archive: ArchiveFile, report: npzkit.RepairReport, *, quiet: bool) -> Outcome:
     """Return the outcome of saving the sound members of an archive."""
     document = {"path": shown_url(archive.path), "ok": not report.lost, **report.as_dict()}
-    if report.lost:
-        return Outcome(document, _repair_text(report), "with losses", 1)
-    return Outcome(document, "" if quiet else _repair_text(report), "saved")
+    text = "" if quiet and not report.lost else _repair_text(report)
+    return Outcome(document, text, *(("with losses", 1) if report.lost else ("saved", 0)))
 
 
 def _repair_text(report: npzkit.RepairReport) -> str:

@@ -173,18 +173,14 @@ class _Extraction(NamedTuple):
                 info = npz.info(key)
                 # An entry that ends in a slash says that there is a folder.
                 if not info.member.endswith("/") or info.nbytes:
-                    names[key] = self._name(info)
+                    suffix = ".csv" if self._is_table(info) else SUFFIX
+                    plain = info.member.removesuffix(SUFFIX) + suffix
+                    names[key] = info.member if info.dtype is None else plain
         check_file_names(names.values())
         targets = {key: path_within(folder, name) for key, name in names.items()}
         for path in targets.values():
             check_file_path(path, overwrite=overwrite)
         return targets
-
-    def _name(self, info: ArrayInfo) -> str:
-        if info.dtype is None:
-            return info.member
-        suffix = ".csv" if self._is_table(info) else SUFFIX
-        return info.member.removesuffix(SUFFIX) + suffix
 
     def _is_table(self, info: ArrayInfo) -> bool:
         """Whether a member becomes a table; raise ConversionError if it cannot."""

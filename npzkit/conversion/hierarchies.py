@@ -18,13 +18,12 @@ from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
 from npzkit.errors import printable
 from npzkit.limits import is_backed
-from npzkit.members.metadata import format_json, parse_json
+from npzkit.members.metadata import format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.reading.blocks import blocks
 
 JSON_ATTRIBUTE = "npzkit.json"
 """Holds, as one JSON text, the attributes that a format has no type for."""
-_OWN = "npzkit."
 _LARGEST_CHUNK = 1 << 30
 """Bytes of a chunk that is read: libraries allocate a whole one."""
 
@@ -95,9 +94,7 @@ def why_nested(keys: Collection[str], key: str) -> str | None:
 def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:
     """Return attributes that a library read as JSON has them; others are left out, with a note."""
     found: dict[str, Any] = {}
-    for name, value in attrs.items():
-        if name.startswith(_OWN):
-            continue
+    for name, value in user_attrs(attrs).items():
         try:
             found[name] = json.loads(json.dumps(value, default=_from_numpy))
         except (TypeError, ValueError):
@@ -145,6 +142,4 @@ def join_json(text: Any) -> dict[str, Any]:
         found = parse_json(text) if isinstance(text, (str, bytes)) else None
     except ValueError:
         return {}
-    if not isinstance(found, dict):
-        return {}
-    return {name: value for name, value in found.items() if not name.startswith(_OWN)}
+    return user_attrs(found) if isinstance(found, dict) else {}

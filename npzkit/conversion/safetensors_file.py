@@ -80,14 +80,13 @@ def _parse_metadata(found: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
     try:
         own = parse_json(metadata.get(_OWN, "null"))
     except ValueError:
-        return metadata, {}
-    if not (isinstance(own, dict) and own.keys() == {"metadata", "attrs"}):
-        return metadata, {}
-    inner, attrs = own["metadata"], own["attrs"]
-    if not (isinstance(inner, dict) and isinstance(attrs, dict)):
+        own = None
+    is_own = isinstance(own, dict) and own.keys() == {"metadata", "attrs"}
+    if not (is_own and all(isinstance(inner, dict) for inner in own.values())):
         return metadata, {}
     del metadata[_OWN]
-    return {**metadata, **inner}, {k: v for k, v in attrs.items() if isinstance(v, dict)}
+    attrs = {key: value for key, value in own["attrs"].items() if isinstance(value, dict)}
+    return {**metadata, **own["metadata"]}, attrs
 
 
 def _format_metadata(contents: Contents) -> dict[str, str]:

@@ -190,19 +190,15 @@ def read_each(
     Several are read at once if each read waits for an answer, as from a server.
     """
     at_once = read_habits(source).at_once
-    found: list[np.ndarray[Any, Any]] = []
+    found: list[Any] = []
     with Pipeline(at_once) as pipeline:
         for index in indices:
             proceed()
-            pipeline.submit(partial(_read, source, index), found.append)
+            pipeline.submit(partial(operator.getitem, source, index), found.append)
             while found:
-                yield found.pop(0)
+                yield np.asarray(found.pop(0))
         pipeline.drain()
-    yield from found
-
-
-def _read(source: Any, index: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    return np.asarray(source[index])
+    yield from map(np.asarray, found)
 
 
 def spread(length: int, count: int, size: int = 1) -> list[int]:

@@ -205,27 +205,20 @@ def _encoded(
     # NPY has booleans, which xarray would make int8.
     others = {name: v for name, v in variables.items() if v.dtype.kind != "b"}
     others, attrs = conventions.cf_encoder(others, attrs)
+    kept = attrs_to_json(attrs, f"the group {group!r}" if group else "the data set")
+    check_attrs(kept)
     return {
         f"{prefix}{name}": _stored(f"{prefix}{name}", others.get(name, variable))
         for name, variable in variables.items()
-    }, _group_attributes(attrs, f"the group {group!r}" if group else "the data set")
-
-
-def _group_attributes(attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
-    """Return the attributes of a group as they are stored: metadata, if it is the root."""
-    found = attrs_to_json(attrs, owner)
-    check_attrs(found)
-    return found
+    }, kept
 
 
 def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
     """Return a variable with a dtype that NPY has, and attributes that JSON has."""
-    data: Any = variable._data
-    if data.dtype.kind in "OT":
-        if _is_chunked(data):
-            variable = variable.copy(data=_fixed_width_blocks(data))
-        else:
-            _check_strings(variable.values, key)
+    if variable.dtype.kind in "OT":
+        # The longest string is the width of all, so dask's are computed here.
+        variable = variable.compute()
+        _check_strings(variable.values, key)
     variable = ensure_dtype_not_object(variable, name=key)
     if variable.dtype.kind in "OT":
         variable = variable.copy(data=_fixed_width(np.asarray(variable.data), key))
@@ -376,22 +369,6 @@ def _in_order(data: Any) -> Iterator[LazyArray]:
             _fill([(data, writer.create("rows", data.shape, data.dtype))])
         with NpzFile(path) as npz:
             yield npz.lazy("rows")
-
-
-def _fixed_width_blocks(strings: Any) -> Any:
-    """Return an array of dask of variable-width strings with the width of the longest.
-
-    The blocks are computed for it, one at a time. If they hold anything but text,
-    the array is returned as it is.
-    """
-    width = 1
-    for index in np.ndindex(*strings.numblocks):
-        block = np.asarray(strings.blocks[index].compute())
-        if not all(isinstance(text, str) for text in block.flat):
-            return strings
-        _check_strings(block, strings.name)
-        width = max(width, *map(len, block.flat)) if block.size else width
-    return strings.astype(f"U{width}")
 
 
 def _check_strings(strings: np.ndarray[Any, Any], key: str) -> None:

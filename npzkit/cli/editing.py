@@ -231,9 +231,9 @@ def convert(
 ) -> None:
     """Convert SRC to DST, each in the format that its name says.
 
-    .npz, .safetensors, .h5, .zarr, .mat, or a folder of .npy files, whose name
-    has no suffix or ends in a slash. Names, attributes and metadata are kept if
-    DST can hold them. The command reports what is lost.
+    .npz, .safetensors, .h5, .zarr or .mat; for .npy files, see npzkit extract
+    and npzkit pack. Names, attributes and metadata are kept if DST can hold them.
+    The command reports what is lost.
 
     Example: npzkit convert model.npz model.safetensors
     """

@@ -44,7 +44,7 @@ _WORDS = (
      "Make an archive of it: npzkit pack NEW.npz FILE"),
     (r"Read it with h5py", "Convert it: npzkit convert FILE NEW.npz"),
     (r"\bnp\.load\b", "NumPy"),
-    (r"npzkit\.(convert|pack)\b", r"npzkit \1"),
+    (r"npzkit\.(convert|extract|pack)\b", r"npzkit \1"),
     (r"a pair \(key, path\)", "KEY=PATH"),
     (r"skip=True", "--skip"),
     (r" To begin a new run, catch NoCheckpointError\.", ""),

@@ -233,8 +233,3 @@ def unreadable(key: str, shape: tuple[int, ...], problem: str) -> Array:
 def is_c_number(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is one of C's numbers, of a size that every machine has."""
     return dtype.isbuiltin != 2 and dtype.itemsize in _C_SIZES.get(dtype.kind, ())
-
-
-def why_not_npy(array: Array) -> str | None:
-    """Return why an array cannot be kept as NPY; None for all but arrays of objects."""
-    return "NPY cannot hold its dtype" if array.dtype.hasobject else None

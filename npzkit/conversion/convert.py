@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import is_deflated
-from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, FileOptions
 from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
@@ -76,7 +75,7 @@ class _Format(NamedTuple):
     library: str = ""
 
 
-_NPZ, _FOLDER, _ZARR = _Format("npz"), _Format("npy_folder"), _Format("zarr_store", "zarr", "zarr")
+_NPZ, _ZARR = _Format("npz"), _Format("zarr_store", "zarr", "zarr")
 _SUFFIXES = {
     ".npz": _NPZ,
     ".safetensors": _Format("safetensors_file", "safetensors", "safetensors"),
@@ -113,8 +112,9 @@ def convert(
     ``.h5``, ``.hdf5``            HDF5                         ``h5py``
     ``.zarr``                     a folder that Zarr reads     ``zarr``
     ``.mat``                      MATLAB, version 5            ``scipy``
-    no suffix, or ends in ``/``   a folder of .npy files
     ============================  ===========================  ==================
+
+    `pack` makes an archive of .npy files, and `extract` writes them.
 
     Keys, attributes and metadata are kept if the new format has a place for
     them. Large arrays are converted in parts, so that they take little memory;
@@ -141,7 +141,7 @@ def convert(
         default the first one raises.
     overwrite : bool, default False
         Whether to replace a file at `dst`. A folder is replaced only if it is
-        a Zarr store, or holds nothing but .npy files. An empty folder is used.
+        a Zarr store. An empty folder is used.
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
@@ -180,12 +180,11 @@ def convert(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "model.npz")
     ...     npzkit.save(path, {"layer/w": np.eye(2), "b": np.ones(2)}, metadata={"step": 1})
-    ...     report = npzkit.convert(path, os.path.join(folder, "arrays"))
-    ...     print(report.keys, report.notes)
-    ...     print(np.load(os.path.join(folder, "arrays", "layer", "w.npy")))
-    ('layer/w', 'b') ('the metadata is not kept: .npy files have no place for it',)
-    [[1. 0.]
-     [0. 1.]]
+    ...     copy = os.path.join(folder, "copy.npz")
+    ...     report = npzkit.convert(path, copy, compression="deflated")
+    ...     with npzkit.open(copy) as npz:
+    ...         print(report.keys, npz.metadata["step"], npz.info("b").method)
+    ('layer/w', 'b') 1 deflated
     """
     options = _options(compression, level, zarr_format)
     location, destination = find_locations((src, dst), storage_options)
@@ -240,12 +239,13 @@ def _source_format(place: str | os.PathLike[str] | Location) -> _Format:
     if holds_index(path):
         return _NPZ
     if os.path.isdir(path):
-        return _ZARR if _is_store(path) else _FOLDER
-    check_regular(path)
-    found = _SUFFIXES.get(os.path.splitext(path)[1].lower())
-    if found is None or found is _ZARR:
+        found = _ZARR if _is_store(path) else None
+    else:
+        check_regular(path)
+        found = _SUFFIXES.get(os.path.splitext(path)[1].lower())
+    if found is None or (found is _ZARR and not os.path.isdir(path)):
         raise ConversionError(
-            f"the file is not a folder, and its suffix is none of {' '.join(_SUFFIXES)}", path=path,
+            f"this is no Zarr store, and no file with a suffix of {' '.join(_SUFFIXES)}", path=path,
             remedy="Use npzkit.pack for .npy files.",
         )  # fmt: skip
     return found
@@ -259,18 +259,16 @@ def _target_format(path: str) -> _Format:
     if not path:
         raise ConversionError("the path of the new file is empty")
     name = path.rstrip("/" + os.sep)
-    is_folder = name != path
-    suffix = os.path.splitext(name)[1].lower()
-    found = _SUFFIXES.get(suffix, _FOLDER)
-    if found not in (_ZARR, _FOLDER) and is_folder:
+    found = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+    if found is None:
+        raise ConversionError(
+            f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
+            remedy="Use npzkit.extract for .npy files.",
+        )  # fmt: skip
+    if found is not _ZARR and name != path:
         raise ConversionError(
             "the path ends in a slash, but this format is a file", path=path,
             remedy="Remove the slash.",
-        )  # fmt: skip
-    if found is _FOLDER and suffix and not is_folder:
-        raise ConversionError(
-            f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Add a slash for a folder of .npy files.",
         )  # fmt: skip
     return found
 
@@ -289,13 +287,11 @@ def _sink(location: Location, target: _Format, *, overwrite: bool) -> Any:
 
 def _check_target(path: str, target: _Format, *, overwrite: bool) -> None:
     """Check that nothing is at `path`, or that it may be replaced."""
-    if target not in (_FOLDER, _ZARR):
+    if target is not _ZARR:
         check_file_path(path, overwrite=overwrite)
-    elif not os.path.isdir(path):
+    elif not os.path.isdir(path) or os.listdir(path):
         check_absent(path, overwrite=overwrite)
-    elif os.listdir(path):
-        check_absent(path, overwrite=overwrite)
-        if not (_is_store(path) if target is _ZARR else npy_folder.can_replace(path)):
+        if os.path.isdir(path) and not _is_store(path):
             raise ConversionError(
                 "the folder holds files that are not arrays, so it is not replaced", path=path,
                 remedy="Remove it, or choose another folder.",

@@ -252,7 +252,7 @@ def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> It
     root = os.path.realpath(folder)
     passed: list[str] = []
     is_empty = True
-    for place, inner, names in os.walk(folder, onerror=raise_error):
+    for place, inner, names in os.walk(folder, onerror=_raise):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         passed += [name for name in inner if os.path.islink(os.path.join(place, name))]
         for name in sorted(names):
@@ -274,7 +274,7 @@ def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> It
         say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}")
 
 
-def raise_error(error: OSError) -> None:
+def _raise(error: OSError) -> None:
     raise error
 
 

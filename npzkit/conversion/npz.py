@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named, why_not_npy
+from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
 from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, format_metadata
@@ -67,7 +67,9 @@ def _kind_of_parts(npz: NpzFile, key: str) -> str:
     return {"masked": "a masked array", "strings": "strings of any length"}.get(str(kind), "")
 
 
-why_unfit = why_not_npy
+def why_unfit(array: Array) -> str | None:
+    """Return why an array cannot be kept as NPY; None for all but arrays of objects."""
+    return "NPY cannot hold its dtype" if array.dtype.hasobject else None
 
 
 def write(path: Any, contents: Contents, options: FileOptions, say: Say) -> None:

@@ -68,7 +68,6 @@ FORMATS = {
     "a.zarr": {**NUMBERS, **BFLOAT16, **FLOAT8, **TEXT, **TIMES, **RECORD, **OTHERS},
     "a.mat": {k: v for k, v in NUMBERS.items() if "/" not in k and k != "f2"}
     | {"c16": OTHERS["c16"]},
-    "folder/": {**NUMBERS, **TEXT, **TIMES, **RECORD, **OTHERS},
 }
 METADATA = {"about": "a test", "step": 7, "nested": {"a": [1, None, "x"]}, "list": [1.5, 2.5]}
 ATTRS = {"unit": "m", "mean": 1.5, "flag": True, "odd": {"a": None}, "names": ["a", "b"]}
@@ -110,11 +109,10 @@ def test_arrays_go_there_and_back(here, monkeypatch, name, compression, part_siz
         if name == "a.mat":
             array = np.atleast_2d(array)
         same(found[key], array, byte_order=name not in ("a.safetensors", "a.zarr"))
-    if name in ("folder/", "a.h5"):
+    if name == "a.h5":
         with npzkit.open("b.npz") as npz:
-            assert npz.info("fortran").fortran_order is (name == "folder/")
             assert npz.info("f8").method == compression
-    assert sorted(os.listdir()) == sorted(["a.npz", "b.npz", name.rstrip("/")])
+    assert sorted(os.listdir()) == sorted(["a.npz", "b.npz", name])
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
@@ -131,13 +129,12 @@ def test_metadata_and_attributes_go_there_and_back(here, name):
         assert npz.info("y").attrs == {}
 
 
-@pytest.mark.parametrize("name", ["a.mat", "folder"])
-def test_what_is_not_kept_is_reported(here, name):
+def test_what_is_not_kept_is_reported(here):
     """Formats without a place for metadata and attributes note that, and the report has it."""
     with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
         writer.add("x", np.ones((2, 2)), attrs=ATTRS)
-    report = npzkit.convert("a.npz", name)
-    assert (report.output, report.keys, report.skipped) == (name, ("x",), {})
+    report = npzkit.convert("a.npz", "a.mat")
+    assert (report.output, report.keys, report.skipped) == ("a.mat", ("x",), {})
     assert report.notes
     assert all("not kept" in note for note in report.notes)
 
@@ -412,17 +409,14 @@ def test_an_array_is_no_group(here, name):
 
 
 def test_python_objects_are_never_unpickled(here):
-    """An array of objects is refused, in an archive and in a folder."""
+    """An array of objects is refused."""
     np.savez("a.npz", x=np.array([{}]), y=[1])
-    os.mkdir("in")
-    np.save("in/x.npy", np.array([{}]), allow_pickle=True)
-    for src, dst in (("a.npz", "a.h5"), ("in", "b.npz")):
-        with pytest.raises(ConversionError, match="Python objects"):
-            npzkit.convert(src, dst)
-        npzkit.convert(src, dst, skip=True)
+    with pytest.raises(ConversionError, match="Python objects"):
+        npzkit.convert("a.npz", "a.h5")
+    assert list(npzkit.convert("a.npz", "a.h5", skip=True).skipped) == ["x"]
 
 
-@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr", "folder"])
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
 def test_hostile_names(here, name):
     """A name that would lead elsewhere is refused by every format."""
     import zipfile
@@ -465,7 +459,7 @@ def test_a_file_appears_complete(here):
     data = bytearray((here / "a.npz").read_bytes())
     data[4000] ^= 1
     (here / "bad.npz").write_bytes(data)
-    for name in ("a.safetensors", "a.h5", "a.mat", "a.zarr", "folder"):
+    for name in ("a.safetensors", "a.h5", "a.mat", "a.zarr"):
         npzkit.convert("a.npz", name)
         before = sorted(os.listdir())
         with pytest.raises(FileExistsError) as exists:
@@ -481,7 +475,7 @@ def test_a_file_appears_complete(here):
         assert set(os.listdir()) == {*before, "b.npz"}
 
 
-@pytest.mark.parametrize("name", ["b.npz", "a.safetensors", "a.h5", "a.mat", "a.zarr", "folder"])
+@pytest.mark.parametrize("name", ["b.npz", "a.safetensors", "a.h5", "a.mat", "a.zarr"])
 def test_an_interrupt_leaves_what_was_there(here, monkeypatch, name):
     """Ctrl-C in the middle leaves no file behind, and the old one as it was."""
     npzkit.save("a.npz", {"x": np.ones((2, 2))})
@@ -495,8 +489,8 @@ def test_an_interrupt_leaves_what_was_there(here, monkeypatch, name):
 
     source = "y.npz"
     if name == "b.npz":
-        npzkit.convert("y.npz", "y/")
-        source, before = "y", sorted([*before, "y"])
+        npzkit.convert("y.npz", "y.safetensors")
+        source, before = "y.safetensors", sorted([*before, "y.safetensors"])
     with monkeypatch.context() as patch:
         patch.setattr("npzkit.conversion.arrays.InFile.__getitem__", interrupted)
         patch.setattr("npzkit.NpzFile.read", interrupted)
@@ -511,46 +505,44 @@ def test_a_folder_that_cannot_take_its_place_is_no_loss(here, monkeypatch):
     """Where the new folder cannot be renamed the old one is put back."""
     npzkit.save("a.npz", {"x": [1]})
     npzkit.save("b.npz", {"y": [2]})
-    npzkit.convert("a.npz", "out")
+    npzkit.convert("a.npz", "out.zarr")
     rename, before = os.rename, sorted(os.listdir())
 
     def failing(source, target):
-        if str(target) == "out" and ".old" not in str(source):
+        if str(target) == "out.zarr" and ".old" not in str(source):
             raise PermissionError(errno.EACCES, "no", str(target))
         rename(source, target)
 
     with monkeypatch.context() as patch:
         patch.setattr("os.rename", failing)
         with pytest.raises(PermissionError):
-            npzkit.convert("b.npz", "out", overwrite=True)
+            npzkit.convert("b.npz", "out.zarr", overwrite=True)
     assert sorted(os.listdir()) == before
-    assert os.listdir("out") == ["x.npy"]
+    assert sorted(os.listdir("out.zarr")) == ["x", "zarr.json"]
 
 
 def test_a_link_to_a_folder_is_replaced_and_not_followed(here):
     """What a link leads to stays as it was."""
     npzkit.save("a.npz", {"x": [1]})
     npzkit.save("b.npz", {"y": [2]})
-    npzkit.convert("a.npz", "real")
-    os.symlink("real", "out")
-    npzkit.convert("b.npz", "out", overwrite=True)
-    assert (os.listdir("real"), os.listdir("out")) == (["x.npy"], ["y.npy"])
-    assert sorted(os.listdir()) == ["a.npz", "b.npz", "out", "real"]
+    npzkit.convert("a.npz", "real.zarr")
+    os.symlink("real.zarr", "out.zarr")
+    npzkit.convert("b.npz", "out.zarr", overwrite=True)
+    assert sorted(os.listdir("real.zarr")) == ["x", "zarr.json"]
+    assert sorted(os.listdir("out.zarr")) == ["y", "zarr.json"]
+    assert sorted(os.listdir()) == ["a.npz", "b.npz", "out.zarr", "real.zarr"]
 
 
-@pytest.mark.parametrize("name", ["out", "out.zarr"])
-def test_a_folder_of_other_things_is_not_replaced(here, name):
-    """A store or a folder of arrays is replaced; others stay; an empty one is used."""
+def test_a_folder_of_other_things_is_not_replaced(here):
+    """A store is replaced; other folders stay; an empty one is used."""
     npzkit.save("a.npz", {"x": [1]})
-    os.mkdir(name)
-    npzkit.convert("a.npz", name)
-    (here / "precious").mkdir()
-    (here / "precious/thesis.txt").write_text("!")
-    os.rename("precious", "p.zarr" if name.endswith("zarr") else "p")
-    target = "p.zarr" if name.endswith("zarr") else "p"
+    os.mkdir("out.zarr")
+    npzkit.convert("a.npz", "out.zarr")
+    (here / "p.zarr").mkdir()
+    (here / "p.zarr/thesis.txt").write_text("!")
     with pytest.raises(ConversionError, match="files that are not arrays"):
-        npzkit.convert("a.npz", target, overwrite=True)
-    assert os.listdir(target) == ["thesis.txt"]
+        npzkit.convert("a.npz", "p.zarr", overwrite=True)
+    assert os.listdir("p.zarr") == ["thesis.txt"]
 
 
 def test_archives_to_archives(here):
@@ -654,7 +646,10 @@ def test_wrong_paths(here):
         ("no.h5", "b.npz", FileNotFoundError, "no.h5"),
         ("a.docx", "b.npz", ConversionError, ".safetensors"),
         ("a.npy", "b.npz", ConversionError, "npzkit.pack"),
+        ("folder.h5", "b.npz", ConversionError, "npzkit.pack"),
         ("a.npz", "b.docx", ConversionError, ".safetensors"),
+        ("a.npz", "b", ConversionError, "npzkit.extract"),
+        ("a.npz", "b/", ConversionError, "npzkit.extract"),
         ("a.npz", "folder.h5", ConversionError, "is a folder"),
         ("a.npz", "b.h5/", ConversionError, "slash"),
         ("a.npz", "", ConversionError, "empty"),
@@ -683,12 +678,12 @@ def test_wrong_arguments(here, options):
 def test_paths_are_any_that_python_has(tmp_path):
     """Path objects are taken, and the report has the path as text."""
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
-    report = npzkit.convert(tmp_path / "a.npz", tmp_path / "arrays")
-    assert report.output == os.fspath(tmp_path / "arrays")
-    assert np.load(tmp_path / "arrays" / "x.npy").tolist() == [0, 1, 2]
+    report = npzkit.convert(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert report.output == os.fspath(tmp_path / "b.npz")
+    assert np.load(tmp_path / "b.npz")["x"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["a.h5", "b.npz", "folder"])
+@pytest.mark.parametrize("name", ["a.h5", "b.npz"])
 def test_progress_is_reported_up_to_the_total(here, name):
     """The function is called with the bytes done and the total, which it reaches."""
     npzkit.save("a.npz", {"x": np.arange(1000)})
@@ -706,7 +701,7 @@ def test_an_error_of_progress_is_not_the_files(here):
     def stop(done, total):
         raise RuntimeError("enough")
 
-    for name in ("a.h5", "a.zarr", "a.mat", "folder", "b.npz"):
+    for name in ("a.h5", "a.zarr", "a.mat", "b.npz"):
         with pytest.raises(RuntimeError, match="enough"):
             npzkit.convert("a.npz", name, progress=stop)
     assert os.listdir() == ["a.npz"]
@@ -743,7 +738,7 @@ def test_large_arrays_take_little_memory(here):
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room is not reserved here")
-@pytest.mark.parametrize("name", ["b.safetensors", "b/", "b.npz"])
+@pytest.mark.parametrize("name", ["b.safetensors", "b.npz"])
 def test_a_full_disk_is_an_error(here, monkeypatch, name):
     """Where there is no room it is said, and nothing is left behind."""
     monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 100)
@@ -776,16 +771,6 @@ def test_a_missing_library(here, monkeypatch, name, library, extra):
     with pytest.raises(UnsupportedError, match=library) as caught:
         npzkit.convert("a.npz", name, overwrite=True)
     assert f"python -m pip install 'npzkit[{extra}]'" in caught.value.remedy
-
-
-def test_a_folder_without_arrays(here):
-    """A folder in which no array is was named by mistake: nothing is made of it."""
-    (here / "in").mkdir()
-    (here / "in/notes.rst").write_text("none")
-    with pytest.raises(ConversionError, match="no array in the folder") as caught:
-        npzkit.convert("in", "a.npz")
-    assert caught.value.path == "in"
-    assert os.listdir() == ["in"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals go to the process there")

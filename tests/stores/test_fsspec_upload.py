@@ -120,8 +120,8 @@ def test_functions(tmp_path):
         npzkit.convert(path, url)
     with pytest.raises(UnsupportedError, match=r"only \.npz"):
         npzkit.convert(path, "memory://bucket/b.mat")
-    npzkit.convert(path, tmp_path / "folder/")
-    assert npzkit.convert(tmp_path / "folder", url, overwrite=True).keys == tuple(ARRAYS)
+    npzkit.convert(path, tmp_path / "a.h5")
+    assert npzkit.convert(tmp_path / "a.h5", url, overwrite=True).keys == tuple(ARRAYS)
     check(url)
     npzkit.repack(path, url, compression="deflated")
     npzkit.repack(url, url, compression="stored")
@@ -149,17 +149,12 @@ def test_large_arrays_are_converted_in_parts(monkeypatch, tmp_path):
     from npzkit.reading import blocks
 
     monkeypatch.setattr(blocks, "BLOCK_SIZE", 5000)
-    npzkit.convert(_folder(tmp_path), URL)
+    npzkit.save(tmp_path / "a.npz", ARRAYS)
+    npzkit.convert(tmp_path / "a.npz", tmp_path / "a.h5")
+    npzkit.convert(tmp_path / "a.h5", URL)
     check(URL)
-    npzkit.convert(_folder(tmp_path), URL, overwrite=True, compression="deflated")
+    npzkit.convert(tmp_path / "a.h5", URL, overwrite=True, compression="deflated")
     check(URL)
-
-
-def _folder(tmp_path):
-    (tmp_path / "arrays").mkdir(exist_ok=True)
-    for key, array in ARRAYS.items():
-        np.save(tmp_path / "arrays" / f"{key}.npy", array)
-    return tmp_path / "arrays"
 
 
 # -- at a prompt ----------------------------------------------------------------

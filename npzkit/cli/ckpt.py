@@ -1,22 +1,20 @@
-"""The command group for folders of checkpoints: list, show, check, compare and prune them."""
+"""The command group for folders of checkpoints: list, check and prune them."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import npzkit
-from npzkit.cli.file_argument import as_text
-from npzkit.cli.listings import members_of, print_members, tell_unreadable
-from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
-from npzkit.cli.output import json_option, print_fields, print_json, print_table
+from npzkit.cli.messages import at_prompt, in_a_line, message_of
+from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import NoCheckpointError, format_count, format_size, printable, shown_url
 
 if TYPE_CHECKING:
@@ -43,19 +41,24 @@ def ckpt() -> None:
     """List, check and remove the checkpoints of a training run.
 
     FOLDER is what npzkit.checkpoint.CheckpointStore saves to: a file per step,
-    step_00000100.npz. The other commands, such as npzkit ls, take these files.
-    It may be a URL, such as s3://bucket/run.
+    step_00000100.npz. The other commands, such as npzkit ls and npzkit diff,
+    take these files. FOLDER may be a URL, such as s3://bucket/run.
 
     Example: npzkit ckpt ls run
     """
 
 
-def _looks(store: CheckpointStore) -> Iterator[tuple[int, ...]]:
-    """Yield the steps, and again until they stay the same: a run may have replaced all."""
+def _of_each(store: CheckpointStore, call: Callable[[int], Any]) -> dict[int, Any]:
+    """Return what `call` returns for each step; again if a run has removed all that were listed."""
     last: tuple[int, ...] | None = None
-    while (steps := store.steps) != last:
+    found: dict[int, Any] = {}
+    while not found and (steps := store.steps) != last:
         last = steps
-        yield steps
+        for step in steps:
+            # The run may have removed it.
+            with contextlib.suppress(NoCheckpointError):
+                found[step] = call(step)
+    return found
 
 
 # -- ls -------------------------------------------------------------------------
@@ -74,7 +77,7 @@ def ls(folder: str, as_json: bool) -> int:
     Example: npzkit ckpt ls run
     """
     with npzkit.checkpoint.CheckpointStore(folder) as store:
-        rows = _rows(store)
+        rows = list(_of_each(store, partial(_row, store)).values())
     if as_json:
         print_json({"folder": shown_url(folder), "steps": rows})
     elif rows:
@@ -85,18 +88,6 @@ def ls(folder: str, as_json: bool) -> int:
     else:
         click.echo(f"{printable(shown_url(folder))} has no checkpoints")
     return int(any(row["error"] for row in rows))
-
-
-def _rows(store: CheckpointStore) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for steps in _looks(store):
-        for step in steps:
-            # The run may have removed it.
-            with contextlib.suppress(NoCheckpointError):
-                rows.append(_row(store, step))
-        if rows:
-            break
-    return rows
 
 
 def _row(store: CheckpointStore, step: int) -> dict[str, Any]:
@@ -141,54 +132,6 @@ def _age(modified: float) -> str:
     return f"{seconds / size:.0f} {unit}"
 
 
-# -- show -----------------------------------------------------------------------
-
-
-@ckpt.command()
-@_folder_argument
-@click.option("--step", type=click.IntRange(0), help="By default the newest one.")
-@json_option
-def show(folder: str, step: int | None, as_json: bool) -> int:
-    """Show the metrics, metadata and arrays of a step in FOLDER.
-
-    Only headers are read.
-
-    Example: npzkit ckpt show run
-    """
-    with npzkit.checkpoint.CheckpointStore(folder) as store:
-        found, members = _found(store, step)
-    if as_json:
-        print_json({**found, "arrays": [member.as_dict() for member in members]})
-    else:
-        fields = [("step", str(found["step"])), ("file", printable(found["path"]))]
-        for name, shown in (("metrics", _metrics_text), ("metadata", as_text)):
-            fields += [(name, shown(found[name]))] if found[name] else []
-        print_fields(fields)
-        print_members(members, len(members), found["size"], is_long=False)
-    return tell_unreadable(members)
-
-
-def _found(store: CheckpointStore, step: int | None) -> tuple[dict[str, Any], list[Any]]:
-    """Return what is known of a step, and its members; again if it was replaced meanwhile."""
-    for steps in _looks(store):
-        number = max(steps, default=None) if step is None else step
-        if number is None:
-            continue
-        with contextlib.suppress(NoCheckpointError), store[number] as npz:
-            status = store.status(number)
-            found = {
-                "step": number, "path": store.path(number), "size": status.size,
-                "metrics": store.metrics(number), "metadata": store.metadata(number),
-            }  # fmt: skip
-            members = members_of(npz, list(npz))
-            is_readable = all(member.info is not None for member in members)
-            if is_readable or store.status(number) == status:
-                return found, members
-    if step is not None:
-        store.status(step)
-    raise NoCheckpointError("there is no checkpoint", path=store.folder)
-
-
 # -- verify ---------------------------------------------------------------------
 
 
@@ -205,18 +148,16 @@ def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> int:
 
     Example: npzkit ckpt verify run
     """
-    found: dict[int, Any] = {}
+
+    def check(step: int) -> Any:
+        report = store.verify(step).steps[step]
+        if not as_json:
+            _print_report(step, report)
+        return report
+
     with npzkit.checkpoint.CheckpointStore(folder) as store:
-        for listed in [steps] if steps else _looks(store):
-            for step in listed:
-                # The run may have removed it.
-                with contextlib.suppress(*([] if steps else [NoCheckpointError])):
-                    found[step] = store.verify(step).steps[step]
-                    if not as_json:
-                        _print_report(step, found[step])
-            if found:
-                break
-        else:
+        found = {step: check(step) for step in steps} or _of_each(store, check)
+        if not found:
             raise NoCheckpointError("there is no checkpoint", path=store.folder)
     is_ok = all(report.ok for report in found.values())
     if as_json:
@@ -231,46 +172,6 @@ def _print_report(step: int, report: Any) -> None:
         if row.severity == "error":
             key = "" if row.key is None else f"{printable(row.key)}: "
             click.echo(f"  {key}{in_a_line(at_prompt(row.what))}")
-
-
-# -- diff -----------------------------------------------------------------------
-
-
-@ckpt.command()
-@_folder_argument
-@click.argument("a", type=click.IntRange(0))
-@click.argument("b", type=click.IntRange(0))
-@json_option
-def diff(folder: str, a: int, b: int, as_json: bool) -> int:
-    """Show which arrays and values of FOLDER differ between the steps A and B.
-
-    Arrays are not read: their recorded CRC-32s are compared. npzkit diff compares
-    the values of arrays. Exits with 0 if there is no difference, 1 if there is one,
-    and 2 if a step cannot be opened.
-
-    Example: npzkit ckpt diff run 100 200
-    """
-    try:
-        with npzkit.checkpoint.CheckpointStore(folder) as store:
-            report = store.diff(a, b)
-    except (npzkit.NpzkitError, OSError) as error:
-        report_failure(error)
-        return 2
-    changes = {"changed": report.changed, "added": report.added, "removed": report.removed}
-    if as_json:
-        print_json({"a": a, "b": b, "equal": report.equal, "compared": report.compared,
-                    "values": report.values, **changes,
-                    "problems": [problem._asdict() for problem in report.problems]})  # fmt: skip
-    else:
-        for what, keys in changes.items():
-            for key in keys:
-                click.echo(f"{what}: {printable(key)}")
-        for problem in report.problems:
-            say(in_a_line(at_prompt(problem.what)))
-        counts = [f"{len(keys):,} {what}" for what, keys in changes.items() if keys]
-        compared = f"{report.what_was_compared} compared"
-        click.echo(f"{compared}: {', '.join(counts) or 'no difference'}")
-    return 2 if report.problems else int(not report.equal)
 
 
 # -- prune ----------------------------------------------------------------------

@@ -49,10 +49,6 @@ class Member(NamedTuple):
     info: npzkit.ArrayInfo | None
     error: str
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what JSON shows of it."""
-        return info_dict(self.info) if self.info else {"key": self.key, "error": self.error}
-
 
 def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
     members: list[Member] = []
@@ -164,7 +160,10 @@ def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[Member]) -> 
         "path": shown_url(file),
         "size": npz.file_size,
         "metadata": dict(npz.metadata),
-        "members": [member.as_dict() for member in members],
+        "members": [
+            info_dict(info) if info else {"key": key, "error": error}
+            for key, info, error in members
+        ],
     }
 
 
@@ -201,7 +200,11 @@ _LONG_COLUMNS: list[_Column] = [
 
 
 def _print_members(npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool) -> None:
-    print_members(members, len(npz), npz.file_size, is_long=is_long)
+    if members:
+        columns = _LONG_COLUMNS if is_long else _COLUMNS
+        headings = [(heading, side) for heading, side, _, _ in columns]
+        print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
+    print_text(_totals(members, len(npz), npz.file_size))
     metadata, is_tree = without_note(npz.metadata)
     if is_tree:
         print_text(f"nested: {NESTED_TEXT}")
@@ -210,17 +213,6 @@ def _print_members(npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool
         if not is_long and len(text) > _METADATA_LENGTH:
             text = text[: _METADATA_LENGTH - 3] + "..."
         print_text(f"metadata: {text}")
-
-
-def print_members(
-    members: Sequence[Member], all_count: int, file_size: int, *, is_long: bool
-) -> None:
-    """Print a table of members, and a line with their number and sizes."""
-    if members:
-        columns = _LONG_COLUMNS if is_long else _COLUMNS
-        headings = [(heading, side) for heading, side, _, _ in columns]
-        print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
-    print_text(_totals(members, all_count, file_size))
 
 
 def _rows(

@@ -20,11 +20,12 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
 from npzkit.display.histograms import Statistics, statistics_of
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
+from npzkit.display.sampling import read_habits
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.threads import Pipeline
 from npzkit.limits import thread_count
-from npzkit.reading.blocks import blocks, for_each_piece
+from npzkit.reading.blocks import approach, blocks, for_each_piece, place_of
 from npzkit.reading.indexing import select
 
 if TYPE_CHECKING:
@@ -121,11 +122,20 @@ class ArrayPart:
         """Return the field that is wanted of some of the array's items."""
         return values if self._field is None else values[self._field]
 
-    def last_position(self) -> tuple[int, ...]:
-        """Return the position in the array after which nothing is read; it is not empty."""
-        return tuple(
-            item if isinstance(item, int) else max(item[0], item[-1]) for item in self._items
-        )
+    def approach(self, progress: Report) -> None:
+        """Read what comes before it, if it cannot be reached in another way.
+
+        That is so if the array is compressed without a seek index. `progress` is called with
+        the bytes done and the total.
+        """
+        source, habits = self.source, read_habits(self.source)
+        if habits.is_in_order and self.size and source.shape:
+            last = tuple(
+                item if isinstance(item, int) else max(item[0], item[-1]) for item in self._items
+            )
+            place = place_of(last, source.shape, by_columns=habits.by_columns)
+            meter = Meter(progress, place * source.dtype.itemsize)
+            approach(source, last, habits.by_columns, meter.add)
 
     def pieces(self) -> Iterator[Any]:
         """Yield all of it, about a megabyte at a time, in the order in which it is stored."""

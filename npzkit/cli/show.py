@@ -26,7 +26,7 @@ from npzkit.cli.file_argument import (
     shape_text,
 )
 from npzkit.cli.messages import refusing
-from npzkit.cli.output import ProgressBar, Report, json_option, print_json, terminal_width
+from npzkit.cli.output import ProgressBar, json_option, print_json, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
 
@@ -40,8 +40,6 @@ _CLAIMED_COUNT = 1_000_000
 """Items that a shape may claim for which the file has no bytes."""
 _BYTES_SHOWN = 1000
 """Bytes shown of a member that is no array."""
-_STEP_SIZE = 1 << 25
-"""Bytes of an array that are read between two updates of the progress bar."""
 _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
 
@@ -88,11 +86,17 @@ def show(
         if info.dtype is None:
             _show_bytes(npz, info, as_json)
             return
-        shown = _Shown(npz, info, index, _part(npz, info, index), as_json)
-        if stats:
-            shown.statistics()
+        part = _part(npz, info, index)
+        if not stats:
+            _print_values(npz, info.key, part, index, as_json)
+            return
+        with refusing(UnsupportedError), ProgressBar("measure") as tell:
+            found = npzkit.statistics(npz, info.key, index.items, field=index.field, progress=tell)
+        facts = statistics_dict(info.key, part, found)
+        if as_json:
+            print_json(facts)
         else:
-            shown.values()
+            print_statistics(facts, part.dtype, found)
 
 
 def _is_slice(text: str) -> bool:
@@ -136,62 +140,27 @@ def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> N
     click.echo(repr(data) + (f" and {more:,} bytes more" if more else ""))
 
 
-class _Shown(NamedTuple):
-    """What is shown of an array."""
-
-    npz: npzkit.NpzFile
-    info: npzkit.ArrayInfo
-    wanted: SliceIndex
-    part: npzkit.ArrayPart
-    as_json: bool
-
-    def values(self) -> None:
-        try:
-            with ProgressBar("read") as tell:
-                part = self._approached(tell)
-                values = _plain(part.read()) if self.as_json else _text(part)
-        except (SystemError, ValueError) as error:
-            if isinstance(error, npzkit.NpzkitError):
-                raise
-            # Text of a forged file, of which NumPy can make no str.
-            message = f"{printable(self.info.key)} cannot be shown: {error}"
-            raise click.ClickException(message) from error
-        if self.as_json:
-            shape = part.shape + part.field_shape
-            print_json({"key": self.info.key, "shape": shape, "dtype": str(part.dtype),
-                        "values": values})  # fmt: skip
-        else:
-            click.echo("\n".join(map(printable, values.split("\n"))))
-
-    def _approached(self, tell: Report) -> npzkit.ArrayPart:
-        """Return the part, in memory and checked if all of the array is shown.
-
-        Otherwise, what comes before it is read if it cannot be reached in another way.
-        """
-        part, info, lazy = self.part, self.info, self.part.source
-        if not isinstance(lazy, npzkit.LazyArray):
-            return part
-        if part.is_whole and (self.as_json or lazy.size <= _SUMMARISED):
-            return npzkit.ArrayPart(self.npz.read(info.key), field=self.wanted.field)
-        if not info.seekable and part.size and lazy.shape:
-            order: Any = "F" if info.fortran_order else "C"
-            end = int(np.ravel_multi_index(part.last_position(), lazy.shape, order=order))
-            step = max(_STEP_SIZE // max(lazy.dtype.itemsize, 1), 1)
-            for place in range(step, end, step):
-                lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
-                tell(place, end)
-        return part
-
-    def statistics(self) -> None:
-        part, key = self.part, self.info.key
-        items, field = self.wanted
-        with refusing(UnsupportedError), ProgressBar("measure") as tell:
-            found = npzkit.statistics(self.npz, key, items, field=field, progress=tell)
-        facts = statistics_dict(key, part, found)
-        if self.as_json:
-            print_json(facts)
-        else:
-            print_statistics(facts, part.dtype, found)
+def _print_values(
+    npz: npzkit.NpzFile, key: str, part: npzkit.ArrayPart, index: SliceIndex, as_json: bool
+) -> None:
+    """Show the values of a part, which was checked if it is all of the array."""
+    try:
+        with ProgressBar("read") as tell:
+            is_lazy = isinstance(part.source, npzkit.LazyArray)
+            if is_lazy and part.is_whole and (as_json or part.size <= _SUMMARISED):
+                part = npzkit.ArrayPart(npz.read(key), field=index.field)
+            part.approach(tell)
+            values = _plain(part.read()) if as_json else _text(part)
+    except (SystemError, ValueError) as error:
+        if isinstance(error, npzkit.NpzkitError):
+            raise
+        # Text of a forged file, of which NumPy can make no str.
+        raise click.ClickException(f"{printable(key)} cannot be shown: {error}") from error
+    if as_json:
+        shape = part.shape + part.field_shape
+        print_json({"key": key, "shape": shape, "dtype": str(part.dtype), "values": values})
+    else:
+        click.echo("\n".join(map(printable, values.split("\n"))))
 
 
 # -- values -------------------------------------------------------------------

@@ -243,7 +243,7 @@ def test_reading_shows_what_can_be_read(cli, tmp_path, monkeypatch):
     assert cli("diff", path, path).code == 0
 
 
-@pytest.mark.parametrize("name", ["a.npy", "a.h5", "a.safetensors", "a.mat", "a.zarr", "a/"])
+@pytest.mark.parametrize("name", ["a.npy", "a.h5", "a.safetensors", "a.mat", "a.zarr"])
 def test_errors_name_no_temporary_file(cli, tmp_path, monkeypatch, name):
     """Where a file cannot take its place, the path that was asked for is named."""
     monkeypatch.chdir(tmp_path)
@@ -343,8 +343,8 @@ def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
     def write(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("npzkit.conversion.npy_folder.write", write)
-    found = cli("convert", tmp_path / "a.npz", tmp_path / "b")
+    monkeypatch.setattr("npzkit.conversion.zarr_store.write", write)
+    found = cli("convert", tmp_path / "a.npz", tmp_path / "b.zarr")
     assert found.code == 1
     assert (
         found.err

@@ -119,15 +119,7 @@ def save(
         is_dict = isinstance(arrays, dict)
     is_tree = False
     if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
-        # Values that are not NumPy's arrays: they may be a tree.
-        from npzkit.members.containers import check_tree, flatten, is_nested
-
-        check_tree(arrays)
-        is_tree = not isinstance(arrays, Mapping) or is_nested(arrays)
-        if is_tree:
-            arrays, note = flatten(arrays)
-            plain, _ = without_note(metadata or {})
-            metadata = plain if note is None else {**plain, TREE_KEY: note}
+        arrays, metadata, is_tree = _flattened(arrays, metadata)
     if not is_tree and is_dict and "/" in "".join(map(str, arrays)):
         # A copy of an archive may come with the note of that one.
         metadata = {TREE_KEY: FLAT, **(metadata or {})}
@@ -141,6 +133,19 @@ def save(
         file, metadata=metadata, durable=durable, threads=threads, lock_timeout=lock_timeout,
         storage_options=storage_options,
     )  # fmt: skip
+
+
+def _flattened(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
+    """Return arrays and metadata as they are saved, and whether the arrays were a tree."""
+    # Not imported for a dict of NumPy's arrays.
+    from npzkit.members.containers import check_tree, flatten, is_nested
+
+    check_tree(arrays)
+    if isinstance(arrays, Mapping) and not is_nested(arrays):
+        return arrays, metadata, False
+    arrays, note = flatten(arrays)
+    plain, _ = without_note(metadata or {})
+    return arrays, plain if note is None else {**plain, TREE_KEY: note}, True
 
 
 def _is_flat(arrays: dict[Any, Any]) -> bool:

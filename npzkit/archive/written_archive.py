@@ -16,6 +16,7 @@ from npzkit.codecs.coding import Coding
 from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write, name_of
 from npzkit.files.locking import check_timeout
+from npzkit.files.threads import Pipeline
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import thread_count
 from npzkit.members.metadata import (
@@ -26,12 +27,12 @@ from npzkit.members.metadata import (
     format_metadata,
     parse_metadata,
 )
+from npzkit.writing.append import Resumed, open_archive
 from npzkit.writing.array_members import Member, SmallArrays
-from npzkit.writing.beginning import Resumed, begin
 from npzkit.writing.listing import MemberListing
+from npzkit.zip.dead_space import fills_most
 
 if TYPE_CHECKING:
-    from npzkit.files.threads import Pipeline
     from npzkit.members.note_edits import EditedNote
     from npzkit.writing.array_plan import Plan
     from npzkit.writing.created_array import CreatedArray
@@ -82,7 +83,7 @@ class WrittenArchive:
             self.path = str(file)
         else:
             self.path = file = os.fsdecode(file)
-        opened = _open(file, mode, durable=durable, lock_timeout=timeout)
+        opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
         try:
             self._begin(opened, metadata or {})
         except BaseException:
@@ -147,8 +148,6 @@ class WrittenArchive:
             # No work for threads: a pipeline takes a fifth of the time of a small array.
             self._write_small(members[0], coding, overwrite)
             return
-        from npzkit.files.threads import Pipeline
-
         with Pipeline(self.threads) as pipeline:
             for member in members:
                 if isinstance(member, SmallArrays):
@@ -270,8 +269,12 @@ class WrittenArchive:
             raise
         state.is_open = False
         try:
-            if auto_repack and self.listing.has_dead:
-                self._repack_dead()
+            listed, size = self.listing.entries.values(), self.sink.committed_size
+            # Looking for dead bytes takes longer than these questions.
+            if auto_repack and self.listing.has_dead and not fills_most(listed, size):
+                from npzkit.maintenance.repack import repack_dead
+
+                repack_dead(self.sink, durable=self._durable)
         finally:
             # Always, as the warning may be an error.
             try:
@@ -280,25 +283,6 @@ class WrittenArchive:
                 # Interrupts too: else the lock is held for as long as somebody keeps their frames.
                 state.give_up("the file could not be closed", error, is_in_place=True)
                 raise
-
-    def _repack_dead(self) -> None:
-        from npzkit.zip.dead_space import fills_most
-
-        listed, size = self.listing.entries.values(), self.sink.committed_size
-        # Looking for dead bytes takes longer than this question.
-        if not fills_most(listed, size):
-            from npzkit.maintenance.repack import repack_dead
-
-            repack_dead(self.sink, durable=self._durable)
-
-
-def _open(file: Any, mode: str, **options: Any) -> Resumed:
-    """Open an archive to be written, in mode "w", "x" or "a"; see `npzkit.NpzWriter`."""
-    if mode == "a":
-        from npzkit.writing.append import resume
-
-        return resume(file, **options)
-    return begin(file, exclusive=mode == "x", **options)
 
 
 class EditedMetadata:

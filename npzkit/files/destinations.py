@@ -11,6 +11,7 @@ from typing import Any
 
 from npzkit.files.disk import check_binary
 from npzkit.files.file_objects import can_write
+from npzkit.files.locations import transport
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink
 from npzkit.files.urls import Location
@@ -51,8 +52,6 @@ def open_destination(
     if isinstance(file, Sink):
         return file
     if isinstance(file, Location):
-        from npzkit.files.locations import transport
-
         sink: Sink = transport().open_sink(file, exclusive=exclusive, tag=tag)
         return sink
     if can_write(file):

@@ -1,30 +1,82 @@
-"""How an existing archive is opened to be appended to.
+"""How an archive is opened to be written: a new one, or an existing one to be appended to.
 
-Owns which files may be appended to, and which are refused unchanged.
+Owns which files may be appended to, which are refused unchanged, and what is
+then known of the archive: its sink, its entries, its comment. Writes nothing.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import can_write, check_regular
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink
 from npzkit.files.source import Source, WrittenSource, open_source
 from npzkit.files.urls import Location
+from npzkit.format.header import npy_header_size
 from npzkit.limits import limits_of
-from npzkit.writing.beginning import Resumed, begin
 from npzkit.zip.array_index import read_notes
-from npzkit.zip.commit_marks import find_long_comment
+from npzkit.zip.commit_marks import LongComment, find_long_comment
 from npzkit.zip.commit_parts import check_last, comment_of, completion
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.index_notes import Notes
+from npzkit.zip.writer import ZipWriter
 
 
-def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
+class Resumed(NamedTuple):
+    """An archive to write to.
+
+    Attributes
+    ----------
+    sink : Sink
+        At the end of the archive.
+    listed : dict of str to bytes
+        Its entries, by the members' names.
+    notes : Notes
+        What its array index keeps of them.
+    comment : bytes
+        Of any size.
+    long_comment : LongComment or None
+        Where it is, if its end record cannot hold it.
+    end : bytes
+        Its end: zip64's records, the end record, its comment.
+    """
+
+    sink: Sink
+    listed: dict[str, bytes]
+    notes: Notes
+    comment: bytes
+    long_comment: LongComment | None = None
+    end: bytes = b""
+
+    def writer(self) -> ZipWriter:
+        """Return what writes behind it; see `ZipWriter`."""
+        long = None if self.long_comment is None else (self.comment, self.long_comment)
+        return ZipWriter(
+            self.sink, self.listed, self.notes, long, end=self.end, head_size=npy_header_size
+        )
+
+
+def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) -> Resumed:
+    """Open an archive to be written, in mode "w", "x" or "a"; see `npzkit.NpzWriter`."""
+    if mode == "a":
+        return _resume(file, durable=durable, lock_timeout=lock_timeout)
+    return _begin(file, exclusive=mode == "x", durable=durable, lock_timeout=lock_timeout)
+
+
+def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
+    """Begin a new archive; see `npzkit.files.destinations.open_destination`."""
+    # Before there is a lock, which an interrupt would have to let go.
+    notes = Notes()
+    sink = open_destination(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
+    return Resumed(sink, {}, notes, b"")
+
+
+def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     """Open an archive to append to it; a new one if there is no file.
 
     Parameters
@@ -56,7 +108,7 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     except FileNotFoundError:
         # For a link that leads nowhere, the file it names.
         new = os.path.realpath(file) if os.path.islink(file) else file
-        return begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
+        return _begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
         directory, resumed = _read(WrittenSource(sink, os.fstat(sink.descriptor).st_size), sink)

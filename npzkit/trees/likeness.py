@@ -251,8 +251,8 @@ def places_in(node: Any, key: str) -> dict[str, Any]:
         with contextlib.suppress(UnsupportedError):
             place = view_of(node) if identity(node) and node.is_contiguous() else None
     is_usual = type(place) is np.ndarray and place.ndim and place.flags.forc
-    is_plain = is_usual and place.dtype.isnative and not place.dtype.hasobject
-    return {key: place} if is_plain and place.flags.writeable else {}
+    is_fillable = is_usual and place.flags.writeable and not place.dtype.hasobject
+    return {key: place} if is_fillable else {}
 
 
 def _restored(saved: Any) -> Any:

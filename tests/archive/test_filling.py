@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 import tracemalloc
 import zipfile
 
@@ -254,13 +255,16 @@ def test_a_file_that_is_overwritten_meanwhile_fills_nothing(tmp_path, monkeypatc
     npzkit.save(path, ARRAYS)
     data = path.read_bytes()
     outs = holes()
-    for changed in (data[: len(data) // 2], bytes(len(data))):
+    npzkit.save(path, ARRAYS | {"small/79": ARRAYS["small/79"] + 1})
+    for changed in (data[: len(data) // 2], bytes(len(data)), path.read_bytes()):
+        path.write_bytes(data)
+        # The clock of a file system ticks every 10 milliseconds or more often.
+        time.sleep(0.05)
         with monkeypatch.context() as patched, npzkit.open(path) as npz:
             changing(patched, lambda changed=changed: path.write_bytes(changed))
             with pytest.raises(StaleArchiveError):
                 npz.load_all(out=outs)
         assert is_blank(outs)
-        path.write_bytes(data)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not replace open files")

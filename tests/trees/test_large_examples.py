@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from npzkit.archive.single_file import SingleFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning
+from npzkit.trees import loaded_tree
 
 
 def tree_of(fill):
@@ -155,3 +156,16 @@ def test_masked_arrays_and_strings_are_joined(tmp_path):
     example["m"] = np.zeros(2_000_000, int)
     npzkit.load_tree(tmp_path / "a.npz", into=example)
     assert (example["m"] == plain).all()
+
+
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy has no StringDType")
+def test_parts_of_strings_are_not_filled_before_they_are_joined(tmp_path, monkeypatch):
+    """If the example has a part's key too, the strings are still those that were saved."""
+    monkeypatch.setattr(loaded_tree, "_READ_ONCE_SIZE", 0)
+    texts = np.array(["a", "bcd"], np.dtypes.StringDType())
+    npzkit.save(tmp_path / "a.npz", {"t": texts}, strings="split")
+    example = {"t": np.zeros_like(texts), "t.offsets": np.zeros(3, np.int64)}
+    with pytest.warns(TreeMismatchWarning, match="offsets"):
+        npzkit.load_tree(tmp_path / "a.npz", into=example, strict=False)
+    assert example["t"].tolist() == ["a", "bcd"]
+    assert not example["t.offsets"].any()

@@ -274,6 +274,23 @@ def test_equal_weights_of_another_program_are_tied_too():
     assert w.tolist() == [1, 1]
 
 
+def test_weights_that_the_example_unties_are_filled_apart():
+    """What was tied when it was saved is filled, and returned, as the example has it."""
+    w = torch.arange(6.0)
+    stream = saved({"a": w, "b": w, "c": w})
+    into = {"a": torch.zeros(6), "b": torch.zeros(6), "c": None}
+    a, b = into["a"], into["b"]
+    npzkit.load_tree(stream, into=into)
+    assert into["a"] is a
+    assert into["b"] is b
+    for one in into.values():
+        assert one.tolist() == w.tolist()
+        one += 1
+    tied = torch.zeros(6)
+    npzkit.load_tree(stream, into={"a": tied, "b": tied, "c": ...})
+    assert tied.tolist() == w.tolist()
+
+
 def test_memory_that_is_used_again_ties_nothing():
     """Tensors that a mapping makes one after the other are all saved."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.analysis.diff import Difference, DiffReport, diff
@@ -151,19 +152,16 @@ class Loader:
 
     def _read(self, npz: NpzFile, step: int, request: Request) -> Checkpoint:
         record = record_of(npz, step)
-
-        def mapped(keys: Collection[str]) -> dict[str, Any]:
-            return self._map(npz, step, list(keys), request)
-
+        mapped = None if request.mmap_mode is None else partial(self._map, npz, step, request)
         tree = read_tree(
-            npz, None if request.mmap_mode is None else mapped, only=request.only,
+            npz, mapped, only=request.only,
             like=request.like, into=request.into, strict=request.strict, verify=request.verify,
         )  # fmt: skip
         return Checkpoint(step, tree, record.metrics, record.metadata)
 
     def _map(
-        self, npz: NpzFile, step: int, keys: list[str], request: Request
-    ) -> dict[str, Any]:  # fmt: skip
+        self, npz: NpzFile, step: int, request: Request, keys: Collection[str]
+    ) -> dict[str, Any]:
         """Map arrays into memory; a map counts as a reader."""
         if request.verify:
             for row in npz.verify(keys).rows:

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from npzkit.archive.npzfile import NpzFile
@@ -372,11 +373,8 @@ def load_tree(
     from npzkit.trees.loaded_tree import read_tree
 
     def loaded(npz: NpzFile) -> T:
-        def mapped(keys: Collection[str]) -> dict[str, Any]:
-            return {key: npz.memmap(key, mmap_mode or "r") for key in keys}
-
         tree: T = read_tree(
-            npz, None if mmap_mode is None else mapped, key, only,
+            npz, None if mmap_mode is None else partial(_mapped, npz, mmap_mode), key, only,
             like=like, into=into, strict=strict, verify=verify, threads=threads,
         )  # fmt: skip
         return tree
@@ -392,3 +390,7 @@ def load_tree(
         storage_options=storage_options,
     ) as npz:
         return loaded(npz)
+
+
+def _mapped(npz: NpzFile, mode: MmapMode, keys: Collection[str]) -> dict[str, Any]:
+    return {key: npz.memmap(key, mode) for key in keys}

@@ -19,7 +19,6 @@ from npzkit.members.containers import MISSING
 from npzkit.members.keys import is_within, missing
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import links
-from npzkit.trees.frameworks import address
 from npzkit.trees.likeness import Fitting, SavedTensor, places_in
 from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
 
@@ -112,7 +111,7 @@ class _Filling:
         return found | outs
 
     def _address(self, key: str) -> int | None:
-        return address(self._places[key]) if key in self._places else None
+        return self._places[key].ctypes.data if key in self._places else None
 
     def _fits(self, key: str) -> bool:
         info, place = self._npz.info(key), self._places[key]

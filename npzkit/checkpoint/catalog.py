@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.record import Record, record_of
 from npzkit.checkpoint.steps import StepIdentity, Steps, looks_at
-from npzkit.errors import NoCheckpointError, NpzkitError, StaleArchiveError, is_damage, printable
+from npzkit.errors import NpzkitError, StaleArchiveError, is_damage, printable
 from npzkit.maintenance.findings import Finding, VerifyReport
 
 _GONE = (errno.ENOENT, errno.ESTALE)
@@ -215,9 +215,7 @@ class Catalog:
         Raises
         ------
         OSError
-            It cannot be read.
-        NoCheckpointError
-            It does not exist.
+            It cannot be read, or does not exist.
         """
         path = self._storage.path_of(step)
         try:
@@ -228,8 +226,6 @@ class Catalog:
             if is_damage(error):
                 known = error if isinstance(error, NpzkitError) else NpzkitError(str(error))
                 return VerifyReport(path, (Finding.of(None, known),), 0, 0)
-            if is_absent(error):
-                raise NoCheckpointError(f"there is no step {step}", path=path) from error
             raise
         self.note(step, identity, is_sound=report.ok)
         return report
@@ -250,8 +246,8 @@ class Catalog:
                 known = self._of(step).is_sound
                 if known or (known is None and self.verify(step).ok):
                     return step
-            except (NoCheckpointError, OSError) as error:
-                if isinstance(error, OSError) and not is_gone(error):
+            except OSError as error:
+                if not is_gone(error):
                     raise
         return None
 

@@ -37,6 +37,7 @@ _ARRAY: Any = object()
 _FILLED: Any = object()
 """The place of a container that has items."""
 _NOTHING: Any = object()
+_PLACES = (_ARRAY, _FILLED, _NOTHING)
 
 
 class Checkpoint(NamedTuple):
@@ -218,36 +219,26 @@ def compare_steps(a: tuple[int, NpzFile], b: tuple[int, NpzFile]) -> DiffReport:
         The metadata of a step are damaged.
     """
     report = diff(a[1], b[1], verify=False, values=False)
-    sides = [_Side(*step) for step in (a, b)]
-    keys = {key: None for side in sides for key in side.values}
-    rows = [_difference(key, *(side.at(key) for side in sides)) for key in keys]
-    count = sum(not any(key in side.npz for side in sides) for key in keys)
-    return report._replace(
-        rows=(
-            *(row for row in report.rows if row.key not in keys),
-            *(row for row in rows if row is not None),
-        ),
-        compared=report.compared + count,
-        values=count,
-    )
+    one, two = (dict(_nodes_of(*step)) for step in (a, b))
+    pairs = {key: (one.get(key, _NOTHING), two.get(key, _NOTHING)) for key in {**one, **two}}
+    # Where there are arrays alone, the report says what differs.
+    pairs = {key: pair for key, pair in pairs.items() if any(node not in _PLACES for node in pair)}
+    rows = [row for row in report.rows if row.key not in pairs]
+    rows += [row for key, pair in pairs.items() if (row := _difference(key, *pair)) is not None]
+    count = sum(_ARRAY not in pair for pair in pairs.values())
+    return report._replace(rows=tuple(rows), compared=report.compared + count, values=count)
 
 
-class _Side:
-    """One of the two steps."""
-
-    def __init__(self, step: int, npz: NpzFile) -> None:
-        tree = unflatten(dict.fromkeys(npz.files, _ARRAY), record_of(npz, step).structure)
-        self.npz, self.values = npz, dict(_leaves(tree, ""))
-        self._containers: set[str] = set()
-        for key in (*self.values, *npz.files):
-            while (key := key.rpartition("/")[0]) and key not in self._containers:
-                self._containers.add(key)
-
-    def at(self, key: str) -> Any:
-        """Return the value at a key, or what is there instead."""
-        if key in self.npz:
-            return _ARRAY
-        return self.values.get(key, _FILLED if key in self._containers else _NOTHING)
+def _nodes_of(step: int, npz: NpzFile) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of all nodes of a step, and their values, or what is there instead."""
+    tree = unflatten(dict.fromkeys(npz.files, _ARRAY), record_of(npz, step).structure)
+    stack = [("", tree)]
+    while stack:
+        key, node = stack.pop()
+        items = children_of(node) or {}
+        if key:
+            yield key, _FILLED if items else node
+        stack += [(child_key(key, name), items[name]) for name in reversed(items)]
 
 
 def _difference(key: str, one: Any, two: Any) -> Difference | None:
@@ -258,18 +249,7 @@ def _difference(key: str, one: Any, two: Any) -> Difference | None:
     if one in absent or two in absent:
         return Difference(key, "added" if one in absent else "removed")
     if one is _ARRAY or two is _ARRAY:
-        return Difference(key, "type", _shown(one), _shown(two))
+        one, two = ("an array" if value is _ARRAY else value for value in (one, two))
+        return Difference(key, "type", one, two)
     # By repr, nan equals itself, and 1 differs from 1.0 and from True.
     return None if repr(one) == repr(two) else Difference(key, "values", one, two)
-
-
-def _shown(value: Any) -> Any:
-    return "an array" if value is _ARRAY else value
-
-
-def _leaves(node: Any, key: str) -> Iterator[tuple[str, Any]]:
-    items = children_of(node) or {}
-    for name, item in items.items():
-        yield from _leaves(item, child_key(key, name))
-    if not items and node is not _ARRAY and key:
-        yield key, node

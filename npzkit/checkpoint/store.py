@@ -551,7 +551,7 @@ class CheckpointStore:
         return StoreReport(self.folder, reports)
 
     def _verified(self, step: int) -> VerifyReport:
-        with self._readers.reading(step):
+        with self._loader.explained(step), self._readers.reading(step):
             return self._catalog.verify(step)
 
     def diff(self, a: int, b: int) -> DiffReport:

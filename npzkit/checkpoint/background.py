@@ -60,12 +60,15 @@ class Saving:
         NpzkitError, OSError
             The save failed; it is the error that the save would have raised.
         """
-        if not self._ended.wait(timeout):
-            raise TimeoutError(f"step {self.step} was not saved within {timeout} seconds")
+        self._wait_for_end(timeout)
         if self._error is not None:
             self._is_heard = True
             _unheard.discard(self)
             raise self._error
+
+    def _wait_for_end(self, timeout: float | None) -> None:
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"step {self.step} was not saved within {timeout} seconds")
 
     def _finish(self, removed: tuple[int, ...]) -> None:
         """Note what was removed after the step was saved."""
@@ -192,12 +195,9 @@ class Background:
         TimeoutError
             The save is still under way.
         """
-        last = self._last
-        if last is None:
-            return
-        if not last._ended.wait(timeout):
-            raise TimeoutError(f"step {last.step} was not saved within {timeout} seconds")
-        self.raise_failure()
+        if (last := self._last) is not None:
+            last._wait_for_end(timeout)
+            self.raise_failure()
 
     def raise_failure(self) -> None:
         """Raise the failure of a save that has ended, unless it was raised before."""

@@ -9,13 +9,13 @@ too, so maps are always copied. An array of JAX does not say whose memory it use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from npzkit.files.threads import run
+from npzkit.files.threads import grouped, run
 from npzkit.limits import thread_count
 from npzkit.members.tensors import as_unlabelled
 
@@ -72,7 +72,9 @@ class Snapshot:
             taken[key] = np.ndarray(array.shape, array.dtype, room, offset, None, order)
             pairs.append((_without_fields(taken[key]), _without_fields(array)))
             offset += _room_for(array)
-        run(_copies(pairs), thread_count(None))
+        pieces = (piece for pair in pairs for piece in _pieces(*pair))
+        groups = grouped(pieces, lambda piece: piece[0].nbytes, _TASK_SIZE)
+        run([partial(_copy, group) for group in groups], thread_count(None))
         return taken
 
 
@@ -96,22 +98,6 @@ def _without_fields(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _room_for(array: np.ndarray[Any, Any]) -> int:
     return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _copies(
-    pairs: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
-) -> list[Callable[[], None]]:
-    """Return tasks that copy each second array to the first, of a few megabytes each."""
-    tasks, size = [], 0
-    group: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-    for target, source in pairs:
-        for piece in _pieces(target, source):
-            group.append(piece)
-            size += piece[0].nbytes
-            if size >= _TASK_SIZE:
-                tasks.append(partial(_copy, group))
-                group, size = [], 0
-    return [*tasks, partial(_copy, group)]
 
 
 def _pieces(

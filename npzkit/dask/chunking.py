@@ -1,21 +1,19 @@
 """Which chunks an array of an archive gets.
 
 Owns the chunks that are cheap to read: parts of a sharded archive, joined or split to the
-size that dask is configured for; and what is so small that one task takes several. Knows no
-files and no graphs.
+size that dask is configured for. Knows no files and no graphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from dask import config
 from dask.array.core import normalize_chunks
 from dask.utils import parse_bytes
 
-T = TypeVar("T")
 Chunks = tuple[tuple[int, ...], ...]
 """The lengths of the chunks along each axis, as dask has them."""
 
@@ -85,23 +83,6 @@ def natural_chunks(
             )
         room = max(room // max(longest, 1), 1)
     return tuple(split)
-
-
-def grouped(
-    items: Iterable[T], nbytes_of: Callable[[T], int], size: int, count: int
-) -> Iterator[list[T]]:
-    """Yield the items of each task: a large one, or up to `count` small ones of `size` bytes."""
-    group: list[T] = []
-    filled = 0
-    for item in items:
-        nbytes = nbytes_of(item)
-        if group and (filled + nbytes > size or len(group) == count):
-            yield group
-            group, filled = [], 0
-        group.append(item)
-        filled += nbytes
-    if group:
-        yield group
 
 
 def _cells(

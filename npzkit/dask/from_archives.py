@@ -21,7 +21,7 @@ import numpy as np
 from dask.base import tokenize
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, grouped, natural_chunks
+from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, natural_chunks
 from npzkit.datasets.manyfiles import is_alike
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.paths import find_files
@@ -29,7 +29,7 @@ from npzkit.datasets.reopened import Reopened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import DifferentFilesError
-from npzkit.files.threads import run
+from npzkit.files.threads import grouped, run
 from npzkit.files.urls import Location
 from npzkit.limits import thread_count
 from npzkit.reading.indexing import select

@@ -22,10 +22,10 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
-from npzkit.dask.chunking import grouped
 from npzkit.datasets.shard_names import ShardRecord, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import UnsupportedError
+from npzkit.files.threads import grouped
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs

@@ -10,12 +10,11 @@ import bisect
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from npzkit.files.source import LentSource, Source
 
-T = TypeVar("T")
 Span = tuple[int, int]
 """Where a range begins and ends in the file."""
 
@@ -71,7 +70,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     ]
 
 
-def _piece_size(total: int) -> int:
+def piece_size(total: int) -> int:
     """Return the bytes of one request, so that all requests are under way at the same time.
 
     They are limited for the sake of memory, and many small ones take longer.
@@ -95,29 +94,10 @@ def pieces_of(spans: Iterable[Span], size: int | None = None) -> list[Span]:
     """
     spans = list(spans)
     if size is None:
-        size = _piece_size(sum(end - begin for begin, end in spans))
+        size = piece_size(sum(end - begin for begin, end in spans))
     return [
         (start, min(start + size, end)) for begin, end in spans for start in range(begin, end, size)
     ]
-
-
-def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """Divide items, in order, into groups that are fetched and held together.
-
-    Each is mostly fetched by one request.
-    """
-    items = list(items)
-    most = _piece_size(sum(map(size_of, items)))
-    group: list[T] = []
-    size = 0
-    for item in items:
-        if group and size + size_of(item) > most:
-            yield group
-            group, size = [], 0
-        group.append(item)
-        size += size_of(item)
-    if group:
-        yield group
 
 
 @contextlib.contextmanager

@@ -16,8 +16,9 @@ from __future__ import annotations
 import _thread
 import contextlib
 import operator
+import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
@@ -133,6 +134,26 @@ def run(
 Outcome = tuple[Any, BaseException | None]
 """The result of a task, or its exception."""
 Job = tuple[Callable[[], Any], "SimpleQueue[Outcome]"]
+
+
+def grouped(
+    items: Iterable[T], size_of: Callable[[T], int], most: int, count: int = sys.maxsize
+) -> Iterator[list[T]]:
+    """Yield the items of each task, in order: a large one, or several of `most` bytes together.
+
+    `count` is the most items of a task.
+    """
+    group: list[T] = []
+    filled = 0
+    for item in items:
+        size = size_of(item)
+        if group and (filled + size > most or len(group) == count):
+            yield group
+            group, filled = [], 0
+        group.append(item)
+        filled += size
+    if group:
+        yield group
 
 
 class Pipeline:

@@ -18,9 +18,9 @@ import numpy as np
 
 from npzkit.codecs.coding import DEFLATED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.ahead import REQUEST_COUNT, grouped
+from npzkit.files.ahead import REQUEST_COUNT, piece_size
 from npzkit.files.block_reading import TASK_SIZE
-from npzkit.files.threads import Pipeline, run
+from npzkit.files.threads import Pipeline, grouped, run
 from npzkit.reading.member import CHUNKED_SIZE, NOTHING, MemberReader, Result
 from npzkit.reading.neighbours import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
 from npzkit.reading.small_member import (
@@ -274,9 +274,11 @@ def fetch_groups(
     def fetch(items: list[Item]) -> tuple[MemberReader, list[Item]]:
         return reader.ahead([entry for _, entry in items], ticket=ticket), items
 
+    wanted = list(wanted)
     with Pipeline(REQUEST_COUNT) as pipeline:
         try:
-            for items in grouped(wanted, size_of):
+            # Each group is mostly fetched by one request.
+            for items in grouped(wanted, size_of, piece_size(sum(map(size_of, wanted)))):
                 pipeline.submit(partial(fetch, items), lambda found: use(*found))
             pipeline.drain()
         except BaseException:

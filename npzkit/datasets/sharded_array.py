@@ -79,7 +79,13 @@ class ShardedArray(LazyArray):
         shards.prove_empty(self._number)
         jobs = list(self._pieces(selection.positions))
         block = shards.allocate(self._number, selection.shape, [part for part, _, _ in jobs])
-        tasks = [lambda job=job: self._read_piece(block, *job) for job in jobs]
+        # With the Ellipsis, a view also of an array without dimensions.
+        tasks = [
+            lambda part=part, positions=positions, at=at: read_piece(
+                self._part(part), positions, block[(*at, ...)]
+            )
+            for part, positions, at in jobs
+        ]
         run(tasks, shards.threads_for(len(tasks)))
         return block
 
@@ -90,22 +96,6 @@ class ShardedArray(LazyArray):
         start = self._part_numbers.start
         for at, local, place in pieces(positions, *self._shards.index.boxes(self._number)):
             yield start + at, local, place
-
-    def _read_piece(
-        self,
-        block: np.ndarray[Any, Any],
-        part: int,
-        positions: tuple[Positions, ...],
-        at: tuple[Any, ...],
-    ) -> None:
-        lazy = self._part(part)
-        # With the Ellipsis, a view also of an array without dimensions.
-        place = block[(*at, ...)]
-        if block.ndim and tuple(map(len, positions)) == lazy.shape:
-            # A complete part, which is checked by its CRC-32.
-            lazy.read(place)
-        else:
-            read_piece(lazy, positions, place)
 
 
 class PartsStream(io.RawIOBase):

@@ -99,9 +99,20 @@ def as_index(positions: tuple[Positions, ...]) -> tuple[Any, ...]:
 
 
 def read_piece(
-    part: LazyArray, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
+    part: LazyArray,
+    positions: tuple[Positions, ...],
+    place: np.ndarray[Any, Any],
+    *,
+    verify: bool = True,
+    threads: int | None = None,
 ) -> None:
-    """Read positions of a part to where they belong, directly if the memory there allows it."""
+    """Read positions of a part to where they belong, directly if the memory there allows it.
+
+    A complete part is checked by its CRC-32, unless `verify` is False.
+    """
+    if place.shape == part.shape:
+        part._npz.read(part._key, place, verify, threads=threads)
+        return
     stored = place.T if part._header.fortran_order else place
     if stored.flags.c_contiguous and stored.ndim:
         with part._explained:

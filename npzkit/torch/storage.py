@@ -35,6 +35,10 @@ class NpzStorage:
         """Return whether a checkpoint can have this name: a path or a URL."""
         return isinstance(checkpoint_id, (str, os.PathLike))
 
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Return the plan as it is."""
+        return plan
+
     def _folder(self, rank: int | None) -> Any:
         """Return where the checkpoint is, or that of one rank which saves without the others."""
         found = find_location(self._path, self._storage_options)

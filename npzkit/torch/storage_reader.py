@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -30,7 +30,6 @@ from npzkit.datasets.touched_parts import read_piece
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits
-from npzkit.reading.indexing import Positions
 from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import decode_value
@@ -138,10 +137,6 @@ class NpzStorageReader(NpzStorage, StorageReader):
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
         """Do nothing: the archive is open."""
-
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan as it is."""
-        return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """Return the plans as they are."""
@@ -286,22 +281,10 @@ def read_box(
             array._shards.prove_empty(array._number)
         return
     box = tuple(range(start, start + n) for start, n in zip(offset, out.shape, strict=True))
-    for part, positions, place in _pieces(array, box, out):
-        if place.shape == part.shape:
-            npz: Any = part._npz
-            npz.read(part._key, place, verify, threads=threads)
-        else:
-            read_piece(part, positions, place)
-
-
-def _pieces(
-    array: LazyArray, box: tuple[Positions, ...], out: np.ndarray[Any, Any]
-) -> Iterator[tuple[LazyArray, tuple[Positions, ...], np.ndarray[Any, Any]]]:
-    """Yield each part that a box needs, positions in it, and the memory for them."""
     if not isinstance(array, ShardedArray):
-        yield array, box, out
+        read_piece(array, box, out, verify=verify, threads=threads)
         return
     for part, positions, at in array._pieces(box):
         # With the Ellipsis, a view also of an array without dimensions.
         place: tuple[Any, ...] = (*at, ...)
-        yield array._part(part), positions, out[place]
+        read_piece(array._part(part), positions, out[place], verify=verify, threads=threads)

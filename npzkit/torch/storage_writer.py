@@ -170,10 +170,6 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
         self._attempt = new_attempt()
         self._rank = None if kwargs.get("use_collectives", True) else kwargs.get("rank")
 
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan as it is."""
-        return plan
-
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Make the folder, and return plans with the name of the save.
 

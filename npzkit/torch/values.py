@@ -7,9 +7,9 @@ A note is one of these:
 
 - None, a bool, an int, a float or a string: the value itself. A float may be NaN or infinite;
 - ``["list", note, ...]``, and the same for ``tuple``, ``set``, ``frozenset`` and ``Size``;
-- ``["dict", [note, note], ...]`` with keys and values, and the same for ``OrderedDict``;
+- ``["dict", note, ...]`` with tuples of a key and a value, and the same for ``OrderedDict``;
 - ``["named", type, [field, ...], note, ...]``: a namedtuple;
-- ``["dtype", name]``, ``["device", name]``: of PyTorch;
+- ``["dtype", text]``, ``["device", text]``: of PyTorch;
 - ``["stream", note]``: an `io.BytesIO` with these bytes;
 - ``["array", key, entry]``: an array, with its entry of `npzkit.members.notes`, or null;
 - the entry of a leaf that needs no array.
@@ -35,11 +35,10 @@ from npzkit.trees.frameworks import from_array
 _PLAIN = (NoneType, bool, int, float, str)
 """Types that are their own notes."""
 _ITEMS: dict[str, Callable[..., Any]] = {
-    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "Size": torch.Size
+    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "Size": torch.Size,
+    "dict": dict, "OrderedDict": OrderedDict,
 }  # fmt: skip
-_MAPPINGS: dict[str, Callable[..., Any]] = {"dict": dict, "OrderedDict": OrderedDict}
 _KINDS_OF_ITEMS = set(_ITEMS.values())
-_KINDS_OF_MAPPINGS = set(_MAPPINGS.values())
 _MAX_DEPTH = 200
 """Largest depth of a value."""
 _MAX_BITS = 8192
@@ -63,7 +62,7 @@ def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
     Examples
     --------
     >>> encode_value({"betas": (0.9, 0.999), 1: None}, "options")
-    (['dict', ['betas', ['tuple', 0.9, 0.999]], [1, None]], {})
+    (['dict', ['tuple', 'betas', ['tuple', 0.9, 0.999]], ['tuple', 1, None]], {})
     >>> encode_value(b"ab", "raw")
     (['array', 'raw', ['as', 'bytes']], {'raw': array([97, 98], dtype=uint8)})
     """
@@ -84,19 +83,15 @@ def _encoded(value: Any, key: str, arrays: dict[str, Any], depth: int = 0) -> An
     if kind in _PLAIN:
         return value
     if kind in _KINDS_OF_ITEMS:
-        return [kind.__name__, *map(inner, value)]
-    if kind in _KINDS_OF_MAPPINGS:
-        return [kind.__name__, *([inner(name), inner(item)] for name, item in value.items())]
+        return [kind.__name__, *map(inner, value.items() if isinstance(value, dict) else value)]
     if is_namedtuple(value):
         try:
             named(kind.__name__, value._fields)
         except (ValueError, TypeError):
             raise _refused(f"names of {kind.__name__}", "Save value._asdict().") from None
         return ["named", kind.__name__, list(value._fields), *map(inner, value)]
-    if kind is torch.dtype:
-        return ["dtype", str(value).removeprefix("torch.")]
-    if kind is torch.device:
-        return ["device", str(value)]
+    if kind in (torch.dtype, torch.device):
+        return [kind.__name__, str(value).removeprefix("torch.")]
     if kind is io.BytesIO:
         return ["stream", inner(value.getvalue())]
     is_numpys = kind is np.ndarray or isinstance(value, np.generic)
@@ -159,8 +154,6 @@ def _decode(note: Any, read: Callable[[str], Any]) -> Any:
         return _present(decode(MISSING, note))
     if kind in _ITEMS:
         return _ITEMS[kind](_decode(inner, read) for inner in rest)
-    if kind in _MAPPINGS:
-        return _MAPPINGS[kind]((_decode(name, read), _decode(inner, read)) for name, inner in rest)
     if kind == "named":
         name, fields, *items = rest
         return named(name, tuple(fields))._make(_decode(inner, read) for inner in items)

@@ -391,7 +391,7 @@ def change(folder, path, value):
         (("items", "x"), {"key": "y"}), (("items", "x"), {"key": 1}), (("items", "x"), {"dtype": []}),
         (("items", "x"), {"dtype": "complex32"}), (("items", "x"), {"dtype": "float8_e4m3fn"}),
         (("items", "x"), {"dtype": "nonsense", "key": "../x"}), (("planner",), ["odd"]),
-        (("planner",), ["dict", ["x", ["tuple", "x", 10**9]]]), (("planner",), ["dict", 1]),
+        (("planner",), ["dict", ["tuple", "x", ["tuple", "x", 10**9]]]), (("planner",), ["dict", 1]),
         (("planner",), ["array", "x", None]), (("planner",), ["named", "a b", ["c"], 1]),
         (("items", "v", "value"), ["device", "nowhere"]), (("items", "v", "value"), ["set", ["list"]]),
         (("items", "v", "value"), ["array", "none", None]), (("items", "v", "value"), []),

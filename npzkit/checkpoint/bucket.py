@@ -110,9 +110,9 @@ class Bucket(Steps):
             self._objects.end_uploads(is_step_name)
             self._has_cleaned = True
         name = name_of_step(step)
-        condition = self._objects.unchanged(name)
+        tag = self._objects.tag_of(name)
         try:
-            archive.write(self._objects.upload(name, condition), formatted=metadata)
+            archive.write(self._objects.upload(name, tag), formatted=metadata)
         except (FileExistsError, StaleArchiveError) as error:
             raise self._overtaken(step) from error
         finally:

@@ -1,12 +1,14 @@
-"""What a store of objects can do for an archive: answer requests for ranges of bytes.
+"""What a store of objects can do for an archive: answer requests for ranges, take uploads.
 
-Owns the interface of a store, the version that a request is pinned to, and how
-a request is tried again. Knows neither a protocol nor what the bytes mean.
+Owns the interfaces of a store and of an upload, the version that a request is pinned to, which
+object an upload replaces, and how a request is tried again. Knows neither a protocol nor what
+the bytes mean. `npzkit.stores.upload_sink` cuts an archive into parts.
 """
 
 from __future__ import annotations
 
 import abc
+import errno
 import random
 import re
 import time
@@ -182,6 +184,94 @@ class Store(abc.ABC):
 
     def close(self) -> None:
         """Close connections. Requests of other threads are completed. May be called twice."""
+
+
+class Upload(abc.ABC):
+    """One object that is being made. Shared by threads.
+
+    Nothing is visible in the store until `put` or `complete` returns.
+
+    Attributes
+    ----------
+    name : str
+        The URL without secrets.
+    older : str or None
+        What must be at the name for the object to appear there: the object with this ETag, or
+        other mark of a `Version`. None is no object; if it is empty, any object or none.
+    has_parts : bool
+        Whether the store takes parts. Otherwise, the object is made of all bytes at once.
+    has_any_order : bool
+        Whether parts may be sent in any order, or there are none.
+
+    Notes
+    -----
+    Each method raises TransientError if it may be called again, and
+    PermissionError, FileNotFoundError (no such bucket) or another OSError if not.
+    """
+
+    has_parts: bool = True
+    has_any_order: bool = False
+
+    def __init__(self, name: str, older: str | None) -> None:
+        self.name, self.older = name, older
+
+    def check(self) -> None:
+        """Raise FileExistsError or StaleArchiveError if another object is at the name now."""
+        if self.older != "" and self.find_tag() != self.older:
+            raise replaced(self.name, self.older)
+
+    @abc.abstractmethod
+    def find_tag(self) -> str | None:
+        """Return what tells the object at the name from others; None if there is none."""
+
+    @abc.abstractmethod
+    def put(self, data: bytearray) -> None:
+        """Make the object of these bytes.
+
+        Raises
+        ------
+        FileExistsError, StaleArchiveError
+            Another object is at the name.
+        """
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Begin to take parts. Remove what killed writers left under this name."""
+
+    @abc.abstractmethod
+    def send(self, number: int, data: bytearray) -> None:
+        """Send one part. Parts are counted from 1."""
+
+    @abc.abstractmethod
+    def complete(self) -> None:
+        """Make the object of all parts.
+
+        Raises
+        ------
+        FileExistsError, StaleArchiveError
+            Another object is at the name.
+        """
+
+    def is_in_place(self) -> bool:
+        """Return whether the object is known to be this one, after an answer was lost."""
+        return False
+
+    def stop(self) -> None:
+        """Make requests of other threads end soon, because nobody waits for them any more."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Remove the parts, unless the object is complete. May be called twice."""
+
+
+def replaced(name: str, older: str | None) -> OSError | StaleArchiveError:
+    """Return the error for an object that is not the one to be replaced."""
+    if older is None:
+        return FileExistsError(errno.EEXIST, "already exists", name)
+    return StaleArchiveError(
+        "another writer replaced or removed the object meanwhile", path=name,
+        remedy="The object of the other writer is kept. To replace it, write the archive again.",
+    )  # fmt: skip
 
 
 def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = lambda: True) -> T:

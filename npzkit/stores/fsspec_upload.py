@@ -12,9 +12,8 @@ import threading
 from typing import Any
 
 from npzkit.errors import UnsupportedError
-from npzkit.stores.base_store import TransientError
+from npzkit.stores.base_store import TransientError, Upload, replaced
 from npzkit.stores.fsspec_store import FsspecStore
-from npzkit.stores.uploads import Condition, Upload, replaced
 
 _GATHERED_SIZE = 1 << 23
 """Bytes that a file object gathers before it sends them. adlfs would gather 50 MiB."""
@@ -26,13 +25,13 @@ class FsspecUpload(Upload):
     Parameters
     ----------
     store : FsspecStore
-    condition : Condition
-        "Absent" is checked when the object appears by the stores of Google and Azure; by
-        others, and any other condition, before the last request.
+    older : str or None
+        None is checked when the object appears by the stores of Google and Azure; by others,
+        and any other mark, before the last request.
     """
 
-    def __init__(self, store: FsspecStore, condition: Condition) -> None:
-        super().__init__(store.name, condition)
+    def __init__(self, store: FsspecStore, older: str | None) -> None:
+        super().__init__(store.name, older)
         self._store = store
         self._file: Any = None
         self._turn = threading.Condition()
@@ -57,7 +56,7 @@ class FsspecUpload(Upload):
             self.complete()
             return
         self.check()
-        mode = "create" if self.condition.is_absent else "overwrite"
+        mode = "create" if self.older is None else "overwrite"
         self._call(self._store.file_system.pipe_file, self._store.path, bytes(data), mode=mode)
 
     def begin(self) -> None:
@@ -72,7 +71,7 @@ class FsspecUpload(Upload):
     def _open(self) -> Any:
         fs, path = self._store.file_system, self._store.path
         options = {"autocommit": False, "block_size": _GATHERED_SIZE}
-        if self.condition.is_absent:
+        if self.older is None:
             with contextlib.suppress(NotImplementedError, ValueError):
                 return fs._open(path, "xb", **options)
         return fs._open(path, "wb", **options)
@@ -120,6 +119,6 @@ class FsspecUpload(Upload):
         try:
             return self._store.explained(lambda: self._store.call(request, *args, **options))
         except FileExistsError:
-            raise replaced(self.name, Condition(is_absent=True)) from None
+            raise replaced(self.name, None) from None
         except TransientError as error:
             raise OSError(f"{self.name}: {error}") from None

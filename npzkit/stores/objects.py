@@ -35,7 +35,6 @@ from npzkit.stores.base_store import T, Version, tried
 from npzkit.stores.fsspec_store import FsspecStore, version_in
 from npzkit.stores.transport import check_writable, open_sink
 from npzkit.stores.upload_sink import UploadSink
-from npzkit.stores.uploads import Condition
 
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
@@ -336,8 +335,8 @@ class StorePrefix(Objects):
             if info["type"] == "file"
         }
 
-    def unchanged(self, name: str) -> Condition:
-        """Return the condition that an object stays what it is now, or that there is none."""
+    def tag_of(self, name: str) -> str | None:
+        """Return what tells an object from others at its name; None if there is none."""
         store = self._store()
         version: Any = None
         if store.is_s3:
@@ -347,17 +346,17 @@ class StorePrefix(Objects):
         else:
             with contextlib.suppress(FileNotFoundError):
                 version = self._try(store, name, FsspecStore(*self.file(name)).find_version)
-        return Condition(is_absent=True) if version is None else Condition(tag=version.tag)
+        return None if version is None else str(version.tag)
 
-    def upload(self, name: str, condition: Condition) -> UploadSink:
-        """Return what an object is written to, which takes its place on a condition."""
-        return open_sink(self.file(name), exclusive=condition.is_absent, tag=condition.tag)
+    def upload(self, name: str, tag: str | None) -> UploadSink:
+        """Return what an object is written to, which takes the place of the one with the tag."""
+        return open_sink(self.file(name), exclusive=tag is None, tag=tag or "")
 
     def _sink(self, name: str, older: bytes | None, *, durable: bool) -> UploadSink:
-        condition = Condition(is_absent=True) if older is None else self.unchanged(name)
-        if condition.is_absent and older is not None:
+        tag = None if older is None else self.tag_of(name)
+        if tag is None and older is not None:
             raise self._overtaken()
-        return self.upload(name, condition)
+        return self.upload(name, tag)
 
     def remove(self, name: str, mark: Any = None) -> bool:
         """Remove an object. S3 compares the mark at that instant; other stores, just before it."""

@@ -12,9 +12,8 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from npzkit.stores.base_store import TransientError
+from npzkit.stores.base_store import TransientError, Upload, replaced
 from npzkit.stores.fsspec_store import FsspecStore, answer_of, status_of
-from npzkit.stores.uploads import Condition, Upload, replaced
 
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the
@@ -28,15 +27,15 @@ class S3Upload(Upload):
     Parameters
     ----------
     store : FsspecStore
-    condition : Condition
+    older : str or None
         Checked by S3 at the instant when the object appears, and before that for servers
         that do not know such conditions.
     """
 
     has_any_order = True
 
-    def __init__(self, store: FsspecStore, condition: Condition) -> None:
-        super().__init__(store.name, condition)
+    def __init__(self, store: FsspecStore, older: str | None) -> None:
+        super().__init__(store.name, older)
         self._store = store
         bucket, key, _ = store.file_system.split_path(store.path)
         self._place = {"Bucket": bucket, "Key": key}
@@ -48,7 +47,7 @@ class S3Upload(Upload):
         found = self._head()
         if found is not None and self._is_own(found):
             # It is there already, by a request whose answer was lost.
-            return self.condition.tag or None
+            return self.older or None
         return None if found is None else str(found["ETag"])
 
     def put(self, data: bytearray) -> None:
@@ -78,11 +77,9 @@ class S3Upload(Upload):
 
     def _make(self, method: str, **options: Any) -> None:
         """Make the object appear, if the condition is fulfilled."""
-        condition = {}
-        if self.condition.is_absent:
-            condition["IfNoneMatch"] = "*"
-        elif self.condition.tag:
-            condition["IfMatch"] = self.condition.tag
+        condition = {"IfNoneMatch": "*"}
+        if self.older is not None:
+            condition = {"IfMatch": self.older} if self.older else {}
         try:
             self._store.explained(self._make_or_explain, method, options, condition)
         finally:
@@ -107,7 +104,7 @@ class S3Upload(Upload):
             if self.is_in_place():
                 return
             if status == _FAILED or answer_of(error).get("Error", {}).get("Code") == "NoSuchKey":
-                raise replaced(self.name, self.condition) from None
+                raise replaced(self.name, self.older) from None
             if self._upload_id:
                 raise self._ended() from None
             raise
@@ -167,7 +164,7 @@ def remove_version(store: FsspecStore, path: str, tag: str) -> None:
         if status == _CONFLICT:
             raise TransientError("another writer writes to this name") from None
         if status == _FAILED:
-            raise replaced(store.name, Condition(tag=tag)) from None
+            raise replaced(store.name, tag) from None
         if status != _UNKNOWN:
             raise
         _answer(store, "delete_object", place)

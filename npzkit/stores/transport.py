@@ -14,7 +14,6 @@ from npzkit.files.source import SourceFile
 from npzkit.files.urls import Location
 from npzkit.stores.remote_source import RemoteSource
 from npzkit.stores.upload_sink import UploadSink
-from npzkit.stores.uploads import Condition
 
 _VERSION = re.compile(r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9]+$")
 """How S3, Azure and Google's store name a version in a URL."""
@@ -65,14 +64,14 @@ def open_sink(location: Location, *, exclusive: bool = False, tag: str = "") -> 
     check_writable(location)
     from npzkit.stores.fsspec_store import FsspecStore
 
-    store, condition = FsspecStore(*location), Condition(exclusive, tag)
+    store, older = FsspecStore(*location), None if exclusive else tag
     if store.is_s3:
         from npzkit.stores.s3_upload import S3Upload
 
-        return UploadSink(S3Upload(store, condition))
+        return UploadSink(S3Upload(store, older))
     from npzkit.stores.fsspec_upload import FsspecUpload
 
-    return UploadSink(FsspecUpload(store, condition))
+    return UploadSink(FsspecUpload(store, older))
 
 
 def check_writable(location: Location) -> None:

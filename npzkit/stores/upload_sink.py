@@ -2,7 +2,7 @@
 
 Owns how bytes are cut into parts, how many parts are in memory, which part waits because
 some of its bytes are not final, and that what was not completed is removed. What a
-request is in a store is that store's (`npzkit.stores.uploads`). Knows nothing about zip.
+request is in a store is that store's (`Upload`). Knows nothing about zip.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from npzkit.files.disk import Buffer
 from npzkit.files.sink import Sink
 from npzkit.files.source import overlay
 from npzkit.files.threads import Pipeline
-from npzkit.stores.base_store import tried
+from npzkit.stores.base_store import Upload, tried
 from npzkit.stores.calls import patiently
-from npzkit.stores.uploads import Upload
 
 PART_SIZE = 1 << 23
 """Bytes of the first parts. S3 takes no part below 5 MiB, except for the last one."""

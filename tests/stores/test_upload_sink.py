@@ -19,7 +19,6 @@ from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.stores import base_store, upload_sink
 from npzkit.stores.base_store import TransientError
 from npzkit.stores.upload_sink import UploadSink
-from npzkit.stores.uploads import Condition
 from npzkit.zip import member_writer
 from uploads import RecordedUpload
 
@@ -295,7 +294,7 @@ def test_a_lost_answer_to_the_last_request(size):
 
 def test_an_object_that_exists():
     """It is found before anything is sent, and again when the upload is completed."""
-    upload = RecordedUpload(condition=Condition(is_absent=True))
+    upload = RecordedUpload(older=None)
     upload.object = b"other"
     with pytest.raises(FileExistsError, match="already exists"):
         UploadSink(upload)

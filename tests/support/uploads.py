@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.stores.uploads import ANY, Condition, Upload, replaced
+from npzkit.stores.base_store import Upload, replaced
 
 __all__ = ["RecordedUpload"]
 
@@ -19,7 +19,7 @@ class RecordedUpload(Upload):
     fault : callable, optional
         Called with the number of each request, from 1 on, and its name; may raise.
     has_any_order : bool
-    condition : Condition
+    older : str or None
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class RecordedUpload(Upload):
         fault: Callable[[int, str], Any] = lambda number, name: None,
         *,
         has_any_order: bool = True,
-        condition: Condition = ANY,
+        older: str | None = "",
     ) -> None:
-        super().__init__("fake://bucket/a.npz", condition)
+        super().__init__("fake://bucket/a.npz", older)
         self.has_any_order = has_any_order
         self.object: bytes | None = None
         self.calls: list[str] = []
@@ -60,8 +60,8 @@ class RecordedUpload(Upload):
         self._fault(number, name)
 
     def _make(self, data: bytes) -> None:
-        if self.condition.is_absent and self.object is not None:
-            raise replaced(self.name, self.condition)
+        if self.older is None and self.object is not None:
+            raise replaced(self.name, self.older)
         self.object = data
 
     def find_tag(self) -> str | None:

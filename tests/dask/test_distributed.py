@@ -160,15 +160,15 @@ def test_workers_share_a_store_alone(client, cluster, tmp_path):
     with s3_server() as options:
         x = slowly(da.arange(40_000, chunks=1000))
         saving = to_npz(
-            "s3://data/run", {"x": x}, shard_size=1, compute=False, storage_options=options
+            "s3://data/dask-run", {"x": x}, shard_size=1, compute=False, storage_options=options
         )
         running = client.compute(saving)
         time.sleep(0.5)
         kill_one(cluster)
         running.result(timeout=120)
-        found = from_npz("s3://data/run", "x", chunks=4000, storage_options=options)
+        found = from_npz("s3://data/dask-run", "x", chunks=4000, storage_options=options)
         np.testing.assert_array_equal(found.compute(), np.arange(40_000))
-        with npzkit.open("s3://data/run", storage_options=options) as npz:
+        with npzkit.open("s3://data/dask-run", storage_options=options) as npz:
             named = {part.shard for part in npz.parts("x")}
-            place = objects_at(find_location("s3://data/run", options))
+            place = objects_at(find_location("s3://data/dask-run", options))
             assert set(place.listed()) == named | {"index.json"}

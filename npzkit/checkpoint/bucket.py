@@ -12,9 +12,7 @@ removes a step on the condition that nobody has saved it again.
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.steps import (
@@ -57,10 +55,6 @@ class Bucket(Steps):
         self._has_cleaned = False
         outlive_pools()
 
-    def file_path(self, step: int) -> str:
-        """Return the URL of a step, without secrets."""
-        return f"{self.path}/{name_of_step(step)}"
-
     def look(self) -> Listing:
         """List the objects once."""
         return Listing(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
@@ -70,9 +64,6 @@ class Bucket(Steps):
         if self._objects.folders is None:
             self._list()
         return name_of_folder(step) in (self._objects.folders or ())
-
-    def _folder_of(self, step: int) -> Location:
-        return self._objects.file(name_of_folder(step))
 
     def _list(self) -> dict[str, Found]:
         now = time.monotonic()
@@ -87,14 +78,8 @@ class Bucket(Steps):
         is_fresh = time.monotonic() - self._list_time < _FRESH_SECONDS
         return (self._listed if is_fresh else self._list()).get(name_of_step(step))
 
-    def _open_file(self, step: int, **options: Any) -> NpzFile:
-        return NpzFile(self._objects.file(name_of_step(step)), **options)
-
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
-
-    def close(self) -> None:
-        """Do nothing, as `begin_writing`."""
 
     def _write_file(
         self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool

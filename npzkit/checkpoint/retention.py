@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -37,37 +36,31 @@ class Readers:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._counts: Counter[int] = Counter()
-        # By the id of an object, which is forgotten when the object goes.
-        self._holders: dict[int, tuple[int, weakref.ref[Any], Callable[[Any], bool]]] = {}
+        # By the id of a reader: its step, and whether it still reads it.
+        self._holders: dict[int, tuple[int, Callable[[], bool]]] = {}
 
     @contextlib.contextmanager
     def reading(self, step: int) -> Iterator[None]:
         """Count as a reader of a step for the time of the block."""
+        reader = object()
         with self.lock:
-            self._counts[step] += 1
+            self._holders[id(reader)] = step, lambda: True
         try:
             yield
         finally:
-            with self.lock:
-                self._counts[step] -= 1
+            del self._holders[id(reader)]
 
     def hold(self, step: int, holder: Any, is_reading: Callable[[Any], bool]) -> None:
         """Count an object as a reader while it exists and `is_reading` says so."""
         number, holders = id(holder), self._holders
-
-        def forget(_: object) -> None:
-            holders.pop(number, None)
-
-        holders[number] = step, weakref.ref(holder, forget), is_reading
+        found = weakref.ref(holder, lambda _: holders.pop(number, None))
+        holders[number] = step, lambda: (one := found()) is not None and is_reading(one)
 
     def is_read(self, step: int) -> bool:
         """Return whether anyone reads a step now."""
         with self.lock:
-            return self._counts[step] > 0 or any(
-                held == step and (holder := found()) is not None and is_reading(holder)
-                for held, found, is_reading in list(self._holders.values())
-            )
+            holders = list(self._holders.values())
+            return any(held == step and is_reading() for held, is_reading in holders)
 
 
 _known: weakref.WeakValueDictionary[str, Readers] = weakref.WeakValueDictionary()

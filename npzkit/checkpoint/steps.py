@@ -179,18 +179,15 @@ class Steps:
         Wait for the disk at each commit.
     """
 
+    _lock: Any = None
+
     def __init__(self, folder: str | os.PathLike[str], *, durable: bool) -> None:
         # A program may change its working directory while a store is open.
         self.path = os.path.abspath(os.fsdecode(folder))
-        self._here: LocalFolder | StorePrefix = LocalFolder(self.path)
+        self._here: Any = LocalFolder(self.path)
         self._durable = durable
-        self._lock: Any = None
 
     # -- in a folder; a store of objects does these in another way --------------
-
-    def file_path(self, step: int) -> str:
-        """Return the path of a step's file."""
-        return os.path.join(self.path, name_of_step(step))
 
     def look(self) -> Listing:
         """List the folder once: a step that changes its form between two lists would be missed."""
@@ -208,10 +205,6 @@ class Steps:
     def _has_folder(self, step: int) -> bool:
         return os.path.isdir(self.folder_path(step))
 
-    def _folder_of(self, step: int) -> Any:
-        """Return what opens a step's folder, whether it exists or not."""
-        return self.folder_path(step)
-
     def _find_file(self, step: int) -> Found | None:
         """Return what is known of a step's file, or of a link that leads to none."""
         found = self._here.find(name_of_step(step))
@@ -219,23 +212,6 @@ class Steps:
             link: Any = os.lstat(self.file_path(step))
             return Found(link.st_size, link.st_mtime, link)
         return found
-
-    def _open_file(self, step: int, **options: Any) -> NpzFile:
-        """Open a step's file.
-
-        A link that leads to no file is damage: the step is lost, and no older one takes its
-        place in silence.
-        """
-        path = self.file_path(step)
-        try:
-            return NpzFile(path, **options)
-        except FileNotFoundError as error:
-            if not os.path.islink(path):
-                raise
-            raise DamagedCheckpointError(
-                "the step's file is a link to a file that does not exist", path=path,
-                found=os.readlink(path), remedy="Check whether its disk is mounted.",
-            ) from error  # fmt: skip
 
     def _write_file(
         self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
@@ -247,14 +223,22 @@ class Steps:
         # A second writer has no lock on a share without locks.
         if found is not None and self._find_file(step) not in (found, None):
             return False
-        LocalFolder(self.path).unlink(name_of_step(step))
+        self._here.unlink(name_of_step(step))
         return True
 
     # -- what there is ----------------------------------------------------------
 
+    def file_path(self, step: int) -> str:
+        """Return the path of a step's file, or its URL without secrets."""
+        return str(self._here.file(name_of_step(step)))
+
     def folder_path(self, step: int) -> str:
         """Return the path of a step's folder."""
         return self.file_path(step).removesuffix(_SUFFIX)
+
+    def _folder_of(self, step: int) -> Any:
+        """Return what opens a step's folder, whether it exists or not."""
+        return self._here.file(name_of_folder(step))
 
     def _place(self, step: int) -> LocalFolder | StorePrefix:
         return objects_at(self._folder_of(step))
@@ -265,9 +249,8 @@ class Steps:
 
     def _is_folder(self, step: int) -> bool:
         """Return whether the folder of a step counts."""
-        with contextlib.suppress(FileNotFoundError):
-            return self.identity(step).is_folder
-        return False
+        known = self._identity(step)
+        return known is not None and known.is_folder
 
     def steps(self) -> tuple[int, ...]:
         """Return the steps that are complete, ascending.
@@ -277,23 +260,22 @@ class Steps:
         """
         for look in islice(looks_at(self.look, self.path), _LISTS):
             folders = [step for step in look.folders if step not in look.files]
-            complete = [step for step in folders if self._is_complete(step)]
+            complete = [step for step in folders if self._identity(step)]
             if len(complete) == len(folders):
                 break
         return tuple(sorted([*look.files, *complete])) if folders else look.files
-
-    def _is_complete(self, step: int) -> bool:
-        """Return whether a step that has a folder counts, in either form."""
-        try:
-            return bool(self.identity(step))
-        except FileNotFoundError:
-            return False
 
     def _forget(self) -> None:
         """Look again when something is asked for next."""
 
     def identity(self, step: int) -> StepIdentity:
         """Return what changes when a step is saved again; FileNotFoundError if there is none."""
+        found = self._identity(step)
+        if found is None:
+            raise self._missing(step)
+        return found
+
+    def _identity(self, step: int) -> StepIdentity | None:
         # Between two looks, one form may have taken the place of the other.
         for _ in range(2):
             if (found := self._find_file(step)) is not None:
@@ -301,7 +283,7 @@ class Steps:
             if (found := self._place(step).find(INDEX_NAME)) is not None:
                 return StepIdentity(True, found)
             self._forget()
-        raise self._missing(step)
+        return None
 
     def _missing(self, step: int) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.file_path(step))
@@ -327,6 +309,23 @@ class Steps:
                 return ShardedFile(self._folder_of(step), **options)
             self._forget()
         raise self._missing(step)
+
+    def _open_file(self, step: int, **options: Any) -> NpzFile:
+        """Open a step's file.
+
+        A link that leads to no file is damage: the step is lost, and no older one takes its
+        place in silence.
+        """
+        path = self.file_path(step)
+        try:
+            return NpzFile(self._here.file(name_of_step(step)), **options)
+        except FileNotFoundError as error:
+            if not os.path.islink(path):
+                raise
+            raise DamagedCheckpointError(
+                "the step's file is a link to a file that does not exist", path=path,
+                found=os.readlink(path), remedy="Check whether its disk is mounted.",
+            ) from error  # fmt: skip
 
     # -- changes ----------------------------------------------------------------
 
@@ -401,9 +400,7 @@ class Steps:
 
     def remove(self, step: int, identity: StepIdentity | None = None) -> bool:
         """Remove a step, in both forms, if it exists and is the one with this identity."""
-        known = None
-        with contextlib.suppress(FileNotFoundError):
-            known = self.identity(step)
+        known = self._identity(step)
         if identity and known and known != identity:
             return False
         if self._has_folder(step):

@@ -144,17 +144,6 @@ class Objects(abc.ABC):
         written again since stays too.
         """
 
-    def lock(self, name: str) -> FileLock | None:
-        """Take the lock of a file, which is made if necessary; None if the place has no locks.
-
-        Raises ArchiveLockedError if another process has it. It ends with its holder.
-        """
-        return None
-
-    def has_locks(self, name: str) -> bool:
-        """Return whether a second lock of a locked file is refused, which some shares do not do."""
-        return False
-
     @abc.abstractmethod
     def begin_writing(self) -> None:
         """Make the folder, or raise UnsupportedError if nothing can be written to the URL."""
@@ -244,6 +233,10 @@ class LocalFolder(Objects):
         disk.unlink(self.file(name))
 
     def lock(self, name: str) -> FileLock:
+        """Take the lock of a file, which is made if necessary. It ends with its holder.
+
+        Raises ArchiveLockedError if another process has it.
+        """
         path = self.file(name)
         for _ in range(_LOCK_ATTEMPTS):
             with contextlib.suppress(FileExistsError):
@@ -254,6 +247,7 @@ class LocalFolder(Objects):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def has_locks(self, name: str) -> bool:
+        """Return whether a second lock of a locked file is refused, which some shares do not do."""
         if not disk.RENAMES_OPEN_FILES:
             # Windows, where no file that is open can be removed.
             return True

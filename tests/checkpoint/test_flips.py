@@ -24,7 +24,6 @@ from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, is_d
 FORMS = {
     "file": {},
     "deflated": {"compression": "deflated"},
-    "folder": {"shard_size": 400},
 }
 OLDER, NEWEST = 1, 2
 
@@ -40,10 +39,8 @@ def tree_of(step):
     }
 
 
-def save(store, step, **options):
-    store.save(
-        step, tree_of(step), metrics={"loss": step / 4}, metadata={"run": f"r{step}"}, **options
-    )
+def save(store, step):
+    store.save(step, tree_of(step), metrics={"loss": step / 4}, metadata={"run": f"r{step}"})
 
 
 def is_same(found, expected):
@@ -67,15 +64,13 @@ class Campaign:
     """A store of two steps, the newest of which is damaged and loaded in every way."""
 
     def __init__(self, folder, form):
-        options = dict(FORMS[form])
-        size = options.pop("shard_size", None)
+        options = FORMS[form]
         self.store = CheckpointStore(folder, durable=False, **options)
         save(self.store, OLDER)
-        save(self.store, NEWEST, shard_size=size)
+        save(self.store, NEWEST)
         self.store.close()
         self.options = {"folder": folder, "durable": False, **options}
-        path = Path(self.store.path(NEWEST))
-        self.files = sorted(path.iterdir()) if path.is_dir() else [path]
+        self.files = [Path(self.store.path(NEWEST))]
         self.trees = {step: tree_of(step) for step in (OLDER, NEWEST)}
 
     def truncations(self):

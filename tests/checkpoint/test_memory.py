@@ -39,16 +39,14 @@ with CheckpointStore(sys.argv[1], keep=latest(1), durable=False) as store:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 @pytest.mark.parametrize(
     "options",
-    [{}, {"compression": "deflated"}, {"shard_size": "1GB"}],
-    ids=["file", "deflated", "folder"],
+    [{}, {"compression": "deflated"}],
+    ids=["file", "deflated"],
 )
 def test_too_little_memory_is_no_damage(tmp_path, options):
     """A sound step of 64 MiB that does not fit into memory is a MemoryError, and stays."""
-    size = {name: options[name] for name in options if name == "shard_size"}
-    coding = {name: options[name] for name in options if name == "compression"}
-    with CheckpointStore(tmp_path, durable=False, **coding) as store:
+    with CheckpointStore(tmp_path, durable=False, **options) as store:
         store.save(1, {"w": np.zeros(3)})
-        store.save(2, {"w": np.zeros(2**23)}, **size)
+        store.save(2, {"w": np.zeros(2**23)})
     found = subprocess.run(
         [sys.executable, "-c", LOADED_WITH_LITTLE_MEMORY, str(tmp_path)],
         capture_output=True, text=True, timeout=60,
@@ -66,13 +64,12 @@ def nested(depth):
     return {"tree": tree, "record": np.zeros(2, dtype)}
 
 
-@pytest.mark.parametrize("shard_size", [None, 1000])
-def test_a_nearly_full_stack_is_no_damage(tmp_path, shard_size):
+def test_a_nearly_full_stack_is_no_damage(tmp_path):
     """A step that is loaded deep in a recursion is the tree or a RecursionError."""
     tree = nested(40)
     with CheckpointStore(tmp_path, durable=False) as store:
         store.save(1, {})
-        store.save(2, tree, metadata={"a": [[[]]]}, shard_size=shard_size)
+        store.save(2, tree, metadata={"a": [[[]]]})
         outcomes = set()
 
         def descend(depth):

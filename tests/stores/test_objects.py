@@ -79,15 +79,6 @@ def test_a_folder_is_locked(tmp_path):
     assert folder.remove("lock") and os.listdir(tmp_path) == []
 
 
-def test_a_store_has_no_locks(objects):
-    """Only a folder returns a lock."""
-    if objects.is_local:
-        objects.begin_writing()
-        objects.lock("lock").close()
-    else:
-        assert objects.lock("lock") is None
-
-
 def test_objects_that_match_a_pattern():
     """A pattern of a URL means the objects that match it, not folders."""
     pytest.importorskip("fsspec", reason="fsspec is not installed")

@@ -6,7 +6,6 @@ Owns the interface of a sink, and the sink for a caller's file object.
 
 from __future__ import annotations
 
-import abc
 import errno
 import io
 import threading
@@ -23,7 +22,7 @@ SEAL_SIZE = 4
 Until they are written, the commit is not valid."""
 
 
-class Sink(abc.ABC):
+class Sink:
     """A place to write one archive to, from front to back, in one or more commits.
 
     Committed bytes are never changed, but for what their commit lacks. Later data
@@ -62,9 +61,9 @@ class Sink(abc.ABC):
     path: str | None = None
     descriptor: Any = None
 
-    @abc.abstractmethod
     def write(self, data: Buffer) -> None:
         """Write all of `data` at `position`. It may be reused afterwards."""
+        raise NotImplementedError
 
     def reserve(self, size: int, *, mapped: bool = False) -> None:
         """Reserve space for `size` more bytes, so that a full disk is reported now.
@@ -78,9 +77,9 @@ class Sink(abc.ABC):
     def release(self, offset: int) -> None:
         """Say that the bytes which were kept at `offset` are final."""
 
-    @abc.abstractmethod
     def patch(self, offset: int, data: Buffer) -> None:
         """Overwrite bytes at `offset` that were written or skipped before."""
+        raise NotImplementedError
 
     def skip(self, size: int) -> None:
         """Leave `size` zeros for `patch` to fill. If the disk is full, fail now."""
@@ -88,9 +87,9 @@ class Sink(abc.ABC):
         for start in range(0, size, len(zeros) or 1):
             self.write(zeros[: size - start])
 
-    @abc.abstractmethod
     def readinto_at(self, offset: int, view: memoryview) -> None:
         """Fill `view` with bytes that were written or skipped before."""
+        raise NotImplementedError
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return bytes that were written or skipped before."""
@@ -98,7 +97,6 @@ class Sink(abc.ABC):
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
 
-    @abc.abstractmethod
     def commit(
         self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
     ) -> None:
@@ -111,8 +109,8 @@ class Sink(abc.ABC):
         `mark` is an offset, and bytes to put there once everything else is
         written; there are as many zeros. It is given for an append only.
         """
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def abort(self) -> None:
         """Remove what was not committed, if possible, and close.
 
@@ -121,6 +119,7 @@ class Sink(abc.ABC):
         OSError
             It could not be removed; readers skip it.
         """
+        raise NotImplementedError
 
     def discard(self, error: BaseException) -> None:
         """Abort because of an error, and add a note to it that says what became of the archive."""
@@ -132,9 +131,9 @@ class Sink(abc.ABC):
             state += f", but could not be removed: {second}"
         error.add_note(f"npzkit: the new archive {state}.")
 
-    @abc.abstractmethod
     def close(self) -> None:
         """Close the file. Uncommitted bytes stay in it, and readers skip them."""
+        raise NotImplementedError
 
 
 class FileSink(Sink):

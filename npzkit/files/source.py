@@ -12,7 +12,6 @@ closes its own file object, both raise it, because the bytes may be wrong.
 
 from __future__ import annotations
 
-import abc
 import errno
 import io
 import os
@@ -40,7 +39,7 @@ _RETURNED_SIZE = 1 << 26
 T = TypeVar("T")
 
 
-class Source(abc.ABC):
+class Source:
     """Random access to the bytes of one archive.
 
     Attributes
@@ -113,9 +112,9 @@ class Source(abc.ABC):
     def check_versioned(self) -> None:
         """Warn, once, if parts of two versions could be mixed. Only stores may have that."""
 
-    @abc.abstractmethod
     def readinto_at(self, offset: int, view: memoryview) -> None:
         """Fill all of `view` (format ``B``) with the bytes at `offset`."""
+        raise NotImplementedError
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes at `offset`.

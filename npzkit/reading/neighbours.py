@@ -80,8 +80,8 @@ class Sweep:
         numpy.ndarray of int64
             Indices into `rows`, ascending, of the members that were not read.
         """
-        columns, array = self._columns, window.array
-        chosen, starts = find_many(columns, rows, array, window.offset, _START.itemsize)
+        columns, (array, _, offset) = self._columns, window
+        chosen, starts = find_many(columns, rows, array, offset, _START.itemsize)
         # A member that is requested under two keys gets separate memory for each.
         is_new = np.ones(len(rows), np.bool_)
         is_new[1:] = rows[1:] != rows[:-1]
@@ -122,7 +122,7 @@ class Sweep:
         Returns those of `chosen` that were made.
         """
         columns, taken = self._columns, rows[chosen]
-        array, view = window.array, window.view
+        array, view, _ = window
         ends = starts + columns.compressed_size[taken]
         headers, kinds = self._headers_of(_cut_heads(array, starts, data_starts))
         sizes = np.array([min(header.nbytes, len(array) + 1) for header in headers], np.int64)

@@ -33,6 +33,11 @@ _ALIGNMENT = 64
 _BYTE = np.dtype(np.uint8)
 
 
+Window = tuple[np.ndarray[Any, Any], memoryview, int]
+"""Bytes of the file in memory of their own: an array of uint8, which owns the memory, and which
+arrays made of it keep alive; a view onto the same memory; where its first byte is in the file."""
+
+
 class Options(NamedTuple):
     """How a member is to be read.
 
@@ -73,31 +78,13 @@ def check_form(out: np.ndarray[Any, Any], shape: Any, dtype: Any, name: str = "o
         )
 
 
-class Window(NamedTuple):
-    """Bytes of the file in memory of their own.
-
-    Attributes
-    ----------
-    array : numpy.ndarray of uint8
-        Owns the memory; arrays made of it keep it alive.
-    view : memoryview
-        Onto the same memory.
-    offset : int
-        Of its first byte in the file.
-    """
-
-    array: np.ndarray[Any, Any]
-    view: memoryview
-    offset: int
-
-
 def read_window(source: Source, offset: int, size: int) -> Window:
     """Read `size` bytes at `offset`, and a few before them for alignment."""
     start = offset - offset % _ALIGNMENT
     array = np.empty(offset + size - start, _BYTE)
     view = array.data
     source.readinto_at(start, view)
-    return Window(array, view, start)
+    return array, view, start
 
 
 _VERIFIED, _UNVERIFIED = Options(), Options(verify=False)

@@ -194,14 +194,14 @@ def read_directory(
     return opening.directory()
 
 
-class _Opening(NamedTuple):
-    """One attempt to read a directory; the fields are as of `read_directory`."""
+class _Opening:
+    """One attempt to read a directory; the arguments are as of `read_directory`."""
 
-    source: Source
-    starts: Sequence[int]
-    strict: bool
-    silent: bool
-    limits: Limits
+    def __init__(
+        self, source: Source, starts: Sequence[int], strict: bool, silent: bool, limits: Limits
+    ) -> None:
+        self.source, self.starts, self.limits = source, starts, limits
+        self.strict, self.silent = strict, silent
 
     def directory(self) -> Directory:
         """Return the directory of the archive that ends where the file does, or of the last one."""
@@ -301,8 +301,9 @@ class _Opening(NamedTuple):
         if last.damage is not None:
             raise last.damage
         # Without what follows it, other programs may take another end.
-        self._replace(source=last.source)._find_end(last.end.end_offset)
-        directory = self._replace(source=last.source).read(last.end)
+        corrected = _Opening(last.source, starts, self.strict, self.silent, self.limits)
+        corrected._find_end(last.end.end_offset)
+        directory = corrected.read(last.end)
         last_commit.check_comment_end(source, last.end, directory.footer)
         is_noted = source.size > last.end.end_offset or last.unsealed
         if is_noted and (self.strict or not self.silent) and not source.is_being_written():

@@ -188,7 +188,7 @@ class LazyArray:
         Parameters
         ----------
         out : numpy.ndarray, optional
-            Filled and returned instead of a new array.
+            Filled and returned instead of a new array, as by `NpzFile.read`.
 
         Returns
         -------

@@ -351,34 +351,22 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         """
         self._archive.check_open()
         check_several(keys)
+        archive, count = self._archive, thread_count(threads)
         if out is None:
-            return self._archive.load_all(keys, thread_count(threads), verify)
-        outs = self._checked_outs(out, list(out) if keys is None else keys)
-        self._fill(outs, thread_count(threads), verify)
-        return outs
-
-    def _checked_outs(
-        self, out: Mapping[str, np.ndarray[Any, Any]], keys: Iterable[str]
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays for some keys, which were found to fit."""
-        outs = {}
-        for key in keys:
-            outs[key] = array = out[key]
+            return archive.load_all(keys, count, verify)
+        outs = {key: out[key] for key in (out if keys is None else keys)}
+        for key, array in outs.items():
             check_out(array, f"out[{key!r}]")
             info = self.info(key)
             check_form(array, info.shape, info.dtype, f"out[{key!r}]")
-        return outs
-
-    def _fill(self, outs: dict[str, np.ndarray[Any, Any]], threads: int, verify: bool) -> None:
-        """Read into arrays that fit: all of them, or none if one is damaged."""
-        archive = self._archive
         if not archive.can_be_read_twice:
-            for key, array in archive.load_all(outs, threads, verify).items():
+            for key, array in archive.load_all(outs, count, verify).items():
                 outs[key][...] = array
-            return
+            return outs
         if verify:
-            archive.fill(outs, threads, verify, is_trial=True)
-        archive.fill(outs, threads, verify)
+            archive.fill(outs, count, verify, is_trial=True)
+        archive.fill(outs, count, verify)
+        return outs
 
     def join(self, key: str) -> Any:
         """Read one array, and put it together if it was split into several.

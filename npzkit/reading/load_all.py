@@ -80,7 +80,7 @@ def read_many(
         Of each member, without `out`.
     outs : mapping of str to numpy.ndarray, optional
         The arrays to fill, in little memory. A member in another memory order is first read
-        into memory of its own. The source is not distant.
+        into memory of its own. Members of a distant source are not only checked.
 
     Returns
     -------
@@ -162,11 +162,11 @@ class _Batch(NamedTuple):
             for _, entry in queue
         ]
         reader = self.reader
+        shared = self._replace(options=self.options._replace(threads=self.threads))
         tasks: list[Callable[[], Any]] = []
         fillings = []
         for (key, entry), memory in zip(queue, memory_for(sizes), strict=True):
-            shared = self._options_of(key)._replace(threads=self.threads)
-            filling = _located(key, partial(reader.begin, entry, shared, memory))
+            filling = _located(key, partial(reader.begin, entry, shared._options_of(key), memory))
             tasks += [self.task((key, entry))] if filling is None else filling.tasks
             fillings.append(filling)
         count = min(self.threads, 1 + sum(map(_cost_of, queue)) // _SHARE_SIZE)

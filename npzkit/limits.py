@@ -127,7 +127,7 @@ def check_limits(limits: Limits | None, max_header_size: int, file: object = Non
     `file` is as in `limits_of`.
     """
     if limits is None and max_header_size == DEFAULT_HEADER_SIZE:
-        return limits_of(file)
+        return _DEFAULT if type(file) is str else limits_of(file)
     if limits is None:
         return Limits(header_size=max_header_size)
     if max_header_size != DEFAULT_HEADER_SIZE:

@@ -269,7 +269,8 @@ class OpenedArchive:
         """Flush maps and close the file; see `npzkit.NpzFile.close`."""
         if self.is_open:
             try:
-                self.flush()
+                if self._maps is not None:
+                    self._maps.flush()
             finally:
                 try:
                     self._release()

@@ -73,7 +73,8 @@ def usual_end(source: Source, tail: bytes) -> End | None:
         return None
     _, *fields, comment_size = records.END.unpack_from(tail, place)
     comment, record_offset = tail[place + records.END_SIZE :], source.size - size
-    record = records.EndOfCentralDirectory._make((*fields, comment))
+    # Of a named tuple, its own `__new__` is a function of Python.
+    record = tuple.__new__(records.EndOfCentralDirectory, (*fields, comment))
     is_usual = (
         record.disk == record.directory_disk == 0
         and 0 < record.entry_count == record.disk_entry_count < records.SENTINEL_16
@@ -84,7 +85,8 @@ def usual_end(source: Source, tail: bytes) -> End | None:
         and (tail[:4] if len(tail) == source.size else source.at_hand(0, 4))
         in (records.LOCAL_HEADER_SIGNATURE, None)
     )
-    return End(record, record_offset, record_offset, source.size) if is_usual else None
+    found = (record, record_offset, record_offset, source.size, 0, 0)
+    return tuple.__new__(End, found) if is_usual else None
 
 
 def check_alone(source: Source, end: End) -> None:

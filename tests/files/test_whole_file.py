@@ -123,3 +123,34 @@ def test_links_and_other_files_are_written_in_the_other_way(tmp_path, monkeypatc
     for path in ("", f"{tmp_path}/new/"):
         with pytest.raises(OSError):
             npzkit.save(path, ARRAYS["80 bytes"])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs /proc")
+def test_nothing_is_open_where_open_files_cannot_be_renamed(
+    tmp_path, monkeypatch, before_the_rename
+):
+    """Where the system renames no open file, both files are closed before the rename."""
+    monkeypatch.setattr(disk, "RENAMES_OPEN_FILES", False)
+
+    def opened(_):
+        names = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+        return [os.readlink(name) for name in names if os.path.lexists(name)]
+
+    found = before_the_rename(opened)
+    for _ in range(2):
+        npzkit.save(tmp_path / "a.npz", ARRAYS["80 bytes"])
+    assert len(found) == 2
+    assert not [name for names in found for name in names if name.startswith(str(tmp_path))]
+    lock_path(str(tmp_path / "a.npz"), 0.0).close()
+
+
+def test_where_the_system_has_fewer_calls(tmp_path, monkeypatch):
+    """Without pwrite, fchmod and locks, the same bytes are written."""
+    stream = io.BytesIO()
+    npzkit.save(stream, ARRAYS["64 KB"])
+    for name in ("pwrite", "fchmod", "fdatasync"):
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setattr("npzkit.files.locking._try_lock", lambda _: True)
+    for _ in range(2):
+        npzkit.save(tmp_path / "a.npz", ARRAYS["64 KB"])
+        assert (tmp_path / "a.npz").read_bytes() == stream.getvalue()

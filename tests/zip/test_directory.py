@@ -13,7 +13,7 @@ from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import NpzkitError
-from npzkit.files.source import open_source
+from npzkit.files.source import BufferSource, open_source
 from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import BAD_NAME
@@ -113,6 +113,43 @@ def test_changed_directories(data):
             for found in (ours, expected)
         ]
         assert both[0] == both[1]
+
+
+class Counted(BufferSource):
+    """Bytes in memory, and how often they were read."""
+
+    def __init__(self, data):
+        super().__init__(data)
+        self.count = 0
+
+    def read_at(self, offset, size):
+        self.count += 1
+        return super().read_at(offset, size)
+
+
+@pytest.mark.parametrize("comment", [b"", b"of a few words"])
+@pytest.mark.parametrize(("size", "count"), [(100, 1), (100_000, 2)])
+def test_a_usual_end_takes_few_reads(size, count, comment):
+    """A small file is opened with one read, a larger one with that of its first bytes as well."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as written:
+        written.writestr("a", b"A" * size)
+        written.comment = comment
+    source = Counted(stream.getvalue())
+    assert list(read_directory(source, limits=Limits()).entries) == ["a"]
+    assert source.count == count
+
+
+@pytest.mark.parametrize("place", [100, 60_000])
+def test_an_end_in_the_data_is_looked_at(place):
+    """Bytes like an end record, in the last 64 KiB of data, lead to the search that compares them."""
+    stream, data = io.BytesIO(), bytearray(70_000)
+    data[place : place + 4] = b"PK\5\6"
+    with zipfile.ZipFile(stream, "w") as written:
+        written.writestr("a", bytes(data))
+    source = Counted(stream.getvalue())
+    assert list(read_directory(source, limits=Limits()).entries) == ["a"]
+    assert (source.count > 2) == (place > 5_000)
 
 
 def test_code_page_437_names():

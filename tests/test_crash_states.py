@@ -35,7 +35,7 @@ import numpy as np
 import pytest
 from commits import INTENT_SIZE, SLOT_SIZE, find_intent, last_end, rolled_end, unfinished, unsealed
 from crash import RecordedFile, Recording, State, killed_states, power_loss_states, recorded, replay
-from deep import DEEP, amount
+from deep import DEEP, amount, extent
 from grown_archives import OneWay
 from npzkit import TornArchiveWarning
 from npzkit.errors import (
@@ -1077,20 +1077,22 @@ def append_one(work: Work, path: Path, *, durable: bool) -> None:
             w.close()
 
 
-def checked(played: Played) -> Checker:
+def checked(played: Played, stride: int = 1) -> Checker:
     checker = Checker()
-    checker.check(played.name, played.states(random.Random(0)), played.work.contents)
+    states = itertools.islice(played.states(random.Random(0)), 0, None, stride)
+    checker.check(played.name, states, played.work.contents)
     return checker
 
 
 @pytest.mark.parametrize("work", [append_one, save_over, repack])
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_write_torn_at_every_byte(tmp_path, monkeypatch, work, durable):
-    """Not only near its ends: each write is torn at each of its bytes, and the archive is old or new."""
+    """Not only near its ends: each write is torn at any of its bytes, and the archive is old or new."""
     monkeypatch.setattr(crash, "NEAR", 1 << 20)
-    checker = checked(play_one(tmp_path, work, durable=durable))
+    stride = extent(5, 1) if work is append_one else 1
+    checker = checked(play_one(tmp_path, work, durable=durable), stride)
     assert not checker.violations
-    assert checker.count > (1000 if work is append_one else 1)
+    assert checker.count > (extent(200, 1000) if work is append_one else 1)
 
 
 def replaced(played: Played) -> Checker:

@@ -23,7 +23,7 @@ import npzkit.files.disk
 import numpy as np
 import pytest
 from children import forked, read_rest
-from deep import DEEP, amount, extent
+from deep import DEEP, amount, by_turns, extent
 from faults import SYNCS, FaultyOS, descriptor_count
 from npzkit.errors import ArchiveLockedError, ClosedArchiveError
 
@@ -216,20 +216,10 @@ def attempt(operation, path, faulty, monkeypatch, durable):
     return run, caught, warned
 
 
-def durable_by_turns(cases):
-    """Return each case with durable off and on; by default with one of the two, by turns."""
-    return [
-        (case, flag)
-        for i, case in enumerate(cases)
-        for flag in (False, True)
-        if DEEP or flag == i % 2
-    ]
-
-
 def with_errors():
     """Yield each operation, durable or not, with each error; by default with one of them, by turns."""
     errors = itertools.cycle(ERRORS)
-    for operation, durable in durable_by_turns(OPERATIONS):
+    for operation, durable in by_turns(OPERATIONS, [False, True]):
         for number in ERRORS if DEEP else [next(errors)]:
             name = f"{errno.errorcode[number]}-{operation.__name__}-{durable}"
             yield pytest.param(operation, number, durable, id=name)
@@ -314,7 +304,7 @@ def check_error(run, caught, after, faulty, repacked, unrepacked, told):
     assert run.writer.abort() is None
 
 
-@pytest.mark.parametrize(("operation", "durable"), durable_by_turns(OPERATIONS))
+@pytest.mark.parametrize(("operation", "durable"), by_turns(OPERATIONS, [False, True]))
 def test_short_writes_are_continued(operation, durable, tmp_path, monkeypatch):
     """Whichever write takes only a part and says so, the file comes out the same."""
     path = tmp_path / "a.npz"
@@ -792,7 +782,7 @@ MISSING = [*MISSING_CALLS, "flock", "locks", "renames", "nothing"]
 
 
 @pytest.mark.skipif(fcntl is None, reason="Windows has none of this to begin with")
-@pytest.mark.parametrize(("missing", "durable"), durable_by_turns(MISSING))
+@pytest.mark.parametrize(("missing", "durable"), by_turns(MISSING, [False, True]))
 def test_systems_that_lack_something(missing, durable, tmp_path, monkeypatch):
     """Without calls that some systems lack, the same bytes are written, and by one writer."""
     path = tmp_path / "a.npz"

@@ -21,7 +21,7 @@ from npzkit.files.locking import lock_path
 from npzkit.files.threads import Pipeline, run
 
 FOLDER = str(Path(npzkit.__file__).parent)
-COUNT = amount(8, 150)
+COUNT = amount(5, 150)
 """Instants that are tried for each work, if it has so many."""
 OLD = {"small": np.arange(5), "large": np.arange(20_000)}
 NEW = {"new": np.arange(7), "large": np.arange(30_000), "empty": np.zeros((0, 2))}

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 from children import forked, read_rest
 from commits import SLOT_SIZE, find_intent, last_end, rolled_end
-from deep import DEEP, amount
+from deep import DEEP, amount, by_turns
 from faults import DeadlyOS
 from npzkit.files import disk
 
@@ -47,12 +47,7 @@ SIZES = {
     ("large", "deflated"): (50_000, 150_000),
 }
 """How many values an array has, of four bytes each."""
-CELLS = [
-    (kind, *size)
-    for number, kind in enumerate(KINDS)
-    for turn, size in enumerate(SIZES)
-    if DEEP or turn == number % len(SIZES)
-]
+CELLS = [(kind, *size) for kind, size in by_turns(KINDS, SIZES)]
 """Kinds of work and of arrays: by default a quarter of them, by turns."""
 KILL_COUNT = -(-amount(len(CELLS), 560) // len(CELLS))
 READER_COUNT, PAUSE = (2, 0.001) if DEEP else (1, 0.02)
@@ -367,8 +362,7 @@ def held_at(path) -> int:
     return number
 
 
-@pytest.mark.parametrize("killer", [DeadlyOS, KilledBehind])
-@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize(("killer", "durable"), by_turns([DeadlyOS, KilledBehind], [True, False]))
 def test_a_kill_at_each_call_of_an_append(tmp_path, killer, durable):
     """Killed at, within or behind any call, before the mark that a commit is done or the seal, or between."""
     path = tmp_path / "a.npz"

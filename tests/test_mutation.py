@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deep import needs_deep
 
 SCRIPT = Path(__file__).parent / "mutation/mutate.py"
 SOURCE = '''
@@ -36,6 +37,7 @@ def test_that_fails():
 """
 
 
+@needs_deep
 @pytest.mark.skipif(sys.platform == "win32", reason="the script forks")
 def test_it_finds_what_no_test_notices(tmp_path):
     """Only the bounds that the tests never try live, and a run that stopped goes on."""

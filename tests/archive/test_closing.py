@@ -16,6 +16,7 @@ import npzkit
 import npzkit.reading.maps
 import numpy as np
 import pytest
+from deep import by_turns
 from npzkit.errors import ClosedArchiveError
 
 OURS = {
@@ -122,8 +123,10 @@ def opened_by(kind, path):
         npz.close()
 
 
-@pytest.mark.parametrize("kind", ["path", "own_fid", "caller's"])
-@pytest.mark.parametrize("way", WAYS)
+KINDS = ["path", "own_fid", "caller's"]
+
+
+@pytest.mark.parametrize(("way", "kind"), by_turns(WAYS, KINDS))
 def test_closed_at_the_worst_instant(way, kind, paths, monkeypatch):
     """An archive that is closed as a read begins gives its own bytes or ClosedArchiveError."""
     ours, theirs = paths

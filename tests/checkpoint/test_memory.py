@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from deep import needs_deep
 from npzkit.checkpoint import CheckpointStore
 
 LOADED_WITH_LITTLE_MEMORY = """
@@ -39,8 +40,10 @@ with CheckpointStore(sys.argv[1], keep=latest(1), durable=False) as store:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 @pytest.mark.parametrize(
     "options",
-    [{}, {"compression": "deflated"}],
-    ids=["file", "deflated"],
+    [
+        pytest.param({}, id="file"),
+        pytest.param({"compression": "deflated"}, id="deflated", marks=needs_deep),
+    ],
 )
 def test_too_little_memory_is_no_damage(tmp_path, options):
     """A sound step of 64 MiB that does not fit into memory is a MemoryError, and stays."""

@@ -25,7 +25,7 @@ import npzkit.files.path_sink
 import numpy as np
 import pytest
 from commits import unfinished
-from deep import amount
+from deep import amount, by_turns
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
 from npzkit.files.source import FileSource
 
@@ -181,8 +181,7 @@ class Reader:
             assert np.array_equal(array, ARRAYS[key])
 
 
-@pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("operation", "maker"), by_turns(OPERATIONS, MAKERS))
 def test_readers_keep_what_they_opened(tmp_path, operation, maker):
     """Archives, lazy arrays, maps, zip and streams return the old data at every stage of a change."""
     path = tmp_path / "a.npz"

@@ -7,10 +7,12 @@ mutated files.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-__all__ = ["DEEP", "amount", "extent", "needs_deep"]
+__all__ = ["DEEP", "amount", "by_turns", "extent", "needs_deep"]
 
 DEEP = float(os.environ.get("NPZKIT_DEEP") or 0)
 
@@ -23,6 +25,17 @@ def amount(quick: int, deep: int) -> int:
 def extent(quick: int, deep: int) -> int:
     """Return how large something is to be, which no larger NPZKIT_DEEP enlarges further."""
     return deep if DEEP else quick
+
+
+def by_turns(first: Iterable[Any], second: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Return each pair of two things; by default each of the first with one of the second."""
+    second = list(second)
+    return [
+        (one, other)
+        for number, one in enumerate(first)
+        for turn, other in enumerate(second)
+        if DEEP or turn == number % len(second)
+    ]
 
 
 needs_deep = pytest.mark.skipif(not DEEP, reason="takes gigabytes, or long; set NPZKIT_DEEP=1")

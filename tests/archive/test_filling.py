@@ -12,6 +12,7 @@ import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
+from deep import by_turns
 from npzkit.archive.single_file import SingleFile
 from npzkit.errors import (
     ChecksumError,
@@ -105,12 +106,17 @@ def equals(outs):
     return all(outs[key].tobytes() == ARRAYS[key].tobytes() for key in outs)
 
 
-@pytest.mark.parametrize("make", MEMORY.values(), ids=MEMORY)
-@pytest.mark.parametrize("options", [{}, {"verify": False, "threads": 1}], ids=str)
-def test_every_kind_of_array_is_filled(saved, make, options):
+@pytest.mark.parametrize(
+    ("memory", "options"), by_turns(MEMORY, [{}, {"verify": False, "threads": 1}]), ids=str
+)
+def test_every_kind_of_array_is_filled(saved, memory, options):
     """Memory in any order gets what was saved, from any archive, and is returned."""
     with npzkit.open(saved) as npz:
-        outs = {key: out for key, out in holes(make).items() if out.dtype == npz.info(key).dtype}
+        outs = {
+            key: out
+            for key, out in holes(MEMORY[memory]).items()
+            if out.dtype == npz.info(key).dtype
+        }
         assert len(outs) >= len(ARRAYS) - 1
         found = npz.load_all(out=outs, **options)
     assert list(found) == list(outs)
@@ -184,8 +190,7 @@ def damage(path, key):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("key", ["large", "fortran", "huge", "small/70"])
-@pytest.mark.parametrize("name", SAVE)
+@pytest.mark.parametrize(("name", "key"), by_turns(SAVE, ["large", "fortran", "huge", "small/70"]))
 def test_one_damaged_member_changes_nothing(tmp_path, name, key):
     """If one of many arrays is damaged, none is filled, and the error names it or its part."""
     path = tmp_path / "a.npz"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import random
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ from forge import npy
 from history import Commit, Held, History, held_as
 from npzkit.errors import TornArchiveWarning
 
-__all__ = ["CASES", "Case", "OneWay", "made", "noise", "random_commits", "with_comments"]
+__all__ = [
+    "CASES",
+    "Case",
+    "OneWay",
+    "made",
+    "noise",
+    "random_commits",
+    "with_comments",
+    "zip64_from",
+]
 
 
 def noise(size: int, seed: int = 0) -> np.ndarray:
@@ -177,17 +187,28 @@ def by_zipfile(path):
     return grown(History(path).took(SAVED))
 
 
+@contextlib.contextmanager
+def zip64_from(count: int) -> Iterator[None]:
+    """Have archives of so many members written as those of 65,535 are."""
+    real = npzkit.zip.member_layout.records.format_end_of_central_directory
+
+    def format_end(record):
+        if record.entry_count == count:
+            # The number that stands for one that is elsewhere is the real one.
+            record = record._replace(disk_entry_count=0xFFFF, entry_count=0xFFFF)
+        return real(record)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("npzkit.zip.member_layout.SENTINEL_16", count)
+        patched.setattr(
+            npzkit.zip.member_layout.records, "format_end_of_central_directory", format_end
+        )
+        yield
+
+
 def with_zip64(path):
     """Their ends are zip64's too, as those of archives with many members are."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("npzkit.zip.member_layout.SENTINEL_16", 1)
-        # The number that stands for one that is elsewhere is the real one.
-        real = npzkit.zip.member_layout.records.format_end_of_central_directory
-        patched.setattr(
-            npzkit.zip.member_layout.records,
-            "format_end_of_central_directory",
-            lambda record: real(record._replace(disk_entry_count=0xFFFF, entry_count=0xFFFF)),
-        )
+    with zip64_from(1):
         history = grown(saved(path))
     assert b"PK\6\6" in history.content[history.commits[-2].size :]
     return history

@@ -664,7 +664,8 @@ def writes_of(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ClassDef):
             yield from {ast.unparse(base) for base in node.bases} & MAPS
         elif isinstance(node, ast.Call):
-            yield from {ast.unparse(node.func)} & MAPS
+            if getattr(node.func, "attr", "") in ("mmap", "memmap"):
+                yield from {ast.unparse(node.func)} & MAPS
             if opens_for_writing(node):
                 yield "open"
 

@@ -361,7 +361,7 @@ def test_too_little_memory_is_one_line(process, tmp_path):
         resource.setrlimit(resource.RLIMIT_AS, (2**29, resource.RLIM_INFINITY))
 
     with npzkit.NpzWriter(tmp_path / "a.npz") as writer:
-        writer.create("x", (2**27,), "f8")
+        writer.create("x", (2**26,), "f8")
     few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     found = process("show", tmp_path / "a.npz", "--json", env=few, preexec_fn=limit)
     assert found.code == 2, found

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit import format as npy
 from npzkit.errors import printable
 from npzkit.files.progress import Advance
 from npzkit.members.tensors import extension_name
@@ -156,14 +155,11 @@ class InFile:
         by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
         return cls(path, array.dtype, array.offset, array.shape, by_columns)
 
-    @classmethod
-    def made(cls, path: str, array: Array) -> InFile:
-        """Write an array to a new .npy file."""
-        order = array.fortran_order
-        target = cls.of_map(npy.open_memmap(path, "w+", array.dtype, array.shape, order))
+    def filled(self, array: Array) -> InFile:
+        """Write an array to it, part by part, and return it."""
         for index, part in array.parts():
-            target[index] = part
-        return target
+            self.mapped("r+")[index] = part
+        return self
 
     def mapped(self, mode: Any = "r") -> np.ndarray[Any, Any]:
         """Return all of it, as a map."""
@@ -174,9 +170,6 @@ class InFile:
 
     def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
         return np.array(self.mapped()[index], order="K", subok=False)
-
-    def __setitem__(self, index: tuple[slice, ...], values: np.ndarray[Any, Any]) -> None:
-        self.mapped("r+")[index] = values
 
 
 class Contents(NamedTuple):

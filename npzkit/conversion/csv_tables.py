@@ -20,11 +20,10 @@ from npzkit.reading import blocks
 from npzkit.reading.blocks import PIECE_SIZE
 
 
-def check_delimiter(delimiter: str) -> str:
-    """Return a delimiter of tables, or raise ValueError."""
+def check_delimiter(delimiter: str) -> None:
+    """Raise ValueError for what is no delimiter of tables."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
         raise ValueError(f"delimiter must be one character, not {delimiter!r}")
-    return delimiter
 
 
 def check_is_table(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> None:

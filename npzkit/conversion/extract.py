@@ -142,7 +142,11 @@ def extract(
         targets = how.targets(npz, wanted, cast(str, folder), overwrite=overwrite)
         meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
         for key, path in targets.items():
-            how.write_file(npz, key, path, meter)
+            part = meter.part(npz.info(key).nbytes)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with how.skipping(key), replacing(path) as temporary, open(temporary, "xb") as out:
+                how.write(npz, key, out, part.add)
+            part.end()
         meter.finish()
     files = {key: path for key, path in targets.items() if key not in how.failed}
     return ExtractReport(files, how.failed)
@@ -169,7 +173,7 @@ class _Extraction(NamedTuple):
         """Return the path of each key's file, checked before any is written."""
         names = {}
         for key in keys:
-            with self._skipping(key):
+            with self.skipping(key):
                 info = npz.info(key)
                 # An entry that ends in a slash says that there is a folder.
                 if not info.member.endswith("/") or info.nbytes:
@@ -189,14 +193,6 @@ class _Extraction(NamedTuple):
         check_is_table(info.shape, info.dtype, info.key)
         return True
 
-    def write_file(self, npz: NpzFile, key: str, path: str, meter: Meter) -> None:
-        """Write one file, which appears when it is complete."""
-        part = meter.part(npz.info(key).nbytes)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with self._skipping(key), replacing(path) as temporary, open(temporary, "xb") as out:
-            self.write(npz, key, out, part.add)
-        part.end()
-
     def write(self, npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
         """Write a table, or a member's bytes, which are an .npy file's; their CRC-32 is checked."""
         if self._is_table(npz.info(key)):
@@ -208,7 +204,7 @@ class _Extraction(NamedTuple):
                 advance(len(piece))
 
     @contextlib.contextmanager
-    def _skipping(self, key: str) -> Iterator[None]:
+    def skipping(self, key: str) -> Iterator[None]:
         """Note that an array is damaged, if that is wanted."""
         try:
             yield

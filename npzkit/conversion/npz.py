@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named
@@ -140,7 +141,10 @@ def _spooled(array: Array, path: str | None) -> Iterator[np.ndarray[Any, Any]]:
     parent = tempfile.gettempdir() if path is None else os.path.dirname(os.path.abspath(path))
     spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
-        yield InFile.made(spool, array.stored()).mapped().view(array.dtype)
+        stored = array.stored()
+        order = stored.fortran_order
+        target = npy.open_memmap(spool, "w+", stored.dtype, stored.shape, order)
+        yield InFile.of_map(target).filled(stored).mapped().view(array.dtype)
     finally:
         # Windows removes no file that is mapped.
         with contextlib.suppress(OSError):

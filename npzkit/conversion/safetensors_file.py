@@ -123,7 +123,9 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
     text += b" " * (-len(text) % _ALIGNMENT)
     _make_file(path, struct.pack("<Q", len(text)) + text, end)
     for array in arrays:
-        _write(path, array, 8 + len(text) + header[array.key]["data_offsets"][0])
+        dtype = array.dtype if array.dtype.isbuiltin == 2 else array.dtype.newbyteorder("<")
+        offset = 8 + len(text) + header[array.key]["data_offsets"][0]
+        InFile(path, dtype, offset, array.shape).filled(array)
 
 
 def _make_file(path: str, head: bytes, size: int) -> None:
@@ -147,10 +149,3 @@ def _make_file(path: str, head: bytes, size: int) -> None:
             # From systems that cannot reserve room in a file.
             for start in range(0, size, BLOCK_SIZE):
                 file.write(bytes(min(BLOCK_SIZE, size - start)))
-
-
-def _write(path: str, array: Array, offset: int) -> None:
-    dtype = array.dtype if array.dtype.isbuiltin == 2 else array.dtype.newbyteorder("<")
-    target = InFile(path, dtype, offset, array.shape)
-    for index, part in array.parts():
-        target[index] = part

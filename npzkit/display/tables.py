@@ -78,14 +78,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = -
 def _row(tag: str, cells: Sequence[str], style: str, right: int) -> str:
     shown = (
         f'<{tag} style="{_CELL}{style}text-align:{"right" if index == right else "left"};'
-        f'font-family:monospace;">{_inner(cell)}</{tag}>'
+        f'font-family:monospace;">{cell if isinstance(cell, Markup) else escape(printable(cell))}'
+        f"</{tag}>"
         for index, cell in enumerate(cells)
     )
     return f'<tr style="background:transparent;">{"".join(shown)}</tr>'
-
-
-def _inner(cell: str) -> str:
-    return cell if isinstance(cell, Markup) else escape(printable(cell))
 
 
 def short_texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -181,7 +181,10 @@ def line_markup(line: LineOverview, width: int, height: int) -> Markup:
     xs = (middles - begin) / max(end - begin, 1) * width
     strokes = "".join(_strokes(xs, places(line.low), places(line.high)))
     path = f'<path d="{strokes}" fill="none" stroke="currentColor" stroke-linecap="round"/>'
-    return _svg(path, width, height)
+    return Markup(
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'aria-hidden="true">{path}</svg>'
+    )
 
 
 def _strokes(xs: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> Iterator[str]:
@@ -195,13 +198,6 @@ def _strokes(xs: Sequence[float], lows: Sequence[float], highs: Sequence[float])
         # A stroke without a length is a dot.
         yield f"V{high}" if high != low or command == "M" else ""
         command = "L"
-
-
-def _svg(inner: str, width: int, height: int) -> Markup:
-    return Markup(
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'aria-hidden="true">{inner}</svg>'
-    )
 
 
 # -- PNG: https://www.w3.org/TR/png-3/ ------------------------------------------

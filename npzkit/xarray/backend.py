@@ -106,16 +106,12 @@ class NpzBackend(BackendEntrypoint):
         """Open all groups, or all within one; see `xarray.open_groups`."""
         with _opened(filename_or_obj, group, dims, storage_options) as (archive, root, all_dims):
             inside = f"{root}/" if root else ""
-            names = (
-                name for name in groups_of(archive.open())
-                if name == root or name.startswith(inside)
-            )  # fmt: skip
-            return {
-                f"/{name[len(inside):]}": _dataset(
-                    archive.copy(), name, all_dims, drop_variables, decoding
-                )
-                for name in names
-            }  # fmt: skip
+            found = {}
+            for name in groups_of(archive.open()):
+                if name == root or name.startswith(inside):
+                    dataset = _dataset(archive.copy(), name, all_dims, drop_variables, decoding)
+                    found[f"/{name[len(inside) :]}"] = dataset
+            return found
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
         """Open an archive as a tree of its groups; see `xarray.open_datatree`."""

@@ -126,24 +126,20 @@ def _input(file: str) -> contextlib.AbstractContextManager[Any]:
     return open(file, "rb") if is_pipe else contextlib.nullcontext(file)
 
 
-def keys_of(file: str) -> list[str]:
-    """Return the keys of FILE; none if it cannot be read."""
-    try:
-        with warnings.catch_warnings(action="ignore"), npzkit.open(file) as npz:
-            return list(npz)
-    except (OSError, npzkit.NpzkitError):
-        return []
-
-
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the keys of FILE that begin with `incomplete` and are safe to insert."""
     # While an option is completed, click leaves several files unparsed.
     file = context.params.get("file") or next(iter(context.args), None)
     if not isinstance(file, str) or file == "-":
         return []
+    found = []
     # The shell has not expanded the path yet.
-    keys = keys_of(os.path.expanduser(file))
-    found = [key for key in keys if key.startswith(incomplete) and key.isprintable()]
+    with (
+        contextlib.suppress(OSError, npzkit.NpzkitError),
+        warnings.catch_warnings(action="ignore"),
+        npzkit.open(os.path.expanduser(file)) as npz,
+    ):
+        found = [key for key in npz if key.startswith(incomplete) and key.isprintable()]
     if os.environ.get(_COMPLETE_VARIABLE, "").startswith("bash"):
         # zsh and fish add quotes themselves.
         found = [key for key in found if not _NEEDS_QUOTES.search(key)]

@@ -268,7 +268,7 @@ def info(file: str, key: str | None, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        print_fields([(f"{name}:", text) for name, text in fields if text])
+        print_fields(fields)
     return tell_unreadable(members)
 
 

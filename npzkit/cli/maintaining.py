@@ -20,7 +20,6 @@ from npzkit.cli.file_argument import (
     complete_key,
     file_size,
     files_argument,
-    keys_of,
     named_file,
     naming_in_warnings,
     seekable_input,
@@ -267,8 +266,6 @@ def verify(
     Example: npzkit verify model.npz
     """
     archives = find_archives(files, recursive=recursive, takes_sharded=True)
-    for archive in archives:
-        _check_no_key(archive, files)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         with seekable_input(archive.path) as source:
@@ -276,18 +273,6 @@ def verify(
         return _verified(archive, found, quiet=quiet, verbose=verbose)
 
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
-
-
-def _check_no_key(archive: ArchiveFile, files: tuple[str, ...]) -> None:
-    """Raise UsageError if a FILE does not exist and is the key of an array in another one."""
-    if archive.path == "-" or os.path.lexists(archive.path):
-        return
-    for file in filter(os.path.isfile, files):
-        if archive.path in keys_of(file):
-            raise click.UsageError(
-                f"{printable(archive.path)} is not a file, but an array in {printable(file)}. "
-                f"To check it, pass --key {printable(archive.path)}."
-            )
 
 
 def _is_shown(row: Any, torn_size: int, *, quiet: bool, verbose: bool) -> bool:

@@ -42,6 +42,7 @@ _WORDS = (
     (r"Save numpy\.lib\.recfunctions\.repack_fields\(array\), or each", "Save each"),
     (r"Read it with npzkit\.load or np\.load",
      "Make an archive of it: npzkit pack NEW.npz FILE"),
+    (r"Read it with npz\.stream\(key\)", "Write it to a pipe: npzkit extract -d - FILE KEY"),
     (r"Read it with h5py", "Convert it: npzkit convert FILE NEW.npz"),
     (r"\bnp\.load\b", "NumPy"),
     (r"npzkit\.(convert|extract|pack)\b", r"npzkit \1"),

@@ -110,8 +110,9 @@ def print_text(text: str) -> None:
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
-    """Print pairs of name and value, one per line."""
-    click.echo("\n".join(_lay_out(fields, _fit(fields))))
+    """Print pairs of name and value, one per line, without those that are empty."""
+    shown = [(f"{name}:", text) for name, text in fields if text]
+    click.echo("\n".join(_lay_out(shown, _fit(shown))))
 
 
 def _fit(rows: Sequence[Sequence[str]], *, between_words: bool = False) -> list[int]:

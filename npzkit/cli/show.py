@@ -38,8 +38,6 @@ _LINE_WIDTH = 75
 """Columns that NumPy fills."""
 _CLAIMED_COUNT = 1_000_000
 """Items that a shape may claim for which the file has no bytes."""
-_BYTES_SHOWN = 1000
-"""Bytes shown of a member that is no array."""
 _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
 
@@ -83,9 +81,6 @@ def show(
                 f"npzkit show FILE {only} {key!r}."
             )
         info = npz.info(_only_key(npz) if key is None else key)
-        if info.dtype is None:
-            _show_bytes(npz, info, as_json)
-            return
         part = _part(npz, info, index)
         if not stats:
             _print_values(npz, info.key, part, index, as_json)
@@ -127,17 +122,6 @@ def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: SliceIndex) -> npz
     except IndexError as error:
         told = f"{error}; the array's shape is {shape_text(info.shape)}"
         raise click.UsageError(f"SLICE: {told}.") from error
-
-
-def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> None:
-    """Show the beginning of a member that is not an array."""
-    with npz.stream(info.key) as stream:
-        data = stream.read(_BYTES_SHOWN)
-    more = info.nbytes - len(data)
-    if as_json:
-        print_json({"key": info.key, "size": info.nbytes, "begins": data.decode("latin1")})
-        return
-    click.echo(repr(data) + (f" and {more:,} bytes more" if more else ""))
 
 
 def _print_values(

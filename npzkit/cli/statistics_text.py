@@ -63,7 +63,7 @@ def print_statistics(
         ("NaN", f"{facts['nan_count']:,}"),
         ("infinite", f"{facts['inf_count']:,}" if facts.get("inf_count") else ""),
     ]
-    print_fields([(f"{name}:", text) for name, text in fields if text])
+    print_fields(fields)
     if found.histogram is not None and "histogram" in facts:
         edges = facts["histogram"]["edges"]
         is_by_integer = dtype.kind in "biu" and edges[1] - edges[0] == 1

@@ -45,6 +45,10 @@ class ArchiveContents(Protocol):
     nbytes : int
         Uncompressed bytes of all arrays.
     file_size : int
+    comment : bytes
+        The text of the metadata.
+    names_crc32 : int or None
+        The CRC-32 of the names of members and their attributes, unless another one covers them.
     own_file : file object or None
         See `npzkit.NpzFile.fid`.
     can_be_read_twice : bool
@@ -70,7 +74,11 @@ class ArchiveContents(Protocol):
     @property
     def file_size(self) -> int: ...
     @property
+    def comment(self) -> bytes: ...
+    @property
     def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def names_crc32(self) -> int | None: ...
     @property
     def own_file(self) -> Any: ...
     @property

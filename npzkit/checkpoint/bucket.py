@@ -15,8 +15,16 @@ import time
 
 from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
-from npzkit.checkpoint.steps import Steps, is_step_name, name_of_step, steps_in
-from npzkit.errors import ArchiveLockedError, StaleArchiveError
+from npzkit.checkpoint.steps import (
+    Listing,
+    Steps,
+    is_step_name,
+    name_of_folder,
+    name_of_step,
+    steps_in,
+    steps_of_folders,
+)
+from npzkit.errors import StaleArchiveError
 from npzkit.files.urls import Location
 from npzkit.stores.objects import Found, StorePrefix
 
@@ -47,9 +55,15 @@ class Bucket(Steps):
         self._has_cleaned = False
         outlive_pools()
 
-    def steps(self) -> tuple[int, ...]:
-        """Return the steps, ascending, by a new list of the objects."""
-        return steps_in(self._list())
+    def look(self) -> Listing:
+        """List the objects once."""
+        return Listing(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
+
+    def _has_folder(self, step: int) -> bool:
+        """Return whether there is a prefix for a step, as of the last list of objects."""
+        if self._objects.folders is None:
+            self._list()
+        return name_of_folder(step) in (self._objects.folders or ())
 
     def _list(self) -> dict[str, Found]:
         now = time.monotonic()
@@ -57,15 +71,19 @@ class Bucket(Steps):
         self._list_time = now
         return self._listed
 
-    def _find(self, step: int) -> Found | None:
+    def _forget(self) -> None:
+        self._list_time = -_FRESH_SECONDS
+
+    def _find_file(self, step: int) -> Found | None:
         is_fresh = time.monotonic() - self._list_time < _FRESH_SECONDS
-        found = self._listed.get(name_of_step(step)) if is_fresh else None
-        return found or self._list().get(name_of_step(step))
+        return (self._listed if is_fresh else self._list()).get(name_of_step(step))
 
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
 
-    def commit(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
+    def _write_file(
+        self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
+    ) -> None:
         """Upload a step, which replaces an older one when it is complete.
 
         Raises
@@ -81,16 +99,12 @@ class Bucket(Steps):
         try:
             archive.write(self._objects.upload(name, tag), formatted=metadata)
         except (FileExistsError, StaleArchiveError) as error:
-            raise ArchiveLockedError(
-                f"another checkpoint store saved or removed step {step} at the same time",
-                path=self.path, remedy="Let one store write here at a time.",
-            ) from error  # fmt: skip
+            raise self._overtaken(step) from error
         finally:
-            self._list_time = -_FRESH_SECONDS
+            self._forget()
 
-    def remove(self, step: int, seen: Found | None = None) -> bool:
-        """Remove a step if it exists and is what was `seen`; return whether it is gone."""
+    def _remove_file(self, step: int, found: Found | None) -> bool:
         try:
-            return self._objects.remove(name_of_step(step), seen and seen.mark)
+            return self._objects.remove(name_of_step(step), found and found.mark)
         finally:
-            self._list_time = -_FRESH_SECONDS
+            self._forget()

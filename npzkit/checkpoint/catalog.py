@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.record import Record, record_of
-from npzkit.checkpoint.steps import Steps, looks_at
+from npzkit.checkpoint.steps import StepIdentity, Steps, looks_at
 from npzkit.errors import NpzkitError, StaleArchiveError, is_damage, printable
 from npzkit.maintenance.findings import Finding, VerifyReport
-from npzkit.stores.objects import Found
 
 _GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
@@ -85,7 +84,7 @@ class StoreReport(NamedTuple):
 class _Known(NamedTuple):
     """What is known of one file; None of what was not looked for."""
 
-    identity: Found
+    identity: StepIdentity
     record: Record | None = None
     is_sound: bool | None = None
 
@@ -101,17 +100,17 @@ class Catalog:
         known = self._known[step] = self._known_of(step, self._storage.identity(step))
         return known
 
-    def _known_of(self, step: int, identity: Found) -> _Known:
+    def _known_of(self, step: int, identity: StepIdentity) -> _Known:
         """Return what is known of the file with this identity."""
         known = self._known.get(step)
         return _Known(identity) if known is None or known.identity != identity else known
 
-    def seen(self, step: int) -> Found | None:
+    def seen(self, step: int) -> StepIdentity | None:
         """Return the identity of the file that is known as a step, without looking again."""
         known = self._known.get(step)
         return None if known is None else known.identity
 
-    def note(self, step: int, identity: Found, *, is_sound: bool) -> None:
+    def note(self, step: int, identity: StepIdentity, *, is_sound: bool) -> None:
         """Remember whether the file of a step with this identity is sound."""
         self._known[step] = self._known_of(step, identity)._replace(is_sound=is_sound)
 
@@ -126,7 +125,7 @@ class Catalog:
         step: int,
         read: Callable[[NpzFile], T],
         is_final: Callable[[T], bool] = lambda result: True,
-    ) -> tuple[Found, T]:
+    ) -> tuple[StepIdentity, T]:
         """Open a step and read it; again if it was replaced meanwhile.
 
         Another process may replace or remove a step at any moment. So an error, or a result
@@ -142,7 +141,7 @@ class Catalog:
 
         Returns
         -------
-        identity : Found
+        identity : StepIdentity
             Of the step that was read.
         result : object
 
@@ -175,7 +174,7 @@ class Catalog:
             remedy="Try again when the other program saves less often.",
         ) from last  # fmt: skip
 
-    def _is_now(self, step: int, identity: Found) -> bool:
+    def _is_now(self, step: int, identity: StepIdentity) -> bool:
         """Return whether a step has this identity now, by a new look."""
         try:
             return step in self._storage.steps() and self._storage.identity(step) == identity

@@ -141,14 +141,14 @@ def record_of(npz: NpzFile, step: int) -> Record:
     UnsupportedError
         A newer version of npzkit wrote them.
     """
-    archive: Any = npz._archive
+    archive = npz._archive
     try:
         return _parsed(archive.metadata, archive.comment, step, archive.names_crc32)
     except NpzkitError as error:
         raise error.locate(path=archive.path) from None
 
 
-def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int) -> Record:
+def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int | None) -> Record:
     rest = dict(metadata)
     own = rest.pop(_OWN_KEY, None)
     if not isinstance(own, dict):
@@ -171,7 +171,7 @@ def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int)
             found=crc,
             expected=own.get("crc32"),
         )
-    if own.get("names_crc32") != names_crc:
+    if names_crc is not None and own.get("names_crc32") != names_crc:
         raise ZipFormatError(
             "the names or attributes of the arrays are damaged: their CRC-32 differs",
             found=names_crc,

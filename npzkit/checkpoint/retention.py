@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 from npzkit.checkpoint.catalog import Catalog
 from npzkit.checkpoint.policies import Policy
-from npzkit.checkpoint.steps import Steps, shown_steps
+from npzkit.checkpoint.steps import StepIdentity, Steps, shown_steps
 from npzkit.errors import warn
 from npzkit.members.keys import suggestion
-from npzkit.stores.objects import Found
 
 _logger = logging.getLogger("npzkit.checkpoint")
 
@@ -188,7 +187,7 @@ class Retention:
             _logger.info("removed the steps %s of %s", removed, self._storage.path)
         return tuple(removed), failed
 
-    def _remove(self, step: int, seen: Found | None) -> bool:
+    def _remove(self, step: int, seen: StepIdentity | None) -> bool:
         """Remove a step unless a reader has begun or another writer has saved it again.
 
         Return whether it was removed.

@@ -1,11 +1,16 @@
-"""The steps of a checkpoint store: the files in one folder.
+"""The steps of a checkpoint store: files, or folders of shards, in one folder.
 
-Owns the names of steps, the lock that keeps a second writer away, leftovers of writers that
-were killed, and that what another process changes is looked at again.
-`npzkit.checkpoint.bucket` does the same in a store of objects.
+Owns the names of steps, which form of a step counts and how it changes, the lock that keeps a
+second writer away, leftovers of writers that were killed, and that what another process changes
+is looked at again. `npzkit.checkpoint.bucket` does the same in a store of objects.
 
 A step is listed once its file is complete, because a writer renames it into place. No other
-file says which steps there are.
+file says which steps there are. A step's folder is a sharded archive. One rule says which form
+of a step counts: its file, if it has one, or else its folder, if that has an index. So a step
+changes its form at one call of the system: a file takes the place of a folder when the file is
+renamed into place, and a folder that of a file when the file is removed, as the last call of a
+commit. If a writer is killed, the other form is a leftover. What does not count is removed
+first, so that no removal makes an older version count again.
 """
 
 from __future__ import annotations
@@ -14,15 +19,22 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
-from npzkit.datasets.shard_names import is_temporary
-from npzkit.errors import ArchiveLockedError, DamagedCheckpointError, StaleArchiveError
+from npzkit.datasets import INDEX_NAME
+from npzkit.datasets.index_format import parse_index
+from npzkit.datasets.shard_names import attempt_of, is_temporary
+from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.datasets.shardedwriter import ShardedWriter
+from npzkit.datasets.sharding import read_index
+from npzkit.errors import ArchiveLockedError, DamagedCheckpointError, NpzkitError, StaleArchiveError
 from npzkit.limits import Limits
-from npzkit.stores.objects import Found, LocalFolder
+from npzkit.members.metadata import parse_metadata
+from npzkit.stores.objects import Found, LocalFolder, StorePrefix, objects_at
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
 AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}
@@ -34,6 +46,9 @@ _ABANDONED_SECONDS = 3600
 """Age of a leftover that is removed where the file system has no locks."""
 _LOOKS = 200
 """How often something is looked at, at most, if it is another each time."""
+_LISTS = 20
+"""How often the steps are listed, at most, if folders are not complete."""
+_SUFFIX = ".npz"
 _STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
 _SHOWN_COUNT = 5
 """Steps that a message names."""
@@ -52,6 +67,11 @@ def name_of_step(step: int) -> str:
     return f"step_{step:08d}.npz"
 
 
+def name_of_folder(step: int) -> str:
+    """Return the name of the folder of a step that is split into several files."""
+    return name_of_step(step).removesuffix(_SUFFIX)
+
+
 def is_step_name(name: str) -> bool:
     """Return whether this is the name of a step's file."""
     found = _STEP_NAME.fullmatch(name)
@@ -62,6 +82,11 @@ def is_step_name(name: str) -> bool:
 def steps_in(names: Iterable[str]) -> tuple[int, ...]:
     """Return the steps whose files have these names, ascending."""
     return tuple(sorted(int(name[5:-4]) for name in names if is_step_name(name)))
+
+
+def steps_of_folders(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the steps whose folders have these names, ascending."""
+    return steps_in(name + _SUFFIX for name in names)
 
 
 def shown_steps(steps: Iterable[int]) -> str:
@@ -115,6 +140,35 @@ class Status(NamedTuple):
     modified: float
 
 
+class StepIdentity(NamedTuple):
+    """What changes when a step is saved again.
+
+    Attributes
+    ----------
+    is_folder : bool
+    found : Found
+        Of its file, or of the index of its folder.
+    """
+
+    is_folder: bool
+    found: Found
+
+
+class Listing(NamedTuple):
+    """What one look at a place finds.
+
+    Attributes
+    ----------
+    files : tuple of int
+        The steps that have a file, ascending.
+    folders : tuple of int
+        The steps that have a folder, complete or not, ascending.
+    """
+
+    files: tuple[int, ...]
+    folders: tuple[int, ...]
+
+
 class Steps:
     """The steps in a folder, for one writer at a time and any readers.
 
@@ -135,61 +189,136 @@ class Steps:
 
     # -- in a folder; a store of objects does these in another way --------------
 
-    def steps(self) -> tuple[int, ...]:
-        """Return the steps, ascending."""
-        with contextlib.suppress(FileNotFoundError):
-            return steps_in(os.listdir(self.path))
-        return ()
+    def look(self) -> Listing:
+        """List the folder once: a step that changes its form between two lists would be missed."""
+        try:
+            with os.scandir(self.path) as found:
+                entries = {entry.name: entry for entry in found}
+        except FileNotFoundError:
+            return Listing((), ())
+        # Where links of other names lead is not asked: some lead to themselves.
+        folders = (
+            step for step in steps_of_folders(entries) if entries[name_of_folder(step)].is_dir()
+        )  # fmt: skip
+        return Listing(steps_in(entries), tuple(folders))
 
-    def _find(self, step: int) -> Found | None:
+    def _has_folder(self, step: int) -> bool:
+        return os.path.isdir(self.folder_path(step))
+
+    def _find_file(self, step: int) -> Found | None:
         """Return what is known of a step's file, or of a link that leads to none."""
         found: Found | None = self._here.find(name_of_step(step))
-        if found is None and os.path.islink(self.path_of(step)):
-            link: Any = os.lstat(self.path_of(step))
+        if found is None and os.path.islink(self.file_path(step)):
+            link: Any = os.lstat(self.file_path(step))
             return Found(link.st_size, link.st_mtime, link)
         return found
 
-    def commit(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
-        """Write a step, which replaces an older one when it is complete."""
-        archive.write(self.path_of(step), formatted=metadata, durable=self._durable)
+    def _write_file(
+        self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
+    ) -> None:
+        archive.write(self.file_path(step), formatted=metadata, durable=durable)
 
-    def remove(self, step: int, seen: Found | None = None) -> bool:
-        """Remove a step if it exists and is what was `seen`; return whether it is gone."""
-        found = self._find(step)
-        if found is not None:
-            # A second writer has no lock on a share without locks.
-            if seen not in (None, found):
-                return False
-            self._here.unlink(name_of_step(step))
+    def _remove_file(self, step: int, found: Found | None) -> bool:
+        """Remove a step's file, unless it is another one than `found`."""
+        # A second writer has no lock on a share without locks.
+        if found is not None and self._find_file(step) not in (found, None):
+            return False
+        self._here.unlink(name_of_step(step))
         return True
 
     # -- what there is ----------------------------------------------------------
 
-    def path_of(self, step: int) -> str:
+    def file_path(self, step: int) -> str:
         """Return the path of a step's file, or its URL without secrets."""
         return str(self._here.file(name_of_step(step)))
 
-    def identity(self, step: int) -> Found:
+    def folder_path(self, step: int) -> str:
+        """Return the path of a step's folder."""
+        return self.file_path(step).removesuffix(_SUFFIX)
+
+    def _folder_of(self, step: int) -> Any:
+        """Return what opens a step's folder, whether it exists or not."""
+        return self._here.file(name_of_folder(step))
+
+    def _place(self, step: int) -> LocalFolder | StorePrefix:
+        return objects_at(self._folder_of(step))
+
+    def path_of(self, step: int) -> str:
+        """Return the path of a step: of its file, unless it is a folder."""
+        return self.folder_path(step) if self._is_folder(step) else self.file_path(step)
+
+    def _is_folder(self, step: int) -> bool:
+        """Return whether the folder of a step counts."""
+        known = self._identity(step)
+        return known is not None and known.is_folder
+
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps that are complete, ascending.
+
+        A folder without an index is not complete, or was removed since the look. Other steps
+        may have come since then, so the place is listed again until two looks find the same.
+        """
+        for look in islice(looks_at(self.look, self.path), _LISTS):
+            folders = [step for step in look.folders if step not in look.files]
+            complete = [step for step in folders if self._identity(step)]
+            if len(complete) == len(folders):
+                break
+        return tuple(sorted([*look.files, *complete])) if folders else look.files
+
+    def _forget(self) -> None:
+        """Look again when something is asked for next."""
+
+    def identity(self, step: int) -> StepIdentity:
         """Return what changes when a step is saved again; FileNotFoundError if there is none."""
-        found = self._find(step)
+        found = self._identity(step)
         if found is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(step))
+            raise self._missing(step)
         return found
+
+    def _identity(self, step: int) -> StepIdentity | None:
+        # Between two looks, one form may have taken the place of the other.
+        for _ in range(2):
+            if (found := self._find_file(step)) is not None:
+                return StepIdentity(False, found)
+            if (found := self._place(step).find(INDEX_NAME)) is not None:
+                return StepIdentity(True, found)
+            self._forget()
+        return None
+
+    def _missing(self, step: int) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.file_path(step))
 
     def status(self, step: int) -> Status:
         """Return the size and the time of a step."""
-        found = self.identity(step)
-        return Status(found.size, found.modified)
+        # If the identity is the same after the list, no shard was removed meanwhile.
+        for is_folder, found in looks_at(lambda: self.identity(step), self.path):
+            status = Status(found.size, found.modified)
+            if not is_folder:
+                break
+            files = self._place(step).listed().values()
+            status = status._replace(size=sum(file.size for file in files))
+        return status
 
     def open(self, step: int, **options: Any) -> NpzFile:
-        """Open a step; FileNotFoundError if it does not exist.
+        """Open a step; FileNotFoundError if it does not exist."""
+        options = {**AS_SAVED, **options}
+        for _ in range(2):
+            with contextlib.suppress(FileNotFoundError):
+                return self._open_file(step, **options)
+            with contextlib.suppress(FileNotFoundError):
+                return ShardedFile(self._folder_of(step), **options)
+            self._forget()
+        raise self._missing(step)
+
+    def _open_file(self, step: int, **options: Any) -> NpzFile:
+        """Open a step's file.
 
         A link that leads to no file is damage: the step is lost, and no older one takes its
         place in silence.
         """
-        path = self.path_of(step)
+        path = self.file_path(step)
         try:
-            return NpzFile(self._here.file(name_of_step(step)), **{**AS_SAVED, **options})
+            return NpzFile(self._here.file(name_of_step(step)), **options)
         except FileNotFoundError as error:
             if not os.path.islink(path):
                 raise
@@ -198,11 +327,112 @@ class Steps:
                 found=os.readlink(path), remedy="Check whether its disk is mounted.",
             ) from error  # fmt: skip
 
-    # -- on disk ----------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------
+
+    def commit(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
+        """Write a step as a file, which replaces an older one, or a folder, when complete."""
+        # The folder may have been committed with durable=True.
+        durable = self._durable or self._has_folder(step)
+        self._write_file(step, archive, metadata, durable=durable)
+        if self._has_folder(step):
+            self._remove_folder(step)
+
+    def commit_shards(
+        self, step: int, arrays: Mapping[str, Any], metadata: bytes, **options: Any
+    ) -> None:
+        """Write a step as a folder, which replaces an older one, or a file, when complete.
+
+        `options` are those of `npzkit.ShardedWriter`.
+        """
+        older = self._file_now(step)
+        durable = self._durable or older is not None
+        writer = ShardedWriter(
+            self._folder_of(step), metadata=parse_metadata(metadata, None),
+            durable=durable, **options,
+        )  # fmt: skip
+        try:
+            writer.update(arrays)
+            writer.commit(writer.close())
+            if durable:
+                self._here.settle(())
+            self._take_place_of_file(step, older)
+        except (FileExistsError, StaleArchiveError) as error:
+            self._give_up(step, writer)
+            raise self._overtaken(step) from error
+        except BaseException:
+            self._give_up(step, writer)
+            raise
+
+    def _overtaken(self, step: int) -> ArchiveLockedError:
+        return ArchiveLockedError(
+            f"another checkpoint store saved or removed step {step} at the same time",
+            path=self.path, remedy="Let one store write here at a time.",
+        )  # fmt: skip
+
+    def _file_now(self, step: int) -> Found | None:
+        """Return what is known of a step's file, by a new look; None if there is no file."""
+        return self._find_file(step) if step in self.look().files else None
+
+    def _take_place_of_file(self, step: int, older: Found | None) -> None:
+        """Make a step's complete folder count: remove the file that was there before.
+
+        Raises
+        ------
+        StaleArchiveError
+            Another store has saved the file since.
+        """
+        if self._file_now(step) != older or not (
+            older is None or self._remove_file(step, older)
+        ):  # fmt: skip
+            raise StaleArchiveError("the step was saved again since", path=self.path)
+        if older is not None:
+            self.settle_names()
+
+    def _give_up(self, step: int, writer: ShardedWriter) -> None:
+        """Remove what a save that failed has written, if the system still allows it."""
+        with contextlib.suppress(OSError, NpzkitError):
+            writer.abort()
+            if self._file_now(step) is not None:
+                # The folder does not count, even if its index is there.
+                self._remove_folder(step)
+            else:
+                self._place(step).remove_folder()
+
+    def remove(self, step: int, identity: StepIdentity | None = None) -> bool:
+        """Remove a step, in both forms, if it exists and is the one with this identity."""
+        known = self._identity(step)
+        if identity and known and known != identity:
+            return False
+        if self._has_folder(step):
+            self._remove_folder(step)
+        if known is None or known.is_folder:
+            return True
+        return self._remove_file(step, identity.found if identity else None)
+
+    def _remove_folder(self, step: int) -> None:
+        """Remove the folder of a step. Its index goes first: without it, it does not count."""
+        place = self._place(step)
+        place.remove(INDEX_NAME)
+        if place.is_local:
+            if place.find(INDEX_NAME) is not None:
+                raise ArchiveLockedError(
+                    "another program writes to this step", path=place.name,
+                    remedy="Wait until it has ended.",
+                )  # fmt: skip
+            if self._durable:
+                # Before its shards are removed, and before the file of this step is.
+                place.settle(())
+        _remove_unnamed(place, set())
 
     def settle(self, step: int) -> None:
         """Wait until a step is on disk, and its name, if that was not done before."""
-        if not self._durable:
+        if self._durable:
+            return
+        if self._is_folder(step):
+            place = self._place(step)
+            place.settle(place.listed())
+            self._here.settle(())
+        else:
             self._here.settle((name_of_step(step),))
 
     def settle_names(self) -> None:
@@ -215,8 +445,13 @@ class Steps:
         if not (self._here.is_local and hasattr(os, "posix_fadvise")):
             return
         self.settle(step)
-        with open(self.path_of(step), "rb") as file, contextlib.suppress(OSError):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        paths = [self.file_path(step)]
+        if self._is_folder(step):
+            place: Any = self._place(step)
+            paths = [place.file(name) for name in place.listed()]
+        for path in paths:
+            with open(path, "rb") as file, contextlib.suppress(OSError):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     # -- one writer at a time ---------------------------------------------------
 
@@ -247,7 +482,17 @@ class Steps:
                 remedy="Wait until it is closed, or save to another folder. Reading needs "
                 "no lock.",
             ) from error  # fmt: skip
-        self._remove_temporary(locks_work=self._here.has_locks(_LOCK_NAME))
+        locks_work = self._here.has_locks(_LOCK_NAME)
+        self._remove_temporary(locks_work=locks_work)
+        if locks_work:
+            # This store has the lock: nobody else writes.
+            look = self.look()
+            for step in look.folders:
+                with contextlib.suppress(OSError, NpzkitError):
+                    if step in look.files:
+                        self._remove_folder(step)
+                    else:
+                        _remove_unnamed(self._place(step), _named(self._place(step)))
 
     def _has_lock(self) -> bool:
         """Return whether the lock is open, and on the file that is in the folder now."""
@@ -281,3 +526,19 @@ class Steps:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
+
+
+def _named(place: LocalFolder | StorePrefix) -> set[str]:
+    """Return the shards that the index of a folder names; none if there is no index."""
+    # A share may remember that there was no index: only the list and the file together say so.
+    if INDEX_NAME in place.listed() or place.find(INDEX_NAME) is not None:
+        return {shard.name for shard in parse_index(read_index(place)).shards}
+    return set()
+
+
+def _remove_unnamed(place: LocalFolder | StorePrefix, named: set[str]) -> None:
+    """Remove npzkit's shards that are not named, and the folder if nothing else is in it."""
+    for name in place.listed():
+        if (attempt_of(name) or is_temporary(name)) and name not in named:
+            place.remove(name)
+    place.remove_folder()

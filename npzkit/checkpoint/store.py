@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, get_args
@@ -33,6 +33,7 @@ from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.steps import Status, Steps, looks_at
 from npzkit.codecs.coding import Compression
+from npzkit.datasets.sharding import parse_size
 from npzkit.errors import (
     ArchiveLockedError,
     ClosedArchiveError,
@@ -301,6 +302,7 @@ class CheckpointStore:
         metadata: Mapping[str, Any] | None = None,
         *,
         verify: Literal["after"] | None = None,
+        shard_size: int | str | None = None,
     ) -> Saving:
         """Save a tree as a step, then remove the steps that the policy does not keep.
 
@@ -320,6 +322,11 @@ class CheckpointStore:
         verify : {None, "after"}, default None
             "after" reads the step back from the disk, and compares it with the
             checksums of what was in memory. No step is removed before that.
+        shard_size : int or str, optional
+            Split the step into several files of about this many bytes, such as
+            ``"5GB"``, for file systems and stores that want no larger ones. The
+            step is then a folder, which `npzkit.open` opens too. An array stays
+            in one file. By default, a step is one file.
 
         Returns
         -------
@@ -350,7 +357,8 @@ class CheckpointStore:
         step = check_step(step)
         if verify not in (None, "after"):
             raise ValueError(f"verify must be None or 'after', not {verify!r}")
-        path = self._storage.path_of(step)
+        storage, size = self._storage, None if shard_size is None else parse_size(shard_size)
+        path = storage.file_path(step) if size is None else storage.folder_path(step)
         with self._background.turn:
             self._begin()
             if self._is_refused(step):
@@ -364,7 +372,13 @@ class CheckpointStore:
                 arrays = snapshot.take()
             prepared = PreparedArchive(arrays, self._compression)
             text = format_record(Record(step, measured, noted, structure), prepared.names_crc32)
-            work = partial(self._commit, step, prepared, text, is_read_back=verify is not None)
+            write = partial(storage.commit, step, prepared, text)
+            if size is not None:
+                write = partial(
+                    storage.commit_shards, step, arrays, text, compression=self._compression,
+                    shard_size=size,
+                )  # fmt: skip
+            work = partial(self._commit, step, write, is_read_back=verify is not None)
             saving = Saving(step, path)
             if snapshot is None:
                 saving._finish(work())
@@ -393,10 +407,10 @@ class CheckpointStore:
         return None if is_large else snapshot
 
     def _commit(
-        self, step: int, archive: PreparedArchive, metadata: bytes, *, is_read_back: bool
+        self, step: int, write: Callable[[], None], *, is_read_back: bool
     ) -> tuple[int, ...]:
         """Write a step, and return the steps that the policy removed then."""
-        self._storage.commit(step, archive, metadata)
+        write()
         # Its checksums have just been computed: retention reads it for nothing.
         self._catalog.note_saved(step)
         if is_read_back:

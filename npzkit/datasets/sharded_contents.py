@@ -27,7 +27,7 @@ from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import SUFFIX, missing
-from npzkit.members.metadata import user_attrs
+from npzkit.members.metadata import format_metadata, user_attrs
 from npzkit.reading.blocks import PIECE_SIZE
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class ShardedContents(OpenShards):
 
     has_open_file = False
     own_file = None
+    names_crc32 = None
+    """The index has a checksum of its own."""
 
     def one_file(self) -> OpenedArchive:
         raise UnsupportedError(
@@ -72,6 +74,10 @@ class ShardedContents(OpenShards):
     @property
     def file_size(self) -> int:
         return sum(shard.size for shard in self.index.shards) + self.state[0]
+
+    @property
+    def comment(self) -> bytes:
+        return format_metadata(dict(self.metadata))
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -364,6 +364,12 @@ def make_directory(path: str) -> None:
     os.makedirs(path, exist_ok=True)
 
 
+def remove_directory(path: str) -> None:
+    """Remove a directory if it exists and is empty."""
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
 def sync_directory(directory: str) -> None:
     """Wait until renames in a directory are on disk. Windows cannot open directories."""
     if os.name == "nt":

@@ -151,6 +151,9 @@ class Objects(abc.ABC):
     def settle(self, names: Iterable[str]) -> None:
         """Wait until files are on disk, and their names."""
 
+    def remove_folder(self) -> None:
+        """Remove the folder if it is empty."""
+
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
         """End uploads that are under way, or were left by killed writers; asked by name."""
 
@@ -260,9 +263,18 @@ class LocalFolder(Objects):
                 file.sync()
         disk.sync_directory(self.path)
 
+    def remove_folder(self) -> None:
+        disk.remove_directory(self.path)
+
 
 class StorePrefix(Objects):
-    """A prefix in a store, or a folder of a web server, which can only be read."""
+    """A prefix in a store, or a folder of a web server, which can only be read.
+
+    Attributes
+    ----------
+    folders : list of str or None
+        Names of what is listed as folders, when `listed` was called last.
+    """
 
     is_local = False
 
@@ -274,6 +286,7 @@ class StorePrefix(Objects):
         self._url, self._query, self._options = url.rstrip("/"), mark + query, location.options
         self.location = Location(self._url + self._query, location.options)
         self.name = str(Location(self._url, location.options))
+        self.folders: list[str] | None = None
 
     def file(self, name: str) -> Location:
         return Location(f"{self._url}/{name}{self._query}", self._options)
@@ -301,9 +314,15 @@ class StorePrefix(Objects):
         try:
             found = fs.ls(path, detail=True)
         except FileNotFoundError:
+            self.folders = []
             return {}
         finally:
             fs.invalidate_cache(path)
+        self.folders = [
+            info["name"].rstrip("/").rpartition("/")[2]
+            for info in found
+            if info["type"] == "directory"
+        ]
         return {
             info["name"].rpartition("/")[2]: _listed(info)
             for info in found

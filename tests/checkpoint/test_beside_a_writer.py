@@ -23,6 +23,7 @@ from deep import amount, extent
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.steps import Steps
 from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
+from npzkit.stores.objects import LocalFolder
 from slow_folders import change_after_first_list, slow_folders
 
 pytestmark = [
@@ -33,6 +34,8 @@ READ_COUNT = amount(6, 500)
 """Rounds of reads of each test: some four reads each."""
 STEP_COUNT = extent(5, 10)
 """Steps that the writer saves meanwhile, at least."""
+FORMS = {"files": (None,), "folders": (1000,), "mixed": (None, 1000, 1000)}
+"""The sizes of files with which steps are saved in turn."""
 LISTS = {"fast lists": 0.0, "slow lists": 0.005}
 """Seconds that each list of a folder takes in the reader."""
 
@@ -51,15 +54,17 @@ def check(checkpoint) -> int:
     return step
 
 
-def keep_saving(folder, versions, pipe) -> None:
+def keep_saving(folder, sizes, versions, pipe) -> None:
     """Save steps, each one several times, and keep two, until SIGTERM comes."""
     stopping = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
+    turn = itertools.cycle(sizes)
     with CheckpointStore(folder, keep=latest(2), durable=False) as store:
         for step in itertools.count():
             for version in range(versions):
                 loss = step + version / 10
-                store.save(step, tree_of(step, version), metrics={"loss": loss})
+                tree = tree_of(step, version)
+                store.save(step, tree, metrics={"loss": loss}, shard_size=next(turn))
             if step == 1:
                 os.write(pipe, b"ready")
             if stopping:
@@ -127,11 +132,12 @@ def beside(work: Callable[[int], object]) -> Iterator[list[bytes]]:
 
 @pytest.mark.parametrize("seconds", LISTS.values(), ids=LISTS)
 @pytest.mark.parametrize("versions", [1, 3], ids=["once", "again"])
-def test_reads_beside_a_writer_with_retention(versions, seconds, tmp_path):
-    """Steps that go away and come are no damage, and there always are some."""
+@pytest.mark.parametrize("sizes", FORMS.values(), ids=FORMS)
+def test_reads_beside_a_writer_with_retention(sizes, versions, seconds, tmp_path):
+    """Steps that go away, come and change their form are no damage, and there always are some."""
     reads = Reads(tmp_path)
     began = time.perf_counter()
-    with beside(lambda pipe: keep_saving(tmp_path, versions, pipe)) as said:
+    with beside(lambda pipe: keep_saving(tmp_path, sizes, versions, pipe)) as said:
         slow = slow_folders(seconds, random.Random(1)) if seconds else contextlib.nullcontext()
         with slow:
             left = READ_COUNT // 4 if seconds else READ_COUNT
@@ -153,20 +159,40 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.parametrize("size", [None, 1000], ids=["files", "folders"])
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
-def test_all_steps_go_after_they_were_listed(question, tmp_path, monkeypatch):
+def test_all_steps_go_after_they_were_listed(question, size, tmp_path, monkeypatch):
     """If all steps of a list are removed before one is read, the next list has those that came."""
     with CheckpointStore(tmp_path, durable=False) as writer:
         for step in (1, 2):
-            writer.save(step, tree_of(step, 0), {"loss": step})
+            writer.save(step, tree_of(step, 0), {"loss": step}, shard_size=size)
 
         def change():
-            writer.save(3, tree_of(3, 0), {"loss": 3})
+            writer.save(3, tree_of(3, 0), {"loss": 3}, shard_size=size)
             writer.delete(1)
             writer.delete(2)
 
         change_after_first_list(monkeypatch, change)
         assert question(CheckpointStore(tmp_path)) == 3
+
+
+def test_the_size_of_a_step_that_is_replaced(tmp_path, monkeypatch):
+    """The size of a folder is that of all its files, also if it is replaced while they are listed."""
+    with CheckpointStore(tmp_path, durable=False) as writer:
+        writer.save(1, tree_of(1, 0), shard_size=1000)
+        real, sizes = LocalFolder.listed, []
+
+        def listed(self):
+            found = real(self)
+            sizes.append(sum(file.size for file in found.values()))
+            if len(sizes) == 1:
+                monkeypatch.undo()
+                writer.save(1, {**tree_of(1, 0), "more": np.ones(5000)}, shard_size=1000)
+                monkeypatch.setattr(LocalFolder, "listed", listed)
+            return found
+
+        monkeypatch.setattr(LocalFolder, "listed", listed)
+        assert CheckpointStore(tmp_path).status(1).size == sizes[-1] > 40_000 > sizes[0]
 
 
 def test_a_step_that_cannot_be_opened_is_skipped(tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ from faults import DeadlyOS, FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.errors import ArchiveLockedError, NoCheckpointError
 from npzkit.files import disk
+from npzkit.stores.objects import LocalFolder
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -39,6 +40,10 @@ KILL_COUNT = amount(9, 300)
 """Of each of two tests."""
 LOST = -1
 """Stands for no step at all among what may be found, and for no version of a step."""
+SHARD_SIZE = 1000
+"""Bytes of a file, in steps that are folders: each has two files, and an index."""
+FORMS = {"files": (None,), "folders": (SHARD_SIZE,), "both": (None, SHARD_SIZE)}
+"""The sizes of files with which steps are saved in turn."""
 
 
 def value_of(step: int, version: int = 0) -> np.ndarray:
@@ -50,8 +55,9 @@ def tree_of(step: int, version: int = 0) -> dict:
     return {"w": value, "v": -value, "note": {"version": version, "name": "x" * 50}}
 
 
-def save(store, step, version=0):
-    return store.save(step, tree_of(step, version), metrics={"loss": float(step)})
+def save(store, step, version=0, size=None):
+    tree, metrics = tree_of(step, version), {"loss": float(step)}
+    return store.save(step, tree, metrics=metrics, shard_size=size)
 
 
 def checked(checkpoint) -> tuple[int, int]:
@@ -119,25 +125,28 @@ class Work(Followed):
         self.mark(self.allowed(after))
 
 
-def work_on(work: Work, *, background: bool) -> None:
+def work_on(work: Work, forms, *, durable: bool, background: bool) -> None:
     """Save, overwrite, remove and prune."""
-    with CheckpointStore(work.folder, keep=latest(2), background=background) as store:
+    size = itertools.cycle(forms)
+    with CheckpointStore(
+        work.folder, keep=latest(2), durable=durable, background=background
+    ) as store:
         for steps in [
             [(1, 0)], [(1, 1)], [(1, 2)], [(1, 2), (2, 0)], [(1, 2), (2, 1)],
             [(2, 1), (3, 0)], [(3, 0), (4, 0)], [(3, 0), (4, 1)],
         ]:  # fmt: skip
             with work.becoming(*steps):
-                save(store, *steps[-1]).wait()
+                save(store, *steps[-1], next(size)).wait()
         with work.becoming((3, 0)):
             store.delete(4)
         with work.becoming((3, 0), (5, 0)):
-            save(store, 5)
+            save(store, 5, 0, next(size))
             store.wait()
-    with CheckpointStore(work.folder, keep=latest(1)) as store:
+    with CheckpointStore(work.folder, keep=latest(1), durable=durable) as store:
         with work.becoming((5, 0)):
             store.prune()
         with work.becoming((6, 0)):
-            save(store, 6)
+            save(store, 6, 0, next(size))
         with work.becoming():
             store.delete(6)
 
@@ -186,14 +195,18 @@ def go_on(store, place, found, number) -> None:
         assert sorted(os.listdir(place)) == [".npzkit-checkpoints.lock", "step_00000009.npz"]
 
 
-@pytest.fixture(params=[False, True], ids=["foreground", "background"])
+@pytest.fixture(
+    params=itertools.product(FORMS, (False, True)),
+    ids=lambda each: f"{each[0]}-{'background' if each[1] else 'foreground'}",
+)
 def work(request, tmp_path):
     """Work on a store that waits for the disk, recorded."""
     folder = tmp_path / "run"
     folder.mkdir()
+    forms, background = request.param
     with recorded(folder) as recorder:
         work = Work(folder, recorder, {})
-        work_on(work, background=request.param)
+        work_on(work, FORMS[forms], durable=True, background=background)
     return work
 
 
@@ -207,6 +220,53 @@ def test_power_lost_at_any_call(work, tmp_path):
     """What was saved with durable=True survives a loss of power, and what was removed does not."""
     folders = power_loss_folders(work, random.Random(1), amount(2, 100))
     assert check(folders, work.folder, tmp_path / "state", STATE_COUNT) >= min(STATE_COUNT / 2, 50)
+
+
+@pytest.mark.parametrize("size", [None, SHARD_SIZE], ids=["to file", "to folder"])
+def test_power_lost_after_a_change_of_form_without_durable(size, tmp_path):
+    """With durable=False, too, a step that replaces one in another form is synced before that."""
+    folder = tmp_path / "run"
+    with CheckpointStore(folder) as store:
+        save(store, 1, 0, None if size else SHARD_SIZE)
+    with recorded(folder) as recorder, CheckpointStore(folder, durable=False) as store:
+        work = Work(folder, recorder, {1: 0})
+        work.mark(Work.allowed({1: 0}, {1: 1}))
+        save(store, 1, 1, size)
+    folders = power_loss_folders(work, random.Random(4), amount(10, 100))
+    assert check(folders, folder, tmp_path / "state", STATE_COUNT) >= 5
+
+
+@pytest.mark.parametrize("locks_work", [True, False], ids=["locks", "no locks"])
+@pytest.mark.parametrize("removed_by", ["delete", "retention"])
+def test_a_step_in_both_forms_is_removed_in_both(removed_by, locks_work, tmp_path, monkeypatch):
+    """If a kill left an older folder beside a step's file, no crash of a removal shows it again."""
+    folder = tmp_path / "run"
+    with CheckpointStore(folder) as store:
+        save(store, 1, 0, SHARD_SIZE)
+        (folder / "step_00000001").rename(tmp_path / "older")
+        save(store, 1, 1)
+        (tmp_path / "older").rename(folder / "step_00000001")
+        assert (store.path(1), store.steps) == (str(folder / "step_00000001.npz"), (1,))
+        assert newest(folder) == (1, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFolder, "has_locks", lambda folder, name: locks_work)
+        work = removal(folder, removed_by)
+    assert not (folder / "step_00000001").exists()
+    for folders in (killed_folders(work), power_loss_folders(work, random.Random(3), 20)):
+        assert check(folders, folder, tmp_path / "state", STATE_COUNT) > 5
+
+
+def removal(folder, removed_by) -> Work:
+    """Remove step 1, recorded."""
+    with recorded(folder) as recorder, CheckpointStore(folder, keep=latest(1)) as store:
+        work = Work(folder, recorder, {1: 1})
+        if removed_by == "delete":
+            with work.becoming():
+                store.delete(1)
+        else:
+            with work.becoming((2, 0)):
+                save(store, 2)
+    return work
 
 
 def test_power_lost_without_durable(tmp_path):
@@ -250,6 +310,7 @@ class Action(NamedTuple):
     verb: str
     step: int
     version: int
+    size: int | None
     after: dict[int, int]
 
     def perform(self, folder: Path, *, background: bool) -> None:
@@ -258,7 +319,7 @@ class Action(NamedTuple):
             folder, keep=latest(count), durable=False, background=background
         ) as store:
             if self.verb == "save":
-                save(store, self.step, self.version)
+                save(store, self.step, self.version, self.size)
             elif self.verb == "delete":
                 store.delete(self.step)
             else:
@@ -266,7 +327,7 @@ class Action(NamedTuple):
 
 
 def some_actions(rng: random.Random, steps: dict[int, int], version: int) -> list[Action]:
-    """Return what a writer does next: steps are saved, some of them again."""
+    """Return what a writer does next: steps are saved in any form, some of them again."""
     actions = []
     for _ in range(4):
         verb = rng.choice(["save", "save", "save", "delete", "prune"])
@@ -280,7 +341,7 @@ def some_actions(rng: random.Random, steps: dict[int, int], version: int) -> lis
         # A deletion removes no other step, also of those that a killed retention has left.
         kept = {"save": 2, "prune": 1, "delete": len(after)}[verb]
         steps = dict(sorted(after.items())[-kept:])
-        actions.append(Action(verb, step, version, steps))
+        actions.append(Action(verb, step, version, rng.choice(FORMS["both"]), steps))
         version += 1
     return actions
 
@@ -295,7 +356,7 @@ def test_a_killed_writer_loses_no_step(background, tmp_path):
         save(store, 0)
     killed = 0
     for _ in range(KILL_COUNT):
-        number, actions = rng.randint(1, 20), some_actions(rng, steps, version)
+        number, actions = rng.randint(1, 40), some_actions(rng, steps, version)
 
         def work(pipe, number=number, actions=actions):
             disk.os = DeadlyOS(number, 0)

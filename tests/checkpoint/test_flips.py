@@ -24,6 +24,7 @@ from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, is_d
 FORMS = {
     "file": {},
     "deflated": {"compression": "deflated"},
+    "folder": {"shard_size": 400},
 }
 OLDER, NEWEST = 1, 2
 
@@ -39,8 +40,10 @@ def tree_of(step):
     }
 
 
-def save(store, step):
-    store.save(step, tree_of(step), metrics={"loss": step / 4}, metadata={"run": f"r{step}"})
+def save(store, step, **options):
+    store.save(
+        step, tree_of(step), metrics={"loss": step / 4}, metadata={"run": f"r{step}"}, **options
+    )
 
 
 def is_same(found, expected):
@@ -64,13 +67,15 @@ class Campaign:
     """A store of two steps, the newest of which is damaged and loaded in every way."""
 
     def __init__(self, folder, form):
-        options = FORMS[form]
+        options = dict(FORMS[form])
+        size = options.pop("shard_size", None)
         self.store = CheckpointStore(folder, durable=False, **options)
         save(self.store, OLDER)
-        save(self.store, NEWEST)
+        save(self.store, NEWEST, shard_size=size)
         self.store.close()
         self.options = {"folder": folder, "durable": False, **options}
-        self.files = [Path(self.store.path(NEWEST))]
+        path = Path(self.store.path(NEWEST))
+        self.files = sorted(path.iterdir()) if path.is_dir() else [path]
         self.trees = {step: tree_of(step) for step in (OLDER, NEWEST)}
 
     def truncations(self):

@@ -43,13 +43,16 @@ with CheckpointStore(sys.argv[1], keep=latest(1), durable=False) as store:
     [
         pytest.param({}, id="file"),
         pytest.param({"compression": "deflated"}, id="deflated", marks=needs_deep),
+        pytest.param({"shard_size": "1GB"}, id="folder", marks=needs_deep),
     ],
 )
 def test_too_little_memory_is_no_damage(tmp_path, options):
     """A sound step of 64 MiB that does not fit into memory is a MemoryError, and stays."""
-    with CheckpointStore(tmp_path, durable=False, **options) as store:
+    size = {name: options[name] for name in options if name == "shard_size"}
+    coding = {name: options[name] for name in options if name == "compression"}
+    with CheckpointStore(tmp_path, durable=False, **coding) as store:
         store.save(1, {"w": np.zeros(3)})
-        store.save(2, {"w": np.zeros(2**23)})
+        store.save(2, {"w": np.zeros(2**23)}, **size)
     found = subprocess.run(
         [sys.executable, "-c", LOADED_WITH_LITTLE_MEMORY, str(tmp_path)],
         capture_output=True, text=True, timeout=60,
@@ -67,12 +70,13 @@ def nested(depth):
     return {"tree": tree, "record": np.zeros(2, dtype)}
 
 
-def test_a_nearly_full_stack_is_no_damage(tmp_path):
+@pytest.mark.parametrize("shard_size", [None, 1000])
+def test_a_nearly_full_stack_is_no_damage(tmp_path, shard_size):
     """A step that is loaded deep in a recursion is the tree or a RecursionError."""
     tree = nested(40)
     with CheckpointStore(tmp_path, durable=False) as store:
         store.save(1, {})
-        store.save(2, tree, metadata={"a": [[[]]]})
+        store.save(2, tree, metadata={"a": [[[]]]}, shard_size=shard_size)
         outcomes = set()
 
         def descend(depth):

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import tracemalloc
+from pathlib import Path
 
 import npzkit
 import numpy as np
@@ -124,7 +125,7 @@ def test_numbers_of_numpy_in_metadata_and_attributes(tmp_path):
 
 
 def test_a_tree_with_nan(tmp_path):
-    """Values in a tree, and in a checkpoint, are written and read the same way."""
+    """Values in a tree, and in a checkpoint of either form, are written and read the same way."""
     tree = {"w": np.arange(3.0), "opt": {"lr": math.nan, "c": complex(math.inf, 1), "all": PLAIN}}
     npzkit.save(tmp_path / "a.npz", tree)
     with npzkit.open(tmp_path / "a.npz") as npz:
@@ -133,14 +134,15 @@ def test_a_tree_with_nan(tmp_path):
     assert is_same(npzkit.load_tree(tmp_path / "a.npz"), tree)
     metrics = {"loss": math.nan, "best": np.float32("inf")}
     with CheckpointStore(tmp_path / "run", durable=False) as store:
-        for step in (0, 1):
-            store.save(step, tree, metrics=metrics, metadata=SPECIAL)
-        found = store.load(0)
-        assert is_same(found.tree, tree)
-        assert is_same(found.metrics, {"loss": math.nan, "best": math.inf})
-        assert is_same(found.metadata, PLAIN)
+        for step, size in enumerate([None, 100]):
+            store.save(step, tree, metrics=metrics, metadata=SPECIAL, shard_size=size)
+            found = store.load(step)
+            assert is_same(found.tree, tree)
+            assert is_same(found.metrics, {"loss": math.nan, "best": math.inf})
+            assert is_same(found.metadata, PLAIN)
         with store[0] as npz:
             strict(npz._archive.comment)
+        strict((Path(store.path(1)) / "index.json").read_bytes())
         assert store.diff(0, 1).equal
         assert store.verify().ok
 

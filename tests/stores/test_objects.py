@@ -79,6 +79,11 @@ def test_a_folder_is_locked(tmp_path):
     assert folder.remove("lock") and os.listdir(tmp_path) == []
 
 
+def test_a_store_has_no_locks(objects):
+    """Only a folder can be locked."""
+    assert hasattr(objects, "lock") == objects.is_local
+
+
 def test_objects_that_match_a_pattern():
     """A pattern of a URL means the objects that match it, not folders."""
     pytest.importorskip("fsspec", reason="fsspec is not installed")

@@ -1,0 +1,348 @@
+"""Steps that are split into several files: the rules of the store hold for them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import warnings
+from unittest.mock import Mock
+
+import fsspec
+import npzkit
+import numpy as np
+import pytest
+from crash import recorded
+from crash_folders import Followed, killed_folders, power_loss_folders
+from deep import amount
+from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.checkpoint.steps import Steps
+from npzkit.errors import (
+    ArchiveLockedError,
+    DamagedCheckpointError,
+    DamagedCheckpointWarning,
+    NoCheckpointError,
+)
+from npzkit.stores.objects import LocalFolder
+
+STATE_COUNT = amount(20, 1_000)
+
+
+def tree_of(version=0):
+    # Smaller arrays are written together.
+    weights = {f"w{at}": np.arange(9000.0) + at + version for at in range(6)}
+    return {"model": weights, "lr": 0.5 + version, "names": ["a", None]}
+
+
+def check_tree(tree, version=0):
+    expected = tree_of(version)
+    assert (tree["lr"], tree["names"]) == (expected["lr"], ["a", None])
+    for key, array in expected["model"].items():
+        np.testing.assert_array_equal(tree["model"][key], array)
+
+
+@pytest.fixture(params=["folder", "store"])
+def place(request, tmp_path):
+    """A folder, and a store of objects."""
+    if request.param == "folder":
+        yield str(tmp_path / "run")
+        return
+    yield "memory://steps/run"
+    file_system = fsspec.filesystem("memory")
+    if file_system.exists("/steps"):
+        file_system.rm("/steps", recursive=True)
+
+
+def test_a_step_is_a_folder_of_shards(place):
+    """A step that is split is loaded like others, whole and in part, and opened by its path."""
+    with CheckpointStore(place) as store:
+        saving = store.save(3, tree_of(), metrics={"loss": float("nan")}, shard_size="100kB")
+        store.save(4, tree_of(1))
+        assert (store.steps, store.latest) == ((3, 4), 4)
+        check_tree(store.load(3).tree)
+        check_tree(store.load().tree, 1)
+        assert list(store.load(3, only="model/w1").tree) == ["model"]
+        assert np.isnan(store.metrics(3)["loss"])
+        assert store.status(3).size > 432_000
+        assert store.path(3) == saving.path
+        assert store.verify().ok
+        with store[3] as npz:
+            assert len({part.shard for key in npz for part in npz.parts(key)}) >= 3
+        check_tree(store.load(3, like=tree_of(7)).tree)
+    with npzkit.open(saving.path) as npz:
+        np.testing.assert_array_equal(npz["model/w2"], tree_of()["model"]["w2"])
+
+
+def test_steps_differ_as_files_do(place):
+    """A step that is split equals the same one in a file, and `diff` names what changed."""
+    with CheckpointStore(place) as store:
+        store.save(1, tree_of())
+        store.save(2, tree_of(), shard_size=100_000)
+        tree = tree_of()
+        tree["model"]["w3"] = tree["model"]["w3"] + 1
+        store.save(3, tree, shard_size=150_000)
+        assert store.diff(1, 2).equal
+        assert store.diff(2, 3).changed == ("model/w3",)
+
+
+def test_a_step_may_change_between_file_and_folder(place):
+    """Saving a step again replaces it, whatever it was and becomes."""
+    with CheckpointStore(place) as store:
+        for version, size in enumerate([None, 1000, 200_000, None, 1000]):
+            store.save(5, tree_of(version), shard_size=size)
+            assert store.steps == (5,)
+            check_tree(store.load().tree, version)
+        store.delete(5)
+        assert store.steps == ()
+        with pytest.raises(NoCheckpointError):
+            store.load()
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing that handles an error runs."""
+
+
+@pytest.mark.parametrize("removed_by", ["delete", "retention"])
+@pytest.mark.parametrize("sizes", [(None, 1000), (1000, None)], ids=["to folder", "to file"])
+def test_a_killed_change_of_form(place, sizes, removed_by, monkeypatch):
+    """A kill between "new in place" and "old removed" leaves one step, and it is removed as one."""
+    with CheckpointStore(place) as store:
+        store.save(5, tree_of(0), shard_size=sizes[0])
+    with monkeypatch.context() as patched, CheckpointStore(place) as store:
+        patched.setattr(Steps, "_give_up", lambda *arguments: None)
+        patched.setattr(Steps, "_take_place_of_file", Mock(side_effect=Killed))
+        patched.setattr(Steps, "_remove_folder", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            store.save(5, tree_of(1), shard_size=sizes[1])
+    # The file counts: the older one, or the one that is complete.
+    version = 0 if sizes[0] is None else 1
+    with CheckpointStore(place, keep=latest(1)) as store:
+        assert store.steps == (5,)
+        check_tree(store.load().tree, version)
+        check_tree(store.load(5).tree, version)
+        with store[5] as npz:
+            assert "model/w0" in npz
+        assert store.path(5) == f"{store.folder}/step_00000005.npz"
+        assert store.status(5).size > 0
+        assert list(store.verify().steps) == [5]
+        if removed_by == "delete":
+            store.delete(5)
+            assert store.steps == ()
+        else:
+            assert store.save(6, {"a": 1}).removed == (5,)
+            assert store.steps == (6,)
+        with pytest.raises(NoCheckpointError):
+            store.load(5)
+
+
+def test_a_save_in_another_form_that_fails(place, monkeypatch):
+    """If a folder cannot take the place of a file, the file stays, and nothing of the folder."""
+    with CheckpointStore(place) as store:
+        store.save(5, tree_of(0))
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+            patched.setattr(Steps, "_take_place_of_file", _full)
+            store.save(5, tree_of(1), shard_size=1000)
+        check_tree(store.load().tree, 0)
+        assert not store._storage._place(5).listed()
+
+
+def test_two_stores_save_a_step_in_two_forms(tmp_path, monkeypatch):
+    """Where locks do not work, a folder does not replace a file that was saved meanwhile."""
+    monkeypatch.setattr(Steps, "begin_writing", lambda self: None)
+    real = Steps._take_place_of_file
+    with CheckpointStore(tmp_path) as store, CheckpointStore(tmp_path) as other:
+        store.save(5, tree_of(0))
+
+        def late(self, step, older):
+            other.save(5, tree_of(1))
+            real(self, step, older)
+
+        monkeypatch.setattr(Steps, "_take_place_of_file", late)
+        with pytest.raises(ArchiveLockedError, match="at the same time"):
+            store.save(5, tree_of(2), shard_size=1000)
+        check_tree(store.load().tree, 1)
+
+
+def test_retention_removes_folders(place):
+    """A policy removes steps that are folders, with all that is in them."""
+    with CheckpointStore(place, keep=latest(2)) as store:
+        for step in range(4):
+            store.save(step, tree_of(step), shard_size=100_000)
+        assert store.steps == (2, 3)
+    if "://" not in place:
+        assert sorted(os.listdir(place)) == [
+            ".npzkit-checkpoints.lock", "step_00000002", "step_00000003"
+        ]  # fmt: skip
+
+
+def test_a_background_save_is_split_too(tmp_path):
+    """In the background, with a check of what the disk has, a step is split as well."""
+    with CheckpointStore(tmp_path, background=True) as store:
+        saving = store.save(1, tree_of(), shard_size="1KiB", verify="after")
+        saving.wait()
+        assert os.path.isdir(saving.path)
+        check_tree(store.load(mmap_mode="r").tree)
+
+
+@pytest.mark.parametrize("mode", ["r", "c"])
+def test_a_step_with_an_array_without_items_is_mapped(tmp_path, mode):
+    """Arrays without items, which have no part in the index, are mapped as others are."""
+    tree = {"none": np.zeros((0, 3), "f4"), "w": np.arange(4.0)}
+    with CheckpointStore(tmp_path, durable=False) as store:
+        store.save(1, tree, shard_size=1)
+        found = store.load(mmap_mode=mode).tree
+        for key, array in tree.items():
+            assert isinstance(found[key], np.memmap)
+            assert (found[key].shape, found[key].dtype) == (array.shape, array.dtype)
+            assert found[key].flags.writeable == (mode == "c")
+
+
+def test_shards_whose_index_is_not_seen_are_no_leftovers(tmp_path, monkeypatch):
+    """Where a share remembers that there was no index, a new writer removes no shard."""
+    with CheckpointStore(tmp_path, durable=False) as store:
+        store.save(1, tree_of(), shard_size=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFolder, "find", lambda place, name: None)
+        with CheckpointStore(tmp_path, durable=False) as store:
+            store.save(2, tree_of())
+    with CheckpointStore(tmp_path) as store:
+        check_tree(store.load(1).tree)
+        assert store.verify().ok
+
+
+def test_a_step_that_is_saved_and_then_cannot_be_looked_at(tmp_path, monkeypatch):
+    """An error of the disk after a step is complete is none of the save."""
+
+    def fail(folder, step):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with CheckpointStore(tmp_path, durable=False) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(Steps, "identity", fail)
+            store.save(1, tree_of())
+        check_tree(store.load().tree)
+
+
+@pytest.mark.parametrize("size", [0, "many", 1.5])
+def test_a_bad_size_is_refused(tmp_path, size):
+    """A size that is none is refused before a file is written."""
+    store = CheckpointStore(tmp_path / "run")
+    with store, pytest.raises((ValueError, TypeError), match="shard_size"):
+        store.save(1, tree_of(), shard_size=size)
+    assert not (tmp_path / "run").exists()
+
+
+def change_byte(path, folder):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "a wrong bit": change_byte,
+    "a shard is gone": lambda path, folder: path.unlink(),
+    "a shard is cut": lambda path, folder: path.write_bytes(path.read_bytes()[:-50]),
+    "another shard": lambda path, folder: path.write_bytes(
+        max(folder.glob("step_00000001/*.npz")).read_bytes()
+    ),
+    "the index is cut": lambda path, folder: (path.parent / "index.json").write_bytes(b'{"format'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_folder_is_passed_over(tmp_path, damage):
+    """If a file of the newest step is damaged, the step before is loaded, and that is said."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, tree_of(1), shard_size=100_000)
+        store.save(2, tree_of(2), shard_size=100_000)
+    damage(min((tmp_path / "step_00000002").glob("*.npz")), tmp_path)
+    with CheckpointStore(tmp_path) as store:
+        with pytest.warns(DamagedCheckpointWarning, match="step 2"):
+            check_tree(store.load().tree, 1)
+        assert store.verify().damaged == (2,)
+        with pytest.raises(DamagedCheckpointError):
+            store.load(2)
+
+
+def test_a_folder_without_an_index_is_no_step(tmp_path):
+    """What a killed writer left is no step, and the next writer removes it."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, tree_of(), shard_size=100_000)
+        store.save(2, tree_of(), shard_size=100_000)
+    (tmp_path / "step_00000002" / "index.json").unlink()
+    notes = tmp_path / "step_00000007"
+    notes.mkdir()
+    (notes / "notes.txt").write_text("mine")
+    with CheckpointStore(tmp_path) as store:
+        assert store.steps == (1,)
+        store.save(3, tree_of())
+        assert store.steps == (1, 3)
+    assert not (tmp_path / "step_00000002").exists()
+    assert (notes / "notes.txt").exists()
+
+
+def test_a_failed_save_leaves_the_older_step(tmp_path, monkeypatch):
+    """If the index cannot be written, the older step stays, and no shard of the new one."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, tree_of(1), shard_size=100_000)
+        before = sorted(os.listdir(tmp_path / "step_00000001"))
+        monkeypatch.setattr("npzkit.stores.objects.LocalFolder.put", _full)
+        with pytest.raises(OSError, match="full"):
+            store.save(1, tree_of(2), shard_size=100_000)
+        monkeypatch.undo()
+        assert sorted(os.listdir(tmp_path / "step_00000001")) == before
+        check_tree(store.load().tree, 1)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "I/O error"), KeyboardInterrupt()], ids=repr)
+def test_a_save_that_fails_after_its_commit_is_complete(tmp_path, monkeypatch, error):
+    """If old shards cannot be removed, or Ctrl-C comes then, the new step stays complete."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, tree_of(1), shard_size=100_000)
+        with monkeypatch.context() as patched, pytest.raises(type(error)):
+            patched.setattr("npzkit.stores.objects.LocalFolder.remove", Mock(side_effect=[error]))
+            store.save(1, tree_of(2), shard_size=100_000)
+        check_tree(store.load().tree, 2)
+
+
+def _full(*arguments, **options):
+    raise OSError(28, "the disk is full")
+
+
+# -- crashes ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A step that is split, saved again as another version, recorded file by file."""
+    folder = tmp_path / "run" / "step_00000001"
+    with CheckpointStore(tmp_path / "run") as store:
+        store.save(1, tree_of(0), shard_size=200_000)
+        with recorded(folder) as recorder:
+            work = Followed(recorder)
+            work.mark(0, 1)
+            store.save(1, tree_of(1), shard_size=200_000)
+            work.mark(1)
+    return work
+
+
+@pytest.mark.parametrize("kind", ["killed", "power"])
+def test_a_crash_leaves_the_older_step_or_the_new_one(work, tmp_path, kind):
+    """After a kill or a loss of power while a step is saved again, one of the two is loaded."""
+    folders = (
+        killed_folders(work) if kind == "killed"
+        else power_loss_folders(work, random.Random(1), amount(2, 50))
+    )  # fmt: skip
+    distinct = {(state.allowed, tuple(sorted(state.files.items()))): state for state in folders}
+    place = tmp_path / "state" / "step_00000001"
+    place.mkdir(parents=True)
+    for state in list(distinct.values())[:: max(len(distinct) // STATE_COUNT, 1)]:
+        for path, content in state.files.items():
+            (place / os.path.basename(path)).write_bytes(content)
+        with CheckpointStore(tmp_path / "state") as store, warnings.catch_warnings(action="error"):
+            tree = store.load().tree
+        version = tree["lr"] - 0.5
+        assert version in state.allowed
+        check_tree(tree, version)
+        for path in place.iterdir():
+            path.unlink()

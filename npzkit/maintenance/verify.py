@@ -20,7 +20,7 @@ from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.maintenance.rules import archive_findings, member_findings
-from npzkit.members.keys import SUFFIX, check_several, member_of, missing
+from npzkit.members.keys import SUFFIX, check_several, keys_of, member_of, missing
 from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
@@ -75,8 +75,7 @@ def verify_source(
 ) -> VerifyReport:
     """Check the members of an open archive against every rule; see `verify`."""
     path = source.shown_path
-    listed = entries_by_key(directory)
-    wanted = _wanted_entries(keys, listed, directory, path)
+    wanted = _wanted_entries(keys, directory, path)
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)
     # It may stop here: what follows takes seconds for a million members.
@@ -84,7 +83,7 @@ def verify_source(
     reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
     rows: list[Finding] = []
     if keys is None:
-        rows += archive_findings(source, directory, listed, limits.metadata_size, meter.begin)
+        rows += archive_findings(source, directory, wanted, limits.metadata_size, meter.begin)
     indexed = IndexedHeaders(reader, directory)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
 
@@ -108,7 +107,7 @@ def verify_source(
 
 
 def _wanted_entries(
-    keys: Sequence[str] | None, listed: Mapping[str, Entry], directory: Directory, path: str | None
+    keys: Sequence[str] | None, directory: Directory, path: str | None
 ) -> Mapping[str, Entry]:
     """Return the entries of `keys`, or all that are listed.
 
@@ -118,11 +117,11 @@ def _wanted_entries(
         A key is not found.
     """
     if keys is None:
-        return listed
+        return entries_by_key(directory)
     found = {}
     for key in keys:
         name = member_of(key, directory.entries)
         if name is None:
-            raise missing(key, list(listed), path)
+            raise missing(key, keys_of(directory.entries.keys()), path)
         found[key] = directory.entries[name]
     return found

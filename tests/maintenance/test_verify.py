@@ -732,3 +732,16 @@ def test_a_stream_without_end_is_not_copied_for_ever(monkeypatch):
     with pytest.raises(LimitExceededError, match="the stream has more bytes") as caught:
         npzkit.verify(endless, limits=npzkit.Limits(total_size=5_000_000))
     assert "Limits(total_size=...)" in caught.value.remedy
+
+
+def test_a_check_of_one_array_of_many_takes_no_memory_for_the_others():
+    """Of an archive of thousands of arrays, only those that are checked are looked at."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {f"k{number}": np.array(number) for number in range(5000)})
+    with npzkit.open(stream) as npz:
+        npz.verify(["k1"])
+        tracemalloc.start()
+        assert npz.verify(["k2"], threads=1).ok
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 500_000

@@ -54,7 +54,7 @@ def read_tree(
     """
     selection = None if only is None else KeySelection(only)
     example = like if into is None else into
-    filling = _Filling(npz, thread_count(threads), verify)
+    filling = _Filling(npz, threads, verify)
     if read is None:
         read = filling.read
         filling.find_places(into, prefix)
@@ -66,8 +66,7 @@ def read_tree(
     fitting = Fitting(tree, prefix, is_wanted, in_place=into is not None)
     fitted = fitting.value(example, prefix)
     _check_fit(fitting, npz._archive.path, strict=strict)
-    if filling.outs:
-        npz._archive.fill(filling.outs, filling.threads, verify)
+    filling.fill(filling.outs)
     fitting.apply()
     return fitted
 
@@ -78,8 +77,8 @@ class _Filling:
     Those of the example then stand for what was saved. `outs` has them, by key.
     """
 
-    def __init__(self, npz: NpzFile, threads: int, verify: bool) -> None:
-        self._npz, self.threads, self._verify = npz, threads, verify
+    def __init__(self, npz: NpzFile, threads: int | None, verify: bool) -> None:
+        self._npz, self._threads, self._verify = npz, threads, verify
         self._places: dict[str, Any] = {}
         self.outs: dict[str, Any] = {}
 
@@ -95,8 +94,8 @@ class _Filling:
 
     def read(self, keys: Collection[str]) -> dict[str, Any]:
         """Return arrays by their keys; an example's own if `outs` has it now."""
-        archive, places = self._npz._archive, self._places
-        split = set(archive.split_keys(keys)) if places else set()
+        places = self._places
+        split = set(self._npz._archive.split_keys(keys)) if places else set()
         count = Counter(map(self._address, keys))
         outs = {
             key: places[key] for key in keys
@@ -105,10 +104,15 @@ class _Filling:
         }  # fmt: skip
         self.outs |= outs
         others = [key for key in keys if key not in outs]
-        found = self._npz.load_all(others, self.threads, verify=self._verify)
-        if outs and self._verify:
-            archive.fill(outs, self.threads, verify=True, is_trial=True)
+        found = self._npz.load_all(others, self._threads, verify=self._verify)
+        if self._verify:
+            self.fill(outs, is_trial=True)
         return found | outs
+
+    def fill(self, outs: dict[str, Any], *, is_trial: bool = False) -> None:
+        if outs:
+            count = thread_count(self._threads)
+            self._npz._archive.fill(outs, count, self._verify, is_trial=is_trial)
 
     def _address(self, key: str) -> int | None:
         return self._places[key].ctypes.data if key in self._places else None

@@ -27,11 +27,9 @@ there if it would. So a sector that is lost has all of it, or nothing.
 short comment says where. Nothing here knows what it means.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import re
 import struct
-from enum import Enum
 from typing import NamedTuple
 
 from npzkit.codecs.checksum import crc32
@@ -72,8 +70,8 @@ class Mark(NamedTuple):
     end_crc32: int
 
 
-class Behind(Enum):
-    """What the bytes behind an end are."""
+class Behind:
+    """What the bytes behind an end are: one of these texts."""
 
     UNFINISHED = "an append that is not marked as complete"
     ZEROS = "zeros: of such an append, whose first sector was lost, or of something else"
@@ -140,7 +138,7 @@ def _crc32(data: bytes) -> bytes:
     return crc32(data).to_bytes(4, "little")
 
 
-def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[Behind, Mark | None]:
+def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[str, Mark | None]:
     """Return what the bytes behind an end are, and the mark of an append that is complete.
 
     Parameters

@@ -225,17 +225,17 @@ def _next_commit(last: LastCommit, starts: Sequence[int]) -> LastCommit | None:
     kind, mark = read_behind(data, end.end_offset - end.start_offset, crc)
     if mark is not None:
         return _rolled_forward(last, mark, starts)
-    if kind is Behind.DAMAGED:
+    if kind == Behind.DAMAGED:
         return last._replace(damage=damaged_commit(source, end.end_offset, end.end_offset))
     place = last_record(source)
     if place is None or place < end.end_offset:
         return None
-    if kind is Behind.FOREIGN:
+    if kind == Behind.FOREIGN:
         raise another_archive(source, end.end_offset)
     begin = _archive_begin(source, place)
     if begin is None:
         return None
-    if kind is Behind.ZEROS:
+    if kind == Behind.ZEROS:
         return last._replace(is_joined=True)
     # An array in an unfinished append may contain an archive: the intent precedes it.
     if begin < end.start_offset + members_begin(end.end_offset - end.start_offset):

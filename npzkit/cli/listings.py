@@ -176,10 +176,6 @@ def _marks(aligned: bool, is_cheap: bool | None, why_not_mappable: str | None) -
     return "".join(mark if is_set else "-" for mark, is_set in marks)
 
 
-def _order(fortran_order: bool | None) -> str:
-    return "-" if fortran_order is None else "F" if fortran_order else "C"
-
-
 _COLUMNS: list[_Column] = [
     ("key", "left", printable, ("key",)),
     ("shape", "left", shape_text, ("shape",)),
@@ -193,7 +189,7 @@ _LONG_COLUMNS: list[_Column] = [
     *_COLUMNS,
     ("in file", "right", "{:,}".format, ("compressed_size",)),
     ("at byte", "right", "{:,}".format, ("data_offset",)),
-    ("order", "left", _order, ("fortran_order",)),
+    ("order", "left", {None: "-", False: "C", True: "F"}.__getitem__, ("fortran_order",)),
     ("CRC-32", "left", "{:08x}".format, ("crc32",)),
     ("attributes", "left", lambda attrs: as_text(dict(attrs)) if attrs else "", ("attrs",)),
 ]

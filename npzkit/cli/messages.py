@@ -48,9 +48,7 @@ _WORDS = (
     (r"npzkit\.(convert|extract|pack)\b", r"npzkit \1"),
     (r"a pair \(key, path\)", "KEY=PATH"),
     (r"skip=True", "--skip"),
-    (r" To begin a new run, catch NoCheckpointError\.", ""),
     (r"npzkit\.checkpoint\.CheckpointStore\(path\)", "npzkit ckpt ls FOLDER"),
-    (r"store\.steps lists them", "npzkit ckpt ls FOLDER lists them"),
     (r"format=\"npy\"", "--format npy"),
     (r"zarr_format=(\d)", r"--zarr-format \1"),
 )  # fmt: skip

@@ -97,9 +97,10 @@ def to_npz(
 
     Notes
     -----
-    Arrays of dask are computed and written block by block. If they are
-    compressed or go to a URL, they are written by rows of up to 128 MiB; chunks
-    with more rows than that are put into a temporary file first. Google and Azure
+    Arrays of dask are computed and written block by block, except strings of
+    variable width, which are in memory meanwhile. If arrays are compressed or go
+    to a URL, they are written by rows of up to 128 MiB; chunks with more rows
+    than that are put into a temporary file first. Google and Azure
     take arrays of dask only with ``compression="deflated"``.
 
     The names of dimensions are in the attribute ``_ARRAY_DIMENSIONS``, as in

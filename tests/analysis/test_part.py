@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
+import npzkit
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.analysis.statistics import ArrayPart
@@ -36,3 +40,24 @@ def test_pieces_of_an_endless_array_come_one_by_one():
     endless = np.broadcast_to(np.int8(0), (1 << 50,))
     part = ArrayPart(endless, (slice(None, None, 2),))
     assert len(next(part.pieces())) == 1 << 20
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_part_is_approached_with_progress(order, monkeypatch):
+    """What lies before a part is counted where all of it is decompressed, and nowhere else."""
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 1 << 16)
+    array = np.asarray(np.arange(90_000.0).reshape(300, 300), order=order)
+    stream = io.BytesIO()
+    np.savez_compressed(stream, in_order=array)
+    with npzkit.NpzWriter(stream, "a") as writer:
+        writer.add("seekable", array, compression="deflated")
+    told = []
+    with npzkit.open(stream) as npz:
+        for key in ("in_order", "seekable"):
+            part = ArrayPart(npz.lazy(key), (-1, -2))
+            part.approach(lambda done, total, key=key: told.append((key, done, total)))
+            assert part.read() == array[-1, -2]
+    last = (90_000 - (2 if order == "C" else 301)) * 8
+    assert {(key, total) for key, _, total in told} == {("in_order", last)}
+    assert len({done for _, done, _ in told}) > 3
+    assert max(done for _, done, _ in told) > last - (1 << 17)

@@ -1,7 +1,7 @@
 """One group of an archive, as xarray reads it: variables, attributes, dimensions.
 
-Owns which keys belong to a group, and the names of dimensions. What attributes
-mean, such as units of time and coordinates, is xarray's.
+Owns which keys belong to a group, the names of dimensions, and attributes: as values that
+JSON can express, and back. What they mean, such as units of time, is xarray's.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
-from npzkit.conversion.dimensions import made_up_dimensions, named_dimensions
+from npzkit.conversion.dimensions import DIMENSIONS, made_up_dimensions, named_dimensions
 from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MadeUpDimensionsWarning, UnsupportedError, warn
 from npzkit.members.metadata import without_note
-from npzkit.xarray.attributes import GROUPS, attrs_from_json
 
+GROUPS = "npzkit.groups"
+"""The key of the archive's metadata for groups: their attributes by their paths."""
 Dims = Mapping[str, str | Sequence[str]]
 """The names of dimensions, by key."""
+_FILL_VALUES = ("_FillValue", "missing_value")
+"""Attributes that have values of the array's own dtype."""
 _TIME_UNITS = {"s", "ms", "us", "ns"}
 """Units of datetime64 and timedelta64 that xarray takes."""
 _FINER_UNITS = {"ps", "fs", "as"}
@@ -212,3 +215,73 @@ def _dtype_for_xarray(dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
     near = unit if unit in _TIME_UNITS else "ns" if unit in _FINER_UNITS else "s"
     return np.dtype(f"{dtype.kind}8[{near}]")
+
+
+# -- attributes -----------------------------------------------------------------
+
+
+def attrs_to_json(attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
+    """Return attributes with Python's values in place of NumPy's.
+
+    Parameters
+    ----------
+    attrs : mapping
+    owner : str
+        Whose they are, for messages.
+
+    Raises
+    ------
+    TypeError
+        A name is not a string, or a value cannot be kept.
+    """
+    found = {}
+    for name, value in attrs.items():
+        if not isinstance(name, str):
+            raise TypeError(f"{owner}: names of attributes must be strings, not {name!r}")
+        try:
+            found[name] = _to_json(value)
+        except TypeError as error:
+            raise TypeError(f"{owner}, attribute {name!r}: {error}") from None
+    return found
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "mM":
+        return _to_json(value.tolist())
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    if isinstance(value, Mapping):
+        return {name: _to_json(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json(inner) for inner in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise TypeError(
+        f"a value of type {type(value).__name__} cannot be kept; "
+        "use strings, numbers, lists and dicts"
+    )
+
+
+def attrs_from_json(attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return an array's attributes, without its dimensions, with fill values of its dtype."""
+    found = {name: value for name, value in attrs.items() if name != DIMENSIONS}
+    for name in _FILL_VALUES:
+        if name in found:
+            found[name] = _of_dtype(found[name], dtype)
+    return found
+
+
+def _of_dtype(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a fill value as one of the dtype; as it is if it does not fit."""
+    try:
+        if dtype.kind == "S":
+            return value.encode("latin-1")
+        if dtype.kind == "c":
+            return dtype.type(complex(*value))
+        if dtype.kind in "iufb" and not isinstance(value, list):
+            return dtype.type(value)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        pass
+    return value

@@ -25,8 +25,7 @@ from npzkit.conversion.dimensions import DIMENSIONS, named_dimensions
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import check_attrs
-from npzkit.xarray.archive_store import normal_group
-from npzkit.xarray.attributes import GROUPS, attrs_to_json
+from npzkit.xarray.archive_store import GROUPS, attrs_to_json, normal_group
 
 _OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
 """What `encoding` says to npzkit."""

@@ -85,6 +85,10 @@ class Outcome(NamedTuple):
     code: int = 0
 
 
+Work = Callable[[ArchiveFile, Report], Outcome]
+"""What a command does with an archive; it reports its progress."""
+
+
 def folder_options(command: Any) -> Any:
     """Add the options of commands on many archives."""
     command = click.option(
@@ -96,14 +100,13 @@ def folder_options(command: Any) -> Any:
 
 
 def find_archives(
-    given: Sequence[str], *, recursive: bool, output: str | None = None, takes_sharded: bool = False
+    given: Sequence[str], *, recursive: bool, output: str | None = None
 ) -> list[ArchiveFile]:
     """Return the given files, and the archives in the given folders.
 
     A given file may have any name. In folders, files that end with .npz are
     found, sorted by name and without duplicates. Links to files are followed,
-    and links to folders are not. A sharded archive is one archive. It has an error unless
-    `takes_sharded` is true: a changed shard would not fit its index any more.
+    and links to folders are not. A sharded archive is one archive.
 
     Raises
     ------
@@ -114,14 +117,12 @@ def find_archives(
     found: list[ArchiveFile] = []
     seen: set[str] = set()
     for path in given:
-        if path == "-" or not os.path.isdir(path):
+        if path == "-" or not os.path.isdir(path) or (not recursive and _is_sharded(path)):
             inside = [ArchiveFile(path)]
         elif recursive:
-            inside = list(_in_folder(path, takes_sharded))
+            inside = list(_in_folder(path))
             if not inside:
                 raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
-        elif _is_sharded(path):
-            inside = [_sharded(path, takes_sharded)]
         else:
             raise Refusal(f"{path!r} is a folder. Pass -r to process the archives in it.")
         for archive in inside:
@@ -139,21 +140,13 @@ def _is_sharded(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, _INDEX_NAME))
 
 
-def _sharded(path: str, is_taken: bool) -> ArchiveFile:
-    error = UnsupportedError(
-        "the files of a sharded archive are not changed one by one", path=path,
-        remedy=f"npzkit convert {path} FILE.npz makes one file of it.",
-    )  # fmt: skip
-    return ArchiveFile(path, None if is_taken else error)
-
-
-def _in_folder(folder: str, takes_sharded: bool) -> Iterator[ArchiveFile]:
+def _in_folder(folder: str) -> Iterator[ArchiveFile]:
     failed: list[OSError] = []
     for place, inner, names in os.walk(folder, onerror=failed.append):
         inner.sort()
         is_sharded = _is_sharded(place)
         if is_sharded:
-            yield _sharded(place, takes_sharded)
+            yield ArchiveFile(place)
         for name in sorted(names):
             path = os.path.join(place, name)
             is_part = is_sharded and name.startswith(_SHARD_PREFIX)
@@ -168,8 +161,14 @@ def output_of(archive: ArchiveFile, output: str | None, *, force: bool) -> tuple
     """Return the path of a result, and whether a file there is replaced.
 
     By default the archive itself. In the folder `output`, it has the archive's name.
-    `output` is a folder if it exists as one, or ends with a slash.
+    `output` is a folder if it exists as one, or ends with a slash. A sharded archive is
+    refused: a changed shard would not fit its index any more.
     """
+    if _is_sharded(archive.path):
+        raise UnsupportedError(
+            "the files of a sharded archive are not changed one by one", path=archive.path,
+            remedy=f"npzkit convert {archive.path} FILE.npz makes one file of it.",
+        )  # fmt: skip
     if output is None:
         return archive.path, True
     if os.path.isdir(output) or output.endswith(("/", os.sep)):
@@ -186,9 +185,8 @@ def shown_path(path: str) -> str:
 
 
 def work_through(
-    what: str, archives: Sequence[ArchiveFile], work: Callable[[ArchiveFile, Report], Outcome], *,
-    as_json: bool, quiet: bool,
-) -> int:  # fmt: skip
+    what: str, archives: Sequence[ArchiveFile], work: Work, *, as_json: bool, quiet: bool
+) -> int:
     """Call `work` with each archive, print the results, and return the exit code.
 
     A file that fails is reported, and the others are still processed.
@@ -220,12 +218,7 @@ def work_through(
     return max(outcome.code for outcome in outcomes)
 
 
-def _outcome(
-    archive: ArchiveFile,
-    work: Callable[[ArchiveFile, Report], Outcome],
-    report: Report,
-    tell: ProgressBar,
-) -> Outcome:
+def _outcome(archive: ArchiveFile, work: Work, report: Report, tell: ProgressBar) -> Outcome:
     try:
         if archive.error is not None:
             raise archive.error
@@ -265,7 +258,7 @@ def verify(
 
     Example: npzkit verify model.npz
     """
-    archives = find_archives(files, recursive=recursive, takes_sharded=True)
+    archives = find_archives(files, recursive=recursive)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         with seekable_input(archive.path) as source:

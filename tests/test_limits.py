@@ -7,6 +7,7 @@ import pickle
 import npzkit
 import numpy as np
 import pytest
+from deep import by_turns
 from npzkit.errors import LimitExceededError
 from npzkit.reading import blocks
 
@@ -42,14 +43,15 @@ USES = {
 
 
 KINDS = ["stored", "deflated", "sharded"]
-RAISED_CASES = [
-    (kind, use) for kind in KINDS for use in USES if (kind, use) != ("sharded", "repack")
-]
 SHOWN = "notebook", "diff"
 """What shows arrays that cannot be read as such."""
-LOWER_CASES = [(kind, use) for kind, use in RAISED_CASES if use not in SHOWN]
-HEADER_CASES = [(kind, use) for kind, use in LOWER_CASES if use not in ("stream", "repack")]
-"""Of what parses a header."""
+
+
+def cases(first, *left_out):
+    """Return each kind of archive with each use; by default one kind, beginning with the `first`."""
+    kinds = KINDS[first:] + KINDS[:first]
+    pairs = [(kind, use) for use, kind in by_turns(USES, kinds) if use not in left_out]
+    return [pair for pair in pairs if pair != ("sharded", "repack")]
 
 
 @pytest.fixture
@@ -70,21 +72,21 @@ def make(tmp_path, monkeypatch):
     return made
 
 
-@pytest.mark.parametrize(("kind", "use"), RAISED_CASES)
+@pytest.mark.parametrize(("kind", "use"), cases(0))
 def test_a_raised_limit_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
     """A header that the given archive's limit allows is read by every function."""
     with npzkit.open(make(kind), limits=RAISED) as npz:
         USES[use](npz, tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "use"), HEADER_CASES)
+@pytest.mark.parametrize(("kind", "use"), cases(1, *SHOWN, "stream", "repack"))
 def test_the_limit_of_headers_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
     """A header above the given archive's limit is refused by every function."""
     with npzkit.open(make(kind)) as npz, pytest.raises(LimitExceededError):
         USES[use](npz, tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "use"), LOWER_CASES)
+@pytest.mark.parametrize(("kind", "use"), cases(2, *SHOWN))
 def test_a_lower_limit_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
     """A member above the given archive's limit is refused by every function."""
     limits = npzkit.Limits(header_size=None, member_size=10_000)

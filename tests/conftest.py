@@ -23,7 +23,7 @@ from npzkit.codecs import decompressors
 settings.register_profile(
     "npzkit",
     deadline=None,
-    max_examples=amount(8, 100),
+    max_examples=amount(5, 100),
     # The quick suite tries the same examples everywhere; a deep run looks for new ones.
     derandomize=not DEEP,
     suppress_health_check=[HealthCheck.too_slow],

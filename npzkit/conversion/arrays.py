@@ -152,8 +152,7 @@ class InFile:
     def of_map(cls, array: np.memmap[Any, Any]) -> InFile:
         """Return the array that a map of a whole array shows."""
         path: Any = array.filename
-        by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
-        return cls(path, array.dtype, array.offset, array.shape, by_columns)
+        return cls(path, array.dtype, array.offset, array.shape, array.flags.fnc)
 
     def filled(self, array: Array) -> InFile:
         """Write an array to it, part by part, and return it."""
@@ -209,8 +208,7 @@ class FileOptions(NamedTuple):
 def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
     """Return an array in memory, or a map of a file, as one that is read in parts."""
     found = InFile.of_map(array) if isinstance(array, np.memmap) else array
-    by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
-    return Array(key, array.shape, array.dtype, lambda: found, fortran_order=by_columns)
+    return Array(key, array.shape, array.dtype, lambda: found, fortran_order=array.flags.fnc)
 
 
 def named(key: str | None) -> str:

@@ -141,8 +141,7 @@ def box_of(source: Any, items: Sequence[Any]) -> Box:
 def read_habits(source: Any) -> ReadHabits:
     """Return how an array is read best, which lazy arrays know."""
     if isinstance(source, np.ndarray):
-        by_columns = source.flags.f_contiguous and not source.flags.c_contiguous
-        return ReadHabits(by_columns=by_columns)
+        return ReadHabits(by_columns=source.flags.fnc)
     habits: ReadHabits = getattr(source, "_read_habits", ReadHabits())
     return habits
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -347,17 +348,15 @@ def _write_rows(
         As of `NpzWriter.create`.
     """
     row_size = max(data.nbytes // len(data), 1)
-    row_counts = data.chunks[0]
+    edges = [0, *accumulate(data.chunks[0])]
     with contextlib.ExitStack() as stack:
-        if max(row_counts) * row_size > _ROWS_SIZE and data.npartitions > len(row_counts):
+        is_high = max(data.chunks[0]) * row_size > _ROWS_SIZE
+        if is_high and data.npartitions > len(data.chunks[0]):
             data = stack.enter_context(_in_order(data))
-            row_counts = [max(_ROWS_SIZE // row_size, 1)] * len(data)
+            edges = [*range(0, len(data), max(_ROWS_SIZE // row_size, 1)), len(data)]
         target = stack.enter_context(writer.create(key, shape, data.dtype, **options))
-        start = 0
-        for count in row_counts:
-            if start < len(data):
-                target.append(np.asarray(data[start : start + count]))
-            start += count
+        for start, stop in pairwise(edges):
+            target.append(np.asarray(data[start:stop]))
 
 
 @contextlib.contextmanager

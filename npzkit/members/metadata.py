@@ -72,10 +72,10 @@ def format_metadata(metadata: Any) -> bytes:
     LimitExceededError
         Reading them would exceed the default of ``Limits.metadata_size``.
     """
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
     if not metadata:
         return b""
-    if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
     _check_values(metadata, "metadata")
     # ASCII only: no byte of an escaped comment can look like an end record.
     text = format_json(dict(metadata), MAX_DEPTH, separators=(",", ":")).encode("ascii")
@@ -99,11 +99,8 @@ def format_checked(metadata: Mapping[str, Any] | None) -> bytes:
     UnsupportedError
         A newer version of npzkit wrote the note of its tree.
     """
-    if metadata is None:
-        return b""
-    if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-    check_tree_version(metadata.get(TREE_KEY))
+    if isinstance(metadata, Mapping):
+        check_tree_version(metadata.get(TREE_KEY))
     return format_metadata(metadata)
 
 

@@ -109,7 +109,7 @@ class SingleFile(OpenedArchive):
 
     @cached_property
     def comment(self) -> bytes:
-        from npzkit.zip.commit_parts import comment_of
+        from npzkit.zip.directory import comment_of
 
         with Explained(self, None):
             return comment_of(self.directory, self.source, self.limits.metadata_size)

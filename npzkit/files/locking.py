@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import struct
 import time
 import weakref
 from collections.abc import Iterator
@@ -175,7 +174,7 @@ def _try_lock(descriptor: Any) -> bool:
     except OSError as error:
         if error.errno in _BUSY:
             return False
-        # Some network shares have no locks, and a file opened for reading takes no OFD lock.
+        # Some network shares have no locks, or none for a file that is opened for reading.
         if error.errno not in _WITHOUT_LOCKS:
             raise
     return True
@@ -185,11 +184,6 @@ def _change_lock(descriptor: Any, *, is_taken: bool) -> None:
     """Take or release the lock with the call that the system has."""
     if hasattr(fcntl, "flock"):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_taken else fcntl.LOCK_UN)
-    elif hasattr(fcntl, "F_OFD_SETLK"):
-        # struct flock: type, whence, start, length, process.
-        kind = fcntl.F_WRLCK if is_taken else fcntl.F_UNLCK
-        request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
     elif fcntl is None:
         import msvcrt
 

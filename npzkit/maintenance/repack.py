@@ -37,9 +37,8 @@ from npzkit.format.header import PREFIX_SIZE, npy_header_size
 from npzkit.limits import Limits, limits_of, thread_count
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member
-from npzkit.zip.commit_parts import comment_of
 from npzkit.zip.dead_space import dead_size
-from npzkit.zip.directory import read_directory
+from npzkit.zip.directory import comment_of, read_directory
 from npzkit.zip.entries import Entry, name_error
 from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset

@@ -27,9 +27,8 @@ from npzkit.maintenance.findings import Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, read_committed
 from npzkit.members.keys import keys_of
 from npzkit.reading.flush import complete_flushes
-from npzkit.zip.commit_parts import check_last, completion
 from npzkit.zip.damaged_directory import NewestState, find_newest
-from npzkit.zip.directory import Directory
+from npzkit.zip.directory import Directory, check_last, completion
 from npzkit.zip.end_record import claimed_ends
 from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.member_layout import entry_bytes

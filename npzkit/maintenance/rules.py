@@ -35,9 +35,8 @@ from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
 from npzkit.zip.commit_marks import MARK_OFFSET, is_damaged
-from npzkit.zip.commit_parts import check_last, comment_of, completion, read_intent
 from npzkit.zip.dead_space import dead_size
-from npzkit.zip.directory import Directory
+from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_intent
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_layout import ALIGNMENT

@@ -25,9 +25,8 @@ from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
 from npzkit.zip.array_index import find_array_index
 from npzkit.zip.commit_marks import COMMENT_NAME, read_comment
-from npzkit.zip.commit_parts import comment_of
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
-from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.directory import Directory, comment_of, read_directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.member_search import (

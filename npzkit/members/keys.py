@@ -241,10 +241,15 @@ def _similar(key: str, keys: Sequence[str]) -> list[str]:
         found = _holding_half(key.lower(), text.lower(), text)
 
     def likeness(name: str) -> int:
-        pairs = (name, key), (name[::-1], key[::-1])
-        return sum(len(os.path.commonprefix(pair)) for pair in pairs)
+        return _common_size(name, key) + _common_size(name[::-1], key[::-1])
 
     return sorted(found, key=likeness, reverse=True)[:_SIMILAR_COUNT]
+
+
+def _common_size(one: str, other: str) -> int:
+    """Return the length of the common prefix."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _holding_half(key: str, folded: str, text: str) -> list[str]:

@@ -21,8 +21,7 @@ from npzkit.format.header import npy_header_size
 from npzkit.limits import limits_of
 from npzkit.zip.array_index import read_notes
 from npzkit.zip.commit_marks import LongComment, find_long_comment
-from npzkit.zip.commit_parts import check_last, comment_of, completion
-from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_directory
 from npzkit.zip.index_notes import Notes
 from npzkit.zip.writer import ZipWriter
 

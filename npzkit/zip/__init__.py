@@ -13,8 +13,7 @@ read, each importing only those before it:
 - `footer`: what a commit says of its directory
 - `commit_marks`: what it says of itself: intent, metadata
 - `last_commit`: the bytes after the last end record that fits
-- `directory`: end record and entries together
-- `commit_parts`: what belongs to its commit beside it
+- `directory`: end record and entries together, and what else belongs to a commit
 - `array_index`: the NPY headers of all members, kept before the directory
 - `member_stream`: a member's data, decompressed piece by piece
 - `sozip`: the chunks of a deflated member, and their seek index

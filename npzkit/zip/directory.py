@@ -3,7 +3,8 @@
 Owns everything that is decided before a member is touched: that the end record
 (`npzkit.zip.end_record`) and the entries (`npzkit.zip.entries`) belong
 together, which of two members with the same name counts, and how a torn end is
-treated. Allocates only what it has read.
+treated; and what belongs to the commit beside the entries: the comment, the intent and its
+mark. Allocates only what it has read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import collections
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -24,18 +26,27 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
+from npzkit.zip.commit_marks import (
+    INTENT_SIZE,
+    MARK_OFFSET,
+    Mark,
+    format_mark,
+    is_intent,
+    parse_mark,
+    read_comment,
+)
 from npzkit.zip.end_record import (
     End,
     check_alone,
-    describe,
     find_base,
     find_fitting,
+    not_an_archive,
     place_end,
     usual_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
 from npzkit.zip.footer import FOOTER_SIZE, Footer, parse_footer
-from npzkit.zip.records import COMMENT_MAX_SIZE, END_SIZE
+from npzkit.zip.records import COMMENT_MAX_SIZE, END_SIGNATURE, END_SIZE
 
 if TYPE_CHECKING:
     from npzkit.zip.entry_columns import Columns, Ints
@@ -104,19 +115,18 @@ class Directory(NamedTuple):
 
     def listed_records(self) -> dict[str, bytes]:
         """Return the entries as bytes, by name; of equal names, the last."""
-        records = self._records()
-        if len(records) == len(self.entries):
-            return dict(zip(self.entries, records, strict=True))
-        return {parse_entry(record, self.directory_offset).name: record for record in records}
+        return dict(zip(self._all_names(), self._records(), strict=True))
 
     def repeated_names(self) -> dict[str, int]:
         """Return the names that more than one entry has, and how many have them."""
-        records = self._records()
-        if len(records) == len(self.entries):
-            return {}
-        offset = self.directory_offset
-        counts = collections.Counter(parse_entry(record, offset).name for record in records)
+        counts = collections.Counter(self._all_names())
         return {name: count for name, count in counts.items() if count > 1}
+
+    def _all_names(self) -> list[str]:
+        """Return the name of each entry, repeated ones too."""
+        if len(self.positions) == len(self.entries):
+            return list(self.entries)
+        return [parse_entry(record, self.directory_offset).name for record in self._records()]
 
     def _records(self) -> list[bytes]:
         """Return all entries as bytes, those of repeated names too."""
@@ -360,12 +370,65 @@ def _report_repeated(names: Sequence[str], strict: bool) -> None:
     )
 
 
-def not_an_archive(source: Source) -> ZipFormatError:
-    """Return the error for a file without an end record, which says what it seems to be."""
-    meaning, remedy = describe(source)
-    return ZipFormatError(
-        f"not a zip archive: {meaning}",
-        found=source.read_at(0, min(source.size, 16)),
-        expected="an end of central directory record",
-        remedy=remedy,
-    )
+# -- what belongs to its commit beside the entries -----------------------------------
+
+
+def comment_of(directory: Directory, source: Source, size_limit: int | None = None) -> bytes:
+    """Return the archive's comment, also one that its end record cannot hold.
+
+    Raises
+    ------
+    ZipFormatError
+        It does not fit its checksum in the array index.
+    ZipFormatError, LimitExceededError
+        As `npzkit.zip.commit_marks.read_comment`.
+    """
+    comment, footer = directory.comment, directory.footer
+    if footer is not None and not footer.fits_comment(comment):
+        raise ZipFormatError(
+            "the archive's metadata is damaged: the comment does not fit its CRC-32",
+            offset=directory.end_offset - len(comment),
+            found=f"{crc32(comment):#010x}",
+            expected=f"{footer.comment_crc32:#010x}",
+            remedy="npzkit.repair(path, output) saves the arrays without it.",
+        )
+    bounds = directory.start_offset, directory.directory_offset
+    return read_comment(source, comment, *bounds, size_limit)
+
+
+def completion(directory: Directory, source: Source) -> list[tuple[int, bytes]]:
+    """Return what the commit lacks, and where: seals, and the mark of its intent."""
+    patches = [(offset, END_SIGNATURE) for offset in directory.unsealed]
+    found = read_intent(directory, source)
+    if found is None:
+        return patches
+    offset, intent = found
+    start, records_offset = directory.start_offset, directory.directory_offset + directory.size
+    end = bytearray(source.read_at(records_offset, directory.end_offset - records_offset))
+    for place, seal in patches[-1:]:
+        end[place - records_offset : place - records_offset + len(seal)] = seal
+    mark = Mark(
+        directory.directory_offset - start, records_offset - start, directory.end_offset - start,
+        crc32(end),
+    )  # fmt: skip
+    if is_intent(intent) and parse_mark(intent) != mark:
+        patches.append((offset + MARK_OFFSET, format_mark(intent, mark)))
+    return patches
+
+
+def check_last(directory: Directory, source: Source) -> None:
+    """Raise AmbiguousArchiveError if what follows the archive must not be cut off."""
+    if directory.is_joined:
+        from npzkit.zip.last_commit import another_archive
+
+        raise another_archive(source, directory.end_offset, "the first archive")
+
+
+def read_intent(directory: Directory, source: Source) -> tuple[int, bytes] | None:
+    """Return where the intent of the commit is, and its bytes; None if there is none."""
+    footer = directory.footer
+    room = directory.directory_offset - directory.start_offset - INTENT_SIZE
+    if footer is None or not 0 < footer.intent_offset <= room:
+        return None
+    offset = directory.start_offset + footer.intent_offset
+    return offset, source.read_at(offset, INTENT_SIZE)

@@ -278,7 +278,18 @@ _KNOWN_BEGINNINGS = (
 )
 
 
-def describe(source: Source) -> tuple[str, str]:
+def not_an_archive(source: Source) -> ZipFormatError:
+    """Return the error for a file without an end record, which says what it seems to be."""
+    meaning, remedy = _describe(source)
+    return ZipFormatError(
+        f"not a zip archive: {meaning}",
+        found=source.read_at(0, min(source.size, 16)),
+        expected="an end of central directory record",
+        remedy=remedy,
+    )
+
+
+def _describe(source: Source) -> tuple[str, str]:
     """Return what a file that is no archive seems to be, and what to do about it."""
     if source.size == 0:
         return "the file is empty", "Download it or create it again."

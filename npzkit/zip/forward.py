@@ -24,13 +24,8 @@ from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
 from npzkit.zip import records
 from npzkit.zip.array_index import is_hidden
-from npzkit.zip.directory import (
-    Directory,
-    check_member_count,
-    check_total_size,
-    not_an_archive,
-    read_directory,
-)
+from npzkit.zip.directory import Directory, check_member_count, check_total_size, read_directory
+from npzkit.zip.end_record import not_an_archive
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.footer import FOOTER_SIZE
 from npzkit.zip.index_notes import INDEX_NAME

@@ -8,7 +8,7 @@ Knows no NPY, and nothing of headers but the entry it is given.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 from npzkit.codecs.checksum import crc32
@@ -161,11 +161,9 @@ class MemberStream(io.RawIOBase):
 
         The buffer grows with what is decoded, never ahead of it.
         """
-        pieces = []
-        while self._done < self._entry.uncompressed_size:
-            pieces.append(self.read_up_to(_REST_SIZE))
+        data = self.read_up_to(self._entry.uncompressed_size)
         self.finish()
-        return b"".join(pieces)
+        return data
 
     def drain(self, advance: Callable[[int], object] = lambda size: None) -> None:
         """Read on to the end, and check it; `advance` is called with the bytes of each read."""
@@ -352,17 +350,11 @@ class UndescribedStream(LateStream):
         return count
 
     def read_up_to(self, size: int) -> bytes:
-        return b"".join(self._pieces(size))
-
-    def read_rest(self) -> bytes:
-        data = b"".join(self._pieces(UNKNOWN_SIZE))
-        self.finish()
-        return data
-
-    def _pieces(self, size: int) -> Iterator[bytes]:
+        pieces = []
         while size > 0 and (piece := self.read(min(size, _PIECE_SIZE))):
-            yield piece
+            pieces.append(piece)
             size -= len(piece)
+        return b"".join(pieces)
 
     def finish(self) -> None:
         """Check that all of the data was read.

@@ -206,18 +206,32 @@ class ZipWriter:
             member = self.reserve_member(name, size, extra)
             _put_down_all(sink, member, pieces, pipeline, self._head_of(pieces))
             return
-        header_offset = self._begin()
         crc = 0
         for piece in pieces:
             crc = crc32(piece, crc)
         header = local_header(name, STORED, size, extra)
         header = header._replace(crc32=crc, compressed_size=size)
-        local = local_bytes(header, header_offset)
-        sink.reserve(len(local) + size)
+        self._put(name, header, pieces, self._head_of(pieces))
+
+    def _put(
+        self,
+        name: str,
+        header: LocalHeader,
+        pieces: Iterable[Any],
+        head: bytes,
+        seek_index: bytes = b"",
+        alignment: int = ALIGNMENT,
+        lead_size: int = 0,
+    ) -> None:
+        """Write a member whose header is known, and its seek index."""
+        header_offset, sink = self._begin(), self.sink
+        local = local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
+        sink.reserve(len(local) + header.compressed_size)
         sink.write(local)
         for piece in pieces:
             sink.write(piece)
-        self.enter(name, header, header_offset, local, self._head_of(pieces))
+        self.enter(name, header, header_offset, local, head, bool(seek_index))
+        sink.write(seek_index)
 
     def _head_of(self, pieces: Sequence[Any]) -> bytes:
         return head_of(pieces[0], self._head_size) if pieces else b""
@@ -271,17 +285,10 @@ class ZipWriter:
         """
         from npzkit.zip.sozip import format_index_member
 
-        header_offset = self._begin()
         kept = entry._replace(flags=entry.flags & records.KEPT_FLAGS, extra=extra)
-        header = header_of(kept)
-        local = local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
-        self.sink.write(local)
-        self.sink.reserve(entry.compressed_size)
-        for piece in pieces:
-            self.sink.write(piece)
         seek_index = b"" if index is None else format_index_member(entry.name, index)
-        self.enter(entry.name, header, header_offset, local, head, bool(seek_index))
-        self.sink.write(seek_index)
+        header = header_of(kept)
+        self._put(entry.name, header, pieces, head, seek_index, alignment, lead_size)
 
     def enter(
         self,

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 import warnings
 import zipfile
 from pathlib import Path
@@ -543,23 +542,6 @@ def test_readers_keep_no_writer_out(path):
             with pytest.warns(TornArchiveWarning):
                 npzkit.NpzWriter(path, "a").close()
     assert process.returncode == 0
-
-
-@pytest.mark.skipif(
-    not hasattr(npzkit.files.locking.fcntl, "F_OFD_SETLK"), reason="this system has no OFD locks"
-)
-def test_locks_where_flock_is_missing(path, monkeypatch):
-    """On systems without flock, record locks of the open file are used."""
-    real = npzkit.files.locking.fcntl
-    names = {name: getattr(real, name) for name in ("fcntl", "F_OFD_SETLK", "F_WRLCK")}
-    monkeypatch.setattr(npzkit.files.locking, "fcntl", types.SimpleNamespace(**names))
-    w = npzkit.NpzWriter(path, "a")
-    with pytest.raises(ArchiveLockedError):
-        npzkit.NpzWriter(path, "a")
-    w["new"] = np.arange(3)
-    w.close()
-    with npzkit.NpzWriter(path, "a") as w:
-        assert "new" in w
 
 
 # -- a path that leads elsewhere -------------------------------------------------------

@@ -74,22 +74,11 @@ class ArchivedArray:
     def __getitem__(self, index: Any) -> Any:
         lazy = self._archive.open().lazy(self.key)
         # Reading all of it checks the CRC-32 as well.
-        return lazy.read() if _is_all(index, self.shape) else lazy[index]
+        is_all = tuple(map(len, select(index, self.shape).positions)) == self.shape
+        return lazy.read()[index] if is_all else lazy[index]
 
     def __repr__(self) -> str:
         return f"ArchivedArray({self.path!r}, {self.key!r})"
-
-
-def _is_all(index: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether an index takes a complete array, item by item."""
-    return (
-        isinstance(index, tuple)
-        and len(index) == len(shape)
-        and all(
-            isinstance(part, slice) and part.indices(length) == (0, length, 1)
-            for part, length in zip(index, shape, strict=True)
-        )
-    )
 
 
 _FETCH_COUNT = 16

@@ -171,8 +171,14 @@ def _shard_findings(
         return
     keys = {index.stored_key(number, part): (number, part) for number, part in parts}
     for key, (number, part) in keys.items():
-        for what in _differences(index, number, part, stored.get(key)):
-            yield _in_shard(name, index.keys[number], Finding(None, "error", what))
+        texts = ["it has no such array as the index says"]
+        if key in stored:
+            texts = [
+                f"its {what} is not that of the index: found {there!r}, expected {expected!r}"
+                for what, there, expected in differences(index, number, part, stored[key])
+            ]
+        for text in texts:
+            yield _in_shard(name, index.keys[number], Finding(None, "error", text))
     chosen = None if is_complete else [key for key in keys if key in stored]
     for row in npz.verify(chosen, progress, threads=threads).rows:
         array = index.keys[keys[row.key][0]] if row.key in keys else None
@@ -182,17 +188,6 @@ def _shard_findings(
         for key in others:
             what = f"its array {key!r} is no part of the archive"
             yield _in_shard(name, None, Finding(None, "note", what))
-
-
-def _differences(
-    index: Index, number: int, part: int | None, found: StoredPart | None
-) -> Iterator[str]:
-    """Yield in what a part differs from what the index says."""
-    if found is None:
-        yield "it has no such array as the index says"
-        return
-    for what, there, expected in differences(index, number, part, found):
-        yield f"its {what} is not that of the index: found {there!r}, expected {expected!r}"
 
 
 def _in_shard(name: str, key: str | None, row: Finding) -> Finding:

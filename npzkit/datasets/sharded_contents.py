@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from npzkit.archive.contents import Join
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
@@ -138,8 +139,8 @@ class ShardedContents(OpenShards):
             )
         parts = self.index.part_numbers(number)
         if len(parts) == 1:
-            shard, stored_key, _ = self.stored(number, parts[0])
-            return shard.read(stored_key, out, verify, threads=threads)
+            lazy = self.part(number, parts[0])
+            return lazy._npz.read(lazy._key, out, verify, threads=threads)
         if out is None:
             out = self.allocate(number, shape, parts)
         self.fill({key: out}, thread_count(threads), verify)
@@ -222,9 +223,11 @@ class ShardedContents(OpenShards):
         inner = threads if len(by_shard) < threads else 1
 
         def fill_from(wanted: list[tuple[int, int, np.ndarray[Any, Any]]]) -> None:
-            stored = [self.stored(number, part) for number, part, _ in wanted]
-            places = {key: wanted[at][2] for at, (_, key, _) in enumerate(stored)}
-            stored[0][0]._archive.fill(places, inner, verify, is_trial=is_trial)
+            places = {}
+            for number, part, out in wanted:
+                lazy = self.part(number, part)
+                places[lazy._key] = out
+            lazy._npz._archive.fill(places, inner, verify, is_trial=is_trial)
 
         return [partial(fill_from, wanted) for wanted in by_shard.values()]
 
@@ -255,23 +258,21 @@ class ShardedContents(OpenShards):
                 what, path=self.path, key=key,
                 remedy="Read it, or parts of it with npz.lazy(key).",
             )  # fmt: skip
-        shard, part_key = stored
-        return shard.memmap(part_key, mode)
+        mapped: np.memmap[Any, Any] = stored._npz.memmap(stored._key, mode)
+        return mapped
 
-    def _stored_complete(self, number: int) -> tuple[NpzFile, str] | None:
-        """Return the shard of an array that one has, and its key there; None if several do."""
+    def _stored_complete(self, number: int) -> LazyArray | None:
+        """Return an array as the shard that has all of it does; None if several shards do."""
         index, parts = self.index, self.index.part_numbers(number)
         if parts:
-            return self.stored(number, parts[0])[:2] if len(parts) == 1 else None
+            return self.part(number, parts[0]) if len(parts) == 1 else None
         self.prove_empty(number)
-        shard, key = self.shard(index.home(number)), index.stored_key(number, None)
-        return (shard, key) if shard.lazy(key).shape == index.shape(number) else None
+        lazy = self.shard(index.home(number)).lazy(index.stored_key(number, None))
+        return lazy if lazy.shape == index.shape(number) else None
 
     def stream(self, key: str) -> BinaryIO:
-        number = self.find(key)
-        parts = self.index.part_numbers(number)
-        if len(parts) == 1:
-            return self._stream_of(number, parts[0])
+        if len(self.index.part_numbers(self.find(key))) == 1:
+            return next(self.streams(key))
         return cast(BinaryIO, io.BufferedReader(PartsStream(self._checked_pieces(key)), 1 << 18))
 
     def _checked_pieces(self, key: str) -> Iterator[memoryview]:
@@ -286,12 +287,8 @@ class ShardedContents(OpenShards):
     def streams(self, key: str) -> Iterator[BinaryIO]:
         number = self.find(key)
         for part in self.index.part_numbers(number):
-            yield self._stream_of(number, part)
-
-    def _stream_of(self, number: int, part: int) -> BinaryIO:
-        """Open a part, which was checked to be what the index says."""
-        shard, part_key, _ = self.stored(number, part)
-        return shard.stream(part_key)
+            lazy = self.part(number, part)
+            yield lazy._npz.stream(lazy._key)
 
     # -- what is known of them ----------------------------------------------
 

@@ -171,10 +171,6 @@ class OpenShards:
 
     def part(self, number: int, part: int) -> LazyArray:
         """Return a part of an array as a `LazyArray`, checked to be what the index says."""
-        return self.stored(number, part)[2]
-
-    def stored(self, number: int, part: int) -> tuple[NpzFile, str, LazyArray]:
-        """Return the shard of a part, its key there, and the part, which was checked."""
         shard = self.shard(self.index.shard_of(part))
         stored_key = self.index.stored_key(number, part)
         self.prove(number, part, shard)
@@ -182,7 +178,7 @@ class OpenShards:
         at = part - self.index.part_numbers(number).start
         shape = tuple(self.index.boxes(number)[1][at].tolist())
         self.check_form(number, shape, lazy.shape, lazy.dtype)
-        return shard, stored_key, lazy
+        return lazy
 
     def prove(self, number: int, part: int, shard: NpzFile) -> None:
         """Check, once, that a shard has the part that the index means."""

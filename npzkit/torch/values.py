@@ -75,13 +75,14 @@ def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
 
 def _encoded(value: Any, key: str, arrays: dict[str, Any], depth: int = 0) -> Any:
     """Return the note of a value, and add its arrays."""
-    kind, inner = type(value), partial(_encoded, key=key, arrays=arrays, depth=depth + 1)
+    kind = type(value)
     if depth > _MAX_DEPTH:
         raise _refused("a value that is nested too deeply", "Keep less of it.")
     if kind is int and value.bit_length() > _MAX_BITS:
         raise _refused("an int of thousands of digits", "Save it as a string.")
     if kind in _PLAIN:
         return value
+    inner = partial(_encoded, key=key, arrays=arrays, depth=depth + 1)
     if kind in _KINDS_OF_ITEMS:
         return [kind.__name__, *map(inner, value.items() if isinstance(value, dict) else value)]
     if is_namedtuple(value):

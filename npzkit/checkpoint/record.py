@@ -15,8 +15,8 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.index_format import crc32_without, with_item
-from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
+from npzkit.datasets.index_format import crc32_without, newer_version, with_item
+from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.members.metadata import TREE_KEY, as_read, format_metadata
 
 _OWN_KEY = "npzkit.checkpoint"
@@ -158,12 +158,7 @@ def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int 
         )
     if own.get("version") != _VERSION:
         # It is not damaged: the archive has a CRC-32 of its comment.
-        raise UnsupportedError(
-            "the checkpoint has a version that this npzkit does not know",
-            found=own.get("version"),
-            expected=_VERSION,
-            remedy="Install a newer npzkit.",
-        )
+        raise newer_version("the checkpoint", own.get("version"), _VERSION)
     crc = crc32_without(text, {_OWN_KEY: own})
     if crc is None or own.get("crc32") != crc:
         raise ZipFormatError(

@@ -95,10 +95,7 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
             remedy=f"Its first field is \"format\": \"{FORMAT}\".",
         )  # fmt: skip
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
-        raise UnsupportedError(
-            "the index has a version that this npzkit does not know",
-            found=fields.get("version"), expected=VERSION, remedy="Install a newer npzkit.",
-        )  # fmt: skip
+        raise newer_version("the index", fields.get("version"), VERSION)
     try:
         check_names(fields, _FIELDS, "index")
         for name, names in (("shards", _SHARDS), ("arrays", _ARRAYS), ("parts", _PARTS)):
@@ -118,6 +115,13 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
         if isinstance(error, NpzkitError):
             raise
         raise IndexFormatError(f"the index is not valid: {error}") from error
+
+
+def newer_version(what: str, found: object, expected: int) -> UnsupportedError:
+    """Return the error for something that a newer npzkit wrote."""
+    what = f"{what} has a version that this npzkit does not know"
+    remedy = "Install a newer npzkit."
+    return UnsupportedError(what, found=found, expected=expected, remedy=remedy)
 
 
 def format_index(

@@ -16,7 +16,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import operator
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -137,11 +136,11 @@ Job = tuple[Callable[[], Any], "SimpleQueue[Outcome]"]
 
 
 def grouped(
-    items: Iterable[T], size_of: Callable[[T], int], most: int, count: int = sys.maxsize
+    items: Iterable[T], size_of: Callable[[T], int], most: int, count: int | None = None
 ) -> Iterator[list[T]]:
     """Yield the items of each task, in order: a large one, or several of `most` bytes together.
 
-    `count` is the most items of a task.
+    `count` is the most items of a task, if that is limited.
     """
     group: list[T] = []
     filled = 0

@@ -9,7 +9,7 @@ members with an index, and other members as a whole. Knows nothing about bytes:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, islice
 from typing import Any, NamedTuple, TypeVar
@@ -252,14 +252,14 @@ class _Batch(NamedTuple):
 
 
 def fetch_groups(
-    reader: MemberReader, wanted: Iterable[Item], use: Callable[[MemberReader, list[Item]], None]
+    reader: MemberReader, wanted: Collection[Item], use: Callable[[MemberReader, list[Item]], None]
 ) -> None:
     """Fetch members of a distant source in groups, several at a time.
 
     Parameters
     ----------
     reader : MemberReader
-    wanted : iterable of (str, Entry)
+    wanted : collection of (str, Entry)
         Neighbours together.
     use : callable
         Called in this thread, in order, with each group and a reader to which
@@ -274,7 +274,6 @@ def fetch_groups(
     def fetch(items: list[Item]) -> tuple[MemberReader, list[Item]]:
         return reader.ahead([entry for _, entry in items], ticket=ticket), items
 
-    wanted = list(wanted)
     with Pipeline(REQUEST_COUNT) as pipeline:
         try:
             # Each group is mostly fetched by one request.

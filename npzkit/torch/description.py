@@ -7,8 +7,8 @@ shapes, dtypes and parts are not repeated in the entry, which is::
     {"version": 1, "items": {"w": {}, "lr": {"value": 0.1}}, "planner": note}
 
 An item is a tensor, or has the note of a value. A tensor has, where they are not the usual
-ones: ``key`` in the archive, ``dtype`` if its array has another one, and the properties
-``requires_grad``, ``pin_memory`` and ``memory_format``.
+ones: ``key`` in the archive, and ``dtype`` if its array has another one. PyTorch fills tensors
+that have all other properties already.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from torch.distributed.checkpoint.metadata import (
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.index_format import newer_version
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.errors import (
     IndexFormatError,
@@ -49,8 +50,6 @@ ENTRY = "npzkit.torch"
 _VERSION = 1
 _MAX_POSITION = 1 << 20
 """Longest list of a state dict."""
-_FORMATS = ("channels_last", "channels_last_3d", "preserve_format")
-"""Memory formats beside the usual one."""
 
 
 class Item(NamedTuple):
@@ -62,15 +61,12 @@ class Item(NamedTuple):
         Of a tensor; None for a value.
     special : str or None
         The name of a tensor's dtype if its array has another one.
-    properties : mapping
-        Of a tensor, those that are not the usual ones.
     note : object
         Of a value.
     """
 
     array: LazyArray | None
     special: str | None = None
-    properties: Mapping[str, Any] = {}
     note: Any = None
 
 
@@ -114,7 +110,7 @@ def format_entry(
         The planner's data cannot be kept without pickle.
     """
     items = {
-        name: _tensor_item(name, found.properties, special.get(name))
+        name: _tensor_item(name, special.get(name))
         if isinstance(found, TensorStorageMetadata)
         else {"value": notes[name]}
         for name, found in metadata.state_dict_metadata.items()
@@ -128,18 +124,12 @@ def format_entry(
     return {"version": _VERSION, "items": items, "planner": planner}
 
 
-def _tensor_item(name: str, properties: TensorProperties, special: str | None) -> dict[str, Any]:
+def _tensor_item(name: str, special: str | None) -> dict[str, Any]:
     item: dict[str, Any] = {}
     if (key := key_for(name)) != name:
         item["key"] = key
     if special is not None:
         item["dtype"] = special
-    for flag in ("requires_grad", "pin_memory"):
-        if getattr(properties, flag):
-            item[flag] = True
-    memory_format = str(properties.memory_format).removeprefix("torch.")
-    if memory_format in _FORMATS:
-        item["memory_format"] = memory_format
     return item
 
 
@@ -159,10 +149,7 @@ def parse_items(npz: NpzFile) -> dict[str, Item]:
         return {key: _array_item(npz, key) for key in npz.files}
     if not isinstance(entry, Mapping) or entry.get("version") != _VERSION:
         found = entry.get("version") if isinstance(entry, Mapping) else type(entry).__name__
-        raise UnsupportedError(
-            f"the entry {ENTRY!r} of the metadata has a version that this npzkit does not know",
-            found=found, expected=_VERSION, remedy="Install a newer npzkit.",
-        )  # fmt: skip
+        raise newer_version(f"the entry {ENTRY!r} of the metadata", found, _VERSION)
     if entry.keys() != {"version", "items", "planner"} or not isinstance(entry["items"], Mapping):
         raise _damaged(None, sorted(entry))
     return {name: _parse_item(npz, name, item) for name, item in entry["items"].items()}
@@ -189,7 +176,7 @@ def _parse_item(npz: NpzFile, name: str, item: Any) -> Item:
     is_paired = special != "complex32" or array.shape[-1:] == (2,)
     if special is not None and not (is_paired and SPECIAL.get(special) == array.dtype.name):
         raise _damaged(name, dict(item))
-    return Item(array, special, item)
+    return Item(array, special)
 
 
 def _damaged(name: str | None, found: Any) -> IndexFormatError:
@@ -257,7 +244,7 @@ def _tensor_metadata(name: str, array: LazyArray, item: Item) -> TensorStorageMe
         shape = shape[:-1]
         boxes = [(offset[:-1], size[:-1]) for offset, size in boxes]
     return TensorStorageMetadata(
-        _properties(dtype, item.properties),
+        TensorProperties(dtype),
         torch.Size(shape),
         [ChunkStorageMetadata(torch.Size(offset), torch.Size(size)) for offset, size in boxes],
     )
@@ -269,17 +256,6 @@ def boxes_of(array: LazyArray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         return [((0,) * array.ndim, array.shape)]
     offsets, shapes = array._shards.index.boxes(array._number)
     return list(zip(map(tuple, offsets.tolist()), map(tuple, shapes.tolist()), strict=True))
-
-
-def _properties(dtype: torch.dtype, saved: Mapping[str, Any]) -> TensorProperties:
-    properties = TensorProperties(
-        dtype,
-        requires_grad=saved.get("requires_grad") is True,
-        pin_memory=saved.get("pin_memory") is True,
-    )
-    if (name := saved.get("memory_format")) in _FORMATS:
-        properties.memory_format = getattr(torch, name)
-    return properties
 
 
 @functools.lru_cache(256)

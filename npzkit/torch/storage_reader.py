@@ -220,7 +220,7 @@ class NpzStorageReader(NpzStorage, StorageReader):
                 "a tensor has another shape than the part that is loaded into it", key=name,
                 found=tuple(target.size()), expected=tuple(shape),
             )  # fmt: skip
-        array, special, _, _ = self._items[name]
+        array, special, _ = self._items[name]
         assert array is not None  # noqa: S101 - its metadata says so
         begin = item.storage_index.offset or (0,) * len(shape)
         offset = [start + inner for start, inner in zip(begin, item.storage_offsets, strict=True)]

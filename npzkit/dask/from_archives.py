@@ -8,7 +8,6 @@ it, keeps it open for the tasks that follow, and refuses one that changed since.
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, natural_chunks
 from npzkit.datasets.manyfiles import is_alike
@@ -54,22 +54,10 @@ class ArchivedArray:
     """
 
     def __init__(self, archive: Reopened, key: str) -> None:
-        self._archive, self.key = archive, key
-        lazy = archive.open().lazy(key)
-        self.shape: tuple[int, ...] = lazy.shape
-        self.dtype: np.dtype[Any] = lazy.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    @property
-    def path(self) -> str | None:
-        return self._archive.path
+        self._archive, self.key, self.path = archive, key, archive.path
+        lazy: LazyArray = archive.open().lazy(key)
+        self.shape, self.dtype = lazy.shape, lazy.dtype
+        self.ndim, self.nbytes = lazy.ndim, lazy.nbytes
 
     def __getitem__(self, index: Any) -> Any:
         lazy = self._archive.open().lazy(self.key)
@@ -198,10 +186,7 @@ class ConcatenatedArray:
         self._arrays, self.dtype = list(arrays), dtype
         length = sum(array.shape[0] for array in arrays)
         self.shape = (length, *arrays[0].shape[1:])
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
+        self.ndim = len(self.shape)
 
     def __getitem__(self, index: Any) -> Any:
         selection = select(index, self.shape)

@@ -21,9 +21,6 @@ from npzkit.files.threads import run
 from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 
-_CHUNK_SIZE = 1 << 20
-"""Bytes of a chunk of small files: as of an array in one file."""
-
 
 class JoinedLayout(NamedTuple):
     """How the arrays of files make one.
@@ -70,6 +67,9 @@ class JoinedArray(LazyArray):
     array([0, 1, 1, 1, 1, 2])
     """
 
+    _chunk_size = 1 << 20
+    """Bytes of a chunk of small files: as of an array in one file."""
+
     def __init__(self, many: Any, key: str, layout: JoinedLayout) -> None:
         self._npz, self._key, self._layout = many, key, layout
         self._describe(layout.shape, layout.dtype)
@@ -78,10 +78,6 @@ class JoinedArray(LazyArray):
     @property
     def dtype(self) -> np.dtype[Any]:
         return own_dtype(self._layout.dtype)
-
-    @property
-    def _chunk_size(self) -> int:
-        return _CHUNK_SIZE
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -95,7 +91,7 @@ class JoinedArray(LazyArray):
         part[layout.axis] = length
         if chunk == part and lazy.nbytes:
             # Several small files; neighbours of the same length have no common chunk.
-            chunk[layout.axis] = length * max(_CHUNK_SIZE // lazy.nbytes, 1)
+            chunk[layout.axis] = length * max(self._chunk_size // lazy.nbytes, 1)
         return tuple(max(min(size, end), 1) for size, end in zip(chunk, self.shape, strict=True))
 
     @property

@@ -23,8 +23,6 @@ from npzkit.members.metadata import user_attrs
 from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection
 
-_CHUNK_SIZE = 1 << 20
-
 
 class ShardedArray(LazyArray):
     """An array of a sharded archive: ``lazy[index]`` reads only what it needs.
@@ -33,6 +31,8 @@ class ShardedArray(LazyArray):
     shards that an index touches. A part that is read completely is checked by
     its CRC-32.
     """
+
+    _chunk_size = 1 << 20
 
     def __init__(self, npz: NpzFile | None, shards: OpenShards, number: int) -> None:
         index = shards.index
@@ -47,10 +47,6 @@ class ShardedArray(LazyArray):
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._shards.index.dtype(self._number)
-
-    @property
-    def _chunk_size(self) -> int:
-        return _CHUNK_SIZE
 
     @property
     def _part_numbers(self) -> range:

@@ -403,7 +403,7 @@ def test_functions_take_the_folder(folder, whole, tmp_path):
 def test_large_arrays_are_converted_in_pieces(tmp_path, monkeypatch):
     """An array larger than a block is checked, and read part by part, in both orders."""
     monkeypatch.setattr(blocks, "BLOCK_SIZE", 1000)
-    monkeypatch.setattr(sharded_array, "_CHUNK_SIZE", 256)
+    monkeypatch.setattr(sharded_array.ShardedArray, "_chunk_size", 256)
     array = np.arange(2400.0).reshape(8, 20, 15)
     with npzkit.ShardedWriter(tmp_path / "run") as w:
         for key, order in (("c", "C"), ("f", "F")):

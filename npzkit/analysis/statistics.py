@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
-from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
 from npzkit.display.histograms import Statistics, statistics_of
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.display.sampling import read_habits
 from npzkit.errors import UnsupportedError
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Meter, Report
 from npzkit.files.threads import Pipeline
 from npzkit.limits import thread_count
 from npzkit.reading.blocks import approach, blocks, for_each_piece, place_of
@@ -228,31 +227,22 @@ def statistics(
         has_objects = info.dtype is not None and info.dtype.hasobject
         source = npz.read(key) if has_objects else npz.lazy(key)
         part = ArrayPart(source, index, field, fortran_order=bool(info.fortran_order))
-        meter = Meter(progress, part.nbytes)
-        found = _measure(npz, key, part, meter.add, threads)
+        if not is_numeric(part.dtype):
+            names = ", ".join(map(repr, (part.dtype.names or ())[:10]))
+            raise UnsupportedError(
+                "statistics need numbers", path=npz._archive.path, key=key, found=part.dtype,
+                remedy=f"Choose a field that holds numbers: {names}." if names else None,
+            )  # fmt: skip
+        found, meter = PieceStatistics(), Meter(progress, part.nbytes)
+        if part.is_whole and isinstance(source, LazyArray):
+            for_each_piece(
+                npz, key, lambda piece: measure(part.field_of(piece), part.dtype), found.merge,
+                meter.add, threads,
+            )  # fmt: skip
+        else:
+            with Pipeline(thread_count(threads)) as pipeline:
+                for piece in part.pieces():
+                    pipeline.submit(partial(measure, piece, part.dtype), found.merge)
+                    meter.add(np.asarray(piece).nbytes)
         meter.finish()
-        return found
-
-
-def _measure(
-    npz: NpzFile, key: str, part: ArrayPart, advance: Advance, threads: int | None
-) -> Statistics:
-    """Compute the statistics of a part of the array `key`."""
-    if not is_numeric(part.dtype):
-        names = ", ".join(map(repr, (part.dtype.names or ())[:10]))
-        raise UnsupportedError(
-            "statistics need numbers", path=npz._archive.path, key=key, found=part.dtype,
-            remedy=f"Choose a field that holds numbers: {names}." if names else None,
-        )  # fmt: skip
-    found = PieceStatistics()
-    if part.is_whole and isinstance(part.source, LazyArray):
-        for_each_piece(
-            npz, key, lambda piece: measure(part.field_of(piece), part.dtype), found.merge,
-            advance, threads,
-        )  # fmt: skip
-    else:
-        with Pipeline(thread_count(threads)) as pipeline:
-            for piece in part.pieces():
-                pipeline.submit(partial(measure, piece, part.dtype), found.merge)
-                advance(np.asarray(piece).nbytes)
-    return statistics_of(found, part.dtype)
+        return statistics_of(found, part.dtype)

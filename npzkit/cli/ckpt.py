@@ -106,14 +106,11 @@ def _row(store: CheckpointStore, step: int) -> dict[str, Any]:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
+    metrics = [f"{printable(name)} {_short(value)}" for name, value in row["metrics"].items()]
     return [
         str(row["step"]), format_size(row["size"]), _age(row["modified"]),
-        _metrics_text(row["metrics"]), "damaged" if row["error"] else "",
+        ", ".join(metrics), "damaged" if row["error"] else "",
     ]  # fmt: skip
-
-
-def _metrics_text(metrics: Mapping[str, Any]) -> str:
-    return ", ".join(f"{printable(name)} {_short(value)}" for name, value in metrics.items())
 
 
 def _short(value: float) -> str:

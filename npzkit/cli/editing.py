@@ -285,14 +285,16 @@ def extract(
     options: Any = {"format": kind, "delimiter": "\t" if delimiter == r"\t" else delimiter}
     if not folder:
         raise Refusal("--dir is empty; the folder you are in is --dir .")
-    with refusing(ConversionError), opened(file) as npz:
+    with refusing(ConversionError), opened(file) as npz, ProgressBar("extract") as tell:
         if folder == PIPE:
-            _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), **options)
+            wanted = set(keys or npz.files)
+            if len(wanted) != 1:
+                raise click.UsageError(f"-d - writes one array, and {len(wanted)} are wanted.")
+            npzkit.extract(npz, binary_stdout(), wanted, progress=tell, **options)
             return 0
-        with ProgressBar("extract") as tell:
-            report = npzkit.extract(
-                npz, folder, keys or None, skip=True, overwrite=force, progress=tell, **options
-            )
+        report = npzkit.extract(
+            npz, folder, keys or None, skip=True, overwrite=force, progress=tell, **options
+        )
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
     if as_json:
         print_json({"files": report.files, "failed": failed})
@@ -301,10 +303,3 @@ def extract(
     for text in failed.values():
         say(text)
     return 1 if failed else 0
-
-
-def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], **options: Any) -> None:
-    if len(keys) != 1:
-        raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
-    with ProgressBar("extract") as tell:
-        npzkit.extract(npz, binary_stdout(), keys, progress=tell, **options)

@@ -306,6 +306,7 @@ def _verified(
     "--in-place", is_flag=True, help="Replace a damaged FILE with its sound arrays. "
     "Everything else in it is lost for good.",
 )  # fmt: skip
+@click.option("--partial", is_flag=True, help="Keep the complete rows of truncated arrays.")
 @click.option("--uncommitted", is_flag=True, help="Keep sound arrays of an unfinished append.")
 @folder_options
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")

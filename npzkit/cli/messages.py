@@ -21,6 +21,7 @@ from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, p
 _WORDS = (
     (r"npzkit\.repair\([^()]*\), at a prompt npzkit repair FILE -o OTHER",
      "npzkit repair FILE -o OTHER"),
+    (r"partial=True \(--partial\)", "--partial"),
     (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
     (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
     (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),
@@ -32,7 +33,7 @@ _WORDS = (
     (r"when allow_pickle=False", "without --allow-pickle"),
     (r"allow_pickle=True", "--allow-pickle"),
     (r"overwrite=True to add\(\)", "--overwrite"),
-    (r"(uncommitted|overwrite)=True", r"--\1"),
+    (r"(partial|uncommitted|overwrite)=True", r"--\1"),
     (r"seekable=False", "--no-seekable"),
     (r"Read it completely: npz\.read\(key\), with", "Show all of it, with"),
     (r"Remove it first with del", "Remove it first: npzkit rm FILE KEY"),

@@ -30,7 +30,7 @@ from npzkit.reading.flush import complete_flushes
 from npzkit.zip.damaged_directory import NewestState, find_newest
 from npzkit.zip.directory import Directory, check_last, completion
 from npzkit.zip.end_record import claimed_ends
-from npzkit.zip.entries import parse_entries
+from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
@@ -43,6 +43,7 @@ def repair(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
+    partial: bool = False,
     uncommitted: bool = False,
     overwrite: bool = True,
     limits: Limits | None = None,
@@ -80,6 +81,9 @@ def repair(
     output : path, optional
         An existing file is replaced when the new one is complete. If this is
         `path` itself, everything that could not be saved is lost for good.
+    partial : bool, default False
+        Keep the complete rows of truncated arrays. They cannot be checked,
+        because the CRC-32 covers the complete array.
     uncommitted : bool, default False
         Also keep sound members after the last commit: those of an unfinished
         append, or of one whose directory is damaged.
@@ -124,11 +128,11 @@ def repair(
     >>> npzkit.repair(path).cut_size
     13
     >>> os.truncate(path, 4000)
-    >>> print(npzkit.repair(path, path))  # doctest: +ELLIPSIS
-    /...a.npz: 1 member kept
+    >>> print(npzkit.repair(path, path, partial=True))  # doctest: +ELLIPSIS
+    /...a.npz: 2 members kept
     the directory was lost: members were found by their own headers
     uncertain: any of these arrays may have been removed, renamed or changed; ...
-    lost: y (at byte ...): truncated: its data extends past the end of the file
+    lost: y (at byte ...): truncated: its first ... of 1000 rows are kept, ...
     """
     location, target = find_locations((path, output), storage_options)
     is_distant = isinstance(location, Location)
@@ -156,7 +160,9 @@ def repair(
                 return _repair_end(path, source, lock, bounds, count, progress)
             is_uploaded = isinstance(target, Location)
             output = str(target) if is_uploaded else os.fsdecode(cast(Any, target))
-            salvage = Salvage(source, bounds, count, progress, uncommitted=uncommitted)
+            salvage = Salvage(
+                source, bounds, count, progress, partial=partial, uncommitted=uncommitted
+            )
             is_local = not (is_distant or is_uploaded)
             is_same = is_local and os.path.exists(output) and os.path.samefile(path, output)
             # If both paths are the same file, it is locked only once.
@@ -187,7 +193,7 @@ def _repair_end(
         # No program reads an archive that does not begin with a member.
         is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
-            salvage = Salvage(source, limits, threads, progress, uncommitted=False)
+            salvage = Salvage(source, limits, threads, progress, partial=False, uncommitted=False)
             return _relist(salvage, newest, path, lock)
         if is_archive or newest.entries:
             error.remedy = (
@@ -236,7 +242,8 @@ def _relist(salvage: Salvage, newest: NewestState, path: str, lock: FileLock) ->
         places = {(name, entry.header_offset) for name, entry in entries.items()}
         # Unreadable members stay listed, because their bytes stay in the file.
         salvage.lost = [lost for lost in salvage.lost if (lost[0], lost[2]) not in places]
-    for name, entry in salvage.sound.items():
+    sound = {name: one for name, one in salvage.sound.items() if isinstance(one, Entry)}
+    for name, entry in sound.items():
         # Members after the last commit are newer than its directory.
         known_end = newest.directory_offset if name in newest.records else newest.end_offset
         if entry.header_offset >= known_end or name not in listed:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
-from npzkit.codecs.coding import STORED
 from npzkit.errors import NpzkitError, ZipFormatError, format_count, shown_key
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import Source
-from npzkit.format.array import read_header
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import Lost, RepairReport
 from npzkit.maintenance.rules import has_wrong_index, member_error, read_size
+from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
@@ -39,7 +37,6 @@ from npzkit.zip.member_search import (
     find_member,
     possible_headers,
 )
-from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
@@ -54,6 +51,7 @@ class Salvage:
         threads: int,
         progress: Report | None,
         *,
+        partial: bool,
         uncommitted: bool,
     ) -> None:
         self.source = source = CorrectedSource(source)
@@ -61,8 +59,8 @@ class Salvage:
         self._threads = threads
         # The file is checked, then copied.
         self.meter = Meter(progress, 2 * source.size)
-        self._uncommitted = uncommitted
-        self.sound: dict[str, Entry] = {}
+        self._partial, self._uncommitted = partial, uncommitted
+        self.sound: dict[str, Entry | RowsLeft] = {}
         self.lost: list[tuple[str, str, int]] = []
         self._allowance = Allowance(source.size)
         # The end of the range that a damaged member claims.
@@ -94,7 +92,8 @@ class Salvage:
                 raise ZipFormatError(
                     "nothing can be saved: every member is damaged",
                     found=format_count(len(self.lost), "damaged member"),
-                    remedy="Download the file again.",
+                    remedy="Download the file again; partial=True (--partial) keeps the rows of "
+                    "truncated arrays.",
                 )
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
@@ -125,14 +124,19 @@ class Salvage:
     def _copy(self, writer: ZipWriter) -> None:
         done = self.source.size
         for found in self.sound.values():
-            offset = found.header_offset
-            indexed = offset not in self._wrongly_indexed
-            add = self.meter.part(found.compressed_size, start=done).add
-            renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
-            self.source.correct(offset, self._headers.get((offset, found.raw_name), b""))
-            copy_member(self.source, found, writer, renamed=renamed, indexed=indexed, advance=add)
-            self.source.correct(offset, b"")
-            done += found.compressed_size
+            if isinstance(found, RowsLeft):
+                found.write(self.source, writer)
+            else:
+                offset = found.header_offset
+                indexed = offset not in self._wrongly_indexed
+                add = self.meter.part(found.compressed_size, start=done).add
+                renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
+                self.source.correct(offset, self._headers.get((offset, found.raw_name), b""))
+                copy_member(
+                    self.source, found, writer, renamed=renamed, indexed=indexed, advance=add
+                )
+                self.source.correct(offset, b"")
+                done += found.compressed_size
         self.meter.finish()
 
     def report(
@@ -155,7 +159,9 @@ class Salvage:
         if newest.is_complete or not newest.is_newest or name not in newest.known:
             return newest.is_complete
         found = self.sound.get(name)
-        return found is None or found.header_offset == newest.entries[name].header_offset
+        return found is None or (
+            isinstance(found, Entry) and found.header_offset == newest.entries[name].header_offset
+        )
 
     def find(self, newest: NewestState) -> None:
         """Check the members of an archive whose end is damaged."""
@@ -171,7 +177,7 @@ class Salvage:
         listed = newest.entries.items()
         self._check({n: one for n, one in listed if not self._is_found_later(n, offset)})
         # Of two that disagree, the local header is right if its member is sound.
-        found = {one.header_offset for one in self.sound.values()}
+        found = {one.header_offset for one in self.sound.values() if isinstance(one, Entry)}
         others = [one for one in newest.others if one.header_offset not in found]
         self._check({one.name: one for one in others if one.name not in self.sound})
         if not self.sound and not self.lost:
@@ -260,8 +266,9 @@ class Salvage:
             self.lost = [*lost, *self.lost]
             return
         what = "complete, but not committed; uncommitted=True keeps it"
-        found = [(entry.name, what, entry.header_offset) for entry in self.sound.values()]
-        self.sound, self.lost = committed, [*lost, *found]
+        found = [entry for entry in self.sound.values() if isinstance(entry, Entry)]
+        self.sound = committed
+        self.lost = [*lost, *((entry.name, what, entry.header_offset) for entry in found)]
 
     def _check_member(self, entry: Entry) -> bool:
         """Keep a sound member, or report what is wrong with it."""
@@ -278,8 +285,8 @@ class Salvage:
         """Rename members whose names are not usable, and report them."""
         sound, self.sound = self.sound, {}
         for name, found in sound.items():
-            error = name_error(found)
-            if error is None:
+            error = name_error(found) if isinstance(found, Entry) else None
+            if error is None or not isinstance(found, Entry):
                 self.sound[name] = found
                 continue
             taken = (sound.keys() | self.sound.keys()) - {name}
@@ -336,7 +343,7 @@ class Salvage:
 
     def _is_found_later(self, name: str, offset: int) -> bool:
         found = self.sound.get(name)
-        return found is not None and found.header_offset > offset
+        return isinstance(found, Entry) and found.header_offset > offset
 
     def _check_found(self, found: FoundMember, end: int) -> int:
         """Check one member, and return the offset at which to look for the next one."""
@@ -349,8 +356,8 @@ class Salvage:
             return found.end_offset if fits and self._check_claimed(entry) else after_header
         if not fits:
             self._claimed_end = end
-            self._add_lost(entry, "truncated: its data extends past the end of the file")
-            return end if self._is_seen_cut(found, end) else after_header
+            self._keep_rows(found, end)
+            return end if is_seen_cut(self._reader, entry, found.data_start, end) else after_header
         behind = self.source.read_at(found.end_offset, min(4, end - found.end_offset))
         followed = begins_record(behind)
         if not entry.compressed_size and not followed:
@@ -382,23 +389,17 @@ class Salvage:
             )
         return True
 
-    def _is_seen_cut(self, found: FoundMember, end: int) -> bool:
-        """Return whether a stored member really extends past `end`, by its array's shape too.
-
-        If so, the rest of the file is its data, even if that contains an archive.
-        """
-        entry, room = found.entry, end - found.data_start
-        size = entry.uncompressed_size
-        if entry.method != STORED or entry.compressed_size != size or entry.flags & FLAG_DESCRIPTOR:
-            return False
-        left = entry._replace(compressed_size=room, uncompressed_size=room)
-        stream = MemberStream(self.source, left, found.data_start, verify=False)
-        try:
-            # Fewer bytes at its end, as `read_header` expects.
-            header = read_header(SimpleNamespace(read=stream.read_up_to), self._reader.header_limit)
-        except NpzkitError:
-            return False
-        return header.data_offset + header.nbytes == size
+    def _keep_rows(self, found: FoundMember, end: int) -> None:
+        """Keep the rows of an array that extends past the end of the file."""
+        rows = None
+        if self._partial and not found.entry.flags & BAD_NAME:
+            rows = find_rows(self._reader, found.entry, found.data_start, end)
+        if rows is None:
+            self._add_lost(found.entry, "truncated: its data extends past the end of the file")
+        else:
+            entry = self._with_sound_attributes(rows.entry)
+            self.sound[entry.name] = rows._replace(entry=entry)
+            self._add_lost(found.entry, f"truncated: {rows.description}")
 
 
 def read_committed(source: Source) -> Directory:

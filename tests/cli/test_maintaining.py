@@ -233,7 +233,7 @@ def test_several_files_have_no_output(cli, folder, command, files):
 
 
 @pytest.mark.parametrize(
-    "options", [["--uncommitted"], ["--in-place", "-o", "b.npz"]], ids=" ".join
+    "options", [["--partial"], ["--uncommitted"], ["--in-place", "-o", "b.npz"]], ids=" ".join
 )
 def test_options_that_would_do_nothing_are_refused(cli, folder, options):
     """What is kept can only be chosen where something is written."""

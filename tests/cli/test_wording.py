@@ -86,11 +86,11 @@ def test_a_message_keeps_what_comes_from_a_file():
     """Keys, paths and values are shown as they are, and the error itself is not changed."""
     error = NpzkitError(
         "reading it needs allow_pickle=True", path="npzkit.repair", key="allow_pickle=True",
-        found="overwrite=True", remedy="Pass allow_pickle=True; npz.read(key) reads it.",
+        found="partial=True", remedy="Pass allow_pickle=True; npz.read(key) reads it.",
     )  # fmt: skip
     assert message_of(error) == (
         "reading it needs --allow-pickle (in 'npzkit.repair', key 'allow_pickle=True'): "
-        "found 'overwrite=True'. Pass --allow-pickle."
+        "found 'partial=True'. Pass --allow-pickle."
     )
     assert error.remedy.startswith("Pass allow_pickle=True")
 

@@ -76,6 +76,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if any(((fields[size] != SENTINEL_32)).any() for size in sizes):",
     ): "No size has its place in a zip64 block.",
     (
+        "maintenance/truncated.py",
+        "stream = MemberStream(source, entry, start, verify=False)",
+        "stream = MemberStream(source, entry, start, verify=True)",
+    ): "The entry was made of the only header.",
+    (
         "reading/member_headers.py",
         "found = max(entry.uncompressed_size - header.data_offset, 0)",
         "found = max(entry.uncompressed_size - header.data_offset, 1)",
@@ -85,6 +90,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "gap = max(gap, step * stride - extent)",
         "gap = max(gap, (step * stride + extent))",
     ): "Says only which items are read at once.",
+    (
+        "maintenance/truncated.py",
+        "with Pipeline(1) as pipeline:",
+        "with Pipeline(2) as pipeline:",
+    ): "Two threads compress the same bytes.",
     (
         "zip/sozip.py",
         "if begin < stop and min(stop * self.chunk_size, self.size) > end:",

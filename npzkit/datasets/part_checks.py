@@ -9,12 +9,14 @@ that parts tile their arrays is checked when the index is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import PART_ATTRIBUTE, StoredPart, part_of, record_of
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MemberNotFoundError, NpzkitError
+from npzkit.files.progress import Meter, Report
 from npzkit.maintenance.findings import Finding
 
 _PLACE = PART_ATTRIBUTE.encode()
@@ -92,7 +94,6 @@ def differences(
             yield what, there, expected
 
 
-Progress = Callable[[int, int], object]
 Wanted = dict[int, list[tuple[int, int | None]]]
 """By shard: the numbers of arrays and parts that are checked; None where there is no part."""
 
@@ -101,7 +102,7 @@ def verify_shards(
     index: Index,
     open_shard: Callable[[int], NpzFile],
     numbers: Sequence[int],
-    progress: Progress | None,
+    progress: Report | None,
     threads: int,
     *,
     is_complete: bool,
@@ -129,26 +130,21 @@ def verify_shards(
             wanted.setdefault(index.home(number), []).append((number, None))
     total = sum(index.nbytes[number] for number in numbers)
     rows: list[Finding] = []
-    done = 0
+    meter, done = Meter(progress, total), 0
     for shard, chosen in sorted(wanted.items()):
         size = sum(index.part_nbytes(number, part) for number, part in chosen if part is not None)
-        report = _within(progress, done, size, total)
+        report = partial(_reach, meter, done, size)
         rows += _shard_findings(index, open_shard, shard, chosen, report, threads, is_complete)
         done += size
-    if progress is not None:
-        progress(total, total)
+    meter.finish()
     order = {key: at for at, key in enumerate(index.keys)}
     rows.sort(key=lambda row: order.get(row.key or "", -1))
     return tuple(rows), total
 
 
-def _within(
-    progress: Progress | None, before: int, size: int, total: int
-) -> Callable[[int, int], object] | None:
-    """Return what reports the progress of one shard as a part of all."""
-    if progress is None:
-        return None
-    return lambda done, all_: progress(before + min(done, size), total)
+def _reach(meter: Meter, start: int, size: int, done: int, _: int) -> None:
+    """Report the progress of one shard as a part of all."""
+    meter.reach(start + min(done, size))
 
 
 def _shard_findings(
@@ -156,7 +152,7 @@ def _shard_findings(
     open_shard: Callable[[int], NpzFile],
     shard: int,
     parts: list[tuple[int, int | None]],
-    progress: Progress | None,
+    progress: Report | None,
     threads: int,
     is_complete: bool,
 ) -> Iterator[Finding]:

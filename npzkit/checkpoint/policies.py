@@ -159,11 +159,10 @@ def _ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode
     return sorted(known, key=lambda step: (sign * known[step], -step))
 
 
-def _check_mode(mode: Any) -> Mode:
+def _check_mode(mode: Mode) -> Mode:
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be 'min' or 'max', not {mode!r}")
-    found: Mode = mode
-    return found
+    return mode
 
 
 def _check_count(name: str, count: Any) -> int:

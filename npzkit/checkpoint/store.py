@@ -11,7 +11,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, get_args
 
 from npzkit.analysis.diff import DiffReport
@@ -674,12 +673,7 @@ class CheckpointStore:
     def __enter__(self) -> CheckpointStore:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: object, error: BaseException | None, *_: object) -> None:
         try:
             self.close()
         except Exception as failure:

@@ -329,6 +329,15 @@ class NpzkitError(Exception):
         """Return a value from a file as messages quote it, cut to a readable length."""
         return _shown(value)
 
+    def values_text(self) -> str:
+        """Return what was found and expected, to be added to a sentence; empty without both."""
+        values = [
+            f"{name} {_shown(value)}"
+            for name, value in (("found", self.found), ("expected", self.expected))
+            if value is not None
+        ]
+        return ": " + ", ".join(values) if values else ""
+
     def __str__(self) -> str:
         where = []
         if self.path is not None:
@@ -337,14 +346,7 @@ class NpzkitError(Exception):
             where.append(f"key {_shown(self.key)}")
         if self.offset is not None:
             where.append(f"at byte {self.offset}")
-        text = self.what + (f" ({', '.join(where)})" if where else "")
-        values = []
-        if self.found is not None:
-            values.append(f"found {_shown(self.found)}")
-        if self.expected is not None:
-            values.append(f"expected {_shown(self.expected)}")
-        if values:
-            text += ": " + ", ".join(values)
+        text = self.what + (f" ({', '.join(where)})" if where else "") + self.values_text()
         return printable(f"{text}. {self.remedy}" if self.remedy else text)
 
 

@@ -57,15 +57,7 @@ class Finding(NamedTuple):
         if where is None or isinstance(error, NpyFormatError):
             # Offsets of NPY errors are relative to the array.
             where = header_offset
-        text = error.what
-        values = [
-            f"{name} {error.shown(value)}"
-            for name, value in (("found", error.found), ("expected", error.expected))
-            if value is not None
-        ]
-        if values:
-            text += ": " + ", ".join(values)
-        return cls(key, "error", text, where)
+        return cls(key, "error", error.what + error.values_text(), where)
 
 
 class VerifyReport(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,19 +27,6 @@ SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
 DTYPE_ATTRIBUTE = "npzkit.dtype"
 """The attribute of an array with the name of its dtype, of ml_dtypes."""
-
-
-class Form(NamedTuple):
-    """The array that a tensor is saved as.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : numpy.dtype
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 def is_tensor(value: object) -> bool:
@@ -57,7 +44,7 @@ _is_subclass = functools.lru_cache(256)(issubclass)
 """Trees have many leaves of few classes."""
 
 
-def form_of(tensor: Any) -> Form:
+def form_of(tensor: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and dtype of the array that a tensor is saved as.
 
     Raises
@@ -67,7 +54,7 @@ def form_of(tensor: Any) -> Form:
     """
     _check_kind(tensor)
     shape, name = tuple(tensor.shape), _name_of(tensor.dtype)
-    return Form((*shape, 2) if name == "complex32" else shape, _numpy_dtype(name))
+    return (*shape, 2) if name == "complex32" else shape, _numpy_dtype(name)
 
 
 def _check_kind(tensor: Any) -> None:
@@ -196,20 +183,10 @@ def is_jax_array(value: object) -> bool:
     return jax is not None and isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
 
 
-def is_random_key(value: object) -> bool:
-    """Return whether a value is an array of random keys, as `jax.random.key` makes them."""
-    return is_jax_array(value) and holds_keys(value)
-
-
 def holds_keys(value: Any) -> bool:
     """Return whether an array of JAX has random keys."""
     dtypes = imported("jax").dtypes
     return bool(dtypes.issubdtype(value.dtype, dtypes.prng_key))
-
-
-def key_data(keys: Any) -> np.ndarray[Any, Any]:
-    """Return the integers of random keys."""
-    return np.asarray(imported("jax").random.key_data(keys))
 
 
 # -- any value -----------------------------------------------------------
@@ -228,8 +205,8 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
     try:
         if is_tensor(value):
             value = to_array(value)
-        elif type(value) is not np.ndarray and is_random_key(value):
-            value = key_data(value)
+        elif type(value) is not np.ndarray and is_jax_array(value) and holds_keys(value):
+            value = np.asarray(imported("jax").random.key_data(value))
         return np.asanyarray(value) if dtype is None else np.asarray(value, dtype)
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__

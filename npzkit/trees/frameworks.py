@@ -59,7 +59,7 @@ def tensor_like(array: Any, like: Any) -> Any:
     Parameters
     ----------
     array : numpy.ndarray
-        Of the `Form` of `like`.
+        Of the shape and dtype that `form_of` returns for `like`.
     like : torch.Tensor
         Its data is not used. If it is on the device "meta", which has no
         memory, the new tensor is on the CPU.
@@ -74,7 +74,7 @@ def tensor_like(array: Any, like: Any) -> Any:
 
 
 def fill(tensor: Any, array: Any) -> None:
-    """Copy an array of the `Form` of a tensor into it."""
+    """Copy an array of the shape and dtype of `form_of` into a tensor."""
     torch = imported("torch")
     inside = view_of(tensor) if tensor.is_contiguous() else None
     if inside is not None:

@@ -83,8 +83,8 @@ class FilledArray(CreatedArray):
         if rows is None:
             array, pages = self._map()
             # Some rows at a time, if the index allows it.
-            for part, values in _split(index, value, array):
-                array[part] = values
+            for part, some, values in _split(index, value, array):
+                part[some] = values
                 _give_back(pages)
             return
         start, stop = rows
@@ -159,27 +159,23 @@ def _attach(plan: Plan, path: str, offset: int) -> FilledArray:
 
 def _split(
     index: Any, value: Any, array: np.ndarray[Any, Any]
-) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
-    """Split an assignment into some rows at a time, if the first axis is a slice."""
+) -> Iterator[tuple[np.ndarray[Any, Any], Any, np.ndarray[Any, Any]]]:
+    """Yield arrays, indices and values to assign: some rows at a time, if the first axis is sliced.
+
+    What is yielded may be a view of a part of the array.
+    """
     values = np.asanyarray(value)
     parts = index if isinstance(index, tuple) else (index,)
     basic = all(isinstance(part, (int, np.integer, slice)) for part in parts)
-    if not parts or not basic or not isinstance(parts[0], slice):
-        yield index, values
+    if not parts or not basic or not isinstance(parts[0], slice) or array.flags.f_contiguous:
+        yield array, index, values
         return
-    rows = range(*parts[0].indices(len(array)))
-    row_size = max(array.strides[0] * abs(rows.step), array.nbytes // max(len(array), 1), 1)
+    view = array[index]
+    row_size = max(abs(view.strides[0]), array.nbytes // max(len(array), 1), 1)
     step = max(created_array.BLOCK_SIZE // row_size, 1)
-    if array.flags.f_contiguous or len(rows) <= step:
-        yield index, values
-        return
-    values = broadcast(values, array[index].shape)
-    for start in range(0, len(rows), step):
-        some = rows[start : start + step]
-        stop: int | None = some.stop
-        if stop is not None and stop < 0:
-            stop = None
-        yield (slice(some.start, stop, some.step), *parts[1:]), values[start : start + step]
+    values = broadcast(values, view.shape)
+    for start in range(0, len(view), step):
+        yield view, slice(start, start + step), values[start : start + step]
 
 
 def _give_back(pages: mmap.mmap) -> None:

@@ -20,7 +20,6 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.format import descr_to_dtype
 from npzkit.members.info import ArrayInfo
-from npzkit.zip.entries import walk_entries
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED
 
 Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -232,10 +231,9 @@ def _is_simple(info: ArrayInfo, method: int, flags: int) -> bool:
 def _entry_places(archive: OpenedArchive, start: int) -> dict[str, int]:
     """Return by member where its CRC-32 is in the directory, counted from `start`."""
     directory = archive.directory
-    data = archive.source.read_at(directory.directory_offset, directory.size)
     base = directory.directory_offset - start + _ENTRY_FIELDS + 4
-    positions = [begin for begin, _ in walk_entries(data)]
-    if len(positions) != len(directory.entries):
+    if len(directory.positions) != len(directory.entries):
         # A name is repeated.
         return {}
-    return {name: base + begin for name, begin in zip(directory.entries, positions, strict=True)}
+    places = (base + int(begin) for begin in directory.positions)
+    return dict(zip(directory.entries, places, strict=True))

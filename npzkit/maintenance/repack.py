@@ -201,12 +201,8 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
         is_shadowed = all(entry.header_offset for entry in directory.entries.values())
         if not is_shadowed and 2 * dead_size(written, directory) <= directory.end_offset:
             return
-        with sink.hand_over() as lock:
-            source = open_source(sink.path)
-            try:
-                _write(source, partial(PathSink, sink.path, durable=durable, lock=lock), _copy)
-            finally:
-                source.close()
+        with sink.hand_over() as lock, contextlib.closing(open_source(sink.path)) as source:
+            _write(source, partial(PathSink, sink.path, durable=durable, lock=lock), _copy)
     except (NpzkitError, OSError) as error:
         warn(
             f"the archive is complete, but its dead space could not be removed: {error}",
@@ -221,12 +217,10 @@ def _copy(source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None
 
 def _is_replaced(src: Any, dst: Any) -> bool:
     """Return whether `dst` is the path of the file that is read."""
-    if not (isinstance(dst, str) and isinstance(src, (str, os.PathLike))):
-        return False
-    try:
-        return os.path.samefile(src, dst)
-    except FileNotFoundError:
-        return False
+    are_paths = isinstance(dst, str) and isinstance(src, (str, os.PathLike))
+    with contextlib.suppress(FileNotFoundError):
+        return are_paths and os.path.samefile(src, dst)
+    return False
 
 
 def _open_sink(

@@ -210,14 +210,11 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
     cut_size = source.size - directory.end_offset
     patches = completion(directory, source)
     if cut_size or patches:
-        file = File(path)
-        try:
+        with contextlib.closing(File(path)) as file:
             for patch in patches:
                 file.patch(*patch)
             file.truncate(directory.end_offset)
             file.sync()
-        finally:
-            file.close()
     keys = dict(zip(directory.entries, keys_of(directory.entries.keys()), strict=True))
     sealed, left = complete_flushes(source, directory, threads)
     lost = tuple(Lost(keys[one.entry.name], str(one), one.entry.header_offset) for one in left)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
@@ -56,32 +57,6 @@ class _Place(NamedTuple):
     mark: Mark | None = None
 
 
-class _Restored(NamedTuple):
-    """What is known of a directory.
-
-    Attributes
-    ----------
-    records : list of bytes
-        Its entries. If they are not all, they are those that agree with their members' own
-        headers, or whose name or offset is left.
-    is_complete : bool
-        Whether these are all.
-    is_restored : bool
-        Whether any is not from the directory itself.
-    known : set of bytes
-        Those that say what they did, attributes included.
-    others : list of Entry
-        Entries that do not agree with their members' own headers, because one of the two is
-        damaged; and members of which it is not known whether they were listed.
-    """
-
-    records: list[bytes]
-    is_complete: bool
-    is_restored: bool
-    known: set[bytes]
-    others: list[Entry]
-
-
 class _Listed(NamedTuple):
     """A member, and its entry in the directory as it is or may have been."""
 
@@ -99,6 +74,21 @@ class _Restoration:
     last : Directory or None
         The last one that can be read. If it is an older one, entries are taken from it
         whose members are the same.
+
+    Attributes
+    ----------
+    records : list of bytes
+        Its entries. If they are not all, they are those that agree with their members' own
+        headers, or whose name or offset is left.
+    is_complete : bool
+        Whether these are all.
+    is_restored : bool
+        Whether any is not from the directory itself.
+    known : set of bytes
+        Those that say what they did, attributes included.
+    others : list of Entry
+        Entries that do not agree with their members' own headers, because one of the two is
+        damaged; and members of which it is not known whether they were listed.
     """
 
     def __init__(self, source: Source, place: _Place, last: Directory | None) -> None:
@@ -113,11 +103,18 @@ class _Restoration:
         if last is not None and last.directory_offset < place.begin:
             older = map(_Listed, last.entries.values(), last.listed_records().values())
             self._older = {one.entry.header_offset: one for one in older}
+        self.others: list[Entry] = []
+        self.is_complete = self.is_restored = True
+        self.records = self._restore()
+        if self.is_complete:
+            self.known = set(self.records)
 
-    def restore(self) -> _Restored:
+    def _restore(self) -> list[bytes]:
+        """Return `records`, and set the other attributes."""
         written = [self._data[begin:end] for begin, end in walk_entries(self._data, 0)]
         if self._is_right(written):
-            return _Restored(written, True, False, set(written), [])
+            self.is_restored = False
+            return written
         kept = dict(self._agreeing())
         unlisted = self._unlisted([one.entry for one in kept.values()])
         found = list(self._in_order(kept, unlisted))
@@ -131,16 +128,16 @@ class _Restoration:
                 self._possible(_filled(found, current)), self._possible(_filled(found, unlisted))
             )
             for records in filter(self._is_right, itertools.islice(possible, count)):
-                return _Restored(records, True, True, set(records), [])
-        records = [one.record for one in found if isinstance(one, _Listed)]
+                return records
+        self.is_complete = False
         # Whose own headers repeat the attributes.
-        known = {
+        self.known = {
             one.record
             for one in kept.values()
             if (own := self._own(one)) is not None and own.entry.extra == one.entry.extra
         }
-        others = [*self._others, *(one.entry for one in unlisted if one not in found)]
-        return _Restored(records, False, True, known, others)
+        self.others = [*self._others, *(one.entry for one in unlisted if one not in found)]
+        return [one.record for one in found if isinstance(one, _Listed)]
 
     def _is_right(self, records: list[bytes]) -> bool:
         """Return whether entries are all of the directory: by its checksum, if it has one."""
@@ -348,7 +345,7 @@ class NewestState(NamedTuple):
     known : set of str
         The members of which the newest directory says that they are as they are found.
     others : list of Entry
-        Of members that may be listed too; see `_Restored`.
+        Of members that may be listed too; see `_Restoration`.
     """
 
     last: Directory | None
@@ -391,11 +388,10 @@ def find_newest(source: Source) -> NewestState:
     last = _find_last(source)
     place, is_newest, is_commit = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
-        if last is None:
-            return NewestState(None, 0, {}, {}, True, is_commit, find_comment(source))
-        own = plain_comment(last.comment)
-        return NewestState(last, last.directory_offset, {}, {}, True, is_commit, own)
-    restored = _Restoration(source, place, last).restore()
+        own = find_comment(source) if last is None else plain_comment(last.comment)
+        offset = 0 if last is None else last.directory_offset
+        return NewestState(last, offset, {}, {}, True, is_commit, own)
+    restored = _Restoration(source, place, last)
     records = restored.records
     # Of a newer commit there may be no more than members. Other programs write them over an
     # older directory.
@@ -468,27 +464,19 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
     if last is not None and last.mark is not None:
         begin, end, archive_end, _ = last.mark
         places.append(_Place(begin, max(begin, end), archive_end, mark=last.mark))
-    places += _place_by_record(source)
+    offset = last_record(source)
+    with contextlib.suppress(NpzkitError):
+        if offset is not None:
+            record = resolve_end(source, offset)
+            begin = record.records_offset - record.record.directory_size
+            if begin == record.record.directory_offset and begin >= 0:
+                places.append(_Place(begin, record.records_offset, record.end_offset))
     # Of the same place, the first one has a checksum.
     place = max(places, key=lambda place: place.begin, default=None)
     is_newest = place is not None and any(
         other.begin == place.begin and source.size <= other.archive_end for other in places
     )
     return place, is_newest, last is not None and last.damage is not None
-
-
-def _place_by_record(source: Source) -> Iterator[_Place]:
-    """Yield where the last end record says that its directory is, if that is right before it."""
-    offset = last_record(source)
-    if offset is None:
-        return
-    try:
-        end = resolve_end(source, offset)
-    except NpzkitError:
-        return
-    begin = end.records_offset - end.record.directory_size
-    if begin == end.record.directory_offset and begin >= 0:
-        yield _Place(begin, end.records_offset, end.end_offset)
 
 
 # -- its comment -------------------------------------------------------------------

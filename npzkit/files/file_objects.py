@@ -237,16 +237,6 @@ class Identity(NamedTuple):
     inode: int
     device: int
 
-    @property
-    def elsewhere(self) -> tuple[int, ...]:
-        """What other hosts see of the same file: all but the device."""
-        return self[:-1]
-
-    @property
-    def node(self) -> tuple[int, int]:
-        """Which file it is, whatever its contents are."""
-        return self.inode, self.device
-
 
 def identity_of(found: os.stat_result) -> Identity:
     """Return the identity of a file that the system was asked for."""

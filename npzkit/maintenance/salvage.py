@@ -12,12 +12,12 @@ from typing import Any
 
 from npzkit.errors import NpzkitError, ZipFormatError, format_count, shown_key
 from npzkit.files.corrected_source import CorrectedSource
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Meter, Report
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import Lost, RepairReport
-from npzkit.maintenance.rules import has_wrong_index, member_error, read_size
+from npzkit.maintenance.rules import has_wrong_index, member_error
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
@@ -272,13 +272,13 @@ class Salvage:
 
     def _check_member(self, entry: Entry) -> bool:
         """Keep a sound member, or report what is wrong with it."""
-        work = read_size(self.source, entry)
-        part = self.meter.part(entry.compressed_size, work, start=entry.header_offset)
+        size, work = entry.compressed_size, entry.uncompressed_size
+        part = self.meter.part(size, work, start=entry.header_offset)
         error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
         if error is not None:
             self._add_lost(entry, error)
         else:
-            self._keep(entry, part.add)
+            self._keep(entry)
         return error is None
 
     def _give_usable_names(self) -> None:
@@ -294,10 +294,10 @@ class Salvage:
             self._add_lost(found, f"{error.what}; its data is kept as {shown_key(usable.name)}")
             self.sound[usable.name] = usable
 
-    def _keep(self, entry: Entry, advance: Advance = lambda size: None) -> None:
+    def _keep(self, entry: Entry) -> None:
         """Keep a sound member, and its attributes if they are sound."""
         entry = self._with_sound_attributes(entry)
-        if has_wrong_index(self.source, entry, self._threads, advance):
+        if has_wrong_index(self.source, entry, self._threads):
             self._add_lost(
                 entry, "its seek index leads to wrong data and is removed; its data is kept"
             )

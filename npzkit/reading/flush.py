@@ -149,7 +149,8 @@ class Sealer:
     @contextlib.contextmanager
     def _alone(self, timeout: float) -> Iterator[None]:
         """Keep writers out, and all others that flush maps of the file."""
-        node = identity_of(os.fstat(self.descriptor)).node
+        # Inode and device: which file it is, whatever its contents are.
+        node = identity_of(os.fstat(self.descriptor))[-2:]
         held = _held.__dict__.setdefault("files", set())
         if node in held:
             yield

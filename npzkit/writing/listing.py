@@ -17,7 +17,7 @@ from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_
 from npzkit.writing.array_members import SmallArrays
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
 from npzkit.zip.member_layout import with_block
-from npzkit.zip.records import parse_central_entry
+from npzkit.zip.records import ENTRY_LAYOUT
 from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
@@ -215,4 +215,4 @@ class MemberListing:
 
 
 def _attrs_in(record: bytes) -> dict[str, Any]:
-    return parse_attrs(parse_central_entry(record).extra)
+    return parse_attrs(ENTRY_LAYOUT.parse(record).extra)

@@ -41,9 +41,9 @@ from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import (
     DOS_DATE_1980,
     LOCAL_HEADER_SIZE,
+    LOCAL_LAYOUT,
     VERSION_DEFAULT,
     LocalHeader,
-    format_local_header,
 )
 
 INTENT_NAME = ".npzkit.append"
@@ -85,7 +85,7 @@ def format_intent(end_offset: int, end_crc32: int) -> bytes:
     follows = _FOLLOWS.pack(_VERSION, end_offset, end_crc32)
     extra = format_extra(_ID, follows + _crc32(follows) + bytes(_MARK_SIZE))
     header = LocalHeader(VERSION_DEFAULT, 0, STORED, 0, DOS_DATE_1980, 0, 0, 0, _RAW_NAME, extra)
-    return format_local_header(header).rjust(INTENT_SIZE + _padding(end_offset), b"\0")
+    return LOCAL_LAYOUT.format(header).rjust(INTENT_SIZE + _padding(end_offset), b"\0")
 
 
 def _padding(end_offset: int) -> int:

@@ -130,7 +130,7 @@ def resolve_end(source: Source, offset: int) -> End:
             found=f"{source.size - offset} bytes",
             expected=f"{records.END_SIZE + comment_size} bytes",
         )
-    record = records.parse_end_of_central_directory(
+    record = records.END_LAYOUT.parse(
         head + source.read_at(offset + records.END_SIZE, comment_size)
     )
     end_offset = offset + records.END_SIZE + comment_size
@@ -169,10 +169,10 @@ def _find_zip64(
     head = source.read_at(locator_offset, records.ZIP64_LOCATOR_SIZE)
     if not head.startswith(records.ZIP64_LOCATOR_SIGNATURE):
         return None
-    locator = records.parse_zip64_locator(head)
+    locator = records.LOCATOR_LAYOUT.parse(head)
     record_offset = locator_offset - records.ZIP64_END_SIZE
     try:
-        record = records.parse_zip64_end_of_central_directory(
+        record = records.ZIP64_END_LAYOUT.parse(
             source.read_at(record_offset, records.ZIP64_END_SIZE)
         )
     except ZipFormatError as error:

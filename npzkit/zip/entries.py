@@ -27,11 +27,11 @@ from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
     ENTRY_FIELDS,
+    ENTRY_LAYOUT,
     ENTRY_SIZES,
     FLAG_UTF8,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
-    parse_central_entry,
 )
 
 _CONTROL = "[\x00-\x1f\x7f]"
@@ -138,7 +138,7 @@ def parse_entries(
         if signature != CENTRAL_ENTRY_SIGNATURE or end > size:
             try:
                 # At length, for a precise error.
-                parse_central_entry(data, position)
+                ENTRY_LAYOUT.parse(data, position)
             except ZipFormatError as error:
                 error.offset = offset + position
                 raise

@@ -112,7 +112,7 @@ def local_bytes(
         # Another program's field may leave no room for it.
         if len(extra) + len(padding) <= SENTINEL_16:
             extra += padding
-    return records.format_local_header(header._replace(extra=extra))
+    return records.LOCAL_LAYOUT.format(header._replace(extra=extra))
 
 
 def format_hidden(name: bytes, data: bytes) -> bytes:
@@ -155,7 +155,7 @@ def central_bytes(header: LocalHeader, header_offset: int) -> bytes:
     large = [value for value in values if value >= SENTINEL_32]
     version = max(header.version_needed, records.VERSION_ZIP64) if large else header.version_needed
     uncompressed_size, compressed_size, offset = (min(value, SENTINEL_32) for value in values)
-    return records.format_central_entry(
+    return records.ENTRY_LAYOUT.format(
         CentralEntry(
             CREATE_SYSTEM_UNIX | version, version, *header[1:6], compressed_size,
             uncompressed_size, 0, 0, EXTERNAL_ATTRIBUTES, offset, header.name,
@@ -188,9 +188,9 @@ def with_block(record: bytes, identifier: int, block: bytes) -> bytes:
     LimitExceededError
         It would be longer than it may be.
     """
-    entry = records.parse_central_entry(record)
+    entry = records.ENTRY_LAYOUT.parse(record)
     extra = without_blocks(entry.extra, identifier) + block
-    return records.format_central_entry(entry._replace(extra=extra))
+    return records.ENTRY_LAYOUT.format(entry._replace(extra=extra))
 
 
 def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes) -> Iterator[bytes]:
@@ -203,7 +203,7 @@ def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes)
     last = before[-records.ZIP64_LOCATOR_SIZE :]
     is_misread = last.startswith(records.ZIP64_LOCATOR_SIGNATURE)
     if count >= SENTINEL_16 or max(size, offset) >= SENTINEL_32 or is_misread:
-        yield records.format_zip64_end_of_central_directory(
+        yield records.ZIP64_END_LAYOUT.format(
             records.Zip64EndOfCentralDirectory(
                 records.ZIP64_END_SIZE - 12,
                 records.CREATE_SYSTEM_UNIX | records.VERSION_ZIP64,
@@ -211,9 +211,9 @@ def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes)
                 0, 0, count, count, size, offset,
             )
         )  # fmt: skip
-        yield records.format_zip64_locator(records.Zip64Locator(0, offset + size, 1))
+        yield records.LOCATOR_LAYOUT.format(records.Zip64Locator(0, offset + size, 1))
     small_count = min(count, SENTINEL_16)
-    yield records.format_end_of_central_directory(
+    yield records.END_LAYOUT.format(
         records.EndOfCentralDirectory(
             0, 0, small_count, small_count, min(size, SENTINEL_32), min(offset, SENTINEL_32),
             comment,

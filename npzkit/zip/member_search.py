@@ -193,7 +193,7 @@ def entry_of_header(data: bytes, offset: int, end: int | None = None) -> Entry:
     ZipFormatError
         It is damaged.
     """
-    header = records.parse_local_header(data)
+    header = records.LOCAL_LAYOUT.parse(data)
     name, flags = read_name(header.name, header.flags, header.extra)
     try:
         sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)

@@ -1,7 +1,7 @@
 """The records of a zip archive: bytes to named fields, and back. No I/O.
 
 Owns signatures, lengths, flag bits and the `RecordLayout` of each record, which parses and
-formats it: `parse_*` takes bytes and an offset, `format_*` is the inverse. Parsing
+formats it: `parse` takes bytes and an offset, `format` is the inverse. Parsing
 checks the signature and that the bytes suffice, nothing else: `end_record`, `entries`
 and `member_checks` decide what fields may mean together.
 """
@@ -242,7 +242,7 @@ ZIP64_END_LAYOUT = RecordLayout(
     Zip64EndOfCentralDirectory, "zip64 end of central directory record", ZIP64_END_SIGNATURE,
     "QHHIIQQQQ",
 )  # fmt: skip
-_LOCATOR_LAYOUT = RecordLayout(Zip64Locator, "zip64 locator", ZIP64_LOCATOR_SIGNATURE, "IQI")
+LOCATOR_LAYOUT = RecordLayout(Zip64Locator, "zip64 locator", ZIP64_LOCATOR_SIGNATURE, "IQI")
 LOCAL = LOCAL_LAYOUT.struct
 CENTRAL = ENTRY_LAYOUT.struct
 END = END_LAYOUT.struct
@@ -260,20 +260,12 @@ LOCAL_HEADER_SIZE = LOCAL_LAYOUT.size
 CENTRAL_ENTRY_SIZE = ENTRY_LAYOUT.size
 END_SIZE = END_LAYOUT.size
 ZIP64_END_SIZE = ZIP64_END_LAYOUT.size
-ZIP64_LOCATOR_SIZE = _LOCATOR_LAYOUT.size
+ZIP64_LOCATOR_SIZE = LOCATOR_LAYOUT.size
 ZIP64_RECORDS_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
 """Of both, which stand right before the end record."""
 COMMENT_MAX_SIZE = SENTINEL_16
 DESCRIPTOR_MIN_SIZE = 12
 DESCRIPTOR_MAX_SIZE = 24
-
-parse_local_header, format_local_header = LOCAL_LAYOUT.parse, LOCAL_LAYOUT.format
-parse_central_entry, format_central_entry = ENTRY_LAYOUT.parse, ENTRY_LAYOUT.format
-parse_end_of_central_directory = END_LAYOUT.parse
-format_end_of_central_directory = END_LAYOUT.format
-parse_zip64_end_of_central_directory = ZIP64_END_LAYOUT.parse
-format_zip64_end_of_central_directory = ZIP64_END_LAYOUT.format
-parse_zip64_locator, format_zip64_locator = _LOCATOR_LAYOUT.parse, _LOCATOR_LAYOUT.format
 
 
 def data_descriptors(crc32: int, compressed_size: int, uncompressed_size: int) -> tuple[bytes, ...]:

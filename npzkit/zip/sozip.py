@@ -31,8 +31,8 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
+    LOCAL_LAYOUT,
     SENTINEL_16,
-    parse_local_header,
 )
 
 _HEADER = struct.Struct("<LLLLQQ")
@@ -147,7 +147,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
         return None
     head = source.read_at(offset, min(room, LOCAL_HEADER_SIZE + len(raw_name) + 1024))
     try:
-        header = parse_local_header(head)
+        header = LOCAL_LAYOUT.parse(head)
     except ZipFormatError:
         return None
     size = header.uncompressed_size

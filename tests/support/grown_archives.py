@@ -190,7 +190,7 @@ def by_zipfile(path):
 @contextlib.contextmanager
 def zip64_from(count: int) -> Iterator[None]:
     """Have archives of so many members written as those of 65,535 are."""
-    real = npzkit.zip.member_layout.records.format_end_of_central_directory
+    real = npzkit.zip.member_layout.records.END_LAYOUT.format
 
     def format_end(record):
         if record.entry_count == count:
@@ -200,9 +200,7 @@ def zip64_from(count: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("npzkit.zip.member_layout.SENTINEL_16", count)
-        patched.setattr(
-            npzkit.zip.member_layout.records, "format_end_of_central_directory", format_end
-        )
+        patched.setattr(npzkit.zip.member_layout.records.END_LAYOUT, "format", format_end)
         yield
 
 

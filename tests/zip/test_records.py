@@ -27,8 +27,8 @@ TABLE = [
     (
         LocalHeader(20, 0x800, 8, 1, 33, 0xDEADBEEF, 5, 7, b"a.npy", b"\x01\x00\x00\x00"),
         "504b0304 1400 0008 0800 0100 2100 efbeadde 05000000 07000000 0500 0400 612e6e7079 01000000",
-        records.parse_local_header,
-        records.format_local_header,
+        records.LOCAL_LAYOUT.parse,
+        records.LOCAL_LAYOUT.format,
     ),
     (
         CentralEntry(
@@ -36,27 +36,27 @@ TABLE = [
         ),
         "504b0102 1403 1400 0000 0800 0100 2100 efbeadde 05000000 07000000 0500 0000 0200 0000 0000"
         "00008001 2c010000 612e6e7079 6869",
-        records.parse_central_entry,
-        records.format_central_entry,
+        records.ENTRY_LAYOUT.parse,
+        records.ENTRY_LAYOUT.format,
     ),
     (
         EndOfCentralDirectory(0, 0, 2, 2, 100, 5000, b"{}"),
         "504b0506 0000 0000 0200 0200 64000000 88130000 0200 7b7d",
-        records.parse_end_of_central_directory,
-        records.format_end_of_central_directory,
+        records.END_LAYOUT.parse,
+        records.END_LAYOUT.format,
     ),
     (
         Zip64EndOfCentralDirectory(44, 45, 45, 0, 0, 70000, 70000, 100, 2**33),
         "504b0606 2c00000000000000 2d00 2d00 00000000 00000000 7011010000000000 7011010000000000"
         "6400000000000000 0000000002000000",
-        records.parse_zip64_end_of_central_directory,
-        records.format_zip64_end_of_central_directory,
+        records.ZIP64_END_LAYOUT.parse,
+        records.ZIP64_END_LAYOUT.format,
     ),
     (
         Zip64Locator(0, 2**33, 1),
         "504b0607 00000000 0000000002000000 01000000",
-        records.parse_zip64_locator,
-        records.format_zip64_locator,
+        records.LOCATOR_LAYOUT.parse,
+        records.LOCATOR_LAYOUT.format,
     ),
 ]
 IDS = [type(row[0]).__name__ for row in TABLE]
@@ -110,30 +110,30 @@ BYTES = st.binary(max_size=20)
 def test_any_local_header_survives(fields):
     """Formatting and parsing are inverse for local headers."""
     header = LocalHeader(*fields)
-    data = records.format_local_header(header)
-    assert records.parse_local_header(data) == header
+    data = records.LOCAL_LAYOUT.format(header)
+    assert records.LOCAL_LAYOUT.parse(data) == header
 
 
 @given(st.tuples(*[U16] * 6, U32, U32, U32, U16, U16, U32, U32, BYTES, BYTES, BYTES))
 def test_any_central_entry_survives(fields):
     """Formatting and parsing are inverse for central entries."""
     entry = CentralEntry(*fields)
-    data = records.format_central_entry(entry)
-    assert records.parse_central_entry(data) == entry
+    data = records.ENTRY_LAYOUT.format(entry)
+    assert records.ENTRY_LAYOUT.parse(data) == entry
 
 
 @given(st.tuples(*[U16] * 6, U32, U32, U32, U16, U16, U32, U32, BYTES, BYTES, BYTES))
 def test_the_short_layouts_are_cut_from_the_long_ones(fields):
     """What reading unpacks of a header is what parsing it at length gives."""
     entry = CentralEntry(*fields)
-    data = records.format_central_entry(entry)
+    data = records.ENTRY_LAYOUT.format(entry)
     assert records.ENTRY_FIELDS.unpack_from(data) == (
         b"PK\x01\x02", entry.flags, entry.method, entry.crc32, entry.compressed_size,
         entry.uncompressed_size, len(entry.name), len(entry.extra), len(entry.comment),
         entry.disk_start, entry.header_offset,
     )  # fmt: skip
     header = LocalHeader(*fields[1:9], entry.name, entry.extra)
-    assert LOCAL_FIELDS.unpack_from(records.format_local_header(header)) == (
+    assert LOCAL_FIELDS.unpack_from(records.LOCAL_LAYOUT.format(header)) == (
         b"PK\x03\x04", header.flags, header.method, header.crc32, header.compressed_size,
         header.uncompressed_size, len(header.name), len(header.extra),
     )  # fmt: skip

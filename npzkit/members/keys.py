@@ -253,7 +253,9 @@ def _common_size(one: str, other: str) -> int:
 
 
 def _holding_half(key: str, folded: str, text: str) -> list[str]:
-    sizes = _growing(len(key))
+    # Half of it, three quarters and so on, up to all.
+    shifts = range(1, len(key).bit_length() + 1)
+    sizes = sorted({max(len(key) - (len(key) >> shift), 1) for shift in shifts})
     beginnings = [f"\0{key[:size]}" for size in sizes]
     ends = [f"{key[-size:]}\0" for size in sizes]
     return [*_holding(beginnings, folded, text), *_holding(ends, folded, text)]
@@ -279,8 +281,3 @@ def _holding(needles: Iterable[str], folded: str, text: str) -> Iterator[str]:
         end = text.index("\0", start)
         yield text[start:end]
         place = folded.find(longest, end)
-
-
-def _growing(size: int) -> list[int]:
-    """Return half of a size, three quarters and so on, up to the size itself."""
-    return sorted({max(size - (size >> shift), 1) for shift in range(1, size.bit_length() + 1)})

@@ -262,7 +262,7 @@ class _Opening:
         data = tail[known : known + size] if known >= 0 else source.read_at(place, size)
         footer, data = parse_footer(data[:lead_size], offset - start), data[lead_size:]
         try:
-            named, names, positions = _parse(data, record.entry_count, base, start, offset)
+            named, positions = _parse(data, record.entry_count, base, start, offset)
             if footer is not None and not footer.fits(data, positions):
                 raise ZipFormatError(
                     "the directory is damaged: it does not fit its checksum", offset=offset
@@ -279,11 +279,11 @@ class _Opening:
             find_base(source, end, self.starts, certain=True)
         if self.strict:
             check_names(named.values() if isinstance(named, dict) else named.marked())
-        if len(named) < len(names) and (self.strict or not self.silent):
-            _report_repeated(names, self.strict)
         found = Directory(
             named, record.comment, offset, end.end_offset, data, positions, start, footer
         )
+        if len(named) < len(positions) and (self.strict or not self.silent):
+            _report_repeated(found.repeated_names(), self.strict)
         if self.limits.total_size is not None:
             check_total_size(found.sizes()[1], self.limits)
         return found
@@ -328,18 +328,17 @@ def read_commit(source: Source, end: End) -> Directory:
 
 def _parse(
     data: bytes, count: int, base: int, start: int, offset: int
-) -> tuple[dict[str, Entry] | Columns, Sequence[str], list[int] | Ints]:
-    """Return the entries by name, and the name and position of each, repeated ones too."""
+) -> tuple[dict[str, Entry] | Columns, list[int] | Ints]:
+    """Return the entries by name, and the position of each, repeated ones too."""
     if count >= _COLUMNS_COUNT:
         # Few archives have as many members.
         from npzkit.zip.entry_columns import parse_columns
 
         columns = parse_columns(data, count, base, start, offset)
         if columns is not None:
-            return columns, columns.names, columns.positions
+            return columns, columns.positions
     entries, positions = parse_entries(data, count, base, start, offset)
-    names = [entry.name for entry in entries]
-    return dict(zip(names, entries, strict=True)), names, positions
+    return {entry.name: entry for entry in entries}, positions
 
 
 def check_member_count(count: int, limits: Limits) -> None:
@@ -353,13 +352,13 @@ def check_total_size(size: int, limits: Limits) -> None:
     check_limit(size, limits.total_size, "total_size", what)
 
 
-def _report_repeated(names: Sequence[str], strict: bool) -> None:
-    name = collections.Counter(names).most_common(1)[0][0]
+def _report_repeated(counts: dict[str, int], strict: bool) -> None:
+    name = max(counts, key=counts.__getitem__)
     if strict:
         raise AmbiguousArchiveError(
             "two members have the same name",
             key=name,
-            found=f"{names.count(name)} members",
+            found=f"{counts[name]} members",
             expected="one",
             remedy="Open it without strict=True to read the last one.",
         )

@@ -64,12 +64,9 @@ class Meter:
             self._done = min(max(self._done, done), self._total)
         self.report()
 
-    def part(self, size: int, work: int | None = None, start: int | None = None) -> Part:
-        """Return a counter for `size` bytes of the total that take `work` bytes of reading.
-
-        They start at `start`, or after the bytes that were counted before.
-        """
-        return Part(self, size, size if work is None else work, start)
+    def part(self, size: int, work: int | None = None) -> Part:
+        """Return a counter for `size` bytes of the total that take `work` bytes of reading."""
+        return Part(self, size, size if work is None else work)
 
     def report(self) -> None:
         """Report the count of all threads, if called in the thread that made the meter."""
@@ -91,13 +88,12 @@ class Meter:
 class Part:
     """Count one part of the work, if the bytes read differ from the bytes to count.
 
-    For example, a member that is read twice counts once, and a damaged member
+    For example, a deflated member counts as its compressed bytes, and a damaged member
     counts completely. `Meter.part` returns these.
     """
 
-    def __init__(self, meter: Meter, size: int, work: int, start: int | None) -> None:
-        self._meter = meter
-        self._size, self._work, self._start = size, work, start
+    def __init__(self, meter: Meter, size: int, work: int) -> None:
+        self._meter, self._size, self._work = meter, size, work
         self._worked = self._counted = 0
         self._lock = threading.Lock()
 
@@ -116,10 +112,7 @@ class Part:
         counted = min(counted, self._size)
         if counted > self._counted:
             difference, self._counted = counted - self._counted, counted
-            if self._start is None:
-                self._meter.add(difference)
-            else:
-                self._meter.reach(self._start + counted)
+            self._meter.add(difference)
 
 
 class Reception:

@@ -122,21 +122,19 @@ class Salvage:
             return b""
 
     def _copy(self, writer: ZipWriter) -> None:
-        done = self.source.size
+        self.meter.reach(self.source.size)
         for found in self.sound.values():
             if isinstance(found, RowsLeft):
                 found.write(self.source, writer)
-            else:
-                offset = found.header_offset
-                indexed = offset not in self._wrongly_indexed
-                add = self.meter.part(found.compressed_size, start=done).add
-                renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
-                self.source.correct(offset, self._headers.get((offset, found.raw_name), b""))
-                copy_member(
-                    self.source, found, writer, renamed=renamed, indexed=indexed, advance=add
-                )
-                self.source.correct(offset, b"")
-                done += found.compressed_size
+                continue
+            offset = found.header_offset
+            indexed = offset not in self._wrongly_indexed
+            renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
+            self.source.correct(offset, self._headers.get((offset, found.raw_name), b""))
+            copy_member(
+                self.source, found, writer, renamed=renamed, indexed=indexed, advance=self.meter.add
+            )
+            self.source.correct(offset, b"")
         self.meter.finish()
 
     def report(
@@ -272,8 +270,8 @@ class Salvage:
 
     def _check_member(self, entry: Entry) -> bool:
         """Keep a sound member, or report what is wrong with it."""
-        size, work = entry.compressed_size, entry.uncompressed_size
-        part = self.meter.part(size, work, start=entry.header_offset)
+        self.meter.reach(entry.header_offset)
+        part = self.meter.part(entry.compressed_size, entry.uncompressed_size)
         error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
         if error is not None:
             self._add_lost(entry, error)

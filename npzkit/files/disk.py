@@ -63,6 +63,26 @@ def duplicated(descriptor: Any) -> io.FileIO:
     return next(map(io.FileIO, map(os.dup, (descriptor,)), ("rb",)))
 
 
+def read_some(descriptor: Any, view: memoryview, offset: int, lock: threading.Lock) -> int:
+    """Read some bytes at `offset` into `view` without moving the file's position.
+
+    On systems without ``preadv`` it is moved under `lock`, and restored.
+    """
+    try:
+        if hasattr(os, "preadv"):
+            return os.preadv(descriptor, [view], offset)
+        with lock:
+            position = os.lseek(descriptor, 0, os.SEEK_CUR)
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            data = os.read(descriptor, min(len(view), _READ_SIZE))
+            os.lseek(descriptor, position, os.SEEK_SET)
+    finally:
+        # A traceback keeps this frame alive, but must not keep the file open.
+        del descriptor
+    view[: len(data)] = data
+    return len(data)
+
+
 class _Closed:
     """A placeholder for a closed `Descriptor`: any use raises ClosedArchiveError."""
 
@@ -139,14 +159,7 @@ class File:
     def readinto_at(self, offset: int, view: memoryview) -> None:
         """Fill `view` with the bytes at `offset`."""
         while len(view):
-            if hasattr(os, "preadv"):
-                count = os.preadv(self.descriptor, [view], offset)
-            else:
-                with self._lock:
-                    os.lseek(self.descriptor, offset, os.SEEK_SET)
-                    data = os.read(self.descriptor, min(len(view), _READ_SIZE))
-                count = len(data)
-                view[:count] = data
+            count = read_some(self.descriptor, view, offset, self._lock)
             if not count:
                 raise OSError(errno.EIO, "the file was truncated while it was written", self.path)
             view, offset = view[count:], offset + count

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError, closed_error
-from npzkit.files.disk import CLOSED, Buffer, Descriptor, check_binary, duplicated
+from npzkit.files.disk import CLOSED, Buffer, Descriptor, check_binary, duplicated, read_some
 from npzkit.files.file_objects import (
     UNNAMED,
     can_read,
@@ -32,9 +32,6 @@ from npzkit.files.file_objects import (
     position_of,
     unwrapped,
 )
-
-_RETURNED_SIZE = 1 << 26
-"""Most bytes to read with a call that returns them as a new object."""
 
 T = TypeVar("T")
 
@@ -297,24 +294,15 @@ class FileSource(Source):
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
         if self._lent is None and hasattr(os, "preadv"):
-            # Like `_read_some`, but saves Python calls per small member.
+            # Like `read_some`, but saves Python calls per small member.
             count = os.preadv(self._descriptor, [view], offset)
         else:
-            count = self._read_some(view, offset)
+            count = self.call(read_some, view, offset, self._lock)
         while count < len(view):
-            more = self._read_some(view[count:], offset + count)
+            more = self.call(read_some, view[count:], offset + count, self._lock)
             if not more:
                 raise _stale(found=offset + count, expected=self.size)
             count += more
-
-    def _read_some(self, view: memoryview, offset: int) -> int:
-        """Read some bytes at `offset` into `view` without moving the file's position."""
-        if hasattr(os, "preadv"):
-            return self.call(os.preadv, [view], offset)
-        with self._lock:
-            data = self.call(_read_elsewhere, min(len(view), _RETURNED_SIZE), offset)
-        view[: len(data)] = data
-        return len(data)
 
     def check_unchanged(self, is_kept: Callable[[], bool] = lambda: False) -> None:
         now = identity_of(self.call(os.fstat))
@@ -365,18 +353,6 @@ class _Lent:
     def __del__(self) -> None:
         if self._owned is not None:
             self._owned.close()
-
-
-def _read_elsewhere(descriptor: Any, size: int, offset: int) -> bytes:
-    """Return bytes at `offset` and restore the position, on systems without ``pread``."""
-    try:
-        position = os.lseek(descriptor, 0, os.SEEK_CUR)
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        data = os.read(descriptor, size)
-        os.lseek(descriptor, position, os.SEEK_SET)
-    finally:
-        del descriptor
-    return data
 
 
 class SeekingSource(Source):

@@ -293,11 +293,13 @@ class FileSource(Source):
         return data if len(data) == size else super().read_at(offset, size)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
-        if self._lent is None and hasattr(os, "preadv"):
+        count = 0
+        if hasattr(os, "preadv"):
             # Like `read_some`, but saves Python calls per small member.
-            count = os.preadv(self._descriptor, [view], offset)
-        else:
-            count = self.call(read_some, view, offset, self._lock)
+            if self._lent is None:
+                count = os.preadv(self._descriptor, [view], offset)
+            else:
+                count = self.call(os.preadv, [view], offset)
         while count < len(view):
             more = self.call(read_some, view[count:], offset + count, self._lock)
             if not more:

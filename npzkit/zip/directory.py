@@ -26,15 +26,6 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.commit_marks import (
-    INTENT_SIZE,
-    MARK_OFFSET,
-    Mark,
-    format_mark,
-    is_intent,
-    parse_mark,
-    read_comment,
-)
 from npzkit.zip.end_record import (
     End,
     check_alone,
@@ -382,6 +373,9 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
     ZipFormatError, LimitExceededError
         As `npzkit.zip.commit_marks.read_comment`.
     """
+    # Few archives that are opened are asked for this and what follows.
+    from npzkit.zip.commit_marks import read_comment
+
     comment, footer = directory.comment, directory.footer
     if footer is not None and not footer.fits_comment(comment):
         raise ZipFormatError(
@@ -397,6 +391,8 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
 
 def completion(directory: Directory, source: Source) -> list[tuple[int, bytes]]:
     """Return what the commit lacks, and where: seals, and the mark of its intent."""
+    from npzkit.zip.commit_marks import MARK_OFFSET, Mark, format_mark, is_intent, parse_mark
+
     patches = [(offset, END_SIGNATURE) for offset in directory.unsealed]
     found = read_intent(directory, source)
     if found is None:
@@ -425,6 +421,8 @@ def check_last(directory: Directory, source: Source) -> None:
 
 def read_intent(directory: Directory, source: Source) -> tuple[int, bytes] | None:
     """Return where the intent of the commit is, and its bytes; None if there is none."""
+    from npzkit.zip.commit_marks import INTENT_SIZE
+
     footer = directory.footer
     room = directory.directory_offset - directory.start_offset - INTENT_SIZE
     if footer is None or not 0 < footer.intent_offset <= room:

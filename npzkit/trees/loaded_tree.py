@@ -66,7 +66,8 @@ def read_tree(
     fitting = Fitting(tree, prefix, is_wanted, in_place=into is not None)
     fitted = fitting.value(example, prefix)
     _check_fit(fitting, npz._archive.path, strict=strict)
-    filling.fill(filling.outs)
+    unfit = {*fitting.missing, *fitting.differing}
+    filling.fill({key: out for key, out in filling.outs.items() if key not in unfit})
     fitting.apply()
     return fitted
 

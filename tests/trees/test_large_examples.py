@@ -169,3 +169,13 @@ def test_parts_of_strings_are_not_filled_before_they_are_joined(tmp_path, monkey
         npzkit.load_tree(tmp_path / "a.npz", into=example, strict=False)
     assert example["t"].tolist() == ["a", "bcd"]
     assert not example["t.offsets"].any()
+
+
+def test_bytes_do_not_fill_an_array(tmp_path, any_size):
+    """An array of the example at whose key bytes were saved is left as it is."""
+    npzkit.save(tmp_path / "a.npz", {"d": {"b": bytes(9), "w": np.ones(3)}})
+    example = {"d": {"b": np.full(9, 7, np.uint8), "w": np.zeros(3)}}
+    with pytest.warns(TreeMismatchWarning, match="found bytes"):
+        npzkit.load_tree(tmp_path / "a.npz", into=example, strict=False)
+    assert (example["d"]["b"] == 7).all()
+    assert (example["d"]["w"] == 1).all()

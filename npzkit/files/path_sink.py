@@ -390,15 +390,19 @@ class PathSink(Sink):
         """Rename the new file to the path, and close it."""
         temporary = self._temporary
         assert temporary is not None  # noqa: S101 - the caller asked
-        self._placed = os.fstat(self.descriptor)
+        self._placed = placed = os.fstat(self.descriptor)
         # A network file system may not report a full disk before this.
         self._close()
         if not disk.RENAMES_OPEN_FILES:
             self._release_locks()
-        if self._exclusive:
-            disk.link(temporary, self._path)
-        else:
-            disk.replace(temporary, self._path)
+        try:
+            (disk.link if self._exclusive else disk.replace)(temporary, self._path)
+        except BaseException:
+            # An interrupt may come once the file is in its place.
+            with contextlib.suppress(OSError):
+                if os.path.samestat(placed, os.stat(self._path)):
+                    self.committed_size = self.position
+            raise
         self._temporary, self._is_replacing = None, False
         self.committed_size = self.position
         if not disk.RENAMES_OPEN_FILES:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+from functools import partial
+from types import SimpleNamespace
 
 import npzkit
 import numpy as np
@@ -77,6 +79,32 @@ def test_nobody_takes_the_new_file_for_a_leftover(tmp_path, before_the_rename):
     npzkit.save(tmp_path / "a.npz", ARRAYS["80 bytes"])
     assert locked == [True, True]
     lock_path(str(tmp_path / "a.npz"), 0.0).close()
+
+
+@pytest.mark.parametrize("mode", ["save", "w", "x"])
+def test_an_interrupt_after_the_rename_discards_nothing(tmp_path, monkeypatch, mode):
+    """A signal that comes during the rename is heard after it; the note says what is there."""
+
+    def interrupted(source, target, call):
+        call(source, target)
+        raise KeyboardInterrupt
+
+    for name in ("link", "replace"):
+        call = partial(interrupted, call=getattr(os, name))
+        monkeypatch.setattr(disk, "os", SimpleNamespace(**vars(disk.os) | {name: call}))
+    path = tmp_path / "a.npz"
+    with pytest.raises(KeyboardInterrupt) as caught:
+        if mode == "save":
+            npzkit.save(path, {"a": np.arange(3)})
+        else:
+            with npzkit.NpzWriter(path, mode) as writer:
+                writer["a"] = np.arange(3)
+    assert "what was written is in its place" in caught.value.__notes__[0]
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["a.npz"]
+    with npzkit.open(path) as npz:
+        assert npz["a"].tolist() == [0, 1, 2]
+    npzkit.save(path, {})
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

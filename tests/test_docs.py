@@ -169,6 +169,8 @@ def api_rows(module: ModuleType) -> list[str]:
     """Return a row for each public name of a module: the first sentences of its docstring."""
     rows = []
     for name in module.__all__:
+        if isinstance(getattr(module, name), (int, bytes, set, dict)):
+            continue  # The docstring of a constant is that of its type.
         summary = inspect.getdoc(getattr(module, name)).split("\n\n")[0].replace("\n", " ")
         rows.append(f"| `{name}` | {summary.replace('``', '`')} |")
     return rows

@@ -371,9 +371,13 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
     remedy = (
         f"this damage was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"
     )
-    lines = [*([] if quiet else [f"{path}: {line}" for line in done]), found.text,
+    is_told = repaired.lost or not quiet
+    lines = [*([f"{path}: {line}" for line in done] if is_told else []), found.text,
              f"{path}: {remedy}" if found.code else ""]  # fmt: skip
     document = {**repaired.as_dict(), **found.document}
+    if repaired.lost:
+        document["ok"] = False
+        found = found._replace(state="with losses", code=1)
     return found._replace(document=document, text="\n".join(filter(None, lines)))
 
 

@@ -50,7 +50,7 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
 
 
 @click.command()
-@click.argument("topic", type=click.Choice(sorted(_PAGES)), required=False, metavar="TOPIC")
+@click.argument("topic", type=click.Choice(sorted(_PAGES)), required=False, metavar="[TOPIC]")
 def help(topic: str | None) -> None:
     """Show a page of the guide, or list its topics.
 

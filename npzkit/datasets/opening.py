@@ -247,9 +247,17 @@ def verify(
     if not is_sharded(file):
         from npzkit.maintenance import verify as single
 
-        return single.verify(
-            file, keys, progress, threads=threads, limits=limits, storage_options=storage_options
-        )
+        options: dict[str, Any] = {
+            "threads": threads,
+            "limits": limits,
+            "storage_options": storage_options,
+        }
+        try:
+            return single.verify(file, keys, progress, **options)
+        except (FileNotFoundError, IsADirectoryError):
+            # As `open`, which takes the prefix of a sharded archive in a store.
+            if not _may_be_folder(file):
+                raise
     with opened(file, limits=limits, storage_options=storage_options) as npz:
         return npz.verify(keys, progress, threads=threads)
 

@@ -103,7 +103,7 @@ def _check(index: Any, items: list[Any], shape: tuple[int, ...]) -> None:
     if sum(isinstance(item, np.ndarray) for item in items) > 1:
         raise IndexError(
             "at most one array or list of indices can be used at a time; "
-            "index by one of them, and the result by the other: lazy[rows][:, columns]"
+            "index by one of them, and the result by both: lazy[rows][range(len(rows)), columns]"
         )
     probe: np.ndarray[Any, Any] = np.ndarray(shape, np.bool_, bytes(1), strides=(0,) * len(shape))
     if any(isinstance(item, np.ndarray) for item in items):

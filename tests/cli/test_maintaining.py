@@ -197,6 +197,20 @@ def test_repair_without_output_checks_the_file(cli, folder):
     assert (document["ok"], document["cut_size"], document["rows"][0]["key"]) == (False, 0, "x")
 
 
+def test_a_repaired_end_that_loses_an_array_is_a_loss(cli, folder):
+    """If the file is truncated within its last array, the repair names it and exits with 1."""
+    npzkit.save("cut.npz", {"a": np.ones(3)})
+    with npzkit.NpzWriter("cut.npz", "a") as w:
+        w["b"] = np.ones(30_000)
+    (folder / "cut.npz").write_bytes((folder / "cut.npz").read_bytes()[:100_000])
+    shutil.copy("cut.npz", "again.npz")
+    found = cli("repair", "-q", "cut.npz")
+    assert found.code == 1
+    assert "cut.npz: lost: b" in found.out
+    (document,) = cli("repair", "again.npz", "--json").json()
+    assert (document["ok"], [row["key"] for row in document["lost"]]) == (False, ["b"])
+
+
 def test_files_are_repaired_in_place(cli, folder):
     """--in-place keeps what is sound of a damaged file, and leaves a sound one alone."""
     sound = os.stat("good.npz")

@@ -290,11 +290,11 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         ClosedArchiveError
             The archive is closed.
         """
-        if out is not None:
-            check_out(out)
+        memory = None if out is None else check_out(out)
         if threads is not None:
             threads = thread_count(threads)
-        return self._archive.read(key, out, verify, threads)
+        found: NDArray[Any] = self._archive.read(key, memory, verify, threads)
+        return found if out is None else out
 
     def load_all(
         self,
@@ -354,19 +354,19 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         archive, count = self._archive, thread_count(threads)
         if out is None:
             return archive.load_all(keys, count, verify)
-        outs = {key: out[key] for key in (out if keys is None else keys)}
+        filled = {key: out[key] for key in (out if keys is None else keys)}
+        outs = {key: check_out(array, f"out[{key!r}]") for key, array in filled.items()}
         for key, array in outs.items():
-            check_out(array, f"out[{key!r}]")
             info = self.info(key)
             check_form(array, info.shape, info.dtype, f"out[{key!r}]")
         if not archive.can_be_read_twice:
             for key, array in archive.load_all(outs, count, verify).items():
                 outs[key][...] = array
-            return outs
+            return filled
         if verify:
             archive.fill(outs, count, verify, is_trial=True)
         archive.fill(outs, count, verify)
-        return outs
+        return filled
 
     def join(self, key: str) -> Any:
         """Read one array, and put it together if it was split into several.

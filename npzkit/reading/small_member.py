@@ -60,12 +60,16 @@ class Options(NamedTuple):
     keeps: bool = True
 
 
-def check_out(out: object, name: str = "out") -> None:
-    """Raise unless an array can be read into this object, which an error calls `name`."""
+def check_out(out: object, name: str = "out") -> np.ndarray[Any, Any]:
+    """Return the memory to read an array into, without what a masked array or a unit adds.
+
+    Raise unless there is any; an error calls the object `name`.
+    """
     if not isinstance(out, np.ndarray):
         raise TypeError(f"{name} must be a numpy array, not {type(out).__name__}")
     if not out.flags.writeable:
         raise ValueError(f"{name} must be writable")
+    return np.asarray(out)
 
 
 def check_form(out: np.ndarray[Any, Any], shape: Any, dtype: Any, name: str = "out") -> None:

@@ -124,6 +124,18 @@ def test_every_kind_of_array_is_filled(saved, memory, options):
     assert equals(found)
 
 
+def test_what_is_masked_is_filled_too(saved):
+    """Of a masked array the data is filled, of any size, and its mask stays."""
+    with npzkit.open(saved) as npz:
+        for key in ("large", "small/9"):
+            mask = np.arange(ARRAYS[key].size).reshape(ARRAYS[key].shape) % 2 == 0
+            for fill in (npz.read, lambda key, out: npz.load_all(out={key: out})[key]):
+                out = np.ma.array(np.zeros_like(ARRAYS[key]), mask=mask, hard_mask=True)
+                assert fill(key, out=out) is out
+                assert (out.data == ARRAYS[key]).all()
+                assert (out.mask == mask).all()
+
+
 def test_keys_choose_what_is_filled(saved):
     """Arrays of other keys are not touched."""
     outs = holes()

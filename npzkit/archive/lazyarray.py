@@ -200,9 +200,9 @@ class LazyArray:
         NpzkitError
             As `NpzFile.read`.
         """
-        if out is not None:
-            check_out(out)
-        return self._read_all(out)
+        memory = None if out is None else check_out(out)
+        found = self._read_all(memory)
+        return found if out is None else out
 
     def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
         array: np.ndarray[Any, Any] = self._npz.read(self._key, out)

@@ -435,6 +435,18 @@ def test_only_a_writable_array_is_filled(tmp_path):
             many.lazy("x").read([0] * 12)
 
 
+@pytest.mark.parametrize("axis", [0, None])
+def test_what_is_masked_is_filled_too(folder, axis):
+    """Of a masked array the data is filled from many files, and its mask stays."""
+    with npzkit.open_many(f"{folder}/s*.npz", keys=["image"], axis=axis) as many:
+        image = many["image"]
+        mask = np.arange(image.size).reshape(image.shape) % 3 == 0
+        out = np.ma.array(np.zeros_like(image), mask=mask, hard_mask=True)
+        assert many.lazy("image").read(out) is out
+    np.testing.assert_array_equal(out.data, image)
+    np.testing.assert_array_equal(out.mask, mask)
+
+
 def test_any_dtype_is_kept(tmp_path, arrays):
     """Arrays of every kind come back, also from a pickle, and in every layout."""
     for number in range(3):

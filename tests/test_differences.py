@@ -9,6 +9,7 @@ import os
 import npzkit
 import numpy as np
 import pytest
+from counting import CountingBytes
 from forge import Member, archive, header, npy
 from npzkit.errors import ChecksumError, NpyFormatError, UnsupportedError
 
@@ -153,17 +154,6 @@ def test_stored_data_is_aligned_for_maps(tmp_path):
             assert all(npz.info(key).aligned for key in npz) == aligned
 
 
-class Counting(io.BytesIO):
-    """A file in memory that counts what is read of it."""
-
-    count = 0
-
-    def read(self, size=-1):
-        data = super().read(size)
-        self.count += len(data)
-        return data
-
-
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_a_part_costs_a_part(compression):
     """numpy reads a whole array for its hundredth; npzkit's lazy array reads about that much."""
@@ -174,7 +164,7 @@ def test_a_part_costs_a_part(compression):
         (lambda f: np.load(f)["x"][50_000:90_000], 0.9),
         (lambda f: npzkit.open(f).lazy("x")[50_000:90_000], 0.0),
     ):
-        counting = Counting(stream.getvalue())
+        counting = CountingBytes(stream.getvalue())
         assert np.array_equal(load(counting), weights[50_000:90_000])
         whole = len(stream.getvalue())
         assert share * whole <= counting.count
@@ -187,7 +177,7 @@ def test_a_second_part_does_not_start_over():
     noise = np.random.default_rng(0).standard_normal(2_500_000).astype("f4")
     stream = io.BytesIO()
     np.savez_compressed(stream, x=noise)
-    counting = Counting(stream.getvalue())
+    counting = CountingBytes(stream.getvalue())
     with npzkit.open(counting) as npz:
         first = npz.lazy("x")[2_400_000:2_400_010]
         counting.count = 0

@@ -12,6 +12,7 @@ import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
+from counting import CountingBytes
 from deep import by_turns, needs_deep
 from npzkit.archive.single_file import SingleFile
 from npzkit.errors import (
@@ -217,17 +218,6 @@ def test_one_damaged_member_changes_nothing(tmp_path, name, key):
     assert is_blank(outs)
 
 
-class Counting(io.BytesIO):
-    """A file object that is no file on a disk."""
-
-    count = 0
-
-    def read(self, size=-1):
-        data = super().read(size)
-        self.count += len(data)
-        return data
-
-
 @pytest.mark.parametrize("is_url", [False, True])
 def test_what_is_read_slowly_is_read_once(tmp_path, is_url):
     """From a URL or a file object, arrays are read into memory first: not twice, and all or none."""
@@ -236,7 +226,7 @@ def test_what_is_read_slowly_is_read_once(tmp_path, is_url):
     sound = path.read_bytes()
     damage(path, "huge")
     for data in (sound, path.read_bytes()):
-        file = Counting(data)
+        file = CountingBytes(data)
         if is_url:
             import fsspec
 

@@ -99,7 +99,7 @@ __all__ = [
     "view",
 ]
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 
 _HOMES = {

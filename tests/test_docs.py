@@ -82,6 +82,7 @@ def blocks(text: str, language: str) -> list[str]:
 GUIDE = Path(npzkit.__file__).parent / "guide"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 PAGES = {"README": README} | {
     path.stem: path.read_text(encoding="utf-8") for path in sorted(GUIDE.glob("*.md"))
 }
@@ -198,6 +199,11 @@ def test_the_readmes_commands_are_the_ones_that_run():
     ]  # fmt: skip
 
 
+def test_the_changelog_begins_with_this_version():
+    """The first heading of the changelog is the version of the package."""
+    assert re.search("^## (.*)$", CHANGELOG, re.MULTILINE)[1] == npzkit.__version__
+
+
 def test_the_differences_are_pinned():
     """Each row of the table of differences from NumPy names a test that exists."""
     rows = re.findall(r"^\|.*\| `(test_\w+)` \|$", PAGES["numpy"], re.MULTILINE)
@@ -220,8 +226,7 @@ def test_the_drawing_of_the_house_is_the_real_one():
 
 def test_no_path_of_a_machine():
     """The documentation speaks of npzkit alone."""
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    for text in (*PAGES.values(), CONTRIBUTING, changes):
+    for text in (*PAGES.values(), CONTRIBUTING, CHANGELOG):
         assert not re.search(r"/(root|work|home|tmp)/", text)
         assert os.fspath(ROOT) not in text
 

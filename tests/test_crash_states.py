@@ -1054,12 +1054,14 @@ def test_what_a_loss_of_power_leaves_of_a_hasty_commit(tmp_path):
 # -- single cases ---------------------------------------------------------------
 
 
-def play_one(folder: Path, work: Callable[..., None], *, durable: bool = True) -> Played:
+def play_one(
+    folder: Path, work: Callable[..., None], *, durable: bool = True, **options: bool
+) -> Played:
     """Do one thing to an archive that np.savez made, and record it."""
     path, rng = folder / "a.npz", random.Random(0)
     arrays = {"a": np.arange(40.0), "b": np.array(["x", "yz"])}
     np.savez(path, **arrays)
-    with recorded(folder) as recorder:
+    with recorded(folder, **options) as recorder:
         done = Work(rng, Model(arrays), recorder, has_inside=False)
         work(done, path, durable=durable)
     return Played(work.__name__, str(path), recorder, done, durable)
@@ -1114,6 +1116,7 @@ def test_one_of_two_archives_is_left(tmp_path, monkeypatch, work):
     assert not checker.violations
     assert checker.count > 1
     monkeypatch.setattr(disk.File, "sync", lambda self: None)
+    assert not replaced(play_one(tmp_path, work, durable=False, writes_first=True)).violations
     assert replaced(play_one(tmp_path, work, durable=False)).violations
 
 

@@ -64,9 +64,9 @@ class PathSink(Sink):
         Append to the file. Call `resume` with the size of the archive before
         the first write, which removes everything after that size.
     durable : bool, default False
-        Wait for the disk at each commit. A new file that replaces an old one is
-        always synced, so that a power failure leaves one of them. If only the
-        sync of the folder fails, an error is raised although the new file is in
+        Wait for the disk at each commit. Without it, too, a power failure leaves a new
+        file or the old one that it replaces, complete (`npzkit.files.rename_order`). If
+        only the sync of the folder fails, an error is raised although the new file is in
         place.
     lock_timeout : float, default 0
         Seconds to wait for another writer.
@@ -316,11 +316,16 @@ class PathSink(Sink):
 
     def _complete(self) -> None:
         """Put the new file, of which everything is written, in its place."""
-        # A file that replaces another one is always synced. Otherwise a crash could
-        # leave an empty file in place of data that was committed with durable=True.
-        if self._durable or self._is_replacing:
+        # Otherwise a crash could leave an empty file in place of one that was committed with
+        # durable=True.
+        if self._durable or (self._is_replacing and not self._is_written_first()):
             self._file.sync()
         self._put_in_place()
+
+    def _is_written_first(self) -> bool:
+        from npzkit.files import rename_order
+
+        return rename_order.write_first(self.descriptor)
 
     def _append(self, last: bytes, mark: tuple[int, bytes] | None) -> None:
         """Commit an append in the four steps of the module's docstring."""

@@ -32,7 +32,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from npzkit.files import disk
+from npzkit.files import disk, rename_order
 
 __all__ = [
     "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "Unsynced",
@@ -237,11 +237,22 @@ RECORDED: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def recorded(folder: Path) -> Iterator[Recorder]:
-    """Record what npzkit does to the files in a folder."""
+def recorded(folder: Path, *, writes_first: bool = False) -> Iterator[Recorder]:
+    """Record what npzkit does to the files in a folder.
+
+    If the file system `writes_first` what will be renamed, this is recorded as a sync, but may
+    not be the call.
+    """
     recorder = Recorder(folder)
+
+    def write_first(descriptor: int) -> bool:
+        if writes_first:
+            recorder._add("sync", recorder._of(descriptor))
+        return writes_first
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(disk, "os", recorder)
+        patched.setattr(rename_order, "write_first", write_first)
         # macOS's own sync is no call of os; the one it stands for is seen.
         patched.setattr(disk, "_sync_fully", lambda descriptor: False)
         yield recorder

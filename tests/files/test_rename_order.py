@@ -1,0 +1,109 @@
+"""On which file systems a new file needs no sync before it replaces an old one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.files import rename_order
+
+OLD, NEW = {"a": np.arange(3)}, {"a": np.arange(4)}
+
+
+@pytest.fixture
+def saved_over(tmp_path, monkeypatch):
+    """Call with journals, and with an error of the ioctl: save over a file, and return the calls."""
+
+    def save(*journals, error=0, name="vda3"):
+        devices, listed = tmp_path / "devices", tmp_path / "journals"
+        for folder in (devices, listed):
+            folder.mkdir()
+        npzkit.save(tmp_path / "a.npz", OLD)
+        number = os.stat(tmp_path / "a.npz").st_dev
+        if name:
+            (devices / f"{os.major(number)}:{os.minor(number)}").symlink_to(f"../block/{name}")
+        for journal in journals:
+            (listed / journal).mkdir()
+        monkeypatch.setattr(rename_order, "DEVICES", str(devices))
+        monkeypatch.setattr(rename_order, "JOURNALS", str(listed))
+        calls = []
+
+        def ioctl(descriptor, request, argument):
+            if error:
+                raise OSError(error, os.strerror(error))
+            calls.append("written first")
+
+        for call in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, call, lambda fd: calls.append("sync"), raising=False)
+        if rename_order.fcntl is not None:
+            monkeypatch.setattr(rename_order.fcntl, "ioctl", ioctl)
+        npzkit.save(tmp_path / "a.npz", NEW)
+        with npzkit.open(tmp_path / "a.npz") as npz:
+            assert npz["a"].size == 4
+        return calls
+
+    return save
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no numbers of devices")
+@pytest.mark.parametrize(
+    ("journals", "options", "expected"),
+    [
+        (["vda3-8"], {}, "written first"),
+        (["vda1-8", "vda3-8", "dm-0-8"], {}, "written first"),
+        ([], {}, "sync"),
+        (["vda3-12", "vda-8", "sdb"], {}, "sync"),
+        (["vda3-8"], {"name": ""}, "sync"),
+        (["vda3-8"], {"error": errno.EOPNOTSUPP}, "sync"),
+        (["vda3-8"], {"error": errno.EIO}, "sync"),
+    ],
+    ids=[
+        "ext4", "ext4 among others", "no journal", "a journal of another kind or device",
+        "a device without a name: btrfs, overlays, shares", "no such call", "data that is not written",
+    ],
+)  # fmt: skip
+def test_each_kind(saved_over, journals, options, expected):
+    """Only ext4 with its own journal does without a sync; what is not known is synced."""
+    assert saved_over(*journals, **options) == [expected]
+
+
+def test_other_systems(saved_over, monkeypatch):
+    """Without fcntl, as on Windows, a file that replaces another is synced."""
+    monkeypatch.setattr(rename_order, "fcntl", None)
+    assert saved_over("vda3-8") == ["sync"]
+
+
+def test_durable_waits_for_the_disk(saved_over, monkeypatch):
+    """durable=True is a sync of file and folder, whatever the file system."""
+    monkeypatch.setattr(
+        npzkit.save, "__kwdefaults__", npzkit.save.__kwdefaults__ | {"durable": True}
+    )
+    calls = saved_over("vda3-8")
+    assert "written first" not in calls
+    assert calls.count("sync") >= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the call is Linux's")
+def test_the_call_of_this_system(tmp_path, monkeypatch):
+    """Linux takes the call for what it is, wherever the file system says where blocks are."""
+    device = os.stat(tmp_path).st_dev
+    (tmp_path / f"{os.major(device)}:{os.minor(device)}").symlink_to("../x")
+    (tmp_path / "x-8").touch()
+    monkeypatch.setattr(rename_order, "DEVICES", str(tmp_path))
+    monkeypatch.setattr(rename_order, "JOURNALS", str(tmp_path))
+    blocks = bytearray(rename_order._WRITTEN_FIRST)
+    with open(tmp_path / "file", "wb", buffering=0) as file:
+        file.write(bytes(10_000))
+        is_written = rename_order.write_first(file.fileno())
+        try:
+            rename_order.fcntl.ioctl(file, rename_order._FIEMAP, blocks, True)
+        except OSError:
+            assert not is_written
+        else:
+            # The number of pieces that the file has on the disk.
+            assert is_written
+            assert int.from_bytes(blocks[20:24], sys.byteorder) >= 1

@@ -1,0 +1,139 @@
+"""What is public is listed in public_api.txt: a change of a name changes that file.
+
+Reads the source, not the modules: so no engine must be installed, and each Python sees the same.
+``python tests/test_public_api.py`` writes the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import npzkit
+from npzkit.cli import commands
+
+LIST = Path(__file__).with_name("public_api.txt")
+MODULES = ["npzkit", *sorted(f"npzkit.{name}" for name in npzkit._MODULES)]
+
+
+@functools.cache
+def names_of(module: str) -> dict[str, ast.AST]:
+    """Return what each name of a module is: a definition, an import, or a value."""
+    place = Path(npzkit.__file__).parent.joinpath(*module.split(".")[1:])
+    path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    found: dict[str, ast.AST] = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.ImportFrom(names=names):
+                found |= {alias.asname or alias.name: node for alias in names}
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found.setdefault(name, node)
+            case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
+                found.setdefault(name, node.value)
+    return found
+
+
+def public(module: str) -> list[str]:
+    """Return the names in `__all__`."""
+    return sorted(ast.literal_eval(names_of(module)["__all__"]))
+
+
+def definition(module: str, name: str) -> tuple[str, ast.AST | None]:
+    """Return the module that defines a name, and the definition, if it is npzkit's."""
+    node = names_of(module).get(name)
+    if not isinstance(node, ast.ImportFrom):
+        return module, node
+    if not node.module.startswith("npzkit") or f"{node.module}.{name}" in MODULES:
+        return node.module, None
+    return definition(node.module, name)
+
+
+def parameters(function: ast.FunctionDef) -> str:
+    """Return the parameters of a function with their defaults, without types."""
+    for argument in ast.walk(function.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    return re.sub(r"^(self|cls)(, |$)", "", ast.unparse(function.args))
+
+
+PUBLIC = {name for module in MODULES for name in public(module)}
+
+
+def bases(module: str, class_: ast.ClassDef) -> Iterator[tuple[str, str, ast.ClassDef | None]]:
+    """Yield the name of each base, its module, and its definition if it is private to npzkit."""
+    for base in class_.bases:
+        name = ast.unparse(base).split("[")[0]
+        home, found = definition(module, name)
+        is_private = isinstance(found, ast.ClassDef) and name not in PUBLIC
+        yield name, home, found if is_private else None
+
+
+def members(module: str, class_: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Yield public methods with their parameters, and attributes; inherited ones first.
+
+    The one without a name makes an object, if the docstring says how users do so.
+    """
+    for _, home, private in bases(module, class_):
+        if private is not None:
+            yield from members(home, private)
+    for node in class_.body:
+        match node:
+            case ast.FunctionDef(name="__init__"):
+                if "Parameters\n" in (ast.get_docstring(class_) or ""):
+                    yield "", f"({parameters(node)})"
+                for target in ast.walk(node):
+                    match target:
+                        case ast.Attribute(ast.Name("self"), name, ast.Store()):
+                            yield name, ""
+            case ast.FunctionDef(name=name, decorator_list=decorators):
+                is_value = re.search("property|setter", " ".join(map(ast.unparse, decorators)))
+                yield name, "" if is_value else f"({parameters(node)})"
+            case ast.AnnAssign(target=ast.Name(name)):
+                yield name, ""
+
+
+def names(module: str) -> Iterator[str]:
+    """Yield a line for each public name of a module, and for each member of a class."""
+    for name in public(module):
+        home, node = definition(module, name)
+        if isinstance(node, ast.FunctionDef):
+            yield f"{module}.{name}({parameters(node)})"
+        elif isinstance(node, ast.ClassDef):
+            shown = ", ".join(base for base, _, private in bases(home, node) if private is None)
+            found = dict(members(home, node))
+            yield f"{module}.{name}{found.pop('', '')}" + (f": {shown}" if shown else "")
+            yield from (f"    {n}{found[n]}" for n in sorted(found) if not n.startswith("_"))
+        else:
+            yield f"{module}.{name}"
+
+
+def options(command: click.Command, name: str) -> Iterator[str]:
+    """Yield a line for a command, or for each command of a group, with arguments and options."""
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(None):
+            yield from options(command.get_command(None, inner), f"{name} {inner}")
+    else:
+        words = [" ".join(sorted(p.opts)) for p in command.params]
+        yield f"{name}: {', '.join(words)}"
+
+
+def everything() -> str:
+    """Return the lines of all modules and commands."""
+    lines = [line for module in MODULES for line in names(module)]
+    return "\n".join([*lines, *options(commands.npzkit_command, "npzkit"), ""])
+
+
+def test_a_public_name_changes_only_with_its_list():
+    """The modules and commands have the names, parameters and options of public_api.txt."""
+    listed = LIST.read_text(encoding="utf-8").splitlines()
+    changes = difflib.unified_diff(listed, everything().splitlines(), n=0, lineterm="")
+    assert list(changes) == [], "if that is meant, run: python tests/test_public_api.py"
+
+
+if __name__ == "__main__":
+    LIST.write_text(everything(), encoding="utf-8")

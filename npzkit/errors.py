@@ -229,22 +229,22 @@ def format_ratio(compressed_size: int, size: int) -> str:
     return f"{100 * compressed_size / size:.0f} %" if size else "-"
 
 
-def format_dtype(dtype: Any) -> str:
-    """Return the name of a NumPy dtype in at most 40 characters; "-" for None.
+def format_dtype(dtype: Any, length: int = 40) -> str:
+    """Return a NumPy dtype as NumPy prints it, cut to a number of characters; "-" for None.
 
     Examples
     --------
     >>> import numpy as np
-    >>> format_dtype(np.dtype("<f4")), format_dtype(np.dtype([("x", "u1")]))
-    ('float32', "[('x', 'u1')]")
+    >>> format_dtype(np.dtype("<f4")), format_dtype(np.dtype("U8")), format_dtype(np.dtype("S8"))
+    ('float32', '<U8', '|S8')
     """
     if dtype is None:
         return "-"
     try:
-        text: str = dtype.name if dtype.names is None else str(dtype)
+        text = printable(str(dtype))
     except RecursionError:
         return "structure"
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 class NpzkitError(Exception):

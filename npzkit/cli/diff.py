@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.file_argument import as_text, dtype_text, opened, shape_text
+from npzkit.cli.file_argument import as_text, opened, shape_text
 from npzkit.cli.messages import at_prompt, in_a_line, refusing, report_failure, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, print_table
-from npzkit.errors import format_count, printable, shown_url
+from npzkit.errors import format_count, format_dtype, printable, shown_url
 
 
 @click.command()
@@ -124,7 +124,7 @@ def _shown(value: Any, row: Any) -> Any:
         return "no Unicode" if value is None else _plain(value)
     if row.kind == "bytes":
         return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
-    show: dict[str, Callable[[Any], str]] = {"shape": shape_text, "dtype": dtype_text}
+    show: dict[str, Callable[[Any], str]] = {"shape": shape_text, "dtype": format_dtype}
     return None if value is None else show.get(row.kind, as_text)(value)
 
 

@@ -6,7 +6,6 @@ Owns where FILE may come from, and how its keys are completed at a prompt.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import shutil
@@ -14,16 +13,13 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import npzkit
 from npzkit.cli.output import print_json
-from npzkit.errors import format_count, format_size, printable, shown_url
-
-if TYPE_CHECKING:
-    import numpy as np
+from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
 
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
 """The environment variable by which click's completion script calls npzkit."""
@@ -33,8 +29,6 @@ _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
 """Characters that are unsafe for bash, which inserts completions without quotes."""
 _NOTE = "npzkit.tree"
 """The metadata that says how nested data was saved."""
-_DTYPE_LENGTH = 40
-"""Characters of a dtype in a table."""
 
 
 class _NamedFile(click.Path):
@@ -152,18 +146,6 @@ inputs_argument = click.argument(
 key_argument = click.argument("key", required=False, shell_complete=complete_key)
 
 
-@functools.lru_cache(maxsize=1024)
-def dtype_text(dtype: np.dtype[Any] | None, length: int = _DTYPE_LENGTH) -> str:
-    """Return a dtype as text, cut to a length."""
-    if dtype is None:
-        return "-"
-    try:
-        text = printable(str(dtype))
-    except RecursionError:
-        return "structure"
-    return text if len(text) <= length else text[: length - 3] + "..."
-
-
 def shape_text(shape: tuple[int, ...] | None) -> str:
     """Return a shape as Python prints it."""
     return "-" if shape is None else str(shape)
@@ -189,7 +171,7 @@ def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
     """Return the description of a member as a dict that JSON can represent."""
     return {
         **info._asdict(),
-        "dtype": None if info.dtype is None else dtype_text(info.dtype, sys.maxsize),
+        "dtype": None if info.dtype is None else format_dtype(info.dtype, sys.maxsize),
         "attrs": dict(info.attrs),
         "mappable": info.why_not_mappable is None,
     }

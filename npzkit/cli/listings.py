@@ -20,7 +20,6 @@ from npzkit.cli.file_argument import (
     archive_argument,
     archives_argument,
     as_text,
-    dtype_text,
     info_dict,
     key_argument,
     opened,
@@ -36,7 +35,14 @@ from npzkit.cli.output import (
     print_table,
     print_text,
 )
-from npzkit.errors import format_count, format_ratio, format_size, printable, shown_url
+from npzkit.errors import (
+    format_count,
+    format_dtype,
+    format_ratio,
+    format_size,
+    printable,
+    shown_url,
+)
 
 _STEP = 1000
 """Members between two updates of the progress bar."""
@@ -179,7 +185,7 @@ def _marks(aligned: bool, is_cheap: bool | None, why_not_mappable: str | None) -
 _COLUMNS: list[_Column] = [
     ("key", "left", printable, ("key",)),
     ("shape", "left", shape_text, ("shape",)),
-    ("dtype", "left", dtype_text, ("dtype",)),
+    ("dtype", "left", format_dtype, ("dtype",)),
     ("size", "right", format_size, ("nbytes",)),
     ("ratio", "right", format_ratio, ("compressed_size", "nbytes")),
     ("method", "left", str, ("method",)),

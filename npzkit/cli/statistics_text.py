@@ -13,9 +13,9 @@ import click
 import numpy as np
 
 import npzkit
-from npzkit.cli.file_argument import dtype_text, shape_text
+from npzkit.cli.file_argument import shape_text
 from npzkit.cli.output import can_print, print_fields, print_table, terminal_width
-from npzkit.errors import printable
+from npzkit.errors import format_dtype, printable
 
 _BAR_WIDTH = 40
 
@@ -23,7 +23,7 @@ _BAR_WIDTH = 40
 def statistics_dict(key: str, part: npzkit.ArrayPart, found: npzkit.Statistics) -> dict[str, Any]:
     """Return statistics as values for JSON."""
     facts: dict[str, Any] = {
-        "key": key, "shape": part.shape, "dtype": dtype_text(part.dtype), "count": found.count,
+        "key": key, "shape": part.shape, "dtype": format_dtype(part.dtype), "count": found.count,
         "min": _value(found.min), "max": _value(found.max), "nan_count": found.nan_count,
     }  # fmt: skip
     if part.dtype.kind in "mM":

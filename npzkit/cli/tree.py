@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from npzkit.cli.file_argument import archive_argument, dtype_text, opened, shape_text
+from npzkit.cli.file_argument import archive_argument, opened, shape_text
 from npzkit.cli.listings import Member, members_of, tell_unreadable
 from npzkit.cli.output import can_print, colour
-from npzkit.errors import format_count, format_size, printable, shown_url
+from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
 
 
 class _Folder:
@@ -100,5 +100,5 @@ def _leaf(name: str, member: Member) -> str:
     if member.info is None:
         return f"{printable(name)}  unreadable"
     info = member.info
-    kind = f"{shape_text(info.shape)} {dtype_text(info.dtype)}" if info.dtype else "not an array"
+    kind = f"{shape_text(info.shape)} {format_dtype(info.dtype)}" if info.dtype else "not an array"
     return f"{printable(name)}  {kind}  {format_size(info.nbytes)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
@@ -371,3 +372,17 @@ def test_a_folder_without_an_index(cli, tmp_path):
     assert "no index.json" in found.err
     assert "npzkit ckpt ls FOLDER" in found.err
     assert "CheckpointStore" not in found.err
+
+
+def test_a_dtype_has_one_name_everywhere(cli, tmp_path):
+    """Lists, summaries, reprs and notebooks name strings and bytes as NumPy prints them."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"text": np.array(["12345678"]), "swapped": np.zeros(2, ">f4")})
+    with npzkit.open(path) as npz:
+        texts = [npz.summary(), html.unescape(npz._repr_html_())]
+        lazy = npz.lazy("text")
+        texts += [f"{lazy!r} >f4", html.unescape(lazy._repr_html_()) + ">f4"]
+    for command in ("ls", "tree"):
+        texts.append(cli(command, path).out)
+    texts.append(cli("info", path, "text").out + cli("info", path, "swapped").out)
+    assert [text for text in texts if "<U8" not in text or ">f4" not in text] == []

@@ -325,7 +325,7 @@ class PathSink(Sink):
     def _is_written_first(self) -> bool:
         from npzkit.files import rename_order
 
-        return rename_order.write_first(self.descriptor)
+        return rename_order.write_first(self._file)
 
     def _append(self, last: bytes, mark: tuple[int, bytes] | None) -> None:
         """Commit an append in the four steps of the module's docstring."""

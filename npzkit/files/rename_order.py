@@ -20,6 +20,8 @@ import os
 import struct
 from typing import Any
 
+from npzkit.files.disk import File
+
 fcntl: Any
 try:
     import fcntl
@@ -36,18 +38,18 @@ _WRITTEN_FIRST = struct.pack("=QQIIII", 0, 2**64 - 1, 1, 0, 0, 0)
 """Asks for none of them, and to wait until all data is written (``FIEMAP_FLAG_SYNC``)."""
 
 
-def write_first(descriptor: Any) -> bool:
+def write_first(file: File) -> bool:
     """Write a file's data before any rename that follows, and return whether that was possible.
 
     If not, the file must be synced. That costs a commit of the journal: 0.2 ms and more.
     """
     if fcntl is None:
         return False
-    device = os.fstat(descriptor).st_dev
+    device = os.fstat(file.descriptor).st_dev
     try:
         name = os.readlink(f"{DEVICES}/{os.major(device)}:{os.minor(device)}")
         os.stat(f"{JOURNALS}/{os.path.basename(name)}-8")
-        fcntl.ioctl(descriptor, _FIEMAP, _WRITTEN_FIRST)
+        fcntl.ioctl(file.descriptor, _FIEMAP, _WRITTEN_FIRST)
     except OSError:
         # A sync reports data that could not be written.
         return False

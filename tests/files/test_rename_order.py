@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -9,7 +10,7 @@ import sys
 import npzkit
 import numpy as np
 import pytest
-from npzkit.files import rename_order
+from npzkit.files import disk, rename_order
 
 OLD, NEW = {"a": np.arange(3)}, {"a": np.arange(4)}
 
@@ -96,11 +97,11 @@ def test_the_call_of_this_system(tmp_path, monkeypatch):
     monkeypatch.setattr(rename_order, "DEVICES", str(tmp_path))
     monkeypatch.setattr(rename_order, "JOURNALS", str(tmp_path))
     blocks = bytearray(rename_order._WRITTEN_FIRST)
-    with open(tmp_path / "file", "wb", buffering=0) as file:
-        file.write(bytes(10_000))
-        is_written = rename_order.write_first(file.fileno())
+    with contextlib.closing(disk.File(str(tmp_path / "file"), is_new=True)) as file:
+        file.patch(0, bytes(10_000))
+        is_written = rename_order.write_first(file)
         try:
-            rename_order.fcntl.ioctl(file, rename_order._FIEMAP, blocks, True)
+            rename_order.fcntl.ioctl(file.descriptor, rename_order._FIEMAP, blocks, True)
         except OSError:
             assert not is_written
         else:

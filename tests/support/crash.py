@@ -245,9 +245,9 @@ def recorded(folder: Path, *, writes_first: bool = False) -> Iterator[Recorder]:
     """
     recorder = Recorder(folder)
 
-    def write_first(descriptor: int) -> bool:
+    def write_first(file: disk.File) -> bool:
         if writes_first:
-            recorder._add("sync", recorder._of(descriptor))
+            recorder._add("sync", recorder._of(file.descriptor))
         return writes_first
 
     with pytest.MonkeyPatch.context() as patched:

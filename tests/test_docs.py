@@ -106,13 +106,19 @@ def test_the_code_of_each_page_runs(page, tmp_path, monkeypatch, capsys):
     if page == "quickstart":
         with npzkit.open("run.npz") as npz:
             assert f"```\n{npz.summary()}\n```" in PAGES[page]
-    # The commands at a prompt are about the files that the code has made.
-    for line in re.findall(r"^npzkit .*$", "\n".join(blocks(PAGES[page], "sh")), re.MULTILINE):
-        arguments = shlex.split(line, comments=True)[1:]
-        if arguments[0] == "view":
-            continue  # It runs until Ctrl-C; see tests/cli/test_view.py.
-        assert commands.run(arguments) in (0, 1), line
+    run_commands(page, monkeypatch)
     assert capsys.readouterr().err == ""
+
+
+def run_commands(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the commands of a page at a prompt; `npzkit demo` writes the files that they use."""
+    for line in "\n".join(blocks(PAGES[page], "sh")).replace(" && ", "\n").splitlines():
+        program, *arguments = shlex.split(line, comments=True) or [""]
+        if program == "cd":
+            monkeypatch.chdir(*arguments)
+        elif program == "npzkit" and arguments[0] != "view":
+            # The page of `view` is there until Ctrl-C; see tests/cli/test_view.py.
+            assert commands.run(arguments) in (0, 1), line
 
 
 @pytest.mark.parametrize(
@@ -187,7 +193,7 @@ def test_the_api_page_is_what_the_docstrings_say(name):
 
 def test_the_readmes_commands_are_the_ones_that_run():
     """The two set-up commands stand in the README, and .ci/run takes them from there."""
-    assert 'python -m pip install -e ".[all]" && python tests/demo.py' in README
+    assert 'python -m pip install -e ".[all]" && python tests/tour.py' in README
     assert 'python -m pip install -e ".[dev]" && python -m pytest' in README
     script = ROOT / ".ci" / "run"
     if not script.exists():

@@ -22,6 +22,7 @@ _COMMANDS = {
     "add": ("editing", "Add arrays to the archive FILE, in place."),
     "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
     "convert": ("editing", "Convert SRC to DST, each in the format that its name says."),
+    "demo": ("demo", "Write sample files to FOLDER, and say what to try with them."),
     "diff": ("diff", "Show where the arrays of A and B differ."),
     "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
     "help": ("pages", "Show a page of the guide, or list its topics."),

@@ -1,4 +1,4 @@
-"""The command line: the demo runs, and failures are one line."""
+"""The command line: the tour runs, and failures are one line."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def keys_of(path):
         return npz.files
 
 
-def test_the_demo_runs_on_real_data():
+def test_the_tour_runs_on_real_data():
     """The tour that the README begins with reads, bundles, maps, crashes and damages."""
-    command = [sys.executable, Path(__file__).parents[1] / "demo.py"]
+    command = [sys.executable, Path(__file__).parents[1] / "tour.py"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stderr) == (0, "")
     for text in (

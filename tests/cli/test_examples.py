@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 
 import click
-import npzkit
-import numpy as np
 import pytest
-from npzkit.checkpoint import CheckpointStore
 from npzkit.cli.commands import npzkit_command
+from npzkit.cli.demo import TO_TRY, write_samples
 
 CONTEXT = click.Context(npzkit_command)
 COMMANDS = npzkit_command.list_commands(CONTEXT)
 
 
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """The files of `npzkit demo`."""
+    folder = tmp_path_factory.mktemp("samples")
+    write_samples(folder)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch, fixtures):
-    """A working directory with the files that the examples name."""
+def folder(samples, tmp_path, monkeypatch):
+    """A working directory with the files that the examples name: those of the demo."""
+    shutil.copytree(samples, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(fixtures, tmp_path / "fixtures")
-    rng = np.random.default_rng(0)
-    arrays = {"weights": rng.random((300, 200)), "bias": np.zeros(200), "layer/image": np.eye(64)}
-    npzkit.save("model.npz", arrays, metadata={"step": 7})
-    npzkit.save("other.npz", {**arrays, "bias": np.ones(200)})
-    for key in ("weights", "bias"):
-        np.save(f"{key}.npy", arrays[key])
-    with CheckpointStore("run", durable=False) as store:
-        store.save(100, arrays, metrics={"loss": 0.5})
-    (tmp_path / "broken.npz").write_bytes((tmp_path / "model.npz").read_bytes()[:-100])
     return tmp_path
 
 
@@ -49,6 +47,28 @@ def test_every_example_runs(name, folder, cli, monkeypatch):
     assert result.code in (0, 1), result.err
     assert not result.err
     assert result.out or set(folder.rglob("*")) > before
+
+
+@pytest.mark.parametrize("line", [line for line, _ in TO_TRY])
+def test_what_the_demo_says_to_try(line, folder, cli):
+    """Each command that `npzkit demo` names runs in its folder, and prints something."""
+    program, *arguments = shlex.split(line)
+    found = cli(*arguments)
+    assert (program, found.err) == ("npzkit", "")
+    assert found.code == (1 if arguments[0] in ("diff", "verify") else 0)
+    assert found.out
+
+
+def test_the_demo_writes_to_a_new_folder(cli, tmp_path):
+    """It says what it wrote, the same in each run; a folder with files is left as it is."""
+    first = cli("demo", tmp_path / "new" / "samples")
+    assert (first.code, first.err) == (0, "")
+    assert all(line in first.out for line, _ in TO_TRY)
+    assert cli("verify", "-q", tmp_path / "new/samples/model.npz").code == 0
+    (tmp_path / "mine").write_text("mine")
+    refused = cli("demo", tmp_path)
+    assert (refused.code, sorted(os.listdir(tmp_path))) == (2, ["mine", "new"])
+    assert "is not empty" in refused.err
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -145,7 +145,7 @@ def test_encrypted(fixtures):
 
 
 def test_real_data(fixtures):
-    """The demo's digits and photographs are what they are said to be."""
+    """The tour's digits and photographs are what they are said to be."""
     with npzkit.open(fixtures / "digits.npz") as npz:
         assert npz["images"].shape == (1797, 8, 8)
         assert np.bincount(npz["labels"]).tolist() == [

@@ -1,4 +1,4 @@
-"""What npzkit does, step by step, on real data: ``python tests/demo.py`` in a checkout."""
+"""What npzkit does, step by step, on real data: ``python tests/tour.py`` in a checkout."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SHADES = " .:-=+*#%@"
 
 def main() -> None:
     arrays = read_what_numpy_wrote()
-    with tempfile.TemporaryDirectory(prefix="npzkit-demo-") as name:
+    with tempfile.TemporaryDirectory(prefix="npzkit-tour-") as name:
         path = Path(name) / "bundle.npz"
         bundle(arrays, path)
         open_lazily(path, arrays)
         read_a_part(path.with_name("frames.npz"), arrays["china"])
         survive_a_crash(path)
         notice_damage(path)
-    print("\nEnd of the demo. The guide shows the code for each step: npzkit help")
+    print("\nEnd of the tour. The guide shows the code for each step: npzkit help")
 
 
 def heading(text: str) -> None:
@@ -33,9 +33,9 @@ def say(text: str) -> None:
 
 
 def confirmed(value: bool) -> str:
-    """Return "yes", or raise an error if the demo read wrong data."""
+    """Return "yes", or raise an error if the tour read wrong data."""
     if not value:
-        raise RuntimeError("the demo read other data than it wrote; please report this")
+        raise RuntimeError("the tour read other data than it wrote; please report this")
     return "yes"
 
 
@@ -54,7 +54,7 @@ def read_what_numpy_wrote() -> dict[str, np.ndarray]:
 
 def bundle(arrays: dict[str, np.ndarray], path: Path) -> None:
     heading("2. Save them in one .npz, each array with its own compression")
-    with npzkit.NpzWriter(path, metadata={"about": "npzkit's demo", "step": 1}) as writer:
+    with npzkit.NpzWriter(path, metadata={"about": "npzkit's tour", "step": 1}) as writer:
         for key, array in arrays.items():
             # Floats compress badly, and stored arrays can be mapped.
             method = "stored" if array.dtype.kind == "f" else "deflated"

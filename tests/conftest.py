@@ -124,6 +124,14 @@ def either_walk(request):
         yield request.param
 
 
+@pytest.fixture(params=["small", "large"])
+def any_size(request, monkeypatch):
+    """Users' arrays of a few bytes are filled as small ones are, and again as large ones."""
+    if request.param == "large":
+        for module in ("archive.npzfile", "datasets.joined"):
+            monkeypatch.setattr(f"npzkit.{module}.READ_ONCE_SIZE", 0)
+
+
 @pytest.fixture
 def interrupts():
     """SIGINT raises KeyboardInterrupt, even if the tests were started with SIGINT ignored."""

@@ -24,7 +24,7 @@ from npzkit.members.tensors import restored_dtype
 from npzkit.reading.blocks import ReadHabits, blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Positions, Selection, select
-from npzkit.reading.small_member import check_out
+from npzkit.reading.small_member import check_form, check_out
 from npzkit.zip.random_access import RandomAccess
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ class LazyArray:
         Parameters
         ----------
         out : numpy.ndarray, optional
-            Filled and returned instead of a new array, as by `NpzFile.read`.
+            Filled and returned instead of a new array, as by `NpzFile.read`. It is
+            not changed unless the complete array is sound.
 
         Returns
         -------
@@ -200,9 +201,12 @@ class LazyArray:
         NpzkitError
             As `NpzFile.read`.
         """
-        memory = None if out is None else check_out(out)
-        found = self._read_all(memory)
-        return found if out is None else out
+        if out is None:
+            return self._read_all(None)
+        memory = check_out(out)
+        check_form(memory, self.shape, self.dtype)
+        self._read_all(memory)
+        return out
 
     def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
         array: np.ndarray[Any, Any] = self._npz.read(self._key, out)

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
 
+READ_ONCE_SIZE = 1 << 23
+"""Fewer bytes are read once, into memory of their own, before they fill a user's arrays: it takes
+less time than to read them twice."""
+
 
 class NpzFile(Mapping[str, "NDArray[Any]"]):
     """An open ``.npz`` archive: ``npz[key]`` reads one array.
@@ -196,7 +200,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, key: str) -> NDArray[Any]:
         if self.mmap_mode is not None:
             return self._archive.memmap(key, self.mmap_mode)
-        return self._archive.read(key, None, True, None)
+        return self._archive.read(key, True, None)
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the array with this key, or `default` if there is none."""
@@ -253,10 +257,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         key : str
             With or without ``.npy``.
         out : numpy.ndarray, optional
-            Filled and returned instead of a new array. It must have the
-            array's shape and dtype. If its memory layout is the same too, data
-            is read directly into it, so that damaged data may be in it after an
-            error. `load_all` fills arrays only if they are sound.
+            Filled and returned instead of a new array, as by `load_all`. It must
+            have the array's shape and dtype. It is not changed unless the array is
+            sound.
         verify : bool, default True
             Check the CRC-32. False returns damaged data as it is.
         threads : int, optional
@@ -290,11 +293,13 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         ClosedArchiveError
             The archive is closed.
         """
-        memory = None if out is None else check_out(out)
         if threads is not None:
             threads = thread_count(threads)
-        found: NDArray[Any] = self._archive.read(key, memory, verify, threads)
-        return found if out is None else out
+        if out is None:
+            found: NDArray[Any] = self._archive.read(key, verify, threads)
+            return found
+        self._fill({key: check_out(out)}, "out".format, threads, verify)
+        return out
 
     def load_all(
         self,
@@ -340,33 +345,50 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
 
         Notes
         -----
-        With `out`, a file is read twice: first to compare the CRC-32s, which keeps no
-        data, and then into the arrays. What is compressed is decompressed twice. Only an
-        array in another memory order than that of `out` is read into memory of its own,
-        one at a time for each thread. If another program overwrites the file between
-        the two, StaleArchiveError says so, and nothing was filled. If it does so while
-        arrays are filled, StaleArchiveError or ChecksumError says so, and some of them
-        were changed. From URLs, and from file objects that are not files on a disk, all
-        arrays are first read into memory, once.
+        With `out`, less than 8 MiB is first read into memory. More is read twice:
+        first to compare the CRC-32s, which keeps no data, and then into the arrays. What
+        is compressed is decompressed twice. Only an array in another memory order than
+        that of `out` is read into memory of its own, one at a time for each thread. If
+        another program overwrites the file between the two, StaleArchiveError says so,
+        and nothing was filled. If it does so while arrays are filled, StaleArchiveError
+        or ChecksumError says so, and some of them were changed. From URLs, and from file
+        objects that are not files on a disk, all arrays are first read into memory, once.
         """
         self._archive.check_open()
         check_several(keys)
-        archive, count = self._archive, thread_count(threads)
         if out is None:
-            return archive.load_all(keys, count, verify)
+            return self._archive.load_all(keys, thread_count(threads), verify)
         filled = {key: out[key] for key in (out if keys is None else keys)}
-        outs = {key: check_out(array, f"out[{key!r}]") for key, array in filled.items()}
+        name = "out[{!r}]".format
+        outs = {key: check_out(array, name(key)) for key, array in filled.items()}
+        self._fill(outs, name, threads, verify)
+        return filled
+
+    def _fill(
+        self,
+        outs: Mapping[str, NDArray[Any]],
+        name: Callable[[str], str],
+        threads: int | None,
+        verify: bool,
+    ) -> None:
+        """Fill arrays that users have, all of them or none; see `load_all`."""
+        archive, count = self._archive, thread_count(threads)
         for key, array in outs.items():
             info = self.info(key)
-            check_form(array, info.shape, info.dtype, f"out[{key!r}]")
-        if not archive.can_be_read_twice:
-            for key, array in archive.load_all(outs, count, verify).items():
-                outs[key][...] = array
-            return filled
-        if verify:
-            archive.fill(outs, count, verify, is_trial=True)
-        archive.fill(outs, count, verify)
-        return filled
+            check_form(array, info.shape, info.dtype, name(key))
+        if self._is_read_twice(sum(array.nbytes for array in outs.values())):
+            if verify:
+                archive.fill(outs, count, verify, is_trial=True)
+            archive.fill(outs, count, verify)
+            return
+        found = {key: np.ndarray(array.shape, array.dtype) for key, array in outs.items()}
+        archive.fill(found, count, verify)
+        for key, array in outs.items():
+            array[...] = found[key]
+
+    def _is_read_twice(self, nbytes: int) -> bool:
+        """Whether so many bytes are checked first, and then read to where they belong."""
+        return nbytes >= READ_ONCE_SIZE and self._archive.can_be_read_twice
 
     def join(self, key: str) -> Any:
         """Read one array, and put it together if it was split into several.

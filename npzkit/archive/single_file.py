@@ -165,26 +165,19 @@ class SingleFile(OpenedArchive):
     def __contains__(self, key: object) -> bool:
         return member_of(key, self.entries) is not None
 
-    def read(
-        self, key: str, out: np.ndarray[Any, Any] | None, verify: bool, threads: int | None
-    ) -> Any:
+    def read(self, key: str, verify: bool, threads: int | None) -> Any:
         entry = self.entry(key)
         try:
-            is_plain = out is None and not entry.extra and entry.method == STORED
+            is_plain = not entry.extra and entry.method == STORED
             found: Any = self.small.read_small(entry, verify) if is_plain else None
             if found is None:
-                found = (self._reader or self.reader).read(entry, Options(out, threads, verify))
+                found = (self._reader or self.reader).read(entry, Options(None, threads, verify))
             if self._index is not None:
                 self._index.check_arrays((entry.name,), (found,))
             return found
         except NpzkitError as error:
             # As `Explained`, which would add to the time of each small array.
             raise explain(self, error, key) from error.__cause__
-        except ValueError:
-            # If the member's own header is damaged, `out` may be what the array is.
-            if out is not None:
-                self.read(key, None, verify, threads)
-            raise
 
     def load_all(self, keys: Iterable[str] | None, threads: int, verify: bool) -> dict[str, Any]:
         chosen, names = self.choose(keys)
@@ -192,7 +185,7 @@ class SingleFile(OpenedArchive):
         is_near = len(names) <= _FEW_COUNT and not self.source.is_distant
         if is_near and all(entries[name].uncompressed_size < SMALL_SIZE for name in names):
             # Reading them together takes longer than it saves.
-            return {key: self.read(key, None, verify, threads) for key in chosen}
+            return {key: self.read(key, verify, threads) for key in chosen}
         from npzkit.reading.load_all import read_many
 
         with Explained(self, None):
@@ -216,7 +209,7 @@ class SingleFile(OpenedArchive):
         from npzkit.reading.load_all import read_many
 
         keys, names = self.choose(outs)
-        options = Options(verify=verify, keeps=not is_trial)
+        options = Options(verify=verify, keeps=not is_trial, warns=False)
         with Explained(self, None):
             self.check_unchanged()
             try:
@@ -224,7 +217,7 @@ class SingleFile(OpenedArchive):
             except NpzkitError:
                 raise
             except ValueError:
-                # As in `read`.
+                # If the member's own header is damaged, an array may be what was saved.
                 self.load_all(outs, threads, verify)
                 raise
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
+from npzkit.archive.npzfile import READ_ONCE_SIZE
 from npzkit.archive.skeleton import own_dtype
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import NpzkitError
@@ -106,29 +107,32 @@ class JoinedArray(LazyArray):
         return error.locate(key=self._key)
 
     def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-        if out is not None and (out.shape, out.dtype) != (self.shape, self.dtype):
-            raise ValueError(
-                f"out has shape {out.shape} and dtype {out.dtype}, "
-                f"the array {self.shape} and {self.dtype}"
-            )
-        return self._read_into(select(..., self.shape), out)
+        everything = select(..., self.shape)
+        if out is None:
+            return self._read_block(everything)
+        if self.nbytes < READ_ONCE_SIZE or self._npz._files.is_distant:
+            out[...] = self._read_block(everything)
+        else:
+            # All is checked before anything changes.
+            self._read_into(everything, out, is_trial=True)
+            self._read_into(everything, out)
+        return out
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions."""
-        return self._read_into(selection, None)
+        block = np.ndarray(selection.shape, self.dtype)
+        self._read_into(selection, block)
+        return block
 
     def _read_into(
-        self, selection: Selection, block: np.ndarray[Any, Any] | None
-    ) -> np.ndarray[Any, Any]:
-        if block is None:
-            block = np.ndarray(selection.shape, self.dtype)
+        self, selection: Selection, block: np.ndarray[Any, Any], *, is_trial: bool = False
+    ) -> None:
         if block.size:
             tasks = [
-                partial(self._read_part, number, positions, part)
+                partial(self._read_part, number, positions, part, is_trial)
                 for number, positions, part in self._parts(selection, block)
             ]
             run(tasks, self._npz._threads)
-        return block
 
     def _parts(
         self, selection: Selection, block: np.ndarray[Any, Any]
@@ -146,15 +150,20 @@ class JoinedArray(LazyArray):
                 yield number, (*before, inner, *after), block[(slice(None),) * axis + (place,)]
 
     def _read_part(
-        self, number: int, positions: tuple[Positions, ...], part: np.ndarray[Any, Any]
+        self,
+        number: int,
+        positions: tuple[Positions, ...],
+        part: np.ndarray[Any, Any],
+        is_trial: bool,
     ) -> None:
         arrays = self._npz._arrays(number)
         shape, dtype = arrays[self._key]
         if tuple(map(len, positions)) == shape:
             is_direct = part.flags.c_contiguous and dtype == self._layout.dtype
             into = {self._key: part} if is_direct else {}
-            found = self._npz._files.read(number, [self._key], arrays, into)[self._key]
-            if is_direct:
+            read = self._npz._files.read
+            found = read(number, [self._key], arrays, into, is_trial=is_trial)[self._key]
+            if is_direct or is_trial:
                 return
         else:
             found = self._lazy(number)[as_index(positions)]

@@ -23,6 +23,7 @@ from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.file_objects import Identity, identity_of, open_regular
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
+from npzkit.limits import thread_count
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import restored_dtype
 
@@ -95,6 +96,11 @@ class Files:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Files, (self.names, self._open_count, self.options, self.folder)
+
+    @property
+    def is_distant(self) -> bool:
+        """Whether any of them is at a URL."""
+        return any(isinstance(name, Location) for name in self.names)
 
     def path(self, number: int) -> str:
         """Return the path or the URL of a file, for messages."""
@@ -223,6 +229,8 @@ class Files:
         keys: Sequence[str],
         arrays: Arrays,
         into: Mapping[str, np.ndarray[Any, Any]],
+        *,
+        is_trial: bool = False,
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Read complete arrays of a file, and check their CRC-32s.
 
@@ -234,15 +242,18 @@ class Files:
             Of this file, as they were found first.
         into : mapping of str to numpy.ndarray
             Arrays to fill, which are C-contiguous.
+        is_trial : bool, default False
+            Only check what would fill them.
         """
-        found = self._read_alike(number, keys, arrays, into)
+        found = self._read_alike(number, keys, arrays, {} if is_trial else into)
         if found is not None:
             return found
         npz, found = self.archive(number), {}
         for key in keys:
             if key in into:
-                lazy = self._checked(npz.lazy(key), number, key, arrays)
-                found[key] = lazy.read(into[key])
+                self._checked(npz.lazy(key), number, key, arrays)
+                npz._archive.fill({key: into[key]}, thread_count(None), True, is_trial=is_trial)
+                found[key] = into[key]
             else:
                 found[key] = self._checked(npz.read(key), number, key, arrays)
         if npz.file_size not in self._alike:

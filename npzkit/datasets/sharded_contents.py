@@ -127,22 +127,13 @@ class ShardedContents(OpenShards):
             raise missing(key, self.index.keys, self.path)
         return number
 
-    def read(
-        self, key: str, out: np.ndarray[Any, Any] | None, verify: bool, threads: int | None
-    ) -> Any:
+    def read(self, key: str, verify: bool, threads: int | None) -> Any:
         number = self.find(key)
-        shape, dtype = self.index.shape(number), self.index.dtype(number)
-        if out is not None and (out.shape != shape or out.dtype != dtype):
-            raise ValueError(
-                f"out must have the shape {shape} and the dtype {dtype}, not {out.shape} and "
-                f"{out.dtype}"
-            )
         parts = self.index.part_numbers(number)
         if len(parts) == 1:
             lazy = self.part(number, parts[0])
-            return lazy._npz.read(lazy._key, out, verify, threads=threads)
-        if out is None:
-            out = self.allocate(number, shape, parts)
+            return lazy._npz.read(lazy._key, verify=verify, threads=threads)
+        out = self.allocate(number, self.index.shape(number), parts)
         self.fill({key: out}, thread_count(threads), verify)
         return out
 

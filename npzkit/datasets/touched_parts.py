@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
+from npzkit.limits import thread_count
 from npzkit.reading.indexing import Positions, Selection
 
 
@@ -111,7 +112,7 @@ def read_piece(
     A complete part is checked by its CRC-32, unless `verify` is False.
     """
     if place.shape == part.shape:
-        part._npz.read(part._key, place, verify, threads=threads)
+        part._npz._archive.fill({part._key: place}, thread_count(threads), verify)
         return
     stored = place.T if part._header.fortran_order else place
     if stored.flags.c_contiguous and stored.ndim:

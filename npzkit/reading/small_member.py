@@ -52,12 +52,15 @@ class Options(NamedTuple):
         Compare the CRC.
     keeps : bool
         False only checks a member, and that `out` fits. A large one returns `NOTHING`.
+    warns : bool
+        False for what was warned of before, with the header.
     """
 
     out: np.ndarray[Any, Any] | None = None
     threads: int | None = 1
     verify: bool = True
     keeps: bool = True
+    warns: bool = True
 
 
 def check_out(out: object, name: str = "out") -> np.ndarray[Any, Any]:
@@ -170,7 +173,7 @@ class SmallReader:
         """
         if crc != entry.crc32:
             return None
-        if header.python2:
+        if header.python2 and options.warns:
             warn_python2(header)
         out = options.out
         if array is out:

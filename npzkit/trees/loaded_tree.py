@@ -25,9 +25,6 @@ from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
 Read = Callable[[Collection[str]], dict[str, Any]]
 """Returns the arrays of an archive by their keys."""
 
-_READ_ONCE_SIZE = 1 << 23
-"""Archives of fewer bytes are read once, into memory of their own, which takes less time."""
-
 
 def read_tree(
     npz: NpzFile,
@@ -84,8 +81,7 @@ class _Filling:
         self.outs: dict[str, Any] = {}
 
     def find_places(self, example: Any, prefix: str) -> None:
-        archive = self._npz._archive
-        if example is None or archive.nbytes < _READ_ONCE_SIZE or not archive.can_be_read_twice:
+        if example is None or not self._npz._is_read_twice(self._npz._archive.nbytes):
             return
         self._places = places = places_in(example, prefix)
         for key, target in links(self._npz.metadata.get(TREE_KEY)).items():

@@ -1,4 +1,4 @@
-"""`load_all(out=)`: arrays that exist are filled, all of them or none."""
+"""`load_all(out=)` and `read(out=)`: arrays that exist are filled, all of them or none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from counting import CountingBytes
 from deep import by_turns, needs_deep
+from npzkit.archive import npzfile
 from npzkit.archive.single_file import SingleFile
 from npzkit.errors import (
     ChecksumError,
@@ -125,7 +126,7 @@ def test_every_kind_of_array_is_filled(saved, memory, options):
     assert equals(found)
 
 
-def test_what_is_masked_is_filled_too(saved):
+def test_what_is_masked_is_filled_too(saved, any_size):
     """Of a masked array the data is filled, of any size, and its mask stays."""
     with npzkit.open(saved) as npz:
         for key in ("large", "small/9"):
@@ -204,18 +205,24 @@ def damage(path, key):
 
 
 @pytest.mark.parametrize(("name", "key"), by_turns(SAVE, ["large", "fortran", "huge", "small/70"]))
-def test_one_damaged_member_changes_nothing(tmp_path, name, key):
-    """If one of many arrays is damaged, none is filled, and the error names it or its part."""
+def test_one_damaged_member_changes_nothing(tmp_path, name, key, any_size):
+    """If an array is damaged, neither it nor others are filled; the error names it or its part."""
     path = tmp_path / "a.npz"
     SAVE[name](path)
     damage(path, key)
     outs = holes()
     del outs["brain"]
-    with npzkit.open(path) as npz, pytest.raises(NpzkitError) as caught:
-        npz.load_all(out=outs)
-    assert caught.value.key.startswith(key)
-    assert caught.value.is_damage
-    assert is_blank(outs)
+    with npzkit.open(path) as npz:
+        for fill in (
+            lambda: npz.load_all(out=outs),
+            lambda: npz.read(key, out=outs[key]),
+            lambda: npz.lazy(key).read(out=outs[key]),
+        ):
+            with pytest.raises(NpzkitError) as caught:
+                fill()
+            assert caught.value.key.startswith(key)
+            assert caught.value.is_damage
+            assert is_blank(outs)
 
 
 @pytest.mark.parametrize("is_url", [False, True])
@@ -246,6 +253,7 @@ def test_what_is_read_slowly_is_read_once(tmp_path, is_url):
 
 def changing(monkeypatch, change):
     """Have a file change when all was checked, and nothing was filled yet."""
+    monkeypatch.setattr(npzfile, "READ_ONCE_SIZE", 0)
     fill = SingleFile.fill
 
     def changed(self, outs, threads, verify, *, is_trial=False):

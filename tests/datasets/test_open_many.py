@@ -25,6 +25,7 @@ from npzkit.errors import (
     DifferentFilesError,
     LimitExceededError,
     MemberNotFoundError,
+    NpzkitError,
     StaleArchiveError,
     UnsupportedError,
     ZipFormatError,
@@ -177,7 +178,7 @@ def test_a_joined_array_is_an_array(folder):
     for chunk in lazy.iter_chunks():
         covered[chunk] += 1
     assert (covered == 1).all()
-    with pytest.raises(ValueError, match="out has shape"):
+    with pytest.raises(ValueError, match="out must have shape"):
         lazy.read(out[1:])
     with pytest.raises(ValueError, match="copy"):
         np.asarray(lazy, copy=False)
@@ -433,6 +434,28 @@ def test_only_a_writable_array_is_filled(tmp_path):
             many.lazy("x").read(fixed)
         with pytest.raises(TypeError, match="out must be a numpy array"):
             many.lazy("x").read([0] * 12)
+
+
+@pytest.mark.parametrize(("key", "axis"), [("image", 0), ("image", None), ("name", None)])
+def test_a_damaged_file_fills_nothing(folder, key, axis, any_size):
+    """If one of the files is damaged, `read(out=)` names it and leaves all of `out` as it was."""
+    with npzkit.open_many(f"{folder}/s*.npz", keys=[key], axis=axis) as many:
+        path = many.paths[-1]
+        out = np.zeros_like(many[key])
+        assert np.array_equal(many.lazy(key).read(np.zeros_like(out)), many[key])
+        with npzkit.open(path) as npz:
+            place = npz.info(key).data_offset + npz.info(key).nbytes // 2
+        times = os.stat(path)
+        with open(path, "r+b") as file:
+            file.seek(place)
+            byte = file.read(1)[0]
+            file.seek(place)
+            file.write(bytes([byte ^ 64]))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        with pytest.raises(NpzkitError) as caught:
+            many.lazy(key).read(out)
+    assert caught.value.path == path
+    assert (out == np.zeros_like(out)).all()
 
 
 @pytest.mark.parametrize("axis", [0, None])

@@ -158,7 +158,7 @@ def test_read_fills_memory_that_is_given(folder, whole):
         ):
             assert npz.read("w", out) is out
             np.testing.assert_array_equal(out, whole)
-        with pytest.raises(ValueError, match="out must have the shape"):
+        with pytest.raises(ValueError, match="out must have shape"):
             npz.read("w", np.empty((7, 5), "f4"))
 
 

@@ -7,9 +7,9 @@ import tracemalloc
 import npzkit
 import numpy as np
 import pytest
+from npzkit.archive import npzfile
 from npzkit.archive.single_file import SingleFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning
-from npzkit.trees import loaded_tree
 
 
 def tree_of(fill):
@@ -161,7 +161,7 @@ def test_masked_arrays_and_strings_are_joined(tmp_path):
 @pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy has no StringDType")
 def test_parts_of_strings_are_not_filled_before_they_are_joined(tmp_path, monkeypatch):
     """If the example has a part's key too, the strings are still those that were saved."""
-    monkeypatch.setattr(loaded_tree, "_READ_ONCE_SIZE", 0)
+    monkeypatch.setattr(npzfile, "READ_ONCE_SIZE", 0)
     texts = np.array(["a", "bcd"], np.dtypes.StringDType())
     npzkit.save(tmp_path / "a.npz", {"t": texts}, strings="split")
     example = {"t": np.zeros_like(texts), "t.offsets": np.zeros(3, np.int64)}

@@ -27,6 +27,7 @@ from structure import (
 
 ROOMS = [
     {"errors", "imported", "limits", "typing"},
+    {"tables"},
     {"codecs"},
     {"files"},
     {"zip", "format"},

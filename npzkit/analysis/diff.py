@@ -198,7 +198,7 @@ class DiffReport(NamedTuple):
         return "\n".join([*lines, f"{self.what_was_compared}: {text}"])
 
     def _repr_html_(self) -> str:
-        from npzkit.display.tables import lines_html
+        from npzkit.tables import lines_html
 
         names = f"DiffReport {self.path_a or 'a'}, {self.path_b or 'b'}"
         return lines_html(f"{names}\n{self}")

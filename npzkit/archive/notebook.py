@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from npzkit.display.tables import Markup, block, line, short_texts, table
 from npzkit.errors import (
     ClosedArchiveError,
     NpzkitError,
@@ -19,6 +18,7 @@ from npzkit.errors import (
     shown_key,
 )
 from npzkit.members.info import ArrayInfo
+from npzkit.tables import Markup, block, facts_html, line, short_texts, table
 
 _PICTURE_COUNT = 20
 """Arrays that have a picture: parts of each are read."""
@@ -87,8 +87,7 @@ def array_html(
     drawn : str, optional
         As of `picture`.
     """
-    parts = [line(f"LazyArray {shown_key(key)}"), table((), [*facts, *short_texts(attrs)])]
-    return block([*parts, Markup(drawn)])
+    return facts_html(f"LazyArray {shown_key(key)}", [*facts, *short_texts(attrs)], Markup(drawn))
 
 
 def _drawn(lazy: Callable[[str], Any], info: ArrayInfo) -> str:

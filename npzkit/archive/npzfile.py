@@ -218,7 +218,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
 
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import members_html
-        from npzkit.display.tables import SHOWN_COUNT
+        from npzkit.tables import SHOWN_COUNT
 
         archive, metadata = self._archive, {}
         if not archive.is_open:

@@ -16,7 +16,14 @@ from npzkit.datasets.joined import JoinedArray, JoinedLayout
 from npzkit.datasets.opened_files import Files, Known, read_headers
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import OPEN_COUNT
-from npzkit.errors import DifferentFilesError, UnsupportedError
+from npzkit.errors import (
+    DifferentFilesError,
+    UnsupportedError,
+    format_count,
+    format_dtype,
+    format_size,
+    shown_key,
+)
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.keys import check_several, missing
@@ -276,8 +283,31 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         return self._known.kinds[self._known.kind_of[number]]
 
     def __repr__(self) -> str:
+        return f"<{self._title}, with keys: {self.files}>"
+
+    @property
+    def _title(self) -> str:
         how = "stacked" if self.axis is None else f"joined along axis {self.axis}"
-        return f"<ManyFiles of {len(self._known.names)} files, {how}, with keys: {self.files}>"
+        return f"ManyFiles of {format_count(len(self._known.names), 'file')}, {how}"
+
+    def _repr_html_(self) -> str:
+        from npzkit.tables import SHOWN_COUNT, block, line, table
+
+        shown = [self.lazy(key) for key in self.files[:SHOWN_COUNT]]
+        rows = [
+            (
+                shown_key(lazy._key),
+                str(lazy.shape),
+                format_dtype(lazy.dtype),
+                format_size(lazy.nbytes),
+            )
+            for lazy in shown
+        ]
+        total = format_count(len(self), "array")
+        if len(shown) < len(self):
+            total += f"; the first {len(shown)} are shown"
+        heads = "key", "shape", "dtype", "size"
+        return block([line(self._title), table(heads, rows, right=3), line(total)])
 
     # -- the files ----------------------------------------------------------
 

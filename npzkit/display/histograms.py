@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.display.cells import cell_text
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.display.sampling import BUDGET, Proceed, box_of, go_on, read_each, spread_parts
+from npzkit.tables import Markup, block, line, table
 
 
 class Histogram(NamedTuple):
@@ -66,6 +68,9 @@ class Statistics:
     nan_count: int
     inf_count: int
     histogram: Histogram | None
+
+    def _repr_html_(self) -> str:
+        return block([line("Statistics"), *statistics_markup(self)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +148,38 @@ def statistics_of(found: PieceStatistics, dtype: np.dtype[Any]) -> Statistics:
         inf_count=found.inf_count,
         histogram=bins and Histogram(np.array(bins.counts, np.int64), bins.edges(dtype)),
     )
+
+
+def statistics_markup(found: Statistics, mark: str = "") -> list[Markup]:
+    """Return a table of the numbers, and the bars of the histogram, as HTML.
+
+    Parameters
+    ----------
+    found : Statistics
+    mark : str
+        What follows each number, if they are not those of all values.
+    """
+    names = ["count", "min", "max", "mean", "std", "nan_count", "inf_count"]
+    heads = [*names[:5], "NaN", "infinite"]
+    numbers = [getattr(found, name) for name in names]
+    facts = [
+        (head, _number_text(number) + mark)
+        for head, number in zip(heads, numbers, strict=True)
+        if number is not None
+    ]
+    parts = [table((), facts)]
+    if found.histogram is not None:
+        from npzkit.display.thumbnails import bars_markup
+
+        low, *_, high = map(_number_text, found.histogram.edges)
+        parts += [bars_markup(found.histogram.counts.tolist()), line(f"{low} to {high}{mark}")]
+    return parts
+
+
+def _number_text(number: Any) -> str:
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number:.6g}" if isinstance(number, (float, np.floating)) else cell_text(number)
 
 
 def _scalar(number: Any, dtype: np.dtype[Any]) -> Any:

@@ -20,7 +20,7 @@ from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import COLOUR_COUNTS, as_colours, as_drawn, shares, value_range
 from npzkit.display.piecewise import is_numeric
 from npzkit.display.sampling import read_habits
-from npzkit.display.tables import Markup
+from npzkit.tables import Markup
 
 WIDTH, HEIGHT = 160, 120
 """CSS pixels that a picture takes at most, unless the caller says otherwise."""
@@ -181,10 +181,7 @@ def line_markup(line: LineOverview, width: int, height: int) -> Markup:
     xs = (middles - begin) / max(end - begin, 1) * width
     strokes = "".join(_strokes(xs, places(line.low), places(line.high)))
     path = f'<path d="{strokes}" fill="none" stroke="currentColor" stroke-linecap="round"/>'
-    return Markup(
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'aria-hidden="true">{path}</svg>'
-    )
+    return _svg(path, width, height)
 
 
 def _strokes(xs: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> Iterator[str]:
@@ -198,6 +195,24 @@ def _strokes(xs: Sequence[float], lows: Sequence[float], highs: Sequence[float])
         # A stroke without a length is a dot.
         yield f"V{high}" if high != low or command == "M" else ""
         command = "L"
+
+
+def bars_markup(counts: Sequence[int], width: int = WIDTH, height: int = HEIGHT // 2) -> Markup:
+    """Return the bars of a histogram as SVG, in the colour of the page's text."""
+    step, largest = width / len(counts), max(counts)
+    bars = ""
+    for place, count in enumerate(counts):
+        # A rare value can still be seen.
+        tall = max(count / largest * height, 1) if count else 0
+        bars += f"M{place * step:.1f} {height}v{-tall:.1f}h{max(step - 1, 0.5):.1f}v{tall:.1f}z"
+    return _svg(f'<path d="{bars}" fill="currentColor"/>', width, height)
+
+
+def _svg(inner: str, width: int, height: int) -> Markup:
+    return Markup(
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'aria-hidden="true">{inner}</svg>'
+    )
 
 
 # -- PNG: https://www.w3.org/TR/png-3/ ------------------------------------------

@@ -125,7 +125,7 @@ class VerifyReport(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from npzkit.display.tables import SHOWN_COUNT, block, line, table
+        from npzkit.tables import SHOWN_COUNT, block, line, table
 
         # Errors first, because not all rows of a long report are shown.
         rows = sorted(self.rows, key=lambda row: _SEVERITIES.index(row.severity))
@@ -244,7 +244,7 @@ class RepairReport(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from npzkit.display.tables import lines_html
+        from npzkit.tables import lines_html
 
         return lines_html(f"RepairReport {self}")
 

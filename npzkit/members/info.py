@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.coding import CHUNK_SIZE, DEFLATED, METHOD_NAMES, STORED, method_name
-from npzkit.errors import format_dtype, format_size, shown_key
+from npzkit.errors import format_dtype, format_ratio, format_size, shown_key
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import user_attrs
 from npzkit.members.tensors import restored_dtype
@@ -64,6 +64,23 @@ class ArchiveInfo(NamedTuple):
     comment: bytes
     compressed_size: int
     uncompressed_size: int
+
+    def _repr_html_(self) -> str:
+        from npzkit.tables import facts_html
+
+        facts = [
+            ("size", format_size(self.size)),
+            ("members", f"{self.member_count:,}"),
+            ("data", format_size(self.uncompressed_size)),
+            ("in the file", _share(self.compressed_size, self.uncompressed_size)),
+            ("dead space", format_size(self.dead_size)),
+            ("after the end", format_size(self.torn_size)),
+        ]
+        return facts_html(f"ArchiveInfo {self.path or 'archive'}", facts)
+
+
+def _share(compressed_size: int, size: int) -> str:
+    return f"{format_size(compressed_size)}, {format_ratio(compressed_size, size)}"
 
 
 class ArrayInfo(NamedTuple):
@@ -120,6 +137,20 @@ class ArrayInfo(NamedTuple):
     aligned: bool
     seekable: bool
     attrs: Mapping[str, Any]
+
+    def _repr_html_(self) -> str:
+        from npzkit.tables import facts_html, short_texts
+
+        facts = [
+            ("shape", "" if self.shape is None else str(self.shape)),
+            ("dtype", format_dtype(self.dtype)),
+            ("size", format_size(self.nbytes)),
+            ("in the file", _share(self.compressed_size, self.nbytes)),
+            ("method", self.method),
+            ("parts", self.parts_text()),
+            ("mappable", self.why_not_mappable or "yes"),
+        ]
+        return facts_html(f"ArrayInfo {shown_key(self.key)}", [*facts, *short_texts(self.attrs)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrayInfo, (*self[:-1], dict(self.attrs))

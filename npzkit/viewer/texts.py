@@ -13,7 +13,6 @@ import numpy as np
 
 from npzkit.display.cells import cell_text
 from npzkit.display.lines import LineOverview
-from npzkit.display.tables import short_texts
 from npzkit.errors import (
     NpzkitError,
     format_count,
@@ -25,6 +24,7 @@ from npzkit.errors import (
 )
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.metadata import without_note
+from npzkit.tables import short_texts
 from npzkit.viewer.archives import ShownArchive
 from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn
 

@@ -126,9 +126,12 @@ class Viewer:
     def _repr_html_(self) -> str:
         if self._server is None:
             return f"<div>{escape(repr(self))}</div>"
+        # What is saved with a notebook stays true when nobody serves the page any more.
+        tables = "".join(archive.npz._repr_html_() for archive in self._archives)
         return (
             f'<iframe src="{escape(self.url)}" title="npzkit" width="100%" height="{_HEIGHT}" '
             'style="border:0"></iframe>'
+            f"<details open><summary>The arrays, as a table</summary>{tables}</details>"
         )
 
     def show(self) -> bool:

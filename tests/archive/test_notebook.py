@@ -74,13 +74,43 @@ def test_a_lazy_array_is_a_table():
     assert dict(table.rows)["parts"].endswith("npzkit.repack adds a seek index")
 
 
-def test_text_from_a_file_is_escaped():
+def test_descriptions_are_tables(tmp_path):
+    """What info, archive_info, statistics and open_many return shows its facts in a table."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        w.add("x", np.array([1.5, np.nan, 2.5, 1e7]), attrs={"unit": "m"})
+        w["text"] = np.array(["12345678"])
+    many = npzkit.open_many([path, path])
+    with npzkit.open(path) as npz:
+        shown = [npz.info("x"), npz.archive_info(), npzkit.statistics(npz, "x"), many]
+    texts = [one._repr_html_() for one in shown]
+    info, archive_info, statistics, files = map(Table, texts)
+    assert dict(info.rows) == {
+        "shape": "(4,)", "dtype": "float64", "size": "32 B", "in the file": "160 B, 500 %",
+        "method": "stored", "parts": "cheap to read", "mappable": "yes", "unit": "m",
+    }  # fmt: skip
+    assert dict(archive_info.rows)["members"] == "2"
+    assert dict(statistics.rows) == {
+        "count": "4", "min": "1.5", "max": "1e+07", "mean": "3.33333e+06", "std": "4.71404e+06",
+        "NaN": "1", "infinite": "0",
+    }  # fmt: skip
+    assert "<svg" in texts[2]
+    assert files.rows == [
+        ["key", "shape", "dtype", "size"], ["x", "(8,)", "float64", "64 B"],
+        ["text", "(2,)", "<U8", "64 B"],
+    ]  # fmt: skip
+    assert files.texts == ["ManyFiles of 2 files, joined along axis 0", "2 arrays"]
+
+
+def test_text_from_a_file_is_escaped(tmp_path):
     """Keys, metadata and attributes make no tag, no attribute, and no control character."""
     stream = io.BytesIO()
     with npzkit.NpzWriter(stream, metadata={NASTY: NASTY, "\x1b[31m": "\u202e"}) as w:
         w.add(NASTY.replace("</", "<"), np.eye(2), attrs={NASTY: NASTY, "a": "\x1b[2J" * 200})
     npz = npzkit.open(stream)
-    for shown in (npz, npz.lazy(npz.files[0])):
+    (tmp_path / "a.npz").write_bytes(stream.getvalue())
+    many = npzkit.open_many([tmp_path / "a.npz"])
+    for shown in (npz, npz.lazy(npz.files[0]), npz.info(npz.files[0]), many):
         text = shown._repr_html_()
         found = Table(text)
         assert found.tags <= {"div", "table", "tr", "th", "td"}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from npzkit.display.histograms import histogram_overview
 from npzkit.display.sampling import reachable
-from npzkit.display.thumbnails import thumbnail
+from npzkit.display.thumbnails import bars_markup, thumbnail
 from virtual_array import VirtualArray
 
 
@@ -151,6 +151,15 @@ def test_values_larger_than_a_pixel_have_edges():
     array = VirtualArray((10**6, 10**6))
     assert "pixelated" in thumbnail(array, budget=1 << 20)
     assert "pixelated" not in thumbnail(np.zeros((500, 500)))
+
+
+def test_bars():
+    """Each bin has a bar; those of rare values can still be seen."""
+    counts = histogram_overview(np.repeat([0, 5, 19], [1, 0, 10**6])).statistics.histogram.counts
+    svg = ET.fromstring(bars_markup(counts.tolist()))
+    assert svg[0].get("d").count("M") == 20
+    assert "v-1.0h" in svg[0].get("d")
+    assert "v-60.0h" in svg[0].get("d")
 
 
 def test_what_is_compressed_without_an_index_is_cut(tmp_path, monkeypatch):

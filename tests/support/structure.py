@@ -16,13 +16,13 @@ ROOT = Path(npzkit.__file__).parent
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 CORE = {
     "archive", "codecs", "errors", "files", "format", "imported", "limits", "maintenance",
-    "members", "reading", "typing", "writing", "zip",
+    "members", "reading", "tables", "typing", "writing", "zip",
 }  # fmt: skip
 """The rooms of the core. `npzkit.__init__` and `drop_ins` are the front door; others are wings."""
 FRONT = {"", "__main__", "drop_ins"}
 IMPLEMENTS = {"stores": "files", "datasets": "archive"}
 """A wing that implements the interfaces of a room of the core imports that room."""
-BY_ALL = {"errors", "imported", "limits", "typing"}
+BY_ALL = {"errors", "imported", "limits", "tables", "typing"}
 """What every module imports."""
 
 

@@ -452,8 +452,10 @@ def test_a_port_in_use_is_an_error(viewer, path):
 
 
 def test_a_notebook_shows_the_page(viewer):
-    """The cell has a frame with the page."""
-    assert f'<iframe src="{viewer.url}"' in viewer._repr_html_()
+    """The cell has a frame with the page, and below it the table that a saved notebook keeps."""
+    frame, table = viewer._repr_html_().split("</iframe>")
+    assert f'<iframe src="{viewer.url}"' in frame
+    assert "(3, 4)</td>" in table
 
 
 def test_a_damaged_link_is_an_error(path):

@@ -85,6 +85,11 @@ def _row(tag: str, cells: Sequence[str], style: str, right: int) -> str:
     return f'<tr style="background:transparent;">{"".join(shown)}</tr>'
 
 
+def facts_html(title: str, facts: Iterable[tuple[str, str]], *more: Markup) -> str:
+    """Return a title and a table of names and values, without those that are empty."""
+    return block([line(title), table((), [fact for fact in facts if fact[1]]), *more])
+
+
 def short_texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return names and values of attributes or metadata, a hundred at most, as short text."""
     texts = []

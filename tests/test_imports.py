@@ -70,6 +70,7 @@ THIRD_PARTIES = {
     "conversion.hdf5": {"h5py"},
     "conversion.matlab": {"scipy"},
     "conversion.safetensors_file": {"safetensors"},
+    "conversion.torch_file": {"torch"},
     "conversion.zarr_store": {"zarr", "numcodecs"},
     "dask": {"dask"},
     "stores.connections": {"socks", "urllib3"},

@@ -61,28 +61,32 @@ class _Format(NamedTuple):
     ----------
     module : str
         Within `npzkit.conversion`. It has ``read(path, say)``, a context manager
-        that gives the file's `Contents`; ``why_unfit(array)``, the reason why an
-        array cannot be kept, or None; and ``write(path, contents, options, say)``,
-        which makes a new file or folder. It is imported when a file of its kind
+        that gives the file's `Contents`; and if such files are written,
+        ``why_unfit(array)``, the reason why an array cannot be kept, or None, and
+        ``write(path, contents, options, say)``, which makes a new file or folder.
+        It is imported when a file of its kind
         is met, and its library with it.
-    extra : str
-        npzkit's extra that installs the library; empty if none is needed.
     library : str
+        Empty if none is needed.
+    installed_by : str
+        What pip installs to bring the library.
     """
 
     module: str
-    extra: str = ""
     library: str = ""
+    installed_by: str = ""
 
 
-_NPZ, _ZARR = _Format("npz"), _Format("zarr_store", "zarr", "zarr")
+_NPZ, _ZARR = _Format("npz"), _Format("zarr_store", "zarr", "npzkit[zarr]")
+_TORCH = _Format("torch_file", "torch", "torch")
 _SUFFIXES = {
     ".npz": _NPZ,
-    ".safetensors": _Format("safetensors_file", "safetensors", "safetensors"),
-    ".h5": _Format("hdf5", "h5", "h5py"),
-    ".hdf5": _Format("hdf5", "h5", "h5py"),
+    ".safetensors": _Format("safetensors_file", "safetensors", "npzkit[safetensors]"),
+    ".h5": _Format("hdf5", "h5py", "npzkit[h5]"),
+    ".hdf5": _Format("hdf5", "h5py", "npzkit[h5]"),
     ".zarr": _ZARR,
-    ".mat": _Format("matlab", "mat", "scipy"),
+    ".mat": _Format("matlab", "scipy", "npzkit[mat]"),
+    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), _TORCH),
 }
 _STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
 """One of them is in the folder of a Zarr store."""
@@ -112,6 +116,8 @@ def convert(
     ``.h5``, ``.hdf5``            HDF5                         ``h5py``
     ``.zarr``                     a folder that Zarr reads     ``zarr``
     ``.mat``                      MATLAB, version 5            ``scipy``
+    ``.pt``, ``.pth``, ``.bin``,  of torch.save; read, not     ``torch``
+    ``.ckpt``                     written
     ============================  ===========================  ==================
 
     `pack` makes an archive of .npy files, and `extract` writes them.
@@ -119,6 +125,10 @@ def convert(
     Keys, attributes and metadata are kept if the new format has a place for
     them. Large arrays are converted in parts, so that they take little memory;
     .mat needs the memory of the largest array.
+
+    A file of torch.save is read with ``torch.load(weights_only=True)``, which runs no
+    code from it. The archive has what `npzkit.save` would have written: `load_tree`
+    returns the nested data, and `npzkit.torch.load_file` the tensors.
 
     Parameters
     ----------
@@ -159,10 +169,13 @@ def convert(
     OSError
         `src` cannot be read, or `dst` cannot be written.
     ConversionError
-        A name has no known format, `dst` cannot be replaced, or an array has no
+        A name has no known format, `dst` cannot be replaced, or a value has no
         place in the new format and `skip` is False.
     FormatError
         `src` is damaged.
+    PickleRefusedError
+        `src` is of torch.save, and has other objects than tensors, numbers, strings and
+        containers of them.
     UnsupportedError
         The library of a format is not installed.
     NpzkitError
@@ -265,6 +278,11 @@ def _target_format(path: str) -> _Format:
             f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
             remedy="Use npzkit.extract for .npy files.",
         )  # fmt: skip
+    if found is _TORCH:
+        raise ConversionError(
+            "files of torch.save are only read", path=path,
+            remedy="Write the tensors: torch.save(npzkit.torch.load_file(archive), path).",
+        )  # fmt: skip
     if found is not _ZARR and name != path:
         raise ConversionError(
             "the path ends in a slash, but this format is a file", path=path,
@@ -307,7 +325,7 @@ def _module(found: _Format) -> Any:
             raise
         raise UnsupportedError(
             f"this format needs the package {found.library}, which is not installed",
-            remedy=f"Install it: python -m pip install 'npzkit[{found.extra}]'",
+            remedy=f"Install it: python -m pip install '{found.installed_by}'",
         ) from error
 
 
@@ -322,7 +340,7 @@ def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -
             skipped[array.key] = reason
         else:
             raise ConversionError(
-                f"the array cannot be kept: {reason}", key=array.key,
+                f"the value cannot be kept: {reason}", key=array.key,
                 remedy="Leave it out with skip=True.",
             )  # fmt: skip
 

@@ -652,6 +652,7 @@ def test_wrong_paths(here):
         ("a.npz", "b/", ConversionError, "npzkit.extract"),
         ("a.npz", "folder.h5", ConversionError, "is a folder"),
         ("a.npz", "b.h5/", ConversionError, "slash"),
+        ("a.npz", "b.pt", ConversionError, "only read"),
         ("a.npz", "", ConversionError, "empty"),
         ("a.npz", "no/b.h5", FileNotFoundError, "no"),
     ):
@@ -758,20 +759,23 @@ def test_a_full_disk_is_an_error(here, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "library", "extra"),
-    [("b.h5", "h5py", "h5"), ("b.zarr", "zarr", "zarr"), ("b.mat", "scipy", "mat"),
-     ("b.safetensors", "safetensors", "safetensors")],
+    ("name", "library", "installed_by"),
+    [("b.h5", "h5py", "npzkit[h5]"), ("b.zarr", "zarr", "npzkit[zarr]"),
+     ("b.mat", "scipy", "npzkit[mat]"), ("b.pt", "torch", "torch"),
+     ("b.safetensors", "safetensors", "npzkit[safetensors]")],
 )  # fmt: skip
-def test_a_missing_library(here, monkeypatch, name, library, extra):
+def test_a_missing_library(here, monkeypatch, name, library, installed_by):
     """If a format's library is missing, the error has the command that installs it."""
-    for module in ("hdf5", "matlab", "safetensors_file", "zarr_store"):
+    for module in ("hdf5", "matlab", "safetensors_file", "torch_file", "zarr_store"):
         monkeypatch.delitem(sys.modules, f"npzkit.conversion.{module}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
-    (here / name).mkdir() if name.endswith("zarr") else (here / name).write_bytes(b"")
-    npzkit.save("a.npz", {"x": np.ones((2, 2))})
+    if name == "b.zarr":
+        zarr.create_group(name)
+    else:
+        (here / name).write_bytes(b"")
     with pytest.raises(UnsupportedError, match=library) as caught:
-        npzkit.convert("a.npz", name, overwrite=True)
-    assert f"python -m pip install 'npzkit[{extra}]'" in caught.value.remedy
+        npzkit.convert(name, "a.npz")
+    assert f"python -m pip install '{installed_by}'" in caught.value.remedy
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals go to the process there")

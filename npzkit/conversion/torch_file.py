@@ -1,0 +1,92 @@
+"""Files of torch.save: pickles of nested data with tensors, which PyTorch reads.
+
+Owns how they are read without running code from them, and what is said of the others. The
+arrays and the note are those of `npzkit.save`. Such files are not written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from npzkit.conversion.arrays import Array, Contents, Say, array_of, unreadable
+from npzkit.errors import (
+    ConversionError,
+    FormatError,
+    NotAnArrayError,
+    NpzkitError,
+    PickleRefusedError,
+    UnsupportedError,
+)
+from npzkit.members.containers import check_tree, flatten
+from npzkit.members.metadata import TREE_KEY
+from npzkit.members.tensors import as_unlabelled
+
+_REFUSED = re.compile(r"\bGLOBAL (\S+)")
+"""Finds what PyTorch does not unpickle."""
+_REASON = re.compile(r"WeightsUnpickler error: (.*)")
+_ADVICE = (
+    "Save a state dict where the file comes from: tensors, numbers, strings, and lists and dicts "
+    "of them."
+)
+
+
+@contextlib.contextmanager
+def read(path: str, say: Say) -> Iterator[Contents]:
+    """Open a file, whose tensors are mapped."""
+    tree = _load(path)
+    try:
+        check_tree(tree)
+        arrays, note = flatten(tree)
+    except NpzkitError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConversionError(str(error), remedy=_ADVICE) from error
+    metadata = {} if note is None else {TREE_KEY: note}
+    yield Contents(metadata, [_array(key, value) for key, value in arrays.items()])
+
+
+def _load(path: str) -> Any:
+    """Return what was saved, on the CPU."""
+    is_zip = zipfile.is_zipfile(path)
+    if is_zip and _is_program(path):
+        raise UnsupportedError(
+            "the file is a program of TorchScript",
+            remedy="Load it with torch.jit.load, and save its state dict.",
+        )
+    try:
+        # Files of versions before 1.6 are no zip, and cannot be mapped.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except pickle.UnpicklingError as error:
+        # PyTorch's own text says how to load the file by running its code.
+        if found := _REFUSED.search(str(error)):
+            raise PickleRefusedError(
+                "the file has other objects than tensors, numbers, strings and containers, and "
+                "unpickling them could run code",
+                found=found[1], remedy=_ADVICE,
+            ) from error  # fmt: skip
+        reason = _REASON.search(str(error))
+        raise FormatError(
+            "PyTorch cannot read the file", found=NpzkitError.shown(reason[1] if reason else error)
+        ) from error
+
+
+def _is_program(path: str) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def _array(key: str, value: Any) -> Array:
+    """Return a leaf as an array; with the reason if it is none."""
+    with contextlib.suppress(NotAnArrayError):
+        array = as_unlabelled(value, key)
+        if not array.dtype.hasobject:
+            return array_of(key, array)
+    kind = type(value).__name__
+    return unreadable(key, (), f"it is a {kind}, not a tensor, number, string, list or dict")

@@ -1,0 +1,114 @@
+"""npzkit.convert of files of torch.save: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import collections
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import (
+    ConversionError,
+    FormatError,
+    NpzkitError,
+    PickleRefusedError,
+    UnsupportedError,
+)
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+WEIGHT = torch.arange(12.0).reshape(3, 4)
+STATE = {
+    "model": collections.OrderedDict({"0.weight": WEIGHT, "tied": WEIGHT, "other": WEIGHT.T[1:]}),
+    "optimizer": {
+        "state": {0: {"step": torch.tensor(3.0), "m": torch.ones(3, dtype=torch.bfloat16)}},
+        "param_groups": [{"lr": 0.1, "betas": (0.9, 0.999), "params": [0], "foreach": None}],
+    },
+    "empty": torch.zeros(0, 2), "size": torch.Size([3]), "epoch": 3, "name": "run", "raw": b"a\0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part_size", [1 << 25, 20])
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_checkpoint_comes_back(here, monkeypatch, is_zip, part_size):
+    """The archive is that of `npzkit.save`, from files of any version, taken whole or in parts."""
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
+    torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
+    report = npzkit.convert("a.pt", "a.npz")
+    npzkit.save("b.npz", STATE)
+    with npzkit.open("a.npz") as npz, npzkit.open("b.npz") as saved:
+        assert list(report.keys) == npz.files == saved.files
+        assert npz.metadata == saved.metadata
+        for key in npz:
+            assert npz.info(key).crc32 == saved.info(key).crc32
+    found = npzkit.load_tree("a.npz", like=STATE)
+    assert found["optimizer"]["param_groups"] == STATE["optimizer"]["param_groups"]
+    assert found["model"]["tied"].data_ptr() == found["model"]["0.weight"].data_ptr()
+    assert torch.equal(found["optimizer"]["state"][0]["m"], torch.ones(3, dtype=torch.bfloat16))
+
+
+def test_any_format_takes_the_arrays(here):
+    """A file of torch.save becomes one of safetensors, and that an archive with the nested data."""
+    torch.save({"model": {"w": WEIGHT, "tied": WEIGHT}, "epoch": 3}, "a.ckpt")
+    npzkit.convert("a.ckpt", "a.safetensors")
+    npzkit.convert("a.safetensors", "a.npz")
+    found = npzkit.load_tree("a.npz")
+    assert found["epoch"] == 3
+    assert np.array_equal(found["model"]["tied"], WEIGHT.numpy())
+
+
+@pytest.mark.parametrize("value", [{1, 2}, torch.float32, torch.device("cpu")], ids=str)
+def test_a_value_that_is_no_array(here, value):
+    """A value that has no place is refused by its key, or left out."""
+    torch.save({"cfg": [{"v": value}], "w": WEIGHT}, "a.pt")
+    with pytest.raises(ConversionError, match=f"{type(value).__name__}, not a tensor") as caught:
+        npzkit.convert("a.pt", "a.npz")
+    assert caught.value.key == "cfg/0/v"
+    assert list(npzkit.convert("a.pt", "a.npz", skip=True).skipped) == ["cfg/0/v"]
+    assert np.array_equal(npzkit.load_tree("a.npz")["w"], WEIGHT.numpy())
+
+
+class Other:
+    """What only this program knows."""
+
+
+@pytest.mark.parametrize(
+    ("saved", "error", "what"),
+    [
+        ({"w": WEIGHT, "args": Other()}, PickleRefusedError, "Other'"),
+        (torch.nn.Linear(1, 1), PickleRefusedError, "torch.nn.modules.linear.Linear"),
+        ({"inner": {"w": WEIGHT.to_sparse()}}, UnsupportedError, "'inner/w'"),
+        ({"inner": {(1, 2): WEIGHT}}, ConversionError, "'inner'"),
+        (3, ConversionError, "int"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:TypedStorage:UserWarning")
+def test_what_is_no_tree_of_tensors(here, saved, error, what):
+    """The error says what it is and where, and does not say how to run code from the file."""
+    torch.save(saved, "a.pt")
+    with pytest.raises(error, match=what) as caught:
+        npzkit.convert("a.pt", "a.npz")
+    assert caught.value.path == "a.pt"
+    assert caught.value.remedy
+    assert "weights_only" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_program_of_torchscript(here):
+    """A program is no file of tensors, and the error says what it is."""
+    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), "a.pt")
+    with pytest.raises(UnsupportedError, match="TorchScript"):
+        npzkit.convert("a.pt", "a.npz")
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_damaged_file(here, is_zip):
+    """A file that was cut off, or is none of torch.save, is an error of npzkit that names it."""
+    torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
+    data = (here / "a.pt").read_bytes()
+    for content in (data[:-40], data[:9], b"", b"<html>"):
+        (here / "a.pt").write_bytes(content)
+        with pytest.raises(FormatError, match="'a.pt'") as caught:
+            npzkit.convert("a.pt", "a.npz")
+        assert isinstance(caught.value, NpzkitError)
+        assert "weights_only" not in str(caught.value)

@@ -106,6 +106,8 @@ __all__ = [
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
+TO_CONVERT = 'Convert it: npzkit.convert(path, "new.npz").'
+"""The remedy for a file of another format that npzkit reads."""
 _SHOWN_LENGTH = 120
 """Characters of a quoted value. A hostile header may be megabytes long."""
 _KEY_LENGTH = 80

@@ -31,10 +31,11 @@ ENGINES = ["dask", "torch", "xarray"]
 
 def imported(name):
     """Return a module, or skip the test if it needs a package that is not installed."""
-    needed = {engine: engine for engine in ENGINES} | {"viewer": "bokeh"}
-    package = needed.get(f"{name}.".split(".")[1])
-    if package is not None:
-        pytest.importorskip(package, reason=f"{package} is not installed")
+    needed = {engine: engine for engine in ENGINES}
+    needed |= {"viewer": "bokeh", "conversion.torch_file": "torch"}
+    for place, package in needed.items():
+        if f"{name}.".startswith(f"npzkit.{place}."):
+            pytest.importorskip(package, reason=f"{package} is not installed")
     return importlib.import_module(name)
 
 

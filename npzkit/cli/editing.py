@@ -232,7 +232,8 @@ def convert(
     """Convert SRC to DST, each in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr or .mat; for .npy files, see npzkit extract
-    and npzkit pack. Names, attributes and metadata are kept if DST can hold them.
+    and npzkit pack. SRC may also be a file of torch.save (.pt, .pth, .bin or .ckpt),
+    from which no code is run. Names, attributes and metadata are kept if DST can hold them.
     The command reports what is lost.
 
     Example: npzkit convert model.npz model.safetensors

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -43,7 +44,7 @@ _WORDS = (
     (r"Read it with npzkit\.load or np\.load",
      "Make an archive of it: npzkit pack NEW.npz FILE"),
     (r"Read it with npz\.stream\(key\)", "Write it to a pipe: npzkit extract -d - FILE KEY"),
-    (r"Read it with h5py", "Convert it: npzkit convert FILE NEW.npz"),
+    (r'npzkit\.convert\(path, "new.npz"\)', "npzkit convert FILE NEW.npz"),
     (r"\bnp\.load\b", "NumPy"),
     (r"npzkit\.(convert|extract|pack)\b", r"npzkit \1"),
     (r"a pair \(key, path\)", "KEY=PATH"),
@@ -116,6 +117,9 @@ def message_of(error: BaseException) -> str:
         shown.found = shown.expected = None
     shown.what = at_prompt(error.what)
     shown.remedy = advice_at_prompt(error.remedy or "")
+    if error.path and os.path.isfile(path := os.fspath(error.path)):
+        names = map(shlex.quote, (path, f"{os.path.splitext(path)[0]}.npz"))
+        shown.remedy = shown.remedy.replace("convert FILE NEW.npz", f"convert {' '.join(names)}")
     return str(shown)
 
 

@@ -281,7 +281,7 @@ def _target_format(path: str) -> _Format:
     if found is _TORCH:
         raise ConversionError(
             "files of torch.save are only read", path=path,
-            remedy="Write the tensors: torch.save(npzkit.torch.load_file(archive), path).",
+            remedy="Convert to .safetensors, or torch.save(npzkit.torch.load_file(archive), path).",
         )  # fmt: skip
     if found is not _ZARR and name != path:
         raise ConversionError(

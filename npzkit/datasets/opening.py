@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
 from npzkit.datasets import INDEX_NAME
+from npzkit.errors import TO_CONVERT, UnsupportedError
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
 
@@ -76,7 +77,8 @@ def open(
     Raises
     ------
     OSError, NpzkitError
-        As `NpzFile` and `ShardedFile`.
+        As `NpzFile` and `ShardedFile`. For files of torch.save, safetensors and HDF5,
+        the error says how to convert them.
 
     Notes
     -----
@@ -97,10 +99,12 @@ def open(
     missing: OSError | None = None
     if not _names_folder(file):
         try:
-            return NpzFile(
+            npz = NpzFile(
                 file, mmap_mode=mmap_mode, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
                 strict=strict, limits=limits, storage_options=storage_options,
             )  # fmt: skip
+            _check_not_torchs(npz)
+            return npz
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Windows has no permission to open a folder. A store has no folders: the URL may be
             # the prefix of one.
@@ -121,6 +125,18 @@ def open(
             # It is a folder: what it lacks says more.
             raise IsADirectoryError(errno.EISDIR, error.strerror, error.filename) from None
     raise missing
+
+
+def _check_not_torchs(npz: NpzFile) -> None:
+    """Raise for a file of torch.save: a zip archive that holds a pickle, and bytes of tensors."""
+    names = npz._archive.one_file().entries
+    folder, slash, _ = next(iter(names), "").partition("/")
+    if slash and f"{folder}/data.pkl" in names and f"{folder}/version" in names:
+        npz.close()
+        raise UnsupportedError(
+            "it is a file of torch.save, not an archive of arrays", path=npz._archive.path,
+            remedy=TO_CONVERT,
+        )  # fmt: skip
 
 
 def is_sharded(file: Any) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from npzkit.errors import AmbiguousArchiveError, UnsupportedError, ZipFormatError
+from npzkit.errors import TO_CONVERT, AmbiguousArchiveError, UnsupportedError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip import records
 
@@ -265,11 +265,17 @@ _KNOWN_BEGINNINGS = (
         "Download the real file: git lfs pull.",
     ),
     (b"\x1f\x8b", "it is gzip", _DECOMPRESS),
-    (b"\x89HDF", "it is an HDF5 file", "Read it with h5py."),
+    (b"\x89HDF", "it is an HDF5 file", TO_CONVERT),
     (b"BZh", "it is bzip2", _DECOMPRESS),
     (b"\xfd7zXZ", "it is xz", _DECOMPRESS),
     (b"\x28\xb5\x2f\xfd", "it is Zstandard", _DECOMPRESS),
     (b"7z\xbc\xaf", "it is a 7-Zip archive", "Extract it first."),
+    (
+        # The pickle of torch.save's magic number, before PyTorch 1.6.
+        b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
+        "it is a file of torch.save",
+        TO_CONVERT,
+    ),
     (
         b"\x80",
         "it seems to be a pickle",
@@ -294,6 +300,8 @@ def _describe(source: Source) -> tuple[str, str]:
     if source.size == 0:
         return "the file is empty", "Download it or create it again."
     head = source.read_at(0, min(source.size, 512))
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= source.size - 8:
+        return "it is a safetensors file", TO_CONVERT
     for beginning, meaning, remedy in _KNOWN_BEGINNINGS:
         if head.startswith(beginning):
             return meaning, remedy

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 
 import h5py
 import npzkit
 import numpy as np
 import pytest
 import zarr
+from safetensors.numpy import save_file
 
 
 @pytest.fixture
@@ -162,3 +164,34 @@ def test_a_missing_library(cli, here, monkeypatch):
     result = cli("convert", "a.npz", "b.h5")
     assert (result.code, len(result.err.splitlines())) == (1, 1)
     assert "python -m pip install 'npzkit[h5]'" in result.err
+
+
+@pytest.fixture
+def foreign(here):
+    """Files of other formats, with names that a shell takes in two ways."""
+    save_file({"x": np.ones(2)}, "a.safetensors")
+    h5py.File("b.h5", "w").close()
+    with zipfile.ZipFile("my model.pt", "w") as archive:
+        for name in ("model/data.pkl", "model/version", "model/data/0"):
+            archive.writestr(name, b"\x80")
+    return here
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("a.safetensors", "a.safetensors a.npz"),
+        ("b.h5", "b.h5 b.npz"),
+        ("my model.pt", "'my model.pt' 'my model.npz'"),
+    ],
+)
+@pytest.mark.usefixtures("foreign")
+def test_a_file_of_another_format(cli, name, command):
+    """Opening one says how to convert it, in the terms of Python and of the command line."""
+    for read in (npzkit.open, npzkit.load_tree):
+        with pytest.raises(npzkit.NpzkitError, match=r"Convert it: npzkit\.convert\(path"):
+            read(name)
+    for arguments in (["ls", name], ["show", name, "x"]):
+        result = cli(*arguments)
+        assert (result.code, len(result.err.splitlines())) == (1, 1)
+        assert result.err.endswith(f"Convert it: npzkit convert {command}.\n")

@@ -102,13 +102,21 @@ def test_a_program_of_torchscript(here):
 
 
 @pytest.mark.parametrize("is_zip", [True, False])
+def test_a_file_of_torch_is_no_archive(here, is_zip):
+    """`npzkit.open` says what the file is and which function converts it, and leaves it closed."""
+    torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
+    with pytest.raises(NpzkitError, match=r"of torch\.save.*Convert it: npzkit\.convert\("):
+        npzkit.open("a.pt")
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
 def test_a_damaged_file(here, is_zip):
     """A file that was cut off, or is none of torch.save, is an error of npzkit that names it."""
     torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
     data = (here / "a.pt").read_bytes()
     for content in (data[:-40], data[:9], b"", b"<html>"):
         (here / "a.pt").write_bytes(content)
-        with pytest.raises(FormatError, match="'a.pt'") as caught:
+        with pytest.raises(FormatError, match=r"'a\.pt'") as caught:
             npzkit.convert("a.pt", "a.npz")
         assert isinstance(caught.value, NpzkitError)
         assert "weights_only" not in str(caught.value)

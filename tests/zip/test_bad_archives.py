@@ -62,6 +62,9 @@ def test_the_forge_makes_valid_archives():
         (DATA, r"\.npy"),
         (b"\x1f\x8b\x08" + bytes(40), "gzip"),
         (b"\x89HDF\r\n\x1a\n" + bytes(40), "HDF5"),
+        (b"PK\0\0\0\0\0\0{" + bytes(20000), "safetensors"),
+        (b"PK\0\0\0\0\0\0{" + bytes(40), "truncated"),
+        (bytes.fromhex("80028a0a6cfc9c46f9206aa850192e80024de903"), "torch.save"),
         (b"PK\x03\x04", "truncated"),
         (archive(plain())[:-30], "truncated"),
         (b"PK\x05\x06", "not a zip"),
@@ -72,7 +75,7 @@ def test_other_files_are_named(data, says):
     """What is no archive is called what it seems to be, and what to do with it is said behind."""
     with pytest.raises(ZipFormatError, match=says) as caught:
         npzkit.open(data)
-    assert re.search(r"ownload|ead|ecompress", caught.value.remedy)
+    assert re.search(r"ownload|ead|ecompress|onvert", caught.value.remedy)
     assert caught.value.remedy not in caught.value.what
 
 

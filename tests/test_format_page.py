@@ -183,9 +183,9 @@ def changes() -> Iterator[bytes]:
     marked = plain_writer.append(SMALL, {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}')[2]
     seal = marked.rindex(b"PK\5\6")
     for data in (COMMITS, marked, zip64()):
-        for size in range(0, len(data), extent(2, 1) if data is marked else extent(17, 7)):
+        for size in range(0, len(data), extent(5, 1) if data is marked else extent(17, 7)):
             yield data[:size]
-        for place in range(0, len(data), extent(7, 3) if data is COMMITS else extent(3, 1)):
+        for place in range(0, len(data), extent(13, 3) if data is COMMITS else extent(7, 1)):
             for mask in (0xFF, 0x01) if data is marked else (0x21,):
                 yield data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :]
         for place in range(0, len(data), 512):

@@ -40,12 +40,14 @@ ARRAYS = {
 }
 
 
-def by_zipfile(path, method):
+def by_zipfile(path, method, large=None):
+    """Save by one method, or arrays of more than 200 KB by another: bzip2 takes long for these."""
     with zipfile.ZipFile(path, "w", method) as file:
         for key, array in ARRAYS.items():
             stream = io.BytesIO()
             npzkit.format.write_array(stream, array)
-            file.writestr(f"{key}.npy", stream.getvalue())
+            how = method if array.nbytes < 200_000 or large is None else large
+            file.writestr(f"{key}.npy", stream.getvalue(), how)
 
 
 def by_shards(path, compression):
@@ -67,7 +69,7 @@ SAVE = {
     "deflated": lambda path: npzkit.save(path, ARRAYS, compression="deflated"),
     "numpy": lambda path: by_zipfile(path, zipfile.ZIP_STORED),
     "numpy deflated": lambda path: by_zipfile(path, zipfile.ZIP_DEFLATED),
-    "bzip2": lambda path: by_zipfile(path, zipfile.ZIP_BZIP2),
+    "bzip2": lambda path: by_zipfile(path, zipfile.ZIP_BZIP2, zipfile.ZIP_STORED),
     "shards": lambda path: by_shards(path, "stored"),
     "deflated shards": lambda path: by_shards(path, "deflated"),
 }

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from children import forked, read_rest
-from deep import amount, extent
+from deep import amount, by_turns, extent
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.steps import Steps
 from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
@@ -130,14 +130,13 @@ def beside(work: Callable[[int], object]) -> Iterator[list[bytes]]:
         said.append(read_rest(pipe))
 
 
-@pytest.mark.parametrize("seconds", LISTS.values(), ids=LISTS)
+@pytest.mark.parametrize(("form", "lists"), by_turns(FORMS, LISTS))
 @pytest.mark.parametrize("versions", [1, 3], ids=["once", "again"])
-@pytest.mark.parametrize("sizes", FORMS.values(), ids=FORMS)
-def test_reads_beside_a_writer_with_retention(sizes, versions, seconds, tmp_path):
+def test_reads_beside_a_writer_with_retention(versions, form, lists, tmp_path):
     """Steps that go away, come and change their form are no damage, and there always are some."""
-    reads = Reads(tmp_path)
+    reads, seconds = Reads(tmp_path), LISTS[lists]
     began = time.perf_counter()
-    with beside(lambda pipe: keep_saving(tmp_path, sizes, versions, pipe)) as said:
+    with beside(lambda pipe: keep_saving(tmp_path, FORMS[form], versions, pipe)) as said:
         slow = slow_folders(seconds, random.Random(1)) if seconds else contextlib.nullcontext()
         with slow:
             left = READ_COUNT // 4 if seconds else READ_COUNT

@@ -193,7 +193,7 @@ def test_a_flipped_bit_is_no_wrong_step(tmp_path, form):
     right = {"newest", "older"}
     found = {
         what: campaign.outcome(path, sound, damaged)
-        for path, sound, damaged, what in campaign.flips(amount(40, 2_000))
+        for path, sound, damaged, what in campaign.flips(amount(24, 2_000))
     }
     assert {what: outcome for what, outcome in found.items() if outcome not in right} == {}
 

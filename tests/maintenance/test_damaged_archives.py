@@ -45,7 +45,7 @@ from history import held_as
 from npzkit.errors import NpzkitError
 from npzkit.zip.commit_marks import COMMENT_NAME
 
-STATE_COUNT = amount(125, 8_000)
+STATE_COUNT = amount(80, 8_000)
 """Of all archives together."""
 SWEPT_COUNT = amount(5, 150)
 """Archives of random sizes whose sectors are zeroed."""

@@ -29,7 +29,7 @@ __all__ = [
     "keys_of", "read", "sampled_damage", "sector_damage",
 ]  # fmt: skip
 
-STATE_COUNT = amount(1_200, 100_000)
+STATE_COUNT = amount(700, 100_000)
 """Of all archives together."""
 _BULKY = 16 if not DEEP else 4 if DEEP < 10 else 1
 THINNED = {"dead": _BULKY, "data": _BULKY, "seek index": _BULKY, "metadata": 64}

@@ -57,7 +57,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 __all__ = [
@@ -350,6 +350,37 @@ class NpzkitError(Exception):
             where.append(f"at byte {self.offset}")
         text = self.what + (f" ({', '.join(where)})" if where else "") + self.values_text()
         return printable(f"{text}. {self.remedy}" if self.remedy else text)
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows: without npzkit's frames, until %xmode --show."""
+        formatter = sys.modules["IPython"].get_ipython().InteractiveTB
+        kept: dict[BaseException, TracebackType | None] = {}
+        error: BaseException | None = self
+        while error is not None and error not in kept:
+            kept[error] = error.__traceback__
+            error = error.__cause__ or error.__context__
+        try:
+            if formatter.skip_hidden:
+                for error, traceback in kept.items():
+                    error.__traceback__ = _without_own_frames(traceback)
+            lines: list[str] = formatter.structured_traceback(type(self), self, self.__traceback__)
+            return lines
+        finally:
+            for error, traceback in kept.items():
+                error.__traceback__ = traceback
+
+
+def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this package."""
+    others = []
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").split(".")[0] != "npzkit":
+            others.append(traceback)
+        traceback = traceback.tb_next
+    found = None
+    for other in reversed(others):
+        found = TracebackType(found, other.tb_frame, other.tb_lasti, other.tb_lineno)
+    return found
 
 
 def _shown_path(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:

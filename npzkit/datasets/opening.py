@@ -109,7 +109,8 @@ def open(
             # Windows has no permission to open a folder. A store has no folders: the URL may be
             # the prefix of one.
             if not _may_be_folder(file):
-                raise
+                # It names the file: the calls on the way to the system say nothing more.
+                raise error.with_traceback(None)  # noqa: B904 - it is the same error
             missing = error
     from npzkit.datasets.shardedfile import ShardedFile
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from npzkit.conversion.pack import PackReport, add, pack
     from npzkit.datasets.manyfiles import ManyFiles, open_many
     from npzkit.datasets.opening import load_tree, open, verify
+    from npzkit.datasets.paths import find_archives
     from npzkit.datasets.shardedfile import ShardedFile
     from npzkit.datasets.shardedwriter import ShardedWriter
     from npzkit.display.histograms import Statistics
@@ -79,6 +80,7 @@ __all__ = [
     "diff",
     "errors",
     "extract",
+    "find_archives",
     "format",
     "iter_arrays",
     "kerchunk",
@@ -118,6 +120,7 @@ _HOMES = {
         "npzkit.conversion.pack": "PackReport add pack",
         "npzkit.datasets.manyfiles": "ManyFiles open_many",
         "npzkit.datasets.opening": "load_tree open verify",
+        "npzkit.datasets.paths": "find_archives",
         "npzkit.datasets.shardedfile": "ShardedFile",
         "npzkit.datasets.shardedwriter": "ShardedWriter",
         "npzkit.drop_ins.numpy_load": "load",

@@ -77,17 +77,28 @@ def ls(folder: str, as_json: bool) -> int:
     Example: npzkit ckpt ls run
     """
     with npzkit.checkpoint.CheckpointStore(folder) as store:
-        rows = list(_of_each(store, partial(_row, store)).values())
-    if as_json:
-        print_json({"folder": shown_url(folder), "steps": rows})
-    elif rows:
+        if not as_json:
+            return print_steps(store)
+        rows = _rows(store)
+    print_json({"folder": shown_url(folder), "steps": rows})
+    return int(any(row["error"] for row in rows))
+
+
+def print_steps(store: CheckpointStore) -> int:
+    """Print a row per step, and return the exit code."""
+    rows = _rows(store)
+    if rows:
         headings = ("step", "right"), ("size", "right"), ("age", "right"), "metrics", "state"
         print_table(headings, [_cells(row) for row in rows])
         total = format_size(sum(row["size"] for row in rows))
         click.echo(f"{format_count(len(rows), 'step')}, {total}")
     else:
-        click.echo(f"{printable(shown_url(folder))} has no checkpoints")
+        click.echo(f"{printable(store.folder)} has no checkpoints")
     return int(any(row["error"] for row in rows))
+
+
+def _rows(store: CheckpointStore) -> list[dict[str, Any]]:
+    return list(_of_each(store, partial(_row, store)).values())
 
 
 def _row(store: CheckpointStore, step: int) -> dict[str, Any]:

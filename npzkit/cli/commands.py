@@ -27,7 +27,7 @@ _COMMANDS = {
     "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
     "help": ("pages", "Show a page of the guide, or list its topics."),
     "info": ("listings", "Show details of FILE or of one array."),
-    "ls": ("listings", "List the arrays of FILEs, reading headers only."),
+    "ls": ("listings", "List the arrays of FILEs, or the archives in folders."),
     "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),
     "pack": ("editing", "Put arrays into a new archive OUT."),
     "repack": ("maintaining", "Rewrite FILEs: aligned, seekable, without dead space."),

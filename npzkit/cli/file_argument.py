@@ -1,4 +1,4 @@
-"""Functions that the reading commands share: opening FILE, and showing a member.
+"""Functions that commands share: which archives FILEs are, opening one, and showing a member.
 
 Owns where FILE may come from, and how its keys are completed at a prompt.
 """
@@ -12,12 +12,13 @@ import shutil
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 import npzkit
+from npzkit.cli.messages import Refusal
 from npzkit.cli.output import print_json
 from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
 
@@ -52,9 +53,61 @@ archives_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=_file_or_pipe
 )
 
+recursive_option = click.option(
+    "-r", "--recursive", is_flag=True, help="Search folders at any depth, not only at the first."
+)
 pickle_option = click.option(
     "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
 )
+
+
+class ArchiveFile(NamedTuple):
+    """An archive to process.
+
+    Attributes
+    ----------
+    path : str
+        The path or URL, or "-" for the standard input.
+    name : str
+        Its own name; below a folder that was given, its path in that folder.
+    """
+
+    path: str
+    name: str
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes; 0 if that is not known here."""
+        with contextlib.suppress(OSError):
+            return file_size(self.path) or 0
+        return 0
+
+
+def find_archives(given: Sequence[str], *, recursive: bool) -> list[ArchiveFile]:
+    """Return the archives that FILEs are: files, and what `npzkit.find_archives` finds in folders.
+
+    Raises
+    ------
+    Refusal
+        A folder has no archives.
+    """
+    found: list[ArchiveFile] = []
+    seen: set[str] = set()
+    for path in given:
+        inside = ["-"] if path == "-" else npzkit.find_archives(path, recursive=recursive)
+        if not inside:
+            hint = "" if recursive else " Pass -r to search the folders in it."
+            what = "has no archives: no file in it ends with .npz."
+            raise Refusal(f"{shown_url(path)!r} {what}{hint}")
+        for archive in inside:
+            # In folders, a file with several links counts once.
+            real = os.path.realpath(archive)
+            if archive == path or real not in seen:
+                name = os.path.basename(shown_url(path).partition("?")[0])
+                inner = archive[len(path) :].lstrip("/" + os.sep)
+                found.append(ArchiveFile(archive, inner or name))
+            seen.add(real)
+    return found
 
 
 def file_size(path: str) -> int | None:

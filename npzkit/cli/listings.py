@@ -17,12 +17,15 @@ import click
 import npzkit
 from npzkit.cli.file_argument import (
     NESTED_TEXT,
+    ArchiveFile,
     archive_argument,
     archives_argument,
     as_text,
+    find_archives,
     info_dict,
     key_argument,
     opened,
+    recursive_option,
     shape_text,
     without_note,
 )
@@ -103,6 +106,7 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
 @click.option(
     "-l", "--long", "is_long", is_flag=True, help="Also show offsets, CRCs and attributes."
 )
+@recursive_option
 @click.option(
     "--sort", type=click.Choice(list(_ORDERS)),
     help="Order of the arrays; size puts the largest first.",
@@ -112,40 +116,90 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
 )
 @json_option
 def ls(
-    files: tuple[str, ...], is_long: bool, sort: str | None, patterns: tuple[str, ...],
-    as_json: bool,
+    files: tuple[str, ...], is_long: bool, recursive: bool, sort: str | None,
+    patterns: tuple[str, ...], as_json: bool,
 ) -> int:  # fmt: skip
-    """List the arrays of FILEs, reading headers only.
+    """List the arrays of FILEs, or the archives in folders.
 
-    The ratio is an array's size in the file, as a share of its size in memory.
-    The asm column shows whether an array is aligned (a), seekable (s: its parts
-    are cheap to read) and mappable (m). The last line shows
-    the totals and the size of the file. FILE may be - for the standard input;
-    a pipe is copied to a temporary file first.
+    Arrays are not read. The ratio is an array's size in the file, as a share of
+    its size in memory. The asm column shows whether an array is aligned (a),
+    seekable (s: its parts are cheap to read) and mappable (m). The last line has
+    the totals. FILE may be - for the standard input; a pipe is copied to a
+    temporary file first.
+
+    If FILE is a folder, or a URL such as s3://bucket/runs/, the archives in it
+    are listed, or the steps of checkpoints. With -l, --sort or --glob, so are the
+    arrays of each.
 
     Example: npzkit ls -l model.npz
     """
-    archives, code, is_first = [], 0, True
+    are_arrays = is_long or as_json or sort is not None or bool(patterns)
+    shown: list[tuple[str, Sequence[ArchiveFile]]] = []
     for file in files:
+        found = find_archives([file], recursive=recursive)
+        if are_arrays or [archive.path for archive in found] == [file]:
+            shown += [(archive.path, ()) for archive in found]
+        else:
+            shown.append((file, found))
+    documents, code, gap = [], 0, ""
+    for file, archives in shown:
+        heading = f"{gap}{printable(shown_url(file))}:" if len(shown) > 1 else ""
         try:
+            if archives:
+                code = max(code, _print_archives(heading, file, archives))
+                gap = "\n"
+                continue
             with opened(file) as npz:
                 members = _chosen(npz, patterns, sort)
                 if as_json:
-                    archives.append(_archive_dict(file, npz, members))
+                    documents.append(_archive_dict(file, npz, members))
                 else:
-                    if len(files) > 1:
-                        click.echo(("" if is_first else "\n") + f"{printable(shown_url(file))}:")
+                    if heading:
+                        click.echo(heading)
                     _print_members(npz, members, is_long)
         except (npzkit.NpzkitError, OSError) as error:
-            if len(files) == 1:
+            if len(shown) == 1:
                 raise
             # The other files are still listed.
             code = max(code, report_failure(error))
             continue
-        is_first = False
+        gap = "\n"
         code = max(code, tell_unreadable(members))
     if as_json:
-        print_json(archives)
+        print_json(documents)
+    return code
+
+
+def _print_archives(heading: str, folder: str, archives: Sequence[ArchiveFile]) -> int:
+    """Print a row per archive of a folder, or per step of checkpoints; return the exit code."""
+    if heading:
+        click.echo(heading)
+    if all(archive.name.startswith("step_") for archive in archives):
+        from npzkit.cli.ckpt import print_steps
+
+        with npzkit.checkpoint.CheckpointStore(folder) as store:
+            if len(store.steps) == len(archives):
+                return print_steps(store)
+    rows, code = [], 0
+    with ProgressBar("list", in_bytes=False) as tell:
+        for count, archive in enumerate(archives):
+            tell(count, len(archives))
+            try:
+                with opened(archive.path) as npz:
+                    rows.append((printable(shown_url(archive.path)), npz.archive_info()))
+            except (npzkit.NpzkitError, OSError) as error:
+                tell.hide()
+                code = max(code, report_failure(error))
+    if not rows:
+        return code
+    cells = [
+        (path, f"{info.member_count:,}", *map(format_size, (info.uncompressed_size, info.size)))
+        for path, info in rows
+    ]
+    headings = "archive", ("members", "right"), ("size", "right"), ("in file", "right")
+    print_table(headings, cells)
+    size = format_size(sum(info.size for _, info in rows))
+    click.echo(f"{format_count(len(rows), 'archive')}, {size}")
     return code
 
 

@@ -1,27 +1,28 @@
 """The commands that check, repair and rewrite archives: files, and archives in folders.
 
-Owns which files are processed and in which order, where a result goes, and how a command
-continues after a file that fails.
+Owns where a result goes, and how a command continues after a file that fails.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 import npzkit
 from npzkit.cli.file_argument import (
+    ArchiveFile,
     archives_argument,
     complete_key,
     file_size,
     files_argument,
+    find_archives,
     named_file,
     naming_in_warnings,
+    recursive_option,
     seekable_input,
 )
 from npzkit.cli.messages import (
@@ -36,32 +37,8 @@ from npzkit.cli.messages import (
 from npzkit.cli.output import ProgressBar, Report, json_option, print_json
 from npzkit.errors import UnsupportedError, format_count, format_size, printable, shown_url
 
-SUFFIX = ".npz"
-"""The suffix of archives in folders."""
-_INDEX_NAME, _SHARD_PREFIX = "index.json", "shard-"
+_INDEX_NAME = "index.json"
 """What the folder of a sharded archive has."""
-
-
-class ArchiveFile(NamedTuple):
-    """A file to process.
-
-    Attributes
-    ----------
-    path : str
-        The path, or "-" for the standard input.
-    error : Exception or None
-        The error in listing a folder, instead of a file.
-    """
-
-    path: str
-    error: Exception | None = None
-
-    @property
-    def size(self) -> int:
-        """The size of the file in bytes; 0 if it does not exist."""
-        with contextlib.suppress(OSError):
-            return os.path.getsize(self.path)
-        return 0
 
 
 class Outcome(NamedTuple):
@@ -94,86 +71,47 @@ def folder_options(command: Any) -> Any:
     command = click.option(
         "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
     )(command)
-    return click.option(
-        "-r", "--recursive", is_flag=True, help="Process the .npz files in folders, at any depth."
-    )(command)
+    return recursive_option(command)
 
 
-def find_archives(
-    given: Sequence[str], *, recursive: bool, output: str | None = None
-) -> list[ArchiveFile]:
-    """Return the given files, and the archives in the given folders.
-
-    A given file may have any name. In folders, files that end with .npz are
-    found, sorted by name and without duplicates. Links to files are followed,
-    and links to folders are not. A sharded archive is one archive.
-
-    Raises
-    ------
-    Refusal
-        A folder was given without `recursive`, or has no archives; or there are several
-        archives for one `output`.
-    """
-    found: list[ArchiveFile] = []
-    seen: set[str] = set()
-    for path in given:
-        if path == "-" or not os.path.isdir(path) or (not recursive and _is_sharded(path)):
-            inside = [ArchiveFile(path)]
-        elif recursive:
-            inside = list(_in_folder(path))
-            if not inside:
-                raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
-        else:
-            raise Refusal(f"{path!r} is a folder. Pass -r to process the archives in it.")
-        for archive in inside:
-            # In folders, a file with several links counts once.
-            real = os.path.realpath(archive.path)
-            if archive.path == path or archive.error is not None or real not in seen:
-                found.append(archive)
-            seen.add(real)
-    if output is not None and len(found) > 1:
-        raise Refusal("--output takes one FILE. Copy the files, and change the copies.")
-    return found
+def is_folder(output: str | None) -> bool:
+    """Return whether results go into a folder: one that exists, or a path that ends with /."""
+    return output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
 
 
-def _is_sharded(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, _INDEX_NAME))
+def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
+    """Raise Refusal if two results would have the same path."""
+    if output is None or len(archives) == 1:
+        return
+    if not is_folder(output):
+        raise Refusal(f"the results of several FILEs need a folder: --output {output}/")
+    names = Counter(archive.name for archive in archives)
+    name, count = names.most_common(1)[0]
+    if count > 1:
+        path = os.path.join(output, name)
+        raise Refusal(
+            f"{count} of the results would be {path!r}. Pass the folder above FILEs, and -r."
+        )
 
 
-def _in_folder(folder: str) -> Iterator[ArchiveFile]:
-    failed: list[OSError] = []
-    for place, inner, names in os.walk(folder, onerror=failed.append):
-        inner.sort()
-        is_sharded = _is_sharded(place)
-        if is_sharded:
-            yield ArchiveFile(place)
-        for name in sorted(names):
-            path = os.path.join(place, name)
-            is_part = is_sharded and name.startswith(_SHARD_PREFIX)
-            if name.lower().endswith(SUFFIX) and not is_part and os.path.isfile(path):
-                yield ArchiveFile(path)
-    for error in failed:
-        # A folder that could not be listed is reported like a file.
-        yield ArchiveFile(str(error.filename), error)
+def check_one_file(archive: ArchiveFile) -> None:
+    """Refuse a sharded archive: a changed shard would not fit its index any more."""
+    if os.path.isfile(os.path.join(archive.path, _INDEX_NAME)):
+        raise UnsupportedError(
+            "the files of a sharded archive are not changed one by one", path=archive.path,
+            remedy=f"npzkit convert {archive.path} FILE.npz makes one file of it.",
+        )  # fmt: skip
 
 
 def output_of(archive: ArchiveFile, output: str | None, *, force: bool) -> tuple[str, bool]:
     """Return the path of a result, and whether a file there is replaced.
 
     By default the archive itself. In the folder `output`, it has the archive's name.
-    `output` is a folder if it exists as one, or ends with a slash. A sharded archive is
-    refused: a changed shard would not fit its index any more.
     """
-    if _is_sharded(archive.path):
-        raise UnsupportedError(
-            "the files of a sharded archive are not changed one by one", path=archive.path,
-            remedy=f"npzkit convert {archive.path} FILE.npz makes one file of it.",
-        )  # fmt: skip
     if output is None:
         return archive.path, True
-    if os.path.isdir(output) or output.endswith(("/", os.sep)):
-        name = os.path.basename(shown_url(archive.path).partition("?")[0])
-        output = os.path.join(output, name)
+    if is_folder(output):
+        output = os.path.join(output, archive.name)
         if npzkit.local_path(output) is not None:
             os.makedirs(os.path.dirname(output), exist_ok=True)
     return output, force or os.path.realpath(output) == os.path.realpath(archive.path)
@@ -220,8 +158,6 @@ def work_through(
 
 def _outcome(archive: ArchiveFile, work: Work, report: Report, tell: ProgressBar) -> Outcome:
     try:
-        if archive.error is not None:
-            raise archive.error
         with naming_in_warnings(shown_path(archive.path), tell.hide), refusing():
             return work(archive, report)
     except (npzkit.NpzkitError, OSError, Refusal) as error:
@@ -300,20 +236,22 @@ def _verified(
 @files_argument
 @click.option(
     "-o", "--output", type=named_file,
-    help="Where to write the sound arrays of one FILE: a file, or a folder.",
+    help="Where to write the sound arrays: a file, or a folder, in which each damaged FILE "
+    "has its name.",
 )  # fmt: skip
 @click.option(
     "--in-place", is_flag=True, help="Replace a damaged FILE with its sound arrays. "
     "Everything else in it is lost for good.",
 )  # fmt: skip
+@click.option("--all", "all_files", is_flag=True, help="Copy sound FILEs to the folder OUTPUT too.")
 @click.option("--partial", is_flag=True, help="Keep the complete rows of truncated arrays.")
 @click.option("--uncommitted", is_flag=True, help="Keep sound arrays of an unfinished append.")
 @folder_options
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repair(
-    files: tuple[str, ...], output: str | None, in_place: bool, recursive: bool, quiet: bool,
-    force: bool, as_json: bool, **kept: Any,
+    files: tuple[str, ...], output: str | None, in_place: bool, all_files: bool, recursive: bool,
+    quiet: bool, force: bool, as_json: bool, **kept: Any,
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 
@@ -329,16 +267,20 @@ def repair(
     for name, value in kept.items():
         if value and not in_place and output is None:
             raise click.UsageError(f"--{name} needs --output or --in-place.")
-    archives = find_archives(files, recursive=recursive, output=output)
+    if all_files and not is_folder(output):
+        raise click.UsageError("--all needs --output with a folder.")
+    archives = find_archives(files, recursive=recursive)
+    check_output(archives, output)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        target, overwrite = output_of(archive, output, force=force)
-        if output is None and not in_place:
-            return _cut(archive, report, quiet=quiet)
-        if output is None:
+        if in_place or (is_folder(output) and not all_files):
             verified = npzkit.verify(archive.path, progress=report)
             if verified.ok and not verified.torn_size:
                 return _verified(archive, verified, quiet=quiet)
+        check_one_file(archive)
+        if output is None and not in_place:
+            return _cut(archive, report, quiet=quiet)
+        target, overwrite = output_of(archive, output, force=force)
         found = npzkit.repair(archive.path, target, overwrite=overwrite, progress=report, **kept)
         return _repaired(archive, found, quiet=quiet)
 
@@ -385,7 +327,8 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
 @files_argument
 @click.option(
     "-o", "--output", type=named_file,
-    help="Where to write the result of one FILE: a file, or a folder. By default FILE is replaced.",
+    help="Where to write the result: a file, or a folder, in which each FILE has its name. "
+    "By default FILE is replaced.",
 )  # fmt: skip
 @click.option(
     "-c", "--compression", type=click.Choice(["stored", "deflated"]),
@@ -413,9 +356,11 @@ def repack(
 
     Example: npzkit repack model.npz
     """
-    archives = find_archives(files, recursive=recursive, output=output)
+    archives = find_archives(files, recursive=recursive)
+    check_output(archives, output)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
+        check_one_file(archive)
         before = archive.size
         target, overwrite = output_of(archive, output, force=force)
         npzkit.repack(archive.path, target, overwrite=overwrite, progress=report, **options)

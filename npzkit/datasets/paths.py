@@ -1,6 +1,6 @@
-"""Which files a pattern means, and in which order.
+"""Which files a pattern means, which archives a folder has, and in which order.
 
-Owns patterns of paths and of URLs. Opens nothing.
+Owns patterns of paths and of URLs, and what is an archive by its name. Opens nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +9,20 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from npzkit.datasets import INDEX_NAME
 from npzkit.files.urls import Location, find_location, find_locations
 
+if TYPE_CHECKING:
+    from npzkit.typing import PathLike
+
+T = TypeVar("T", str, Location, "str | Location")
+
+SUFFIX = ".npz"
+"""The suffix of archives in folders."""
+_SHARD_PREFIX = "shard-"
 _DIGITS, _END = re.compile(r"(\d+)"), re.compile(r"\D*\Z")
 _DIGITS_AT_END = re.compile(r"\d*\Z")
 
@@ -58,6 +67,100 @@ def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[st
     return _checked(glob.iglob(file, recursive=True), file)
 
 
+def find_archives(
+    folder: PathLike,
+    *,
+    recursive: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return the archives in a folder: files that end with ``.npz``, and sharded archives.
+
+    Nothing is opened. A sharded archive, which is a folder with an ``index.json``, is one
+    archive. Links to files are followed, and links to folders are not.
+
+    Parameters
+    ----------
+    folder : path or URL
+        A folder, or the prefix of a store, such as ``s3://bucket/runs``. A file or a sharded
+        archive is the only archive in the result, and so is the URL of a web server, which
+        cannot list its files.
+    recursive : bool, default False
+        Include the archives in its folders, at any depth.
+    storage_options : mapping, optional
+        For the store of a URL; see `npzkit.open`.
+
+    Returns
+    -------
+    list of str
+        Paths or URLs that begin with `folder`, sorted by name, numbers by their value. With
+        `recursive`, a folder that cannot be listed is among them: opening it raises the error.
+
+    Raises
+    ------
+    OSError
+        The store cannot be listed.
+
+    Examples
+    --------
+    >>> import npzkit
+    >>> archives = npzkit.find_archives("fixtures")
+    >>> archives[0], npzkit.find_archives(archives[0])
+    ('fixtures/7zip_bzip2.npz', ['fixtures/7zip_bzip2.npz'])
+    """
+    found = find_location(folder, storage_options)
+    if isinstance(found, Location):
+        top, sep = found.url, "/"
+        if found.is_web or found.is_chain or top.endswith(SUFFIX):
+            return [top]
+        from npzkit.stores.objects import objects_below
+
+        names = objects_below(found, None if recursive else 2)
+        if not names and not top.endswith("/"):
+            return [top]
+    else:
+        top, sep = os.fsdecode(found), os.sep
+        if not os.path.isdir(top):
+            return [top]
+        names = list(_files_below(top, recursive=recursive))
+    # What is in `top` begins with this, and a separator.
+    start = top.rstrip("/" + sep)
+    sharded = {name[: -len(INDEX_NAME) - 1] for name in names if _last(name, sep) == INDEX_NAME}
+    if not recursive and start in sharded:
+        return [top]
+    files = [
+        name for name in names
+        if name.lower().endswith(SUFFIX) and not (
+            name.rpartition(sep)[0] in sharded and _last(name, sep).startswith(_SHARD_PREFIX)
+        )
+    ]  # fmt: skip
+    archives = [
+        top if archive == start else archive
+        for archive in (*files, *sharded)
+        if recursive or archive.rpartition(sep)[0] == start
+    ]
+    return in_order(archives)
+
+
+def _last(name: str, sep: str) -> str:
+    return name.rpartition(sep)[2]
+
+
+def _files_below(folder: str, *, recursive: bool) -> Iterator[str]:
+    """Yield the archives and indexes in a folder, at depths up to 2 or at any."""
+    failed: list[OSError] = []
+    for place, inner, names in os.walk(folder, onerror=failed.append):
+        if not recursive:
+            folders = [name for name in inner if not os.path.islink(os.path.join(place, name))]
+            names += [os.path.join(name, INDEX_NAME) for name in folders]
+            inner.clear()
+        for name in names:
+            path = os.path.join(place, name)
+            if name.lower().endswith((SUFFIX, INDEX_NAME)) and os.path.isfile(path):
+                yield path
+    for error in failed:
+        yield os.path.join(os.fsdecode(error.filename), INDEX_NAME)
+
+
 def _checked(found: Iterable[str | Location], pattern: str | Location) -> list[str | Location]:
     files = list(found)
     if not files:
@@ -65,8 +168,10 @@ def _checked(found: Iterable[str | Location], pattern: str | Location) -> list[s
     return in_order(files)
 
 
-def in_order(files: list[str | Location]) -> list[str | Location]:
-    """Return files sorted by their names, numbers by their value."""
+def in_order(files: list[T]) -> list[T]:
+    """Return paths and locations sorted by their names, numbers by their value."""
+    if len(files) < 2:
+        return files
     names = [file.url if isinstance(file, Location) else file for file in files]
     # Mostly, all names are alike but for one number: that takes a fifth of the time.
     shared = os.path.commonprefix([min(names), max(names)])  # noqa: RUF071 - of characters

@@ -13,7 +13,7 @@ import datetime
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -163,15 +163,25 @@ def objects_at(location: str | Location) -> LocalFolder | StorePrefix:
     return StorePrefix(location) if isinstance(location, Location) else LocalFolder(location)
 
 
-def objects_matching(pattern: Location) -> Iterator[Location]:
-    """Yield the objects of a store that match the pattern of a URL."""
+def objects_matching(pattern: Location) -> list[Location]:
+    """Return the objects of a store that match the pattern of a URL."""
     store = FsspecStore(*pattern)
-    fs = store.file_system
-    fs.invalidate_cache()
-    found: Mapping[str, Any] = store.explained(lambda: fs.glob(store.path, detail=True))
-    for name, info in found.items():
-        if info["type"] == "file":
-            yield Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options)
+    names = _names(store, partial(store.file_system.glob, store.path))
+    return [Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options) for name in names]
+
+
+def objects_below(prefix: Location, depth: int | None) -> list[str]:
+    """Return the URLs of the objects below a prefix, up to a depth if there is one."""
+    store = FsspecStore(*prefix)
+    path, url = store.path.rstrip("/"), prefix.url.rstrip("/")
+    names = _names(store, partial(store.file_system.find, store.path, maxdepth=depth))
+    return [url + name[len(path) :] for name in names if name.startswith(f"{path}/")]
+
+
+def _names(store: FsspecStore, request: Callable[..., Mapping[str, Any]]) -> list[str]:
+    store.file_system.invalidate_cache()
+    found = store.explained(lambda: request(detail=True))
+    return [name for name, info in found.items() if info["type"] == "file"]
 
 
 class LocalFolder(Objects):

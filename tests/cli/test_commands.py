@@ -229,7 +229,7 @@ def test_every_command_has_a_whole_sentence(cli, columns):
     text = cli("--help", env={"COLUMNS": columns}).out
     assert max(map(len, text.splitlines())) <= int(columns)
     assert "..." not in text.replace("[ARGS]...", "")
-    assert "List the arrays of FILEs, reading headers only." in " ".join(text.split())
+    assert "List the arrays of FILEs, or the archives in folders." in " ".join(text.split())
 
 
 def test_reading_shows_what_can_be_read(cli, tmp_path, monkeypatch):
@@ -283,7 +283,7 @@ def test_a_closed_standard_input_is_empty():
     ("arguments", "code", "remedy"),
     [
         (["ls", "no.npz"], 2, "Check the name"),
-        (["ls", "folder"], 2, "npzkit pack creates one"),
+        (["tree", "folder"], 2, "npzkit pack creates one"),
         (["pack", "n" * 300 + ".npz", "x.npy"], 1, "shorter name"),
     ],
 )

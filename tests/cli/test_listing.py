@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 import zipfile
+from pathlib import Path
 
 import npzkit
 import numpy as np
 import pytest
+from npzkit.checkpoint import CheckpointStore
 
 EVIL = "a\x9b31m\u202e[red]x[/red]"
 """A name with a terminal's escape, a change of direction, and markup of rich's."""
@@ -235,8 +237,13 @@ def test_ls_tells_the_size_of_the_file(cli, model, process):
 def test_wrong_files(command, cli, tmp_path):
     """A missing file and a folder are wrong usage, an empty file is a problem; each in a line."""
     (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
     more = {"show": ["x"], "diff": [tmp_path / "empty.npz"]}.get(command, [])
-    for path, code in ((tmp_path / "no.npz", 2), (tmp_path, 2), (tmp_path / "empty.npz", 1)):
+    for path, code in (
+        (tmp_path / "no.npz", 2),
+        (tmp_path / "folder", 2),
+        (tmp_path / "empty.npz", 1),
+    ):
         result = cli(command, path, *more)
         assert (result.code, result.out) == (code, "")
         assert result.err.count("\n") == 1
@@ -367,11 +374,58 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
 
 def test_a_folder_without_an_index(cli, tmp_path):
     """At a prompt, the error names the command that lists checkpoints."""
-    found = cli("ls", tmp_path)
+    found = cli("tree", tmp_path)
     assert found.code == 2
     assert "no index.json" in found.err
     assert "npzkit ckpt ls FOLDER" in found.err
     assert "CheckpointStore" not in found.err
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """The working directory: archives, one of them damaged, and a folder of checkpoints."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("run2", "run10"):
+        npzkit.save(f"{name}.npz", {"w": np.zeros(100), "b": np.zeros(3)})
+    Path("bad.npz").write_bytes(b"<html>")
+    with CheckpointStore("steps", durable=False) as store:
+        for step in (1, 2):
+            store.save(step, {"w": np.zeros(3)}, metrics={"loss": 1 / step})
+
+
+def test_ls_of_a_folder_lists_its_archives(cli, runs):
+    """A row per archive, with -r also those below; one that cannot be read is reported."""
+    found = cli("ls", ".")
+    assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 1)
+    heading, *rows, total = [line.split() for line in lines(found)]
+    assert heading == ["archive", "members", "size", "in", "file"]
+    assert [row[:2] for row in rows] == [["./run2.npz", "2"], ["./run10.npz", "2"]]
+    assert total[:2] == ["2", "archives,"]
+    assert "./steps/step_00000001.npz" in cli("ls", "-r", ".").out
+    assert lines(cli("ls", "steps", "run2.npz"))[0] == "steps:"
+
+
+def test_ls_of_a_folder_of_checkpoints_lists_the_steps(cli, runs):
+    """With their metrics, as npzkit ckpt ls does."""
+    found = cli("ls", "steps")
+    assert found == cli("ckpt", "ls", "steps")
+    assert "loss 0.5" in found.out
+
+
+@pytest.mark.parametrize("option", ["-l", "--sort=key", "--glob=w", "--json"])
+def test_ls_lists_the_arrays_of_the_archives_in_a_folder(cli, runs, option):
+    """What is asked of arrays is shown for each archive in the folder."""
+    os.remove("bad.npz")
+    found = cli("ls", option, ".")
+    assert found.code == 0
+    if option == "--json":
+        assert [archive["path"] for archive in found.json()] == ["./run2.npz", "./run10.npz"]
+        assert [len(archive["members"]) for archive in found.json()] == [2, 2]
+    else:
+        assert [line for line in lines(found) if line.endswith("npz:")] == [
+            "./run2.npz:", "./run10.npz:"
+        ]  # fmt: skip
+        assert found.out.count("\nw ") == 2
 
 
 def test_a_dtype_has_one_name_everywhere(cli, tmp_path):

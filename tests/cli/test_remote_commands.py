@@ -64,7 +64,7 @@ def test_copies_on_the_disk(cli, server, tmp_path):
     assert cli("convert", url, tmp_path / "a.safetensors").code == 0
     assert cli("extract", url, "-d", tmp_path / "arrays").code == 0
     assert cli("repack", url, "-o", tmp_path / "b.npz").code == 0
-    assert cli("repair", f"{url}?token=1", "-o", f"{tmp_path}/c/").code == 0
+    assert cli("repair", f"{url}?token=1", "-o", f"{tmp_path}/c/", "--all").code == 0
     for name in ("b.npz", "c/a.npz"):
         with npzkit.open(tmp_path / name) as npz:
             np.testing.assert_array_equal(npz["w4"], ARRAYS["w4"])

@@ -63,6 +63,8 @@ def test_shards_are_not_changed_one_by_one(folder, cli, monkeypatch, command, pl
     """A changed shard would not fit the index, so the folder is an error, and other files are done."""
     monkeypatch.chdir(folder.parent)
     np.savez("other.npz", x=np.arange(3))
+    # Of a sound one, repair says so.
+    min(folder.glob("shard-*.npz")).unlink()
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     result = cli(*command.split(), *place.split())
     assert result.code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import npzkit
 import numpy as np
@@ -457,6 +458,17 @@ class TestS3:
             assert len(calls) == 3
             check_reads(npz)
         assert {method for method, _ in calls} == {"get_object"}
+
+    def test_archives_of_a_bucket(self, s3, calls):
+        """One request lists all that is below a prefix, in a second the bucket itself."""
+        fsspec.filesystem("s3", **s3).pipe("data/deep/er/a.npz", DATA)
+        calls.clear()
+        find = partial(npzkit.find_archives, storage_options=s3)
+        assert find("s3://data/", recursive=True) == [self.URL, "s3://data/deep/er/a.npz"]
+        assert len(calls) == 1
+        assert find("s3://data/") == find("s3://data") == [self.URL]
+        assert find("s3://data/deep/", recursive=True) == ["s3://data/deep/er/a.npz"]
+        assert find("s3://data/none") == ["s3://data/none"]
 
     def test_a_replaced_object(self, s3):
         """The ETag is a condition of each request."""

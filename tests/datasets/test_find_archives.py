@@ -1,0 +1,49 @@
+"""Which archives are in a folder, and in the prefix of a store."""
+
+from __future__ import annotations
+
+import npzkit
+import numpy as np
+import pytest
+
+
+@pytest.fixture(params=["local", "memory"])
+def place(request, tmp_path):
+    """A folder with archives, a sharded archive, and folders in it; or the same as a prefix."""
+    if request.param == "local":
+        top = str(tmp_path)
+    else:
+        pytest.importorskip("fsspec", reason="memory:// needs fsspec")
+        top = f"memory://{tmp_path.name}"
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "shards").mkdir()
+    for name in ("run10.npz", "run9.NPZ", "notes.npy", "deep/er/a.npz", "shards/other.npz"):
+        npzkit.save(f"{top}/{name}", {"x": np.arange(3)})
+    with npzkit.ShardedWriter(f"{top}/shards") as w:
+        w.add("x", np.arange(3))
+        w.commit()
+    return top
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_archives_of_a_folder(place, slash):
+    """They are sorted as people count, and a sharded archive is one; folders need `recursive`."""
+    found = npzkit.find_archives(place + slash)
+    assert found == [f"{place}/{name}" for name in ("run9.NPZ", "run10.npz", "shards")]
+    found = npzkit.find_archives(place + slash, recursive=True)
+    names = "deep/er/a.npz", "run9.NPZ", "run10.npz", "shards", "shards/other.npz"
+    assert found == [f"{place}/{name}" for name in names]
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_an_archive_is_itself(place, recursive):
+    """So is what does not exist: opening it says so."""
+    for name in ("run10.npz", "notes.npy", "nothing"):
+        path = f"{place}/{name}"
+        assert npzkit.find_archives(path, recursive=recursive) == [path]
+    shards = f"{place}/shards"
+    assert npzkit.find_archives(shards) == [shards]
+    assert npzkit.find_archives(shards, recursive=True) == [shards, f"{shards}/other.npz"]
+    assert npzkit.find_archives(f"{place}/deep", recursive=recursive) == (
+        [f"{place}/deep/er/a.npz"] if recursive else []
+    )

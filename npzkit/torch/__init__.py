@@ -1,27 +1,46 @@
-"""Checkpoints of `torch.distributed.checkpoint` (DCP) in sharded archives.
+"""PyTorch's tensors in archives: dicts of tensors, and checkpoints of many processes.
 
-Pass a writer to ``dcp.save`` or ``dcp.async_save``, and a reader to ``dcp.load``. The
-folder is a sharded archive, which `npzkit.open` reads as well. This package needs PyTorch.
+`load_file` and `save_file` are those of safetensors, for archives. `torch.distributed.checkpoint`
+(DCP) takes a `NpzStorageWriter` in ``dcp.save`` and ``dcp.async_save``, and a `NpzStorageReader`
+in ``dcp.load``. The folder is a sharded archive, which `npzkit.open` reads as well. This
+package needs PyTorch, and for DCP PyTorch 2.13 or newer.
 
 >>> import tempfile, torch, npzkit.torch
 >>> import torch.distributed.checkpoint as dcp
 >>> folder = tempfile.mkdtemp()
 >>> state = {"weight": torch.ones(2, 3), "step": 7}
->>> _ = dcp.save(state, storage_writer=npzkit.torch.NpzStorageWriter(folder), no_dist=True)
->>> npzkit.open(folder)["weight"].shape
-(2, 3)
+>>> writer = npzkit.torch.NpzStorageWriter(folder)
+>>> _ = dcp.save(state, storage_writer=writer, no_dist=True)
+>>> npzkit.torch.load_file(folder)["weight"].shape
+torch.Size([2, 3])
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 try:
-    import torch.distributed.checkpoint as _checkpoint  # noqa: F401 - only to say what is missing
+    import torch as _torch  # noqa: F401 - only to say what is missing
 except ImportError as error:
     raise ImportError(
-        "npzkit.torch needs PyTorch 2.13 or newer; install it: python -m pip install torch"
+        "npzkit.torch needs PyTorch; install it: python -m pip install torch"
     ) from error
 
-from npzkit.torch.storage_reader import NpzStorageReader
-from npzkit.torch.storage_writer import NpzStorageWriter
+from npzkit.torch.tensor_files import load_file, save_file
 
-__all__ = ["NpzStorageReader", "NpzStorageWriter"]
+if TYPE_CHECKING:
+    from npzkit.torch.storage_reader import NpzStorageReader
+    from npzkit.torch.storage_writer import NpzStorageWriter
+
+__all__ = ["NpzStorageReader", "NpzStorageWriter", "load_file", "save_file"]
+
+_HOMES = {"NpzStorageReader": "storage_reader", "NpzStorageWriter": "storage_writer"}
+"""The module of each class for DCP, which is imported on first use: that takes half a second."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'npzkit.torch' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"npzkit.torch.{_HOMES[name]}"), name)
+    return found

@@ -1,0 +1,138 @@
+"""npzkit.torch.save_file and load_file: dicts of tensors, as users of safetensors know them."""
+
+from __future__ import annotations
+
+import io
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import ChecksumError, NotAnArrayError, UnsafeNameError, UnsupportedError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+load_file, save_file = npzkit.torch.load_file, npzkit.torch.save_file
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
+
+WEIGHT = torch.arange(12.0).reshape(3, 4)
+DTYPES = [
+    "bool", "uint16", "int64", "float16", "complex32", "complex64", "bfloat16", "float8_e4m3fn",
+    "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2",
+]  # fmt: skip
+TENSORS = {
+    **{name: torch.ones(2, 48, dtype=torch.uint8).view(getattr(torch, name)) for name in DTYPES},
+    "scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "columns": WEIGHT.T,
+    "apart": WEIGHT[:, ::2], "a/b": WEIGHT, "trained": torch.nn.Parameter(WEIGHT + 1),
+}  # fmt: skip
+
+
+def raw(tensor):
+    """Return a tensor's bytes."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).tolist()
+
+
+def test_tensors_come_back(tmp_path):
+    """Every kind of tensor comes back bit for bit without an example, and np.load reads it."""
+    save_file(TENSORS, filename=tmp_path / "a.npz", metadata={"format": "pt"})
+    found = load_file(tmp_path / "a.npz")
+    assert list(found) == list(TENSORS)
+    for key, tensor in TENSORS.items():
+        assert (found[key].dtype, found[key].shape) == (tensor.dtype, tensor.shape)
+        assert raw(found[key]) == raw(tensor)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz.metadata["format"] == "pt"
+    with np.load(tmp_path / "a.npz") as theirs:
+        assert theirs["bfloat16"].view("u2").ravel().tolist() == [0x0101] * 48
+
+
+def test_tied_tensors_stay_tied(tmp_path):
+    """A tensor that has two names is saved once, and loaded as one."""
+    save_file({"a": WEIGHT, "b": WEIGHT}, tmp_path / "a.npz")
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz.files == ["a"]
+        found = load_file(npz)
+    assert found["a"] is found["b"]
+
+
+def test_tensors_are_what_was_read(tmp_path, monkeypatch):
+    """The memory into which an array was read is its tensor's: it is not copied."""
+    save_file({"a": WEIGHT, "b": WEIGHT.bfloat16()}, tmp_path / "a.npz")
+    places = {}
+
+    def load_all(self, keys, load_all=npzkit.NpzFile.load_all):
+        arrays = load_all(self, keys)
+        places.update({key: array.ctypes.data for key, array in arrays.items()})
+        return arrays
+
+    monkeypatch.setattr(npzkit.NpzFile, "load_all", load_all)
+    found = load_file(tmp_path / "a.npz", "cpu")
+    assert {key: tensor.data_ptr() for key, tensor in found.items()} == places
+
+
+@pytest.mark.parametrize("device", ["meta", torch.device("meta")])
+def test_tensors_go_to_a_device(tmp_path, device):
+    """All tensors are on the device that is named."""
+    save_file({"a": WEIGHT, "b": WEIGHT}, tmp_path / "a.npz")
+    assert {tensor.device.type for tensor in load_file(tmp_path / "a.npz", device).values()} == {
+        "meta"
+    }
+
+
+def test_any_archive_is_loaded(tmp_path):
+    """Nested data has flat keys without its other values; so do sharded and open archives."""
+    npzkit.save(tmp_path / "a.npz", {"model": {"w": WEIGHT}, "n": 3, "cfg": {"s": "x"}, "k": [1]})
+    assert list(load_file(tmp_path / "a.npz")) == ["model/w"]
+    with npzkit.ShardedWriter(tmp_path / "run") as writer:
+        writer["x"] = np.arange(3, dtype=">i4")
+        writer.commit()
+    with npzkit.open(tmp_path / "run") as npz:
+        for archive in (tmp_path / "run", npz):
+            assert load_file(archive)["x"].tolist() == [0, 1, 2]
+
+
+def test_files_of_safetensors_come_over(tmp_path):
+    """What safetensors has saved is loaded the same after `npzkit.convert`."""
+    theirs = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    tensors = {"w": WEIGHT, "half": WEIGHT.bfloat16(), "eighth": WEIGHT.to(torch.float8_e4m3fn)}
+    theirs.save_file(tensors, tmp_path / "a.safetensors", {"format": "pt"})
+    npzkit.convert(tmp_path / "a.safetensors", tmp_path / "a.npz")
+    for key, tensor in load_file(tmp_path / "a.npz").items():
+        assert (tensor.dtype, raw(tensor)) == (tensors[key].dtype, raw(tensors[key]))
+
+
+def test_damage_is_found(tmp_path):
+    """A tensor whose bytes have changed raises an error that names it."""
+    save_file({"w": WEIGHT}, tmp_path / "a.npz")
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[data.index(np.float32(11).tobytes())] ^= 1
+    with pytest.raises(ChecksumError, match="'w'"):
+        load_file(data)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "error", "says"),
+    [
+        (torch.nn.Linear(1, 1), TypeError, r"model\.state_dict\(\), not Linear"),
+        ("a.npz", TypeError, "first"),
+        ({"w": {"inner": WEIGHT}}, NotAnArrayError, "'w'"),
+        ({"w": np.ones(3)}, NotAnArrayError, "'w'"),
+        ({1: WEIGHT}, NotAnArrayError, "strings"),
+        ({"w": WEIGHT.to_sparse()}, UnsupportedError, "'w'"),
+        ({"../w": WEIGHT}, UnsafeNameError, "'../w'"),
+    ],
+)
+def test_what_is_no_dict_of_tensors_is_refused(tensors, error, says):
+    """The error names the key, and nothing is written."""
+    stream = io.BytesIO()
+    with pytest.raises(error, match=says):
+        save_file(tensors, stream)
+    assert stream.getvalue() == b""
+
+
+@pytest.mark.parametrize("array", [np.array(["text"]), np.array(["2026-01"], "M8[M]")])
+def test_an_array_that_is_no_tensor(tmp_path, array):
+    """An array of a dtype that PyTorch lacks is named, and not left out in silence."""
+    npzkit.save(tmp_path / "a.npz", {"w": np.ones(3), "names": array})
+    with pytest.raises(UnsupportedError, match="'names'"):
+        load_file(tmp_path / "a.npz")

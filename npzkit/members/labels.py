@@ -1,14 +1,15 @@
-"""Values that are more than arrays: tables, and arrays with coordinates or units.
+"""Values that are more than arrays, such as tables, and values that are none, such as paths.
 
-Owns which classes of other packages these are, and what to do with them. NumPy would make
-an array of the numbers alone. None of the packages is imported.
+Owns which classes these are, and what to save instead. Of a table, NumPy would make an array of
+the numbers alone; of a path, one that needs pickle. None of the packages is imported.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
 
 from npzkit.errors import UnsupportedError
 
@@ -69,6 +70,33 @@ _KINDS = {
 }  # fmt: skip
 """By package and class; their subclasses are the same."""
 
+_INSTEAD = {
+    ("pathlib", "PurePath"): "str(value)",
+    ("uuid", "UUID"): "str(value)",
+    ("re", "Pattern"): "value.pattern",
+    ("numpy", "dtype"): "value.str, or value.descr if it has fields",
+    ("torch", "dtype"): "str(value)",
+    ("torch", "device"): "str(value)",
+    ("builtins", "type"): "value.__name__",
+    ("builtins", "set"): "sorted(value)",
+    ("builtins", "frozenset"): "sorted(value)",
+    ("builtins", "int"): "str(value): NumPy's integers have 64 bits",
+    ("decimal", "Decimal"): "str(value), or float(value)",
+    ("fractions", "Fraction"): "str(value), or float(value)",
+    ("datetime", "date"): "np.datetime64(value), or value.isoformat()",
+    ("datetime", "time"): "value.isoformat()",
+    ("datetime", "timedelta"): "np.timedelta64(value), or value.total_seconds()",
+    ("enum", "Enum"): "value.value, or value.name",
+    ("random", "Random"): "value.getstate()",
+    ("numpy", "Generator"): "value.bit_generator.state",
+    ("numpy", "RandomState"): "value.get_state()",
+    ("torch", "Generator"): "value.get_state()",
+    ("keras", "Layer"): "value.get_weights()",
+}
+"""What to save in the place of a value that is no array; keys as of `_KINDS`."""
+
+_Row = TypeVar("_Row")
+
 
 def check_unlabelled(value: Any, key: str | None = None) -> None:
     """Raise UnsupportedError if a value has more than an array or a mapping of arrays can keep."""
@@ -85,5 +113,23 @@ def check_unlabelled(value: Any, key: str | None = None) -> None:
 
 @functools.lru_cache
 def _kind_of(cls: type) -> _Kind | None:
+    return _row_of(cls, _KINDS)
+
+
+def _row_of(cls: type, table: Mapping[tuple[str, str], _Row]) -> _Row | None:
     names = ((base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__)
-    return next((_KINDS[name] for name in names if name in _KINDS), None)
+    return next((table[name] for name in names if name in table), None)
+
+
+def instead_of(value: Any) -> str:
+    """Return what to save in the place of a value that is no array, as a full sentence."""
+    instead = _row_of(type(value), _INSTEAD)
+    if instead is None and isinstance(value, Mapping):
+        return "Save it by npzkit.save(file, {key: value}), which takes nested data."
+    if instead is None and callable(getattr(value, "state_dict", None)):
+        instead = "value.state_dict()"
+    if instead is None and not isinstance(value, ModuleType) and getattr(value, "__dict__", None):
+        instead = "vars(value), the dict of its attributes"
+    if instead is None and isinstance(value, Iterable) and not isinstance(value, (list, tuple)):
+        instead = "list(value)"
+    return f"Save {instead or 'the arrays, numbers and strings that it is made of'}."

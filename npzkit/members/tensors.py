@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.errors import NotAnArrayError, NpzkitError, UnsupportedError, warn
+from npzkit.errors import NotAnArrayError, NpzkitError, PickleRefusedError, UnsupportedError, warn
 from npzkit.format.descr import is_legacy
 from npzkit.imported import imported
-from npzkit.members.labels import check_unlabelled
+from npzkit.members.labels import check_unlabelled, instead_of
 
 SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
@@ -225,11 +225,24 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
         ) from error
 
 
-def as_unlabelled(value: Any, key: str) -> np.ndarray[Any, Any]:
+def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.ndarray[Any, Any]:
     """Convert an object to an array of its own, and refuse what has more than an array keeps."""
-    if type(value) is not np.ndarray:
-        check_unlabelled(value, key)
-    return as_array(value, key)
+    if type(value) is np.ndarray:
+        return value
+    check_unlabelled(value, key)
+    array = as_array(value, key)
+    if array.dtype == object and not (allow_pickle or isinstance(value, np.ndarray)):
+        raise without_pickle(value, key)
+    return array
+
+
+def without_pickle(value: Any, key: str) -> PickleRefusedError:
+    """Return the error of a value that is no array, or of an item of a list, with its remedy."""
+    while isinstance(value, (list, tuple)):
+        items = (item for item in value if np.asarray(item).dtype == object)
+        value = next(items, None)
+    what = f"a value of type {type(value).__name__} cannot be saved without pickle"
+    return PickleRefusedError(what, key=key, remedy=instead_of(value))
 
 
 # -- dtypes ---------------------------------------------------------------

@@ -29,7 +29,7 @@ import torch
 
 from npzkit.errors import IndexFormatError, NpzkitError, UnsupportedError
 from npzkit.members.containers import KINDS, MISSING, decode, encode, is_namedtuple, named
-from npzkit.members.tensors import is_tensor
+from npzkit.members.tensors import is_tensor, without_pickle
 from npzkit.trees.frameworks import from_array
 
 _PLAIN = (NoneType, bool, int, float, str)
@@ -100,7 +100,7 @@ def _encoded(value: Any, key: str, arrays: dict[str, Any], depth: int = 0) -> An
     if not (is_plain or is_tensor(value)):
         raise _refused(
             f"{kind.__module__}.{kind.__qualname__}",
-            "Put tensors, numbers, strings, lists and dicts of them into the state dict.",
+            f"{without_pickle(value, key).remedy}",
         )
     array, entry = encode(value)
     if array is MISSING:

@@ -20,21 +20,12 @@ from npzkit.members.tensors import DTYPE_ATTRIBUTE, as_unlabelled, check_dtype, 
 
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
     """Convert to an array that can be saved completely, or raise the reason why not."""
-    converted = as_unlabelled(array, key)
+    converted = as_unlabelled(array, key, allow_pickle=allow_pickle)
     try:
         check_savable(converted, allow_pickle=allow_pickle)
         check_dtype(converted.dtype)
     except NpzkitError as error:
-        if converted.dtype == object and not isinstance(array, np.ndarray):
-            error.found = type(array).__name__
-            error.remedy = (
-                "Save it by npzkit.save(file, {key: value}), which takes nested data."
-                if isinstance(array, Mapping)
-                else "Save its state_dict()."
-                if hasattr(array, "state_dict")
-                else "Convert it to an array of numbers or strings, or pass allow_pickle=True."
-            )
-        elif converted.dtype.char == "T":
+        if converted.dtype.char == "T":
             error.remedy = (
                 "Save it in parts, npzkit.save(..., strings='split'), or array.astype('U')."
             )

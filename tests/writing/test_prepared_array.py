@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import decimal
+import enum
+import fractions
 import io
+import pathlib
 import pickle
+import random
+import re
+import uuid
 
 import npzkit
 import numpy as np
 import pytest
 from archives import files_in
+from npzkit.checkpoint import CheckpointStore
 from npzkit.errors import NpzkitError, PickleRefusedError, UnsupportedError
 
 COMPRESSIONS = ["stored", "deflated"]
@@ -204,6 +214,88 @@ def test_titles_that_no_header_could_be_read_with(tmp_path, title):
         with pytest.raises(UnsupportedError, match="a field's title"):
             npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, dtype)})
     assert not list(tmp_path.iterdir())
+
+
+class Kind(enum.Enum):
+    """Any enumeration."""
+
+    SMALL = "s"
+
+
+class Slots:
+    """An object without a dict, of which nothing is known."""
+
+    __slots__ = ()
+
+
+def stated(name, **methods):
+    """Return an object with a method, as those of PyTorch have."""
+    return type(
+        name, (), {method: lambda self, found=found: found for method, found in methods.items()}
+    )()
+
+
+INSTEAD = [
+    (pathlib.PurePosixPath("a"), ["str(value)"]),
+    (uuid.UUID(int=1), ["str(value)"]),
+    (re.compile("a+"), ["value.pattern"]),
+    (np.dtype("<f4"), ["value.str"]),
+    (np.dtype([("a", "<f4")]), ["value.descr"]),
+    (np.float32, ["value.__name__"]),
+    ({2, 1}, ["sorted(value)"]),
+    (frozenset("ab"), ["sorted(value)"]),
+    (2**70, ["str(value)"]),
+    ([1, 2**70], ["str(value)"]),
+    (decimal.Decimal("1.5"), ["str(value)", "float(value)"]),
+    (fractions.Fraction(1, 2), ["str(value)", "float(value)"]),
+    (datetime.date(2026, 1, 2), ["np.datetime64(value)", "value.isoformat()"]),
+    (datetime.datetime(2026, 1, 2, 3), ["np.datetime64(value)", "value.isoformat()"]),
+    (datetime.time(3), ["value.isoformat()"]),
+    (datetime.timedelta(1), ["np.timedelta64(value)", "value.total_seconds()"]),
+    (Kind.SMALL, ["value.value", "value.name"]),
+    (random.Random(0), ["value.getstate()"]),
+    (np.random.default_rng(0), ["value.bit_generator.state"]),
+    (np.random.RandomState(0), ["value.get_state()"]),
+    (stated("Adam", state_dict={"step": 1}), ["value.state_dict()"]),
+    (argparse.Namespace(a=1), ["vars(value)"]),
+    ({1: 2}.values(), ["list(value)"]),
+    (Slots(), []),
+    (lambda: 1, []),
+    (re, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "expressions"), INSTEAD, ids=lambda one: type(one).__name__)
+def test_what_to_save_instead_is_said(value, expressions, tmp_path):
+    """A value that is no array is refused by its key and type; what the error names can be saved."""
+
+    def add(key, value):
+        with npzkit.NpzWriter(io.BytesIO()) as writer:
+            writer.add(key, value)
+
+    saves = {
+        "cfg/v": lambda: npzkit.save(tmp_path / "a.npz", {"cfg": {"v": value}}),
+        "v": lambda: npzkit.savez(tmp_path / "a.npz", v=value, allow_pickle=False),
+        "x/v": lambda: add("x", {"v": value}),
+        "k": lambda: add("k", value),
+        "s/v": lambda: CheckpointStore(tmp_path / "s").save(1, {"s": {"v": value}}),
+        "b/v": lambda: CheckpointStore(tmp_path / "b", background=True).save(
+            1, {"b": {"v": value}}
+        ),
+    }
+    one = value[1] if isinstance(value, list) else value
+    for key, save in saves.items():
+        if isinstance(one, int) and "/" in key:
+            # Nested data keeps ints of any size.
+            continue
+        with pytest.raises(PickleRefusedError) as caught:
+            save()
+        assert caught.value.key == key
+        assert f"type {type(one).__name__} " in caught.value.what
+        for expression in expressions or ["the arrays, numbers and strings"]:
+            assert expression in caught.value.remedy
+    for expression in expressions:
+        npzkit.save(io.BytesIO(), {"cfg": {"v": eval(expression, {"value": one, "np": np})}})
 
 
 def labelled(module, name, **attributes):

@@ -351,6 +351,8 @@ def load_tree(
         As `npzkit.open` and `NpzFile.load_all`.
     ValueError
         `like` and `into` are both given, or an array in `into` is read-only.
+    TypeError
+        The example is a model or an optimizer, not its ``state_dict()``, or no data at all.
 
     Warns
     -----

@@ -201,6 +201,18 @@ def missing(
     )
 
 
+def with_folders(keys: Sequence[str]) -> list[str]:
+    """Return keys after what they are in, for a suggestion.
+
+    Examples
+    --------
+    >>> with_folders(["step", "model/w", "model/b"])
+    ['model/', 'step', 'model/w', 'model/b']
+    """
+    ends = ((key, place.end()) for key in keys for place in re.finditer("/", key))
+    return [*dict.fromkeys(key[:end] for key, end in ends), *keys]
+
+
 def suggestion(key: object, keys: Sequence[str], noun: str = "keys") -> str:
     """Return a sentence with the key that was probably meant, or with the existing ones."""
     if not isinstance(key, str):
@@ -225,7 +237,8 @@ def _closest(key: str, candidates: Iterable[str]) -> str | None:
     if close:
         return folded[close[0]]
     last = wanted.rpartition("/")[2]
-    return next((folded[name] for name in folded if name.rpartition("/")[2] == last), None)
+    alike = (folded[name] for name in folded if last and name.rpartition("/")[2] == last)
+    return next(alike, None)
 
 
 def _similar(key: str, keys: Sequence[str]) -> list[str]:

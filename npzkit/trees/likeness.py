@@ -164,6 +164,7 @@ class Fitting:
     def _leaf(self, like: Any, key: str) -> Any:
         if not self._is_wanted(key):
             return like
+        _check_no_model(like, key)
         if key not in self._leaves:
             self.missing.append(key)
             return like
@@ -235,6 +236,26 @@ class Fitting:
             return array.copy()
         self._given.add(id(saved))
         return array
+
+
+def check_example(like: Any) -> None:
+    """Raise TypeError for an object that says nothing about structure or types."""
+    _check_no_model(like, "")
+    is_leaf = like is None or like is ... or is_tensor(like) or is_jax_array(like)
+    is_leaf |= isinstance(like, (*_PYTHON, np.generic))
+    is_leaf |= hasattr(like, "shape") and hasattr(like, "dtype")
+    if not is_leaf and children_of(like) is None:
+        raise TypeError(
+            "an example must be a dict, a list, a tuple, a dataclass, a pytree, an array, "
+            f"a tensor, a number or a string, not {type(like).__name__}"
+        )
+
+
+def _check_no_model(like: Any, key: str) -> None:
+    """Raise TypeError for a model or an optimizer, whose arrays its `state_dict` has."""
+    if callable(getattr(like, "state_dict", None)) and children_of(like) is None:
+        place = f"the example at {key!r}" if key else "the example"
+        raise TypeError(f"{place} has the type {type(like).__name__}: pass its state_dict()")
 
 
 def places_in(node: Any, key: str) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, w
 from npzkit.imported import imported
 from npzkit.limits import thread_count
 from npzkit.members.containers import MISSING
-from npzkit.members.keys import is_within, missing
+from npzkit.members.keys import is_within, missing, with_folders
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import links
-from npzkit.trees.likeness import Fitting, SavedTensor, places_in
+from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in
 from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
 
 Read = Callable[[Collection[str]], dict[str, Any]]
@@ -51,6 +51,7 @@ def read_tree(
     """
     selection = None if only is None else KeySelection(only)
     example = like if into is None else into
+    check_example(example)
     filling = _Filling(npz, threads, verify)
     if read is None:
         read = filling.read
@@ -157,9 +158,10 @@ def _tree_of(
     except NpzkitError as error:
         raise error.locate(path=path) from None
     if tree is MISSING:
-        raise missing(prefix, npz.files, path)
+        raise missing(prefix, with_folders(npz.files), path)
     if selection is not None:
-        selection.check_used(npz.files, path, is_empty=tree is UNREAD)
+        inside = [key for key in npz.files if is_within(key, prefix)]
+        selection.check_used(inside, path, is_empty=tree is UNREAD)
     return tree
 
 

@@ -15,9 +15,9 @@ from fnmatch import translate
 from itertools import chain
 from typing import Any, NamedTuple
 
-from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
+from npzkit.errors import LimitExceededError, MemberNotFoundError, NpzkitError, ZipFormatError
 from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
-from npzkit.members.keys import child_key, is_within, missing
+from npzkit.members.keys import child_key, is_within, missing, suggestion, with_folders
 from npzkit.members.metadata import check_tree_version
 from npzkit.members.notes import is_value, items_of, kind_of, listed, name_in
 
@@ -141,7 +141,7 @@ class KeySelection:
         Parameters
         ----------
         keys : sequence of str
-            Those of the archive, for the message of the error.
+            Those that could match, for the message of the error.
         path : str or None
             Of the archive, for the message.
         is_empty : bool
@@ -154,7 +154,18 @@ class KeySelection:
         """
         for rule in self._rules:
             if is_empty or rule.pattern not in self._used:
-                raise missing(rule.pattern, keys, path)
+                raise _unmatched(rule, keys, path)
+
+
+def _unmatched(rule: _Rule, keys: Sequence[str], path: str | None) -> MemberNotFoundError:
+    """Return the error of a pattern that matches nothing, with what is like its beginning."""
+    if rule.regex is None:
+        return missing(rule.key, with_folders(keys), path)
+    return MemberNotFoundError(
+        f"no key matches the pattern {NpzkitError.shown(rule.pattern)}",
+        path=path,
+        remedy=suggestion(rule.start.rstrip("/"), with_folders(keys)),
+    )
 
 
 def unflatten(

@@ -309,22 +309,69 @@ def test_with_an_example_the_rest_keeps_its_values():
     assert (caught.value.missing, caught.value.left_over) == (("head/w",), ("dec/w",))
 
 
-def test_patterns_that_match_nothing_are_an_error():
-    """A misspelt pattern does not load nothing in silence."""
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": "encoder/*"}, r"no key matches the pattern 'encoder/\*'.*mean 'encode/'"),
+        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/', 'encode/w', 'step'"),
+        ({"only": "*.bias"}, r"pattern '\*\.bias'.*Existing keys"),
+        ({"only": "encdoe"}, "encdoe is not .*mean 'encode/'"),
+        ({"only": ["encode", "dec"]}, "dec is not"),
+        (
+            {"prefix": "encode", "only": ["w", "step"]},
+            "w is not .*mean 'encode/w'",
+        ),
+        ({"prefix": "encdoe"}, "encdoe is not .*mean 'encode/'"),
+        ({"only": "w", "like": {"encode": {"w": np.zeros(2)}}}, "w is not .*mean 'encode/w'"),
+    ],
+)
+def test_patterns_that_match_nothing_are_an_error(options, message):
+    """A misspelt pattern does not load nothing in silence; the error names what is there."""
+    stream = saved({"encode": {"w": np.ones(2)}, "step": np.ones(1)})
+    with pytest.raises(MemberNotFoundError, match=message):
+        npzkit.load_tree(stream, **options)
+
+
+def test_patterns_are_strings():
+    """There is at least one pattern, and each is a string."""
     stream = saved({"enc": {"w": np.ones(2)}})
-    for options in (
-        {"only": "encoder/*"},
-        {"only": ["enc", "dec"]},
-        {"prefix": "enc", "only": ["v", "dec/w"]},
-        {"only": "w", "like": {"enc": {"w": np.zeros(2)}}},
-    ):
-        with pytest.raises(MemberNotFoundError):
-            npzkit.load_tree(stream, **options)
     with pytest.raises(ValueError, match="at least one"):
         npzkit.load_tree(stream, only=[])
     for only in (3, [3]):
         with pytest.raises(TypeError):
             npzkit.load_tree(stream, only=only)
+
+
+class Model:
+    """Its arrays are in its state dict, as those of PyTorch's modules are."""
+
+    def state_dict(self):
+        return {"w": np.ones(2)}
+
+
+@pytest.mark.parametrize("way", ["like", "into"])
+@pytest.mark.parametrize(
+    ("prefix", "example", "message"),
+    [
+        ("model", Model(), r"the example has the type Model: pass its state_dict\(\)"),
+        (
+            "",
+            {"model": Model(), "n": 0},
+            r"example at 'model' has the type Model: pass its state_d",
+        ),
+        ("", object(), "must be a dict, .* or a string, not object"),
+        ("model", dict, "must be a dict, .* or a string, not type"),
+    ],
+)
+def test_a_model_is_no_example(way, prefix, example, message):
+    """Of a model or another object, the error says what to pass instead."""
+    stream = saved({"model": Model().state_dict(), "n": 1})
+    with pytest.raises(TypeError, match=message):
+        npzkit.load_tree(stream, prefix, **{way: example})
+    if type(example) is dict:
+        found = npzkit.load_tree(stream, only="n", **{way: dict(example)})
+        assert found["model"] is example["model"]
+        assert found["n"] == 1
 
 
 def test_a_tree_is_mapped(tmp_path):

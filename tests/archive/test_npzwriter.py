@@ -379,7 +379,7 @@ def test_wrong_arguments_are_explained(tmp_path):
             npzkit.save(path, wrong)
     with pytest.raises(PickleRefusedError, match=r"type dict .*npzkit\.save\("):
         npzkit.savez(path, allow_pickle=False, layer={"w": np.ones(2)})
-    with pytest.raises(PickleRefusedError, match="type object .*made of"):
+    with pytest.raises(PickleRefusedError, match="type object"):
         npzkit.save(path, {"a": object()})
     with pytest.raises(ValueError, match="level"):
         npzkit.save(path, {"a": np.ones(2)}, level=9)

@@ -24,7 +24,7 @@ from npzkit.errors import (
     PickleRefusedError,
     UnsupportedError,
 )
-from npzkit.members.containers import check_tree, flatten
+from npzkit.members.containers import flatten
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.tensors import as_unlabelled
 
@@ -32,8 +32,8 @@ _REFUSED = re.compile(r"\bGLOBAL (\S+)")
 """Finds what PyTorch does not unpickle."""
 _REASON = re.compile(r"WeightsUnpickler error: (.*)")
 _ADVICE = (
-    "Save a state dict where the file comes from: tensors, numbers, strings, and lists and dicts "
-    "of them."
+    "In the program that made the file, save a state dict: tensors, numbers, strings, and lists "
+    "and dicts of them."
 )
 
 
@@ -42,7 +42,6 @@ def read(path: str, say: Say) -> Iterator[Contents]:
     """Open a file, whose tensors are mapped."""
     tree = _load(path)
     try:
-        check_tree(tree)
         arrays, note = flatten(tree)
     except NpzkitError:
         raise
@@ -84,9 +83,8 @@ def _is_program(path: str) -> bool:
 
 def _array(key: str, value: Any) -> Array:
     """Return a leaf as an array; with the reason if it is none."""
-    with contextlib.suppress(NotAnArrayError):
-        array = as_unlabelled(value, key)
-        if not array.dtype.hasobject:
-            return array_of(key, array)
-    kind = type(value).__name__
-    return unreadable(key, (), f"it is a {kind}, not a tensor, number, string, list or dict")
+    try:
+        return array_of(key, as_unlabelled(value, key))
+    except (NotAnArrayError, PickleRefusedError):
+        what = f"it is a {type(value).__name__}, not a tensor, number, string, list or dict"
+        return unreadable(key, (), what)

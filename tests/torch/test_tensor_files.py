@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 
 import npzkit
 import numpy as np
@@ -130,9 +131,12 @@ def test_what_is_no_dict_of_tensors_is_refused(tensors, error, says):
     assert stream.getvalue() == b""
 
 
-@pytest.mark.parametrize("array", [np.array(["text"]), np.array(["2026-01"], "M8[M]")])
+@pytest.mark.parametrize("array", [np.array(["text"]), np.array(["2026-01"], "M8[M]"), None])
 def test_an_array_that_is_no_tensor(tmp_path, array):
-    """An array of a dtype that PyTorch lacks is named, and not left out in silence."""
-    npzkit.save(tmp_path / "a.npz", {"w": np.ones(3), "names": array})
+    """What PyTorch has no dtype for, or is no array, is named and not left out in silence."""
+    npzkit.save(tmp_path / "a.npz", {"w": np.ones(3)} | ({} if array is None else {"names": array}))
+    if array is None:
+        with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+            archive.writestr("names", b"text")
     with pytest.raises(UnsupportedError, match="'names'"):
         load_file(tmp_path / "a.npz")

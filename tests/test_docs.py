@@ -206,9 +206,11 @@ def test_the_readmes_commands_are_the_ones_that_run():
     ]  # fmt: skip
 
 
-def test_the_changelog_begins_with_this_version():
-    """The first heading of the changelog is the version of the package."""
+def test_the_version_is_the_same_everywhere():
+    """The changelog begins with the version of the package, and CITATION.cff has it too."""
     assert re.search("^## (.*)$", CHANGELOG, re.MULTILINE)[1] == npzkit.__version__
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search("^version: (.*)$", citation, re.MULTILINE)[1] == npzkit.__version__
 
 
 def test_the_differences_are_pinned():

@@ -126,11 +126,12 @@ class OpenedArchive:
     @property
     def reader(self) -> MemberReader:
         """What reads members of every kind, which is imported with the first that is not small."""
-        if self._reader is None:
+        reader = self._reader  # which another thread may take away by `close`
+        if reader is None:
             from npzkit.reading.member import MemberReader
 
-            self._reader = MemberReader(self.source, self.limits, **self._pickle)
-        return self._reader
+            reader = self._reader = MemberReader(self.source, self.limits, **self._pickle)
+        return reader
 
     def read_index(self) -> IndexedHeaders:
         """Return the array index, which is read now unless it was before."""
@@ -145,8 +146,9 @@ class OpenedArchive:
 
     def check_header(self, entry: Entry) -> None:
         """Compare a member's own header with what the array index says, if that was read."""
-        if self._index is not None:
-            self._index.check_header(entry)
+        index = self._index
+        if index is not None:
+            index.check_header(entry)
 
     @property
     def keys(self) -> list[str]:
@@ -190,9 +192,9 @@ class OpenedArchive:
         self.check_unchanged()
         # No CRC-32 is compared, which would show that the file was replaced.
         self.source.check_versioned()
-        start = None
-        if self._index is not None and self.source.is_distant:
-            start = self._index.data_start(entry)
+        start, index = None, self._index
+        if index is not None and self.source.is_distant:
+            start = index.data_start(entry)
         if start is not None:
             return self.reader.random_access(entry, start, partial(self.check_header, entry))
         access = self.reader.random_access(entry)

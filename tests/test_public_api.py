@@ -131,8 +131,9 @@ def everything() -> str:
 def test_a_public_name_changes_only_with_its_list():
     """The modules and commands have the names, parameters and options of public_api.txt."""
     listed = LIST.read_text(encoding="utf-8").splitlines()
-    changes = difflib.unified_diff(listed, everything().splitlines(), n=0, lineterm="")
-    assert list(changes) == [], "if that is meant, run: python tests/test_public_api.py"
+    changes = list(difflib.unified_diff(listed, everything().splitlines(), n=0, lineterm=""))
+    advice = "if this is meant, run: python tests/test_public_api.py"
+    assert not changes, "\n".join([advice, *changes[2:]])
 
 
 if __name__ == "__main__":

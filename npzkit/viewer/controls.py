@@ -63,6 +63,7 @@ class Controls:
     Attributes
     ----------
     bar, axes : bokeh.models.LayoutDOM
+    difference : bokeh.models.Button
         To be placed on the page.
     """
 
@@ -94,9 +95,12 @@ class Controls:
         }  # fmt: skip
         for what, button in self._finders.items():
             button.on_click(partial(find, what))
+        # It stands beside Compare.
+        self.difference = self._finders["difference"]
         self.bar = row(
             self._view, self._field, self._part, self._down, self._across, self._palette,
-            self._scale, self._aspect, self._row, self._column, *self._finders.values(),
+            self._scale, self._aspect, self._row, self._column,
+            *(button for button in self._finders.values() if button is not self.difference),
             name="controls", styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
         )  # fmt: skip
         self._nothing = Spacer(visible=False)
@@ -115,7 +119,7 @@ class Controls:
     def _select(
         self, title: str, name: str, options: list[Any], parse: Callable[[str], Any] = str
     ) -> Select:
-        found = Select(title=title, options=options, name=name, width=112)
+        found = Select(title=title, options=options, name=name, width=104)
         self._watch(found, "value", lambda text: self._change(**{name: parse(text)}))
         return found
 
@@ -134,7 +138,10 @@ class Controls:
     def _axis(self, axis: int, length: int) -> _AxisWidgets:
         """Return what chooses the position along an axis."""
         last = max(length - 1, 0)
-        play = Toggle(label="▶", width=36, name=f"play{axis}", disabled=not last)
+        play = Toggle(
+            label="▶", width=36, name=f"play{axis}", disabled=not last,
+            html_attributes={"title": f"Play along axis {axis}"},
+        )  # fmt: skip
         number = Spinner(
             low=0, high=last, step=1, width=110, name=f"number{axis}",
             value=0,
@@ -164,7 +171,7 @@ class Controls:
 
     def hide(self) -> None:
         """Show no widget: there is nothing to choose."""
-        self.bar.visible = self.axes.visible = False
+        self.bar.visible = self.axes.visible = self.difference.visible = False
 
     def show(self, shown: Shown, shape: tuple[int, ...], dtype: Any, names: Any) -> None:
         """Set all widgets to a settled view of an array.
@@ -207,7 +214,7 @@ class Controls:
         for button in self._finders.values():
             button.visible = shown.view == "histogram"
         has_difference = shown.other_key is not None and is_numeric(dtype)
-        self._finders["difference"].visible = has_difference
+        self.difference.visible = has_difference
         self._part.visible = dtype.kind == "c" and shown.view in {"image", "line"}
         self._part.value = shown.part
         is_phase = dtype.kind == "c" and shown.part == "phase"

@@ -107,10 +107,15 @@ def _window(start: float | None, end: float | None, length: int) -> tuple[int, i
 def _figure(x_range: Any, y_range: Any, tools: str, active: str) -> Any:
     found = figure(
         x_range=x_range, y_range=y_range, tools=tools, active_scroll=active,
-        toolbar_location="above", sizing_mode="stretch_both", min_height=140, min_width=140,
+        sizing_mode="stretch_both", min_height=90, min_width=120,
         output_backend="canvas", lod_threshold=None,
     )  # fmt: skip
-    found.toolbar.logo = None
+    for axis, length, room in (
+        (found.xaxis[0], "inner_width", 80), (found.yaxis[0], "inner_height", 30)
+    ):  # fmt: skip
+        # As many labels as have room.
+        code = f"ticker.desired_num_ticks = Math.max(3, Math.min(8, cb_obj.{length} / {room} | 0))"
+        found.js_on_change(length, CustomJS(args={"ticker": axis.ticker}, code=code))
     plain = CustomJSTickFormatter(code=browser_file("ticks.js"))
     found.xaxis.formatter = found.yaxis.formatter = plain
     return found
@@ -266,7 +271,6 @@ class HistogramFigure:
             fill_color="#2f80d0", line_color="#2f80d0", fill_alpha=0.7,
         )  # fmt: skip
         self.plot.yaxis.axis_label = "values"
-        self.plot.toolbar_location = None
 
     def show(self, drawn: HistogramDrawn) -> None:
         """Show what was counted."""

@@ -25,7 +25,7 @@ from npzkit.viewer.exports import SaveButtons
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes, Reason
 from npzkit.viewer.shown import Shown, format_link, settled, shown_of
-from npzkit.viewer.style import TEMPLATE, text_div, theme, widget_style
+from npzkit.viewer.style import TEMPLATE, browser_file, text_div, theme, widget_style
 from npzkit.viewer.texts import (
     about_html,
     archive_html,
@@ -82,14 +82,16 @@ class Page:
         self._compare = Toggle(label="Compare", name="compare", width=90)
         self._compare.on_change("active", self._toggled_compare)
         self._is_setting = False
-        self._dark = Toggle(label="☾", name="dark", width=36)
+        self._dark = Toggle(
+            label="☾", name="dark", width=36, html_attributes={"title": "Dark or light"}
+        )
         self._dark.on_change("active", self._toggled_dark)
         self._dark.js_on_change("active", CustomJS(
             code='document.documentElement.dataset.theme = this.active ? "dark" : "light"'
         ))  # fmt: skip
         self._document.js_on_event("document_ready", CustomJS(
-            args={"dark": self._dark},
-            code='dark.active = document.documentElement.dataset.theme == "dark"',
+            args={"dark": self._dark, "panes": self._panes.root, "table": self._tree.table},
+            code=browser_file("ready.js"),
         ))  # fmt: skip
         self._document.js_on_event("document_ready", self._tree.draw_again)
         self._stop = Button(label="Cancel", name="cancel", width=90, visible=False)
@@ -100,8 +102,8 @@ class Page:
             'history.replaceState(null, "", "?" + this.tags[0])'
         )))  # fmt: skip
         saving = row(
-            self._compare, *self._saving.widgets, name="saving",
-            styles={"gap": "8px", "align-items": "center"},
+            self._compare, self._controls.difference, *self._saving.widgets, name="saving",
+            styles={"gap": "8px", "align-items": "center", "flex-wrap": "wrap"},
         )  # fmt: skip
         foot = column(
             self._panes.readout, self._panes.notes, self._status, self._stop, self._address,

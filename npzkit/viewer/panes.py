@@ -11,7 +11,7 @@ from html import escape
 from typing import Any, Literal
 
 import numpy as np
-from bokeh.layouts import column, row
+from bokeh.layouts import column, gridplot, row
 from bokeh.models import Div, Spacer
 
 from npzkit.errors import printable
@@ -32,8 +32,29 @@ _NEAR = 0.2
 _SLIGHT = 0.05
 """The change of a size for which the view stays: the labels of an axis become longer or shorter
 when a user zooms, and the figure with them."""
+_AROUND = 90, 50
+"""Pixels beside and above an image that its axes, its colours and its title take."""
+_FACTS = 170
+"""The height of statistics."""
 _MOST = 2000
 """The most pixels that are read for, along an axis."""
+
+
+def _column_count(count: int, width: float, height: float, area: Sequence[int]) -> int:
+    """Return in how many columns some figures of a shape are largest, in an area.
+
+    Examples
+    --------
+    >>> _column_count(3, 1, 4, (900, 600)), _column_count(3, 3, 2, (900, 600))
+    (3, 2)
+    """
+
+    def scale(columns: int) -> float:
+        rows = -(-count // columns)
+        room = area[0] / columns - _AROUND[0], area[1] / rows - _AROUND[1]
+        return min(room[0] / width, room[1] / height)
+
+    return max(range(count, 0, -1), key=scale)
 
 
 def _differ(size: Sequence[int], before: Sequence[int], share: float) -> bool:
@@ -55,6 +76,7 @@ class Panes:
     Attributes
     ----------
     root : bokeh.models.LayoutDOM
+        Its tags are its width and height in pixels, which the browser tells.
     readout, notes : bokeh.models.Div
         The value under the mouse, and what has to be said of the values.
     size : (int, int)
@@ -64,9 +86,9 @@ class Panes:
     def __init__(self, zoomed: Callable[..., object], resized: Callable[[], object]) -> None:
         self._zoomed, self._resized = zoomed, resized
         self._nothing = Spacer(visible=False)
-        self.root = row(
-            self._nothing, name="panes", sizing_mode="stretch_both", styles={"gap": "8px"}
-        )
+        self._statistics = text_div("statistics", width=250, styles={"flex": "none"})
+        self.root = row(self._nothing, name="panes", sizing_mode="stretch_both", tags=[900, 600])
+        self.root.on_change("tags", self._moved)
         self.readout = text_div(
             "readout", "&nbsp;", styles={"font-variant-numeric": "tabular-nums"}
         )
@@ -94,6 +116,27 @@ class Panes:
         if self._fit is not None and not self._is_zoom and _differ(size, self._fitted_to, _SLIGHT):
             self._fit()
         self._check_size()
+
+    def _moved(self, name: str, old: Any, new: Any) -> None:
+        """Place the panes in another way if that shows more."""
+        shown = self._shown
+        if shown is not None and self._kind != self._kind_of(self._drawn, shown):
+            self._resized()
+
+    def _kind_of(self, panes: Sequence[Pane], shown: Shown) -> tuple[Any, ...]:
+        """Return what is the same as long as the same figures can show something."""
+        width, height = 3.0, 2.0
+        if shown.view == "line":
+            width, height = 4.0, 1.0
+        elif shown.view in {"image", "picture"} and shown.aspect == "equal":
+            height, width = (
+                float(window[1] - window[0]) if window else self._shape[int(axis or 0)]
+                for window, axis in ((shown.rows, shown.down), (shown.columns, shown.across))
+            )
+        room = self.root.tags[0], self.root.tags[1] - _FACTS * (shown.view == "histogram")
+        is_table = shown.view == "table"
+        columns = len(panes) if is_table else _column_count(len(panes), width, height, room)
+        return shown.view, tuple(pane.is_difference for pane in panes), columns
 
     def _check_size(self) -> None:
         """Have what is shown read again if it was read for figures of quite another size."""
@@ -137,21 +180,34 @@ class Panes:
 
     def show(self, panes: Sequence[Pane], shown: Shown, dtype: Any, why: str | None) -> None:
         """Show what was read."""
-        kind = (shown.view, tuple(pane.is_difference for pane in panes))
+        kind = self._kind_of(panes, shown)
         is_new = kind != self._kind
         places = self._make(panes, shown) if is_new else []
         self._kind, self._shown = kind, shown
         self._drawn = list(panes)
         self._set_ranges(shown, dtype)
         for number, pane in enumerate(panes):
-            self._texts[number].text = f"<b>{escape(printable(pane.title))}</b>"
+            title = escape(printable(pane.title))
+            self._texts[number].text = f'<b class="name" title="{title}">{title}</b>'
             self._fill(self._figures[number], pane, shown, dtype)
         if is_new:
-            # Figures are sent with what they show.
-            is_line = shown.view == "line"
-            self.root.children = (
-                [column(*places, sizing_mode="stretch_both")] if is_line else places
-            )
+            is_alone, is_histogram = len(panes) < 2, shown.view == "histogram"
+            self._statistics.visible = is_histogram
+            self._statistics.sizing_mode = "fixed" if is_alone else "stretch_width"
+            self.root.styles = {"gap": "8px", "flex-direction": "row" if is_alone else "column"}
+            # Figures are sent with what they show. Those of one view share a toolbar.
+            plots = [getattr(figure, "plot", figure) for figure in self._figures]
+            has_tools = shown.view not in {"table", "histogram"}
+            grid = gridplot(
+                plots, ncols=kind[-1], sizing_mode="stretch_both",
+                toolbar_location="above" if has_tools else None, toolbar_options={"logo": None},
+            )  # fmt: skip
+            grid.children = [
+                (place, *at) for place, (_, *at) in zip(places, grid.children, strict=True)
+            ]
+            self.root.children = [self._statistics, grid]
+        if shown.view == "histogram":
+            self._statistics.text = statistics_html(panes)
         self.notes.text = notes_html(panes, why)
         self._check_size()
 
@@ -184,28 +240,27 @@ class Panes:
         self._figures, self._texts = [], []
         places = []
         for pane in panes:
-            heading = text_div("heading", visible=len(panes) > 1)
-            figure, widgets = self._make_pane(pane, is_alone=len(panes) < 2)
+            heading = text_div("heading", visible=len(panes) > 1, styles={"overflow": "hidden"})
+            figure = self._make_pane(pane)
             self._figures.append(figure)
             self._texts.append(heading)
-            places.append(column(heading, *widgets, sizing_mode="stretch_both"))
+            plot = getattr(figure, "plot", figure)
+            places.append(
+                column(heading, plot, sizing_mode="stretch_both", styles={"min-width": "0"})
+            )
         self._seen = ()
         self.readout.text = "&nbsp;"
         return places
 
-    def _make_pane(self, pane: Pane, *, is_alone: bool) -> tuple[Any, list[Any]]:
+    def _make_pane(self, pane: Pane) -> Any:
         if isinstance(pane.drawn, TableDrawn):
             look: dict[str, Any] = {"sizing_mode": "stretch_both", "styles": {"overflow": "auto"}}
-            table = text_div("values", **look)
-            return table, [table]
+            return text_div("values", **look)
         figure = figure_of(pane.drawn, self._ranges, self.readout)
         if not isinstance(pane.drawn, HistogramDrawn):
             figure.plot.on_change("inner_width", self._sized)
             figure.plot.on_change("inner_height", self._sized)
-            return figure, [figure.plot]
-        figure.facts = text_div("statistics", sizing_mode="inherit", width=210)
-        place = row if is_alone else column
-        return figure, [place(figure.facts, figure.plot, sizing_mode="stretch_both")]
+        return figure
 
     def _marked_place(self, pane: Pane, shown: Shown) -> tuple[float, float] | None:
         """Return the row and the column to be marked: what was searched, or differs most."""
@@ -220,7 +275,6 @@ class Panes:
                 drawn, are_texts=dtype.kind not in "biufcmM", has_rows=bool(drawn_axes(shown))
             )
         elif isinstance(drawn, HistogramDrawn):
-            figure.facts.text = statistics_html(drawn)
             figure.show(drawn)
         else:
             plane = drawn if isinstance(drawn, PlaneDrawn) else None

@@ -225,24 +225,38 @@ def _counts(numbers: np.ndarray[Any, Any]) -> list[str]:
     return [text.format(count) for count, text in counts if count]
 
 
-def statistics_html(drawn: HistogramDrawn) -> str:
-    """Return the statistics of an array as a table."""
-    overview = drawn.overview
-    found = overview.statistics
-    rows = [
-        ("values", f"{found.count:,}"),
-        ("minimum", "-" if found.min is None else cell_text(found.min)),
-        ("maximum", "-" if found.max is None else cell_text(found.max)),
-    ]
-    if found.mean is not None and found.std is not None:
-        rows += [("mean", f"{found.mean:.6g}"), ("deviation", f"{found.std:.6g}")]
-    rows += [("NaN", f"{found.nan_count:,}"), ("infinite", f"{found.inf_count:,}")]
-    exact = "exact, of all values"
-    if overview.sampled < 1:
-        exact = f"of a sample: {100 * overview.sampled:.2g} % of the values, spread evenly"
+def statistics_html(panes: Sequence[Pane]) -> str:
+    """Return the statistics of arrays as a table, a column each; those of samples say so."""
+    columns = [_statistics(pane.drawn) for pane in panes]
+    if len(panes) > 1:
+        heads = "left", "right", "difference"
+        columns = [{"": head} | column for head, column in zip(heads, columns, strict=False)]
+    lines = (
+        f"<tr><td>{name}</td>{''.join(f'<td>{column[name]}</td>' for column in columns)}</tr>"
+        for name in columns[0]
+    )
+    return f'<table class="facts">{"".join(lines)}</table>'
+
+
+def _statistics(drawn: Any) -> dict[str, str]:
+    found = drawn.overview.statistics
+    sample, of_all = "", "all were read"
+    if not drawn.is_complete:
+        sample = ' <span class="warn">sample</span>'
+        of_all = f"{100 * drawn.overview.sampled * drawn.share:.2g} % of all, spread evenly"
     if drawn.share < 1:
-        exact = f"of the first {100 * drawn.share:.2g} %: the array has no seek index"
-    return f"{_facts(rows)}<p class=soft>{exact}</p>"
+        of_all = f"the first {100 * drawn.share:.2g} % of all"
+    numbers = {
+        "values": f"{found.count:,}",
+        "minimum": "-" if found.min is None else cell_text(found.min),
+        "maximum": "-" if found.max is None else cell_text(found.max),
+        "mean": "-" if found.mean is None else f"{found.mean:.6g}",
+        "deviation": "-" if found.std is None else f"{found.std:.6g}",
+        "NaN": f"{found.nan_count:,}",
+        "infinite": f"{found.inf_count:,}",
+    }
+    shown = {name: f"{_text(number)}{sample}" for name, number in numbers.items()}
+    return shown | {" ": f'<span class="soft">{of_all}</span>'}
 
 
 def page_html(drawn: TableDrawn, *, are_texts: bool, has_rows: bool) -> str:

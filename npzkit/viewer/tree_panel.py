@@ -78,7 +78,7 @@ class TreePanel:
             columns=[
                 TableColumn(field="key", title="Key", width=160, sortable=False,
                             formatter=StringFormatter(text_color=colour)),
-                TableColumn(field="shape", title="Shape", width=104, sortable=False),
+                TableColumn(field="shape", title="Shape", width=98, sortable=False),
                 TableColumn(field="dtype", title="Type", width=62, sortable=False),
                 TableColumn(field="size", title="Size", width=66, sortable=False,
                             formatter=StringFormatter(text_align="right")),
@@ -162,10 +162,11 @@ class TreePanel:
         last = ""
         if self._hidden_count:
             last = f"… {self._hidden_count:,} more"
-        elif not self._items:
-            last = "no key has these words" if self.filter.value_input else "no keys"
+        elif not any(row for _, row in self._items) and not self._closed:
+            last = "No key matches" if self.filter.value_input else "No keys"
         if last:
-            for name, text in zip(_COLUMNS, (last, "", "", "", "var(--accent)"), strict=True):
+            colour = "var(--accent)" if self._hidden_count else "var(--soft)"
+            for name, text in zip(_COLUMNS, (last, "", "", "", colour), strict=True):
                 data[name].append(text)
         self._is_setting = True
         if len(data["key"]) == len(self._source.data["key"]):

@@ -123,6 +123,10 @@ def test_keys_are_filtered_and_chosen(page, viewer):
     page.until(lambda: len(page.column("key")) == 4)
     page.choose("labels")
     page.until(lambda: title(page).startswith("labels"))
+    page.widget("filter", "input").send_keys(" nowhere")
+    page.until(lambda: page.column("key")[-1] == "No key matches")
+    page.widget("filter", "input").clear()
+    page.widget("filter", "input").send_keys("lab")
     page.until(lambda: address(page).get("key") == "labels")
 
 
@@ -400,16 +404,59 @@ def test_what_is_shown_is_saved(page, viewer, folder):
 
 
 def test_dark_and_light(page, viewer):
-    """The page follows the system, and a button changes it."""
-    page.open(viewer.url)
-    assert page.run("return document.documentElement.dataset.theme") == "light"
+    """The page follows the system while it is open, and a button changes it."""
+    theme = "return document.documentElement.dataset.theme"
+    page.open(f"{viewer.url}?key=names")
+    assert page.run(theme) == "light"
     scheme = {"name": "prefers-color-scheme", "value": "dark"}
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-    page.reload()
-    assert page.run("return document.documentElement.dataset.theme") == "dark"
-    page.widget("dark", "button").click()
-    assert page.until(lambda: page.run("return document.documentElement.dataset.theme") == "light")
-    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    try:
+        page.until(lambda: page.run(theme) == "dark")
+        page.reload()
+        assert page.run(theme) == "dark"
+        # A button that can do nothing is read all the same, and so is the arrow of a choice.
+        style = "const s = getComputedStyle(arguments[0]); return [s.color, s.backgroundColor]"
+        png = page.widget("png", "button")
+        assert not png.is_enabled()
+        assert page.run(style, png) == ["rgb(154, 166, 181)", "rgba(0, 0, 0, 0)"]
+        page.widget("dark", "button").click()
+        page.until(lambda: page.run(theme) == "light")
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_narrow_window_shows_what_matters(page, viewer):
+    """In a window of 800 x 600, keys, shapes and types are in sight, and no figure is cut off."""
+    device = {"width": 800, "height": 600, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+    try:
+        for view in ("image", "histogram", "line"):
+            page.open(f"{viewer.url}?key=labels&other_key=labels&other_archive=1&view={view}")
+            page.until(lambda: len(page.find(".bk-Figure")) == 3)
+            page.until(
+                lambda: all(
+                    figure.rect["y"] + figure.rect["height"] < 600
+                    and figure.rect["x"] + figure.rect["width"] <= 800
+                    for figure in page.find(".bk-Figure")
+                )
+            )
+        tree = page.driver.find_element("css selector", ".tree").rect
+        heads = [head.rect for head in page.find(".slick-header-column")[:3]]
+        assert all(head["x"] + head["width"] <= tree["x"] + tree["width"] for head in heads)
+    finally:
+        device |= {"width": 1280, "height": 800}
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+
+
+def test_figures_are_placed_where_they_are_largest(page, viewer):
+    """Wide images that are compared lie above each other, and share their tools, with titles."""
+    page.open(f"{viewer.url}?key=labels&other_key=labels&other_archive=1")
+    page.until(lambda: len({figure.rect["y"] for figure in page.find(".bk-Figure")}) == 2)
+    tools = [tool.get_attribute("title") for tool in page.find(".bk-OnOffButton, .bk-ClickButton")]
+    assert len(tools) == len(set(tools)) == 4
+    page.open(viewer.url)
+    titles = {element.get_attribute("title") for element in page.find("[title]")}
+    assert {"Dark or light", "Play along axis 0", "Pan", "Reset"} <= titles
 
 
 def test_one_hundred_thousand_keys(page):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,17 @@ class PlaneDrawn:
     @property
     def columns(self) -> range:
         return self.overview.columns
+
+    @cached_property
+    def reach(self) -> tuple[float, float]:
+        """The least and the largest number that is finite; an end of the colours if none is."""
+        finite = self.numbers[np.isfinite(self.numbers)]
+        return float(finite.min(initial=self.high)), float(finite.max(initial=self.low))
+
+    @property
+    def beyond(self) -> tuple[bool, bool]:
+        """Whether there are numbers below the range of the colours, and above it."""
+        return self.reach[0] < self.low, self.reach[1] > self.high
 
     @property
     def is_complete(self) -> bool:
@@ -301,7 +313,8 @@ def _pixels(width: int, height: int, shown: Shown, size: tuple[int, int]) -> tup
 def _draw_image(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> PlaneDrawn:
     found = _overview(source, shown, size, proceed)
     numbers = sendable(found.values, shown.part)
-    low, high = _range_of(numbers, shown.scale)
+    # Labels have no range.
+    low, high = _range_of(numbers, "all" if shown.palette == "labels" else shown.scale)
     if source.dtype.kind == "c" and shown.part == "phase":
         low, high = -np.pi, np.pi
     if source.dtype.kind == "b":

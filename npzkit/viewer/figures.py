@@ -12,12 +12,17 @@ from typing import Any
 import numpy as np
 from bokeh.events import MouseLeave, MouseMove, RangesUpdate, Reset
 from bokeh.models import (
+    BasicTicker,
     ColorBar,
     ColumnDataSource,
     CustomJS,
     CustomJSTickFormatter,
+    DatetimeTicker,
+    DatetimeTickFormatter,
     Div,
+    FixedTicker,
     LinearColorMapper,
+    NoOverlap,
     Range1d,
 )
 from bokeh.plotting import figure
@@ -28,6 +33,9 @@ from npzkit.viewer.drawing import HistogramDrawn, PlaneDrawn
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.style import LABEL_COUNT, MARK_COLOUR, browser_file, palette_of
 from npzkit.viewer.texts import NAN_COLOUR
+
+_LAST_TIME = 8_640_000_000_000_000
+"""Milliseconds from 1970 to the last date that a browser knows."""
 
 
 class Ranges:
@@ -114,11 +122,44 @@ def _figure(x_range: Any, y_range: Any, tools: str, active: str) -> Any:
         (found.xaxis[0], "inner_width", 80), (found.yaxis[0], "inner_height", 30)
     ):  # fmt: skip
         # As many labels as have room.
-        code = f"ticker.desired_num_ticks = Math.max(3, Math.min(8, cb_obj.{length} / {room} | 0))"
-        found.js_on_change(length, CustomJS(args={"ticker": axis.ticker}, code=code))
-    plain = CustomJSTickFormatter(code=browser_file("ticks.js"))
-    found.xaxis.formatter = found.yaxis.formatter = plain
+        count = f"Math.max(3, Math.min(8, cb_obj.{length} / {room} | 0))"
+        code = f"axis.ticker.desired_num_ticks = {count}"
+        found.js_on_change(length, CustomJS(args={"axis": axis}, code=code))
+        axis.major_label_policy = NoOverlap()
+    found.xaxis.formatter = found.yaxis.formatter = _formatter()
     return found
+
+
+def _formatter(below: float | None = None, above: float | None = None) -> CustomJSTickFormatter:
+    """Return how numbers are written: at two ends with the signs for less and for more."""
+    return CustomJSTickFormatter(
+        args={"below": below, "above": above}, code=browser_file("ticks.js")
+    )
+
+
+def _is_date(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "M" and unit_of(dtype) is not None
+
+
+def _placed(numbers: Any, dtype: np.dtype[Any]) -> Any:
+    """Return counts of the unit of dates as milliseconds, and other numbers as they are."""
+    if not _is_date(dtype):
+        return numbers
+    is_known = np.isfinite(numbers)
+    counts = np.where(is_known, numbers, 0).astype(np.int64).view(dtype.newbyteorder("="))
+    times = counts.astype("M8[ms]").view(np.int64)
+    return np.where(is_known, np.clip(times, -_LAST_TIME, _LAST_TIME), np.nan)
+
+
+def _label(axis: Any, dtype: np.dtype[Any]) -> None:
+    """Have an axis, or a bar of colours, show dates or numbers."""
+    if _is_date(dtype):
+        axis.ticker = DatetimeTicker()
+        axis.formatter = DatetimeTickFormatter(
+            years="%Y", months="%Y-%m", days="%Y-%m-%d", hours="%m-%d %H:%M", hourmin="%m-%d %H:%M"
+        )
+    elif isinstance(axis.ticker, DatetimeTicker):
+        axis.ticker, axis.formatter = BasicTicker(), _formatter()
 
 
 def _watch_mouse(plot: Any, source: Any, out: Div, name: str) -> Div:
@@ -153,7 +194,6 @@ class ImageFigure:
         else:
             self.plot.image("image", color_mapper=self._mapper, **place)
             self._bar = ColorBar(color_mapper=self._mapper, padding=4, width=14)
-            self._bar.formatter = self.plot.xaxis[0].formatter
             self.plot.add_layout(self._bar, "right")
         self._marked = ColumnDataSource({"x": [], "y": []})
         self.plot.scatter(
@@ -188,18 +228,45 @@ class ImageFigure:
         self, drawn: PlaneDrawn, shown: Shown, dtype: np.dtype[Any], place: dict[str, Any]
     ) -> None:
         is_phase = dtype.kind == "c" and shown.part == "phase"
-        data: dict[str, Any] = {"image": [drawn.numbers], **place}
-        low, high = drawn.low, drawn.high
+        data: dict[str, Any] = {
+            "image": [_placed(drawn.numbers, dtype)], "value": [drawn.numbers], **place
+        }  # fmt: skip
+        low, high = (float(_placed(end, dtype)) for end in (drawn.low, drawn.high))
         has_labels = shown.palette == "labels" and dtype.kind in "iu"
         if has_labels:
             labels = np.mod(drawn.numbers, LABEL_COUNT).astype(np.uint8)
-            data |= {"image": [labels], "value": [drawn.numbers]}
+            data["image"] = [labels]
             low, high = 0, LABEL_COUNT - 1
         name = "viridis" if shown.palette == "labels" and not has_labels else shown.palette
         palette = palette_of(name, is_bool=dtype.kind == "b", is_phase=is_phase)
         self._mapper.update(palette=palette, low=low, high=high)
         self._bar.visible = not has_labels
+        _label(self._bar, dtype)
+        if not _is_date(dtype):
+            below, above = drawn.beyond
+            self._bar.ticker = FixedTicker(ticks=[
+                *([low] if below else []), *_round_numbers(low, high), *([high] if above else [])
+            ])  # fmt: skip
+            self._bar.formatter = _formatter(low if below else None, high if above else None)
         self._source.data = data
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return some round numbers between two others, not close to them.
+
+    Examples
+    --------
+    >>> _round_numbers(16.3, 23.9)
+    [18.0, 20.0, 22.0]
+    """
+    exact = (high - low) / 5
+    if not 0 < exact < np.inf:
+        return []
+    power = 10.0 ** np.floor(np.log10(exact))
+    step = min((power * factor for factor in (1, 2, 5, 10)), key=lambda step: abs(step - exact))
+    places = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
+    margin = (high - low) / 16
+    return [float(place) for place in places if low + margin < place < high - margin]
 
 
 def _value_facts(dtype: np.dtype[Any], shown: Shown) -> dict[str, Any]:
@@ -244,7 +311,7 @@ class LineFigure:
             x, y = middle, found.low
         else:
             x, y = np.repeat(middle, 2), np.stack([found.low, found.high], 1).reshape(-1)
-        shown_y = np.where(np.isfinite(y), y, np.nan)
+        shown_y = _placed(np.where(np.isfinite(y), y, np.nan), dtype)
         self._path.data = {"x": x, "y": shown_y}
         is_few = found.has_values and len(x) <= 200
         self._dots.data = {"x": x if is_few else [], "y": shown_y if is_few else []}
@@ -253,6 +320,7 @@ class LineFigure:
             "left": left - 0.5, "right": right + 0.5, "low": found.low, "high": found.high
         }  # fmt: skip
         self._facts.tags = [_value_facts(dtype, shown)]
+        _label(self.plot.yaxis[0], dtype)
         finite = shown_y[np.isfinite(shown_y)]
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
         margin = (high - low) * 0.05 or max(abs(high) * 0.05, 0.5)
@@ -278,10 +346,11 @@ class HistogramFigure:
         if histogram is None:
             self._source.data = {"left": [], "right": [], "top": []}
             return
-        edges = histogram.edges
-        if edges.dtype.kind in "mM":
+        edges, dtype = histogram.edges, histogram.edges.dtype
+        if dtype.kind in "mM":
             edges = edges.view(np.int64)
-        edges = edges.astype(float)
+        edges = _placed(edges.astype(float), dtype)
+        _label(self.plot.xaxis[0], dtype)
         self._source.data = {"left": edges[:-1], "right": edges[1:], "top": histogram.counts}
         margin = (edges[-1] - edges[0]) * 0.02 or 1.0
         self._x.update(start=edges[0] - margin, end=edges[-1] + margin)

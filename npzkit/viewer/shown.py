@@ -26,7 +26,7 @@ VIEWS = {
 }  # fmt: skip
 """The views, with their names on the page."""
 SCALES = {
-    "1-99": "1 % to 99 %", "5-95": "5 % to 95 %", "all": "all values", "around-0": "around 0",
+    "1-99": "1 % to 99 %", "5-95": "5 % to 95 %", "all": "min to max", "around-0": "around 0",
 }  # fmt: skip
 """What the colours of an image may range over."""
 PARTS = ("magnitude", "phase", "real", "imag")

@@ -128,6 +128,8 @@ def damaged_html(key: str, why: str) -> str:
 def notes_html(panes: Sequence[Pane], why: str | None) -> str:
     """Return what has to be said of the values that are shown."""
     found = [note for pane in panes[:1] for note in _notes(pane.drawn)]
+    planes = [pane.drawn for pane in panes if not pane.is_difference]
+    found += _range_notes([plane for plane in planes if isinstance(plane, PlaneDrawn)])
     for pane in panes:
         if pane.is_difference:
             found += _difference_notes(pane.drawn)
@@ -158,6 +160,26 @@ def _notes(drawn: Any) -> list[str]:
     if drawn.inf_count:
         notes.append(f"{drawn.inf_count:,} infinite")
     return notes
+
+
+def _range_notes(planes: Sequence[PlaneDrawn]) -> list[str]:
+    """Return where colours end, if there are values beyond."""
+    if not planes or planes[0].colours is not None:
+        return []
+    low, high = planes[0].low, planes[0].high
+    least, most = min(plane.reach[0] for plane in planes), max(plane.reach[1] for plane in planes)
+    dtype = planes[0].overview.values.dtype
+
+    def text(number: float) -> str:
+        if dtype.kind == "M":
+            return cell_text(np.array(int(number)).view(dtype.newbyteorder("="))[()])
+        return f"{number:.4g}"
+
+    beyond = [text(end) for end, is_out in ((least, least < low), (most, most > high)) if is_out]
+    if not beyond:
+        return []
+    return [f'<span class="warn">colours end at {_text(text(low))} and {_text(text(high))}; '
+            f"values reach {_text(' and '.join(beyond))}</span>"]  # fmt: skip
 
 
 def _difference_notes(drawn: Any) -> list[str]:
@@ -202,7 +224,9 @@ def _steps(drawn: PlaneDrawn) -> str:
         for step, name in ((drawn.rows.step, "row"), (drawn.columns.step, "column"))
         if step > 1
     ]
-    return f"{' and '.join(parts)} is shown; zoom in to see all" if parts else "all values"
+    return (
+        f"{' and '.join(parts)} is shown; zoom in to see all" if parts else "every value is shown"
+    )
 
 
 def _ordinal(number: int) -> str:

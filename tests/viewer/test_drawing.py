@@ -100,6 +100,33 @@ def test_colours_range_around_zero():
     assert (found.low, found.high) == (-3, 3)
 
 
+@pytest.mark.parametrize(
+    ("x", "shown", "note"),
+    [
+        (np.r_[np.arange(200.0), 1e4], {}, "colours end at 2 and 198; values reach 0 and 1e+04"),
+        (np.r_[np.zeros(199), 7], {"scale": "5-95"}, None),
+        (np.r_[np.arange(200.0), np.inf], {"scale": "all"}, None),
+        (np.arange(200), {"palette": "labels"}, None),
+        (np.datetime64("2020-01-01") + np.r_[np.arange(200), 9999], {},
+         "colours end at 2020-01-03 and 2020-07-17; values reach 2020-01-01 and 2047-05-18"),
+        (np.full((1, 200, 3), 200, "u1"), {"view": "picture"}, None),
+    ],
+)  # fmt: skip
+def test_colours_that_end_before_the_values_say_so(x, shown, note):
+    """If values lie beyond the range of the colours, the page says where both end."""
+    with looking(x=x if x.ndim > 1 else np.stack([x, x])) as page:
+        found = notes_html(page.panes(key="x", **{"view": "image"} | shown)[0], None)
+    assert note in found if note else "colours" not in found
+
+
+def test_compared_arrays_have_one_range_of_colours():
+    """What lies beyond the colours of two images is said of both together."""
+    x = np.arange(400.0).reshape(20, 20)
+    with looking(x=x, y=np.where(x == 7, -50, x)) as page:
+        panes, _ = page.panes(key="x", other_key="y")
+        assert "values reach -50 and 399" in notes_html(panes, None)
+
+
 def test_complex_numbers_by_magnitude_and_phase():
     """A part is chosen; the phase has colours from -pi to pi."""
     x = np.array([[1j, -1], [2, 3 + 4j]])

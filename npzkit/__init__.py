@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.reports.report import report
     from npzkit.viewer.viewer import Viewer, view
     from npzkit.writing.created_array import CreatedArray
 
@@ -93,6 +94,7 @@ __all__ = [
     "receiving",
     "repack",
     "repair",
+    "report",
     "save",
     "savez",
     "savez_compressed",
@@ -133,6 +135,7 @@ _HOMES = {
         "npzkit.maintenance.repack": "repack",
         "npzkit.maintenance.repair": "repair",
         "npzkit.members.info": "ArchiveInfo ArrayInfo",
+        "npzkit.reports.report": "report",
         "npzkit.viewer.viewer": "Viewer view",
         "npzkit.writing.created_array": "CreatedArray",
     }.items()

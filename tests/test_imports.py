@@ -40,7 +40,7 @@ ROOMS = [
     {"datasets"},
     {"drop_ins"},
     {"analysis", "conversion"},
-    {"checkpoint", "torch", "viewer", "xarray"},
+    {"checkpoint", "reports", "torch", "viewer", "xarray"},
     {"dask"},
     {""},
     {"cli"},

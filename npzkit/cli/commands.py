@@ -32,6 +32,7 @@ _COMMANDS = {
     "pack": ("editing", "Put arrays into a new archive OUT."),
     "repack": ("maintaining", "Rewrite FILEs: aligned, seekable, without dead space."),
     "repair": ("maintaining", "Repair damaged FILEs, or save their sound arrays."),
+    "report": ("pages", "Write a page of HTML that shows what is in FILE."),
     "rm": ("editing", "Remove arrays from the archive FILE, in place."),
     "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
     "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),

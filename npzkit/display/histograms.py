@@ -171,8 +171,12 @@ def statistics_markup(found: Statistics, mark: str = "") -> list[Markup]:
     if found.histogram is not None:
         from npzkit.display.thumbnails import bars_markup
 
-        low, *_, high = map(_number_text, found.histogram.edges)
-        parts += [bars_markup(found.histogram.counts.tolist()), line(f"{low} to {high}{mark}")]
+        low, *_, high = found.histogram.edges
+        if isinstance(found.min, np.bool_):
+            # The last bin ends where 2 would be.
+            low, high = found.min, found.max
+        ends = f"{_number_text(low)} to {_number_text(high)}{mark}"
+        parts += [bars_markup(found.histogram.counts.tolist()), line(ends)]
     return parts
 
 

@@ -1,0 +1,1 @@
+"""An archive as a page of HTML that needs nothing else: `npzkit.report`."""

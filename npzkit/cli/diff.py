@@ -33,8 +33,9 @@ def diff(
     """Show where the arrays of A and B differ.
 
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
-    equal. The arrays that both have are read, and their CRC-32s are checked. A or
-    B may be - for the standard input; a pipe is copied to a temporary file first.
+    equal. The arrays that both have are read, and their CRC-32s are checked. Of
+    values, the two that are furthest apart are shown, and their place. A or B may
+    be - for the standard input; a pipe is copied to a temporary file first.
 
     Exits with 0 if there is no difference, 1 if there is one, and 2 if an
     array is damaged or a file cannot be read.
@@ -63,7 +64,15 @@ def diff(
     else:
         if report.rows:
             print_table(
-                ["key", "differs in", "A", "B", ("values", "right"), "worst at"],
+                [
+                    "key",
+                    "differs in",
+                    "A",
+                    "B",
+                    ("how many", "right"),
+                    ("largest difference", "right"),
+                    "at",
+                ],
                 [_cells(row) for row in report.rows],
             )
         for problem in report.problems:
@@ -104,6 +113,7 @@ def _cells(row: Any) -> list[str]:
         "" if found["a"] is None else printable(str(found["a"])),
         "" if found["b"] is None else printable(str(found["b"])),
         "" if row.value_count is None else f"{row.value_count:,}",
+        "" if row.max_difference is None else f"{row.max_difference:.6g}",
         "" if row.worst is None else shape_text(row.worst),
     ]
 
@@ -115,7 +125,8 @@ _KINDS = {"added": "only in B", "removed": "only in A", "objects": "pickles, whi
 def _difference_dict(row: Any) -> dict[str, Any]:
     a, b = (_shown(value, row) for value in (row.a, row.b))
     return {"key": row.key, "what": _KINDS.get(row.kind, row.kind), "a": a, "b": b,
-            "value_count": row.value_count, "worst": row.worst}  # fmt: skip
+            "value_count": row.value_count, "worst": row.worst,
+            "max_difference": row.max_difference}  # fmt: skip
 
 
 def _shown(value: Any, row: Any) -> Any:

@@ -55,8 +55,13 @@ def test_the_worst_value_is_told(compression, differences, cli, tmp_path):
     (row,) = differences({"x": a}, {"x": np.asfortranarray(b)}, save=save)
     assert (row["value_count"], row["worst"]) == (3, [500, 600])
     assert (row["a"], row["b"]) == (a[500, 600], b[500, 600])
+    assert row["max_difference"] == pytest.approx(9)
     out = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
-    assert "(500, 600)" in out
+    heading, cells, _ = out.splitlines()
+    # No two columns have the same name, and "differs in" says values.
+    assert heading.split("  ")[0] == "key"
+    assert "how many  largest difference  at" in heading
+    assert cells.split()[-4:] == ["3", "9", "(500,", "600)"]
     assert out.endswith("1 key compared, 1 of them different\n")
 
 
@@ -146,7 +151,15 @@ def test_a_tolerance_is_passed_on(differences):
     a, b = np.array([1.0, 100.0]), np.array([1.1, 104.0])
     assert differences({"x": a}, {"x": b}, "--atol", "0.2", "--rtol", "0.05") == []
     assert differences({"x": a}, {"x": b}, "--atol", "0.2") == [
-        {"key": "x", "what": "values", "a": 100, "b": 104, "value_count": 1, "worst": [1]}
+        {
+            "key": "x",
+            "what": "values",
+            "a": 100,
+            "b": 104,
+            "value_count": 1,
+            "worst": [1],
+            "max_difference": 4,
+        }
     ]
 
 

@@ -18,30 +18,44 @@ import npzkit
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_COMMANDS = {
-    "add": ("editing", "Add arrays to the archive FILE, in place."),
-    "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
-    "convert": ("editing", "Convert SRC to DST, each in the format that its name says."),
-    "demo": ("demo", "Write sample files to FOLDER, and say what to try with them."),
-    "diff": ("diff", "Show where the arrays of A and B differ."),
-    "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
-    "help": ("pages", "Show a page of the guide, or list its topics."),
-    "info": ("listings", "Show details of FILE or of one array."),
-    "ls": ("listings", "List the arrays of FILEs, or the archives in folders."),
-    "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),
-    "pack": ("editing", "Put arrays into a new archive OUT."),
-    "repack": ("maintaining", "Rewrite FILEs: aligned, seekable, without dead space."),
-    "repair": ("maintaining", "Repair damaged FILEs, or save their sound arrays."),
-    "report": ("pages", "Write a page of HTML that shows what is in FILE."),
-    "rm": ("editing", "Remove arrays from the archive FILE, in place."),
-    "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
-    "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),
-    "verify": ("maintaining", "Check FILEs for damage: headers, checksums, array sizes."),
-    "view": ("pages", "Look at the arrays of FILEs in the browser."),
+_GROUPS = {
+    "Look": {
+        "ls": ("listings", "List the arrays of FILEs, or the archives in folders."),
+        "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),
+        "info": ("listings", "Show details of FILE or of one array."),
+        "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
+        "view": ("pages", "Look at the arrays of FILEs in the browser."),
+        "report": ("pages", "Write a page of HTML that shows what is in FILE."),
+    },
+    "Check": {
+        "verify": ("maintaining", "Check FILEs for damage: headers, checksums, array sizes."),
+        "diff": ("diff", "Show where the arrays of A and B differ."),
+        "repair": ("maintaining", "Repair damaged FILEs, or save their sound arrays."),
+    },
+    "Change": {
+        "add": ("editing", "Add arrays to the archive FILE, in place."),
+        "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),
+        "rm": ("editing", "Remove arrays from the archive FILE, in place."),
+        "repack": ("maintaining", "Rewrite FILEs: aligned, seekable, without dead space."),
+    },
+    "Convert": {
+        "pack": ("editing", "Put arrays into a new archive OUT."),
+        "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
+        "convert": ("editing", "Convert SRC to DST, each in the format that its name says."),
+    },
+    "Training": {
+        "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
+    },
+    "Learn": {
+        "help": ("pages", "Show a page of the guide, or list its topics."),
+        "demo": ("demo", "Write sample files to FOLDER, and say what to try with them."),
+    },
 }
-"""For each command, the module of `npzkit.cli` with the function of the same name,
-and the first sentence of its help. The list of commands is printed without any import.
+"""The groups of commands. For each command, the module of `npzkit.cli` with the function of the
+same name, and the first sentence of its help. The list is printed without any import.
 """
+_COMMANDS = {name: row for group in _GROUPS.values() for name, row in group.items()}
+_NAME_WIDTH = max(map(len, _COMMANDS))
 
 
 class Commands(click.Group):
@@ -58,9 +72,12 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            # Complete sentences, which click would cut on a narrow terminal.
-            formatter.write_dl([(name, help) for name, (_, help) in sorted(_COMMANDS.items())])
+        for group, commands in _GROUPS.items():
+            with formatter.section(group):
+                # Complete sentences, which click would cut on a narrow terminal.
+                formatter.write_dl(
+                    [(name.ljust(_NAME_WIDTH), help) for name, (_, help) in commands.items()]
+                )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem

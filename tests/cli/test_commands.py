@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import npzkit
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 from commits import unfinished
 from deep import DEEP
+from npzkit.cli import pages
+from npzkit.cli.commands import npzkit_command
 
 CLOSED_STREAMS = ["<&-", "<&- >&- 2>&-", *([">&-", "2>&-"] if DEEP else [])]
 
@@ -230,6 +233,41 @@ def test_every_command_has_a_whole_sentence(cli, columns):
     assert max(map(len, text.splitlines())) <= int(columns)
     assert "..." not in text.replace("[ARGS]...", "")
     assert "List the arrays of FILEs, or the archives in folders." in " ".join(text.split())
+
+
+def test_the_list_of_commands_has_groups(cli):
+    """Each has six commands at most, and all commands are in one."""
+    sections = cli("--help").out.split("\n\n")
+    groups = {part.split(":")[0]: re.findall(r"^  (\w+) ", part, re.M) for part in sections[4:]}
+    assert list(groups)[:5] == ["Look", "Check", "Change", "Convert", "Training"]
+    assert max(map(len, groups.values())) <= 6
+    assert sorted(chain(*groups.values())) == npzkit_command.list_commands(None)
+
+
+WIDE = """# Title
+![a picture](x.svg)
+```sh
+npzkit ls a.npz       # a comment that does not fit on such a narrow terminal
+```
+| name | what | the rest of it |
+|---|---|---|
+| `one` | a first cell that is very long | and a second one that is long, [too](x.md) |
+"""
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_page_fits_the_terminal(width):
+    """A comment behind a command then comes before it, and a wide table is a list."""
+    text = pages.fitting(WIDE, width)
+    assert "picture" not in text
+    comment, row = "# a comment that does not fit on such a narrow terminal", WIDE.splitlines()[-1]
+    if width == 200:
+        assert f"npzkit ls a.npz       {comment}" in text
+        assert row in text
+    else:
+        assert f"{comment}\nnpzkit ls a.npz\n" in text
+        second = "the rest of it: and a second one that is long, [too](x.md)"
+        assert text.endswith(f"- `one`: what: a first cell that is very long; {second}\n")
 
 
 def test_reading_shows_what_can_be_read(cli, tmp_path, monkeypatch):

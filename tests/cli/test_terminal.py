@@ -52,6 +52,14 @@ def on_a_terminal(*arguments, code="from npzkit.__main__ import main; main()", *
     return shown.decode()
 
 
+def test_long_pages_are_shown_by_a_pager(cli):
+    """A page that is longer than the terminal goes to $PAGER, a short one and a pipe do not."""
+    pager = {"PAGER": "sed s/^/paged:/", "LINES": "24"}
+    assert "paged:" in on_a_terminal("help", "shell", **pager)
+    assert "paged:" not in on_a_terminal("help", "errors", **pager | {"LINES": "200"})
+    assert "paged:" not in cli("help", "shell", env=pager).out
+
+
 @pytest.mark.parametrize("command", ["ls", "tree"])
 def test_colours_only_on_a_terminal_that_wants_them(command, model, cli):
     """Headings are bold on a terminal, and plain under NO_COLOR and in a pipe."""

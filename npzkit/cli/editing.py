@@ -95,9 +95,9 @@ def _binary_stdin() -> BinaryIO:
 @click.argument("out", type=click.Path(readable=False, allow_dash=True))
 @inputs_argument
 @input_options
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
-def pack(out: str, inputs: tuple[str, ...], force: bool, as_json: bool, **options: Any) -> None:
+def pack(out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
     """Put arrays into a new archive OUT.
 
     IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
@@ -113,7 +113,7 @@ def pack(out: str, inputs: tuple[str, ...], force: bool, as_json: bool, **option
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
     with _named_inputs("pack", inputs, allow_pickle=options["allow_pickle"]) as (found, tell):
         target = binary_stdout() if out == PIPE else out
-        report = npzkit.pack(target, found, overwrite=force, progress=tell, **options)
+        report = npzkit.pack(target, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     if out == PIPE:
         sys.stdout.buffer.flush()
@@ -138,7 +138,7 @@ def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
 
 def _tell(file: str, done: dict[str, list[str]], *, as_json: bool) -> None:
     if as_json:
-        print_json({"file": file, **done})
+        print_json({"path": file, **done})
         return
     texts = [f"{what} {', '.join(map(printable, keys))}" for what, keys in done.items() if keys]
     click.echo(f"{printable(file)}: {'; '.join(texts) or 'nothing to do'}")
@@ -202,7 +202,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     with refusing(UnsafeNameError), _writer(file) as writer:
         writer.rename(old, new)
     if as_json:
-        print_json({"file": file, "renamed": [old, new]})
+        print_json({"path": file, "renamed": [old, new]})
     else:
         click.echo(f"{printable(file)}: renamed {printable(old)} to {printable(new)}")
 
@@ -224,10 +224,10 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     help="The version of Zarr to write.",
 )  # fmt: skip
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
-@click.option("--force", is_flag=True, help="Replace DST if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace DST if it exists.")
 @json_option
 def convert(
-    src: str, dst: str, zarr_format: str, force: bool, as_json: bool, **options: Any
+    src: str, dst: str, zarr_format: str, overwrite: bool, as_json: bool, **options: Any
 ) -> None:
     """Convert SRC to DST, each in the format that its name says.
 
@@ -245,7 +245,7 @@ def convert(
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     with refusing(ConversionError), ProgressBar("convert") as tell:
         report = npzkit.convert(
-            src, dst, zarr_format=version, overwrite=force, progress=tell, **options
+            src, dst, zarr_format=version, overwrite=overwrite, progress=tell, **options
         )
     left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
@@ -256,7 +256,7 @@ def convert(
 @archive_argument
 @click.argument("keys", nargs=-1, shell_complete=complete_key)
 @click.option(
-    "-d", "--dir", "folder", default=".", show_default=True,
+    "-o", "--output", "folder", default=".", show_default=True,
     type=click.Path(readable=False, file_okay=False, allow_dash=True),
     help="The folder to write to, created if necessary; - writes one array to a pipe.",
 )  # fmt: skip
@@ -268,33 +268,33 @@ def convert(
     "--delimiter", default=",", show_default=True,
     help="The character between the cells of a text table.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @json_option
 def extract(
-    file: str, keys: tuple[str, ...], folder: str, kind: Any, delimiter: str, force: bool,
+    file: str, keys: tuple[str, ...], folder: str, kind: Any, delimiter: str, overwrite: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Write the arrays of FILE, or KEYS of them, to files.
 
     Slashes in a key become folders. No file is written outside the folder, and
-    none is replaced without --force. Members that are not arrays are written as
+    none is replaced without --overwrite. Members that are not arrays are written as
     they are. A damaged array is reported and skipped; the exit code is then 1.
     FILE may be - for the standard input. A pipe is copied to a temporary file first.
 
-    Example: npzkit extract model.npz weights -d arrays
+    Example: npzkit extract model.npz weights -o arrays
     """
     options: Any = {"format": kind, "delimiter": "\t" if delimiter == r"\t" else delimiter}
     if not folder:
-        raise Refusal("--dir is empty; the folder you are in is --dir .")
+        raise Refusal("--output is empty; the folder you are in is --output .")
     with refusing(ConversionError), opened(file) as npz, ProgressBar("extract") as tell:
         if folder == PIPE:
             wanted = set(keys or npz.files)
             if len(wanted) != 1:
-                raise click.UsageError(f"-d - writes one array, and {len(wanted)} are wanted.")
+                raise click.UsageError(f"-o - writes one array, and {len(wanted)} are wanted.")
             npzkit.extract(npz, binary_stdout(), wanted, progress=tell, **options)
             return 0
         report = npzkit.extract(
-            npz, folder, keys or None, skip=True, overwrite=force, progress=tell, **options
+            npz, folder, keys or None, skip=True, overwrite=overwrite, progress=tell, **options
         )
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
     if as_json:

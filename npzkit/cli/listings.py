@@ -5,10 +5,10 @@ Owns how members are described, and how unreadable ones are shown. Only headers 
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -112,7 +112,11 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     help="Order of the arrays; size puts the largest first.",
 )  # fmt: skip
 @click.option(
-    "--glob", "patterns", multiple=True, help="Show only keys that match, such as 'layer*/bias'."
+    "--only",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Show only keys that match, such as 'layer*/bias', and what is under them.",
 )
 @json_option
 def ls(
@@ -128,7 +132,7 @@ def ls(
     temporary file first.
 
     If FILE is a folder, or a URL such as s3://bucket/runs/, the archives in it
-    are listed, or the steps of checkpoints. With -l, --sort or --glob, so are the
+    are listed, or the steps of checkpoints. With -l, --sort or --only, so are the
     arrays of each.
 
     Example: npzkit ls -l model.npz
@@ -204,10 +208,12 @@ def _print_archives(heading: str, folder: str, archives: Sequence[ArchiveFile]) 
 
 
 def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
-    """Return the members that match --glob, in the order of --sort."""
+    """Return the members that match --only, in the order of --sort."""
     keys = [
         key for key in npz
-        if not patterns or any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
+        if not patterns or any(
+            fnmatchcase(key, pattern) or fnmatchcase(key, f"{pattern}/*") for pattern in patterns
+        )
     ]  # fmt: skip
     members = members_of(npz, keys)
     if sort is not None:

@@ -103,7 +103,7 @@ def check_one_file(archive: ArchiveFile) -> None:
         )  # fmt: skip
 
 
-def output_of(archive: ArchiveFile, output: str | None, *, force: bool) -> tuple[str, bool]:
+def output_of(archive: ArchiveFile, output: str | None, *, may_replace: bool) -> tuple[str, bool]:
     """Return the path of a result, and whether a file there is replaced.
 
     By default the archive itself. In the folder `output`, it has the archive's name.
@@ -114,7 +114,7 @@ def output_of(archive: ArchiveFile, output: str | None, *, force: bool) -> tuple
         output = os.path.join(output, archive.name)
         if npzkit.local_path(output) is not None:
             os.makedirs(os.path.dirname(output), exist_ok=True)
-    return output, force or os.path.realpath(output) == os.path.realpath(archive.path)
+    return output, may_replace or os.path.realpath(output) == os.path.realpath(archive.path)
 
 
 def shown_path(path: str) -> str:
@@ -240,48 +240,48 @@ def _verified(
     "has its name.",
 )  # fmt: skip
 @click.option(
-    "--in-place", is_flag=True, help="Replace a damaged FILE with its sound arrays. "
-    "Everything else in it is lost for good.",
+    "--drop-damaged", is_flag=True, help="Remove everything from a damaged FILE but its sound "
+    "arrays. What is removed is lost for good.",
 )  # fmt: skip
 @click.option("--all", "all_files", is_flag=True, help="Copy sound FILEs to the folder OUTPUT too.")
 @click.option("--partial", is_flag=True, help="Keep the complete rows of truncated arrays.")
 @click.option("--uncommitted", is_flag=True, help="Keep sound arrays of an unfinished append.")
 @folder_options
-@click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repair(
-    files: tuple[str, ...], output: str | None, in_place: bool, all_files: bool, recursive: bool,
-    quiet: bool, force: bool, as_json: bool, **kept: Any,
+    files: tuple[str, ...], output: str | None, drop_damaged: bool, all_files: bool,
+    recursive: bool, quiet: bool, overwrite: bool, as_json: bool, **kept: Any,
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 
-    Without --output and --in-place, only the end of FILE is repaired: an
+    Without --output and --drop-damaged, only the end of FILE is repaired: an
     unfinished append is cut off, a damaged directory is written again, and an
     interrupted flush of a map is completed. Then FILE is checked. The exit code
     is 1 if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """
-    if in_place and output is not None:
-        raise click.UsageError("--in-place and --output cannot be used together.")
+    if drop_damaged and output is not None:
+        raise click.UsageError("--drop-damaged and --output cannot be used together.")
     for name, value in kept.items():
-        if value and not in_place and output is None:
-            raise click.UsageError(f"--{name} needs --output or --in-place.")
+        if value and not drop_damaged and output is None:
+            raise click.UsageError(f"--{name} needs --output or --drop-damaged.")
     if all_files and not is_folder(output):
         raise click.UsageError("--all needs --output with a folder.")
     archives = find_archives(files, recursive=recursive)
     check_output(archives, output)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        if in_place or (is_folder(output) and not all_files):
+        if drop_damaged or (is_folder(output) and not all_files):
             verified = npzkit.verify(archive.path, progress=report)
             if verified.ok and not verified.torn_size:
                 return _verified(archive, verified, quiet=quiet)
         check_one_file(archive)
-        if output is None and not in_place:
+        if output is None and not drop_damaged:
             return _cut(archive, report, quiet=quiet)
-        target, overwrite = output_of(archive, output, force=force)
-        found = npzkit.repair(archive.path, target, overwrite=overwrite, progress=report, **kept)
+        target, may_replace = output_of(archive, output, may_replace=overwrite)
+        found = npzkit.repair(archive.path, target, overwrite=may_replace, progress=report, **kept)
         return _repaired(archive, found, quiet=quiet)
 
     return work_through("repair", archives, work, as_json=as_json, quiet=quiet)
@@ -344,10 +344,10 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
 )  # fmt: skip
 @click.option("--durable", is_flag=True, help="Wait until the result is on disk.")
 @folder_options
-@click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repack(
-    files: tuple[str, ...], output: str | None, recursive: bool, quiet: bool, force: bool,
+    files: tuple[str, ...], output: str | None, recursive: bool, quiet: bool, overwrite: bool,
     as_json: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Rewrite FILEs: aligned, seekable, without dead space.
@@ -362,8 +362,8 @@ def repack(
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         check_one_file(archive)
         before = archive.size
-        target, overwrite = output_of(archive, output, force=force)
-        npzkit.repack(archive.path, target, overwrite=overwrite, progress=report, **options)
+        target, may_replace = output_of(archive, output, may_replace=overwrite)
+        npzkit.repack(archive.path, target, overwrite=may_replace, progress=report, **options)
         after = file_size(target)
         document = {"path": shown_url(archive.path), "ok": True, "output": shown_url(target),
                     "size_before": before, "size": after}  # fmt: skip

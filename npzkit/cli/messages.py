@@ -43,7 +43,7 @@ _WORDS = (
     (r"Save numpy\.lib\.recfunctions\.repack_fields\(array\), or each", "Save each"),
     (r"Read it with npzkit\.load or np\.load",
      "Make an archive of it: npzkit pack NEW.npz FILE"),
-    (r"Read it with npz\.stream\(key\)", "Write it to a pipe: npzkit extract -d - FILE KEY"),
+    (r"Read it with npz\.stream\(key\)", "Write it to a pipe: npzkit extract -o - FILE KEY"),
     (r'npzkit\.convert\(path, "new.npz"\)', "npzkit convert FILE NEW.npz"),
     (r"\bnp\.load\b", "NumPy"),
     (r"npzkit\.(convert|extract|pack)\b", r"npzkit \1"),
@@ -139,7 +139,7 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
         yield
     except FileExistsError as error:
         path = os.fsdecode(error.filename)
-        raise Refusal(f"{path!r} already exists. Pass --force to replace it.") from error
+        raise Refusal(f"{path!r} already exists. Pass --overwrite to replace it.") from error
     except kinds as error:
         raise Refusal(message_of(error)) from error
     except ValueError as error:

@@ -71,8 +71,8 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
     "--all", "read_all", is_flag=True,
     help="Show more than the first 100 arrays, and read all of them completely.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the page if it exists.")
-def report(file: str, output: str, read_all: bool, force: bool) -> int:
+@click.option("--overwrite", is_flag=True, help="Replace the page if it exists.")
+def report(file: str, output: str, read_all: bool, overwrite: bool) -> int:
     """Write a page of HTML that shows what is in FILE.
 
     The page is one file without scripts, for a mail or a CI artifact, with a
@@ -88,7 +88,7 @@ def report(file: str, output: str, read_all: bool, force: bool) -> int:
         refusing(UnsupportedError),
         ProgressBar("report", in_bytes=False) as tell,
     ):
-        unread = npzkit.report(npz, output, read_all=read_all, overwrite=force, progress=tell)
+        unread = npzkit.report(npz, output, read_all=read_all, overwrite=overwrite, progress=tell)
     for key, what in unread.items():
         say(f"{printable(key)}: {in_a_line(at_prompt(what))}")
     click.echo(f"{printable(output)}: {format_size(os.path.getsize(output))}")

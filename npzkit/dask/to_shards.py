@@ -152,7 +152,8 @@ def to_npz(
     Parameters
     ----------
     url : path or URL
-        Of the folder, which is made if necessary. All workers must reach it.
+        Of the folder, which is made if necessary. All workers must reach it, so it
+        cannot be a file object, as for `npzkit.xarray.to_npz`, which writes one file.
     arrays : mapping of str to dask.array.Array
         Computed together, so that what they have in common is computed once.
     compute : bool, default True

@@ -167,7 +167,7 @@ def test_any_arguments(tmp_path, monkeypatch, line):
 
 
 @pytest.mark.parametrize(
-    "line", [["ls", ""], ["convert", "a.npz", ""], ["extract", "a.npz", "-d", ""]]
+    "line", [["ls", ""], ["convert", "a.npz", ""], ["extract", "a.npz", "-o", ""]]
 )
 def test_an_empty_name_is_seen(tmp_path, monkeypatch, line):
     """A message about an empty name shows that it is empty."""

@@ -109,7 +109,7 @@ def test_repair_keeps_what_was_not_committed(cli, tmp_path):
     Path(path).write_bytes(unfinished(data, len(data) - 30))
     assert cli("repair", path, "-o", other).code == 1
     assert keys_of(other) == ["x"]
-    assert cli("repair", path, "-o", other, "--uncommitted", "--force").code == 0
+    assert cli("repair", path, "-o", other, "--uncommitted", "--overwrite").code == 0
     assert keys_of(other) == ["x", "y"]
 
 
@@ -151,7 +151,7 @@ def test_paths_do_not_control_the_terminal(cli, tmp_path):
     npzkit.save(path, {"x": np.arange(3)})
     for arguments in (
         ["verify", path], ["repair", path], ["repair", path, "-o", other], ["repack", path],
-        ["repack", path, "-o", other, "--force"],
+        ["repack", path, "-o", other, "--overwrite"],
     ):  # fmt: skip
         found = cli(*arguments)
         assert (found.code, found.err) == (0, "")
@@ -171,15 +171,15 @@ def test_wrong_usage_is_one_line_and_debug_a_trace(cli, process, tmp_path):
 
 @pytest.mark.parametrize("command", ["repair", "repack"])
 def test_no_output_is_replaced_unasked(cli, tmp_path, command):
-    """repair and repack write over another file only with --force; over FILE where it is named."""
+    """repair and repack write over another file only with --overwrite; over FILE where it is named."""
     path, other = tmp_path / "a.npz", tmp_path / "b.npz"
     npzkit.save(path, {"x": np.arange(3)})
     other.write_bytes(b"precious")
     refused = cli(command, path, "-o", other)
     assert (refused.code, len(refused.err.splitlines())) == (2, 1)
-    assert "--force" in refused.err
+    assert "--overwrite" in refused.err
     assert other.read_bytes() == b"precious"
-    assert cli(command, path, "-o", other, "--force").code == 0
+    assert cli(command, path, "-o", other, "--overwrite").code == 0
     assert np.load(other)["x"].tolist() == [0, 1, 2]
     assert cli(command, path, "-o", path).code == 0
 
@@ -222,7 +222,7 @@ def test_counts_have_their_thousands_parted(cli, tmp_path):
     npzkit.save(tmp_path / "a.npz", dict.fromkeys(map(str, range(1234)), np.int8(1)))
     assert "1,234 members" in cli("verify", tmp_path / "a.npz").out
     assert "1,234 members" in cli("repair", tmp_path / "a.npz").out
-    assert "1,234 files" in cli("extract", tmp_path / "a.npz", "-d", tmp_path / "out").out
+    assert "1,234 files" in cli("extract", tmp_path / "a.npz", "-o", tmp_path / "out").out
     assert "1,234 arrays" in cli("pack", tmp_path / "b.npz", tmp_path / "out").out
 
 
@@ -355,7 +355,7 @@ def on_full_disk(folder, arguments, *streams):
 
 @needs_full_disk
 @pytest.mark.parametrize("arguments", [
-    ["ls", "a.npz"], ["ls", "--json", "a.npz"], ["--help"], ["extract", "a.npz", "x", "-d", "-"],
+    ["ls", "a.npz"], ["ls", "--json", "a.npz"], ["--help"], ["extract", "a.npz", "x", "-o", "-"],
     ["pack", "-", "a.npz"],
 ], ids=" ".join)  # fmt: skip
 def test_a_full_disk(tmp_path, arguments):

@@ -86,14 +86,14 @@ def test_what_has_no_place_is_refused(cli, here, name):
 
 
 def test_a_file_is_replaced_by_force_alone(cli, here):
-    """What exists stays without --force, which the message names."""
+    """What exists stays without --overwrite, which the message names."""
     npzkit.save("a.npz", {"x": np.arange(3)})
     for name in ("a.safetensors", "a.h5", "a.mat", "a.zarr", "b.npz"):
         assert cli("convert", "a.npz", name).code == 0
         result = cli("convert", "a.npz", name)
         assert (result.code, len(result.err.splitlines())) == (2, 1)
-        assert f"{name!r} already exists. Pass --force" in result.err
-        assert cli("convert", "a.npz", name, "--force").code == 0
+        assert f"{name!r} already exists. Pass --overwrite" in result.err
+        assert cli("convert", "a.npz", name, "--overwrite").code == 0
 
 
 def test_damage_is_a_line(cli, here):

@@ -51,10 +51,11 @@ def test_ls_tells_each_array(cli, model):
 
 
 def test_ls_sorts_and_chooses(cli, model):
-    """--sort puts the largest first, --glob leaves out what is not like it."""
+    """--sort puts the largest first, --only leaves out what is not like it."""
     keys = [line.split()[0] for line in lines(cli("ls", model, "--sort", "size"))[1:4]]
     assert keys == ["layer/0/w", "layer/0/b", "top"]
-    found = cli("ls", model, "--glob", "layer/*", "--glob", "t?")
+    assert cli("ls", model, "--only", "layer").out.count("layer/0/") == 2
+    found = cli("ls", model, "--only", "layer/*", "--only", "t?")
     assert "top" not in found.out
     assert "2 of 3 members" in found.out
     assert [m["key"] for m in cli("ls", model, "--sort", "key", "--json").json()[0]["members"]] == [
@@ -412,7 +413,7 @@ def test_ls_of_a_folder_of_checkpoints_lists_the_steps(cli, runs):
     assert "loss 0.5" in found.out
 
 
-@pytest.mark.parametrize("option", ["-l", "--sort=key", "--glob=w", "--json"])
+@pytest.mark.parametrize("option", ["-l", "--sort=key", "--only=w", "--json"])
 def test_ls_lists_the_arrays_of_the_archives_in_a_folder(cli, runs, option):
     """What is asked of arrays is shown for each archive in the folder."""
     os.remove("bad.npz")

@@ -214,9 +214,9 @@ def test_a_repaired_end_that_loses_an_array_is_a_loss(cli, folder):
 
 
 def test_files_are_repaired_in_place(cli, folder):
-    """--in-place keeps what is sound of a damaged file, and leaves a sound one alone."""
+    """--drop-damaged keeps what is sound of a damaged file, and leaves a sound one alone."""
     sound = os.stat("good.npz")
-    found = cli("repair", "--in-place", "good.npz", "bad.npz", "torn.npz")
+    found = cli("repair", "--drop-damaged", "good.npz", "bad.npz", "torn.npz")
     assert found.code == 1
     assert "lost: x" in found.out
     assert found.out.splitlines()[-1] == "3 files: 1 sound, 1 with losses, 1 saved"
@@ -229,13 +229,13 @@ def test_files_are_repaired_in_place(cli, folder):
 
 @pytest.mark.parametrize("command", ["repair", "repack"])
 def test_a_copy_goes_into_a_folder(cli, folder, command):
-    """In a folder, the result of one file has its name; an older one stays without --force."""
+    """In a folder, the result of one file has its name; an older one stays without --overwrite."""
     options = ["--all"] if command == "repair" else []
     assert cli(command, "deep/er/good.npz", "-o", "out/", *options).code == 0
     assert os.listdir("out") == ["good.npz"]
     refused = cli(command, "good.npz", "-o", "out", *options)
-    assert (refused.code, "--force" in refused.err) == (2, True)
-    assert cli(command, "good.npz", "-o", "out", "--force", *options).code == 0
+    assert (refused.code, "--overwrite" in refused.err) == (2, True)
+    assert cli(command, "good.npz", "-o", "out", "--overwrite", *options).code == 0
     assert cli("verify", "-r", "out", "-q").code == 0
 
 
@@ -267,7 +267,7 @@ def test_results_of_many_files_go_into_a_folder(cli, folder, command, expected):
 def test_no_result_replaces_another(cli, folder, command, files, output):
     """Several results need a folder, and names that differ."""
     before = (folder / "bad.npz").read_bytes()
-    found = cli(command, *files, "-o", output, "--force")
+    found = cli(command, *files, "-o", output, "--overwrite")
     assert (found.code, found.err.count("\n")) == (2, 1)
     assert (folder / "bad.npz").read_bytes() == before
     assert not os.path.exists("out")
@@ -275,7 +275,7 @@ def test_no_result_replaces_another(cli, folder, command, files, output):
 
 @pytest.mark.parametrize(
     "options",
-    [["--partial"], ["--uncommitted"], ["--in-place", "-o", "b.npz"], ["--all", "-o", "b.npz"]],
+    [["--partial"], ["--uncommitted"], ["--drop-damaged", "-o", "b.npz"], ["--all", "-o", "b.npz"]],
     ids=" ".join,
 )
 def test_options_that_would_do_nothing_are_refused(cli, folder, options):

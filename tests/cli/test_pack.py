@@ -46,7 +46,7 @@ def test_every_kind_of_array_goes_in_and_comes_out(cli, here, arrays):
         for key, array in arrays.items():
             assert found[key].dtype == np.asarray(array).dtype
             np.testing.assert_array_equal(found[key], array)
-    result = cli("extract", "a.npz", "-d", "out")
+    result = cli("extract", "a.npz", "-o", "out")
     assert (result.code, result.err) == (0, "")
     for key in arrays:
         assert (here / f"out/{key}.npy").read_bytes() == (here / f"in/{key}.npy").read_bytes()
@@ -60,7 +60,7 @@ def test_python_objects(cli, here):
     assert "x.npy" in result.err
     assert not os.path.exists("a.npz")
     assert cli("pack", "a.npz", "x.npy", "--allow-pickle").code == 0
-    assert cli("extract", "a.npz", "-d", "out").code == 0
+    assert cli("extract", "a.npz", "-o", "out").code == 0
     assert np.load("out/x.npy", allow_pickle=True).tolist() == [{}, None]
 
 
@@ -112,7 +112,7 @@ def test_wrong_usage_of_pack(cli, here):
         (["a.npz", "x.docx"], "none of .npy"),
         (["a.npz", "t.csv"], "Read it with NumPy's genfromtxt or with pandas"),
         (["x.npy", "x.npy"], "comes first"),
-        (["old.npz", "x.npy"], "--force"),
+        (["old.npz", "x.npy"], "--overwrite"),
         (["a.npz"], "Missing argument"),
         (["a.npz", "x.npy", "--level", "3"], "--compression deflated"),
     ):
@@ -122,7 +122,7 @@ def test_wrong_usage_of_pack(cli, here):
         assert len(result.err.splitlines()) == 1
     assert (here / "old.npz").read_bytes() == b"old"
     assert not os.path.exists("a.npz")
-    assert cli("pack", "old.npz", "x.npy", "--force").code == 0
+    assert cli("pack", "old.npz", "x.npy", "--overwrite").code == 0
     assert list(np.load("old.npz")) == ["x"]
 
 
@@ -149,9 +149,9 @@ def test_pipes(cli, here):
     assert (packed.returncode, packed.stderr) == (0, b"")
     (here / "a.npz").write_bytes(packed.stdout)
     assert npzkit.verify("a.npz").ok
-    out = run("extract", "a.npz", "arr_0", "-d", "-")
+    out = run("extract", "a.npz", "arr_0", "-o", "-")
     assert (out.returncode, out.stdout) == (0, npy(array))
-    table = cli("extract", "-", "-d", "-", "--format", "csv", data=packed.stdout)
+    table = cli("extract", "-", "-o", "-", "--format", "csv", data=packed.stdout)
     assert table.out.splitlines()[:2] == ["0.0", "1.0"]
     short = cli("pack", "b.npz", "x=-", data=npy(array)[:-1])
     assert short.code == 1
@@ -162,7 +162,7 @@ def test_pipes(cli, here):
 def test_a_reader_that_has_enough(here, kind):
     """What ends before the output does ends the command, without a word and without an error."""
     npzkit.save("a.npz", {"x": np.zeros(1_000_000)})
-    command = [sys.executable, "-m", "npzkit", "extract", "a.npz", "-d", "-", "--format", kind]
+    command = [sys.executable, "-m", "npzkit", "extract", "a.npz", "-o", "-", "--format", kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(10)
         process.stdout.close()
@@ -173,7 +173,7 @@ def test_a_reader_that_has_enough(here, kind):
 def test_a_table_through_a_pipe_is_utf8(here):
     """Text is written as in files, whatever the terminal's encoding is."""
     npzkit.save("a.npz", {"x": np.array(["ü", "x\ny"])})
-    command = [sys.executable, "-m", "npzkit", "extract", "a.npz", "-d", "-", "--format", "csv"]
+    command = [sys.executable, "-m", "npzkit", "extract", "a.npz", "-o", "-", "--format", "csv"]
     result = subprocess.run(
         command, capture_output=True, timeout=120, env={**os.environ, "PYTHONIOENCODING": "ascii"}
     )
@@ -183,7 +183,7 @@ def test_a_table_through_a_pipe_is_utf8(here):
 def test_a_pipe_takes_one_array(cli, here):
     """-d - with more than one key is wrong usage."""
     npzkit.save("a.npz", {"x": [1], "y": [2]})
-    result = cli("extract", "a.npz", "-d", "-")
+    result = cli("extract", "a.npz", "-o", "-")
     assert result.code == 2
     assert "2 are wanted" in result.err
 
@@ -202,13 +202,13 @@ def test_a_name_never_leaves_the_folder(cli, here, name):
     """A member whose name leads elsewhere is refused, and so is all that is extracted with it."""
     forge("a.npz", ["good.npy", name])
     (here / "out").mkdir()
-    result = cli("extract", "a.npz", "-d", "out")
+    result = cli("extract", "a.npz", "-o", "out")
     assert result.code == 1
     assert "npzkit mv" in result.err
     assert len(result.err.splitlines()) == 1
     assert os.listdir("out") == []
     assert sorted(os.listdir()) == ["a.npz", "out"]
-    assert cli("extract", "a.npz", "good", "-d", "out").code == 0
+    assert cli("extract", "a.npz", "good", "-o", "out").code == 0
 
 
 def test_large_arrays_through_a_pipe(here):
@@ -225,15 +225,17 @@ def test_large_arrays_through_a_pipe(here):
 
 
 def test_no_file_is_replaced_unasked(cli, here):
-    """A file that is there stays, all of them do, unless --force is passed."""
+    """A file that is there stays, all of them do, unless --overwrite is passed."""
     npzkit.save("a.npz", {"x": [1], "y": [2]})
     (here / "y.npy").write_bytes(b"old")
     result = cli("extract", "a.npz")
     assert result.code == 2
-    assert "--force" in result.err
+    assert "--overwrite" in result.err
     assert not os.path.exists("x.npy")
     assert (here / "y.npy").read_bytes() == b"old"
-    assert json.loads(cli("extract", "a.npz", "--force", "--json").out)["files"]["y"] == "./y.npy"
+    assert (
+        json.loads(cli("extract", "a.npz", "--overwrite", "--json").out)["files"]["y"] == "./y.npy"
+    )
     assert np.load("y.npy") == [2]
 
 
@@ -247,7 +249,7 @@ def test_wrong_usage_of_extract(cli, here):
         (["."], 2, "no index.json"),
         (["empty.npz"], 1, "empty"),
         (["a.npz", "y"], 2, "y is not a file in the archive"),
-        (["a.npz", "-d", "file"], 2, "is a file"),
+        (["a.npz", "-o", "file"], 2, "is a file"),
     ):
         result = cli("extract", *arguments)
         assert (result.code, len(result.err.splitlines())) == (code, 1), arguments
@@ -258,8 +260,8 @@ def test_the_delimiter_of_tables(cli, here):
     """--delimiter says what is between cells."""
     npzkit.save("a.npz", {"a": [[1, 2]]})
     for option, text in (("|", "1|2\n"), (r"\t", "1\t2\n")):
-        command = ("extract", "a.npz", "--format", "csv", "--delimiter", option, "-d", "out")
-        assert cli(*command, "--force").code == 0
+        command = ("extract", "a.npz", "--format", "csv", "--delimiter", option, "-o", "out")
+        assert cli(*command, "--overwrite").code == 0
         assert (here / "out/a.csv").read_text() == text
     result = cli("extract", "a.npz", "--format", "csv", "--delimiter", "ab")
     assert result.code == 2
@@ -270,7 +272,7 @@ def test_the_delimiter_of_tables(cli, here):
 def test_arrays_that_are_no_tables(cli, here):
     """An array of more dimensions is refused in a line that names the other format."""
     npzkit.save("a.npz", {"good": [1], "x": np.zeros((2, 2, 2))})
-    result = cli("extract", "a.npz", "--format", "csv", "-d", "out")
+    result = cli("extract", "a.npz", "--format", "csv", "-o", "out")
     assert (result.code, len(result.err.splitlines())) == (2, 1)
     assert "'x'" in result.err
     assert "--format npy" in result.err
@@ -312,7 +314,7 @@ def test_keys_of_merged_archives_are_distinct(cli, here):
     assert "'a.npz' and 'b.npz' would have the same key (key 'x')" in result.err
     assert "KEY=PATH" in result.err
     assert cli("pack", "c.npz", "a.npz", "b=b.npz").code == 0
-    refused = cli("pack", "c.npz", "c.npz", "--force")
+    refused = cli("pack", "c.npz", "c.npz", "--overwrite")
     assert (refused.code, "one of the inputs" in refused.err) == (2, True)
 
 
@@ -358,11 +360,11 @@ def test_extract_goes_on_past_damage(cli, here, kind):
     with npzkit.open("a.npz") as npz:
         data[npz.info("b").data_offset + 3] ^= 1
     (here / "a.npz").write_bytes(data)
-    result = cli("extract", "a.npz", "-d", "out", "--format", kind)
+    result = cli("extract", "a.npz", "-o", "out", "--format", kind)
     assert (result.code, result.out, result.err.count("\n")) == (1, "out: 2 files\n", 1)
     assert "[b]" in result.err or "'b'" in result.err or "b:" in result.err
     assert sorted(os.listdir("out")) == [f"a.{kind}", f"c.{kind}"]
-    found = cli("extract", "a.npz", "-d", "out", "--format", kind, "--force", "--json")
+    found = cli("extract", "a.npz", "-o", "out", "--format", kind, "--overwrite", "--json")
     assert (found.code, list(found.json()["files"]), list(found.json()["failed"])) == (
         1, ["a", "c"], ["b"]
     )  # fmt: skip
@@ -432,7 +434,7 @@ def test_a_damaged_array_is_reported_without_python(cli, here):
     data = bytearray((here / "a.npz").read_bytes())
     data[1000] ^= 1
     (here / "a.npz").write_bytes(data)
-    result = cli("extract", "a.npz", "-d", "out")
+    result = cli("extract", "a.npz", "-o", "out")
     assert (result.code, os.listdir("out")) == (1, ["y.npy"])
     assert "CRC-32" in result.err
     assert "npz.read" not in result.err

@@ -62,7 +62,7 @@ def test_copies_on_the_disk(cli, server, tmp_path):
     """convert, extract, repack and repair write what they read to local files."""
     url = server.url_of_data
     assert cli("convert", url, tmp_path / "a.safetensors").code == 0
-    assert cli("extract", url, "-d", tmp_path / "arrays").code == 0
+    assert cli("extract", url, "-o", tmp_path / "arrays").code == 0
     assert cli("repack", url, "-o", tmp_path / "b.npz").code == 0
     assert cli("repair", f"{url}?token=1", "-o", f"{tmp_path}/c/", "--all").code == 0
     for name in ("b.npz", "c/a.npz"):
@@ -104,7 +104,7 @@ WHOLE = {"w": np.arange(90_000.0), "v": np.arange(7)}
 
 @pytest.mark.parametrize(
     "arguments",
-    [["verify", "URL"], ["verify", "URL", "LOCAL"], ["extract", "URL", "-d", "TMP/arrays"],
+    [["verify", "URL"], ["verify", "URL", "LOCAL"], ["extract", "URL", "-o", "TMP/arrays"],
      ["convert", "URL", "TMP/a.safetensors"], ["repack", "URL", "-o", "TMP/b.npz"],
      ["repair", "URL", "-o", "TMP/c.npz"], ["diff", "URL", "LOCAL"],
      ["show", "URL", "w", "--stats"]],
@@ -248,7 +248,7 @@ def test_secrets_are_not_printed(cli, server, tmp_path):
         assert "secret" not in found.out + found.err, arguments
     # An append that was not completed is a warning.
     server.files["/a.npz"] += server.files["/a.npz"][:1000]
-    for arguments in (["ls"], ["extract", "-d", tmp_path / "a"], ["show", "w1"], ["tree"]):
+    for arguments in (["ls"], ["extract", "-o", tmp_path / "a"], ["show", "w1"], ["tree"]):
         found = cli(arguments[0], url, *arguments[1:])
         assert found.code == 0
         assert "/a.npz?...: " in found.err

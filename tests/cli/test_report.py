@@ -9,15 +9,15 @@ import numpy as np
 
 
 def test_a_report_is_written_once(cli, tmp_path, monkeypatch):
-    """It goes to report.html, or to -o; an existing file is replaced only with --force."""
+    """It goes to report.html, or to -o; an existing file is replaced only with --overwrite."""
     monkeypatch.chdir(tmp_path)
     npzkit.save("a.npz", {"a": np.arange(9)})
     first = cli("report", "a.npz")
     assert (first.code, first.err, first.out[:12]) == (0, "", "report.html:")
     assert cli("report", "a.npz", "--all", "-o", "b.html").code == 0
     refused = cli("report", "a.npz")
-    assert (refused.code, "--force" in refused.err) == (2, True)
-    assert cli("report", "a.npz", "--force").code == 0
+    assert (refused.code, "--overwrite" in refused.err) == (2, True)
+    assert cli("report", "a.npz", "--overwrite").code == 0
     assert sorted(os.listdir()) == ["a.npz", "b.html", "report.html"]
 
 

@@ -41,7 +41,7 @@ def test_files_are_made_of_the_folder(folder, cli, tmp_path):
     with np.load(one) as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE)
     assert cli("diff", folder, one).code == 0
-    assert cli("extract", folder, "w", "-d", tmp_path / "out").code == 0
+    assert cli("extract", folder, "w", "-o", tmp_path / "out").code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "w.npy"), WHOLE)
     assert cli("pack", tmp_path / "packed.npz", folder).code == 0
     with np.load(tmp_path / "packed.npz") as npz:
@@ -57,7 +57,7 @@ def test_damage_is_reported(folder, cli):
     assert gone.name in result.out
 
 
-@pytest.mark.parametrize("command", ["repack -c deflated", "repair --in-place"])
+@pytest.mark.parametrize("command", ["repack -c deflated", "repair --drop-damaged"])
 @pytest.mark.parametrize("place", ["run", "run -r", ". -r"])
 def test_shards_are_not_changed_one_by_one(folder, cli, monkeypatch, command, place):
     """A changed shard would not fit the index, so the folder is an error, and other files are done."""

@@ -99,7 +99,7 @@ def test_verifying_a_pipe(cli, edited):
 
 def test_extracting_a_pipe(cli, edited, tmp_path):
     """Only what the archive has at the end appears, under the names that it has there."""
-    result = cli("extract", "-", "-d", tmp_path / "out", data=edited.read_bytes())
+    result = cli("extract", "-", "-o", tmp_path / "out", data=edited.read_bytes())
     assert (result.code, result.err) == (0, "")
     assert files_in(tmp_path / "out") == ["first.npy", "is.npy", "twice.npy"]
     assert np.array_equal(np.load(tmp_path / "out" / "twice.npy"), Y)
@@ -109,10 +109,10 @@ def test_extracting_a_pipe(cli, edited, tmp_path):
 def test_extracting_some_keys_of_a_pipe_as_tables(cli, edited, tmp_path):
     """KEYS and --format work as with a file; a key that is missing at the end is an error."""
     data = edited.read_bytes()
-    assert cli("extract", "-", "twice", "is", "-d", tmp_path / "out", "--format", "csv",
+    assert cli("extract", "-", "twice", "is", "-o", tmp_path / "out", "--format", "csv",
                data=data).code == 0  # fmt: skip
     assert files_in(tmp_path / "out") == ["is.csv", "twice.csv"]
-    missing = cli("extract", "-", "old", "-d", tmp_path / "none", data=data)
+    missing = cli("extract", "-", "old", "-o", tmp_path / "none", data=data)
     assert missing.code == 2
     assert "'old'" in missing.err
     assert not (tmp_path / "none").exists()
@@ -124,21 +124,21 @@ def test_a_pipe_that_is_cut_leaves_nothing(cli, tmp_path):
     data = (tmp_path / "a.npz").read_bytes()
     for out in (tmp_path / "new", tmp_path):
         before = files_in(tmp_path)
-        result = cli("extract", "-", "-d", out, data=data[:500])
+        result = cli("extract", "-", "-o", out, data=data[:500])
         assert (result.code, result.out) == (1, "")
         assert "truncated" in result.err
         assert files_in(tmp_path) == before
 
 
 def test_existing_files_are_kept(cli, tmp_path):
-    """Without --force nothing is replaced, and nothing appears beside."""
+    """Without --overwrite nothing is replaced, and nothing appears beside."""
     npzkit.save(tmp_path / "a.npz", {"x": X, "y": Y})
     data = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "y.npy").write_bytes(b"mine")
-    assert cli("extract", "-", "-d", tmp_path / "out", data=data).code == 2
+    assert cli("extract", "-", "-o", tmp_path / "out", data=data).code == 2
     assert files_in(tmp_path / "out") == ["y.npy"]
-    assert cli("extract", "-", "-d", tmp_path / "out", "--force", data=data).code == 0
+    assert cli("extract", "-", "-o", tmp_path / "out", "--overwrite", data=data).code == 0
     assert np.array_equal(np.load(tmp_path / "out" / "y.npy"), Y)
 
 
@@ -149,12 +149,12 @@ def test_damaged_and_unsafe_arrays_of_a_pipe(cli, tmp_path):
         place = npz.info("x").data_offset
     data = bytearray((tmp_path / "a.npz").read_bytes())
     data[place] ^= 1
-    result = cli("extract", "-", "-d", tmp_path / "out", data=bytes(data))
+    result = cli("extract", "-", "-o", tmp_path / "out", data=bytes(data))
     assert result.code == 1
     assert "'x'" in result.err
     assert files_in(tmp_path / "out") == ["y.npy"]
     unsafe = (tmp_path / "a.npz").read_bytes().replace(b"y.npy", b"../.y")
-    assert cli("extract", "-", "-d", tmp_path / "none", data=unsafe).code == 1
+    assert cli("extract", "-", "-o", tmp_path / "none", data=unsafe).code == 1
     assert not (tmp_path / "none").exists()
 
 
@@ -164,7 +164,7 @@ def test_np_savez_to_a_pipe(command, cli, tmp_path):
     path = tmp_path / "pipe.npz"
     with Pipe(path) as pipe:
         np.savez(pipe, x=X, y=Y)
-    folder = ["-d", tmp_path / "out"] if command == "extract" else []
+    folder = ["-o", tmp_path / "out"] if command == "extract" else []
     result = cli(command, "-", *folder, data=path.read_bytes())
     assert (result.code, result.err) == (0, "")
     expected = {"ls": "2 members", "tree": "2 members", "verify": "sound", "extract": "2 files"}
@@ -179,7 +179,7 @@ def test_an_interrupt_leaves_nothing(tmp_path):
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from npzkit.cli.commands import run; sys.exit(run())"
     )
-    command = [sys.executable, "-c", code, "extract", "-", "-d", str(tmp_path / "out")]
+    command = [sys.executable, "-c", code, "extract", "-", "-o", str(tmp_path / "out")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         # More than a pipe holds: the command has begun to read. Then it waits for more: an
         # interrupt right before a call of the system would be seen after that call.

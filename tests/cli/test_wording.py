@@ -145,8 +145,8 @@ def test_what_commands_print(cli, tmp_path, monkeypatch):
     for path in sorted(Path().glob("*.npz")):
         for arguments in (
             ["ls", path], ["info", path], ["show", path, "x"], ["verify", "-v", path],
-            ["diff", path, "a.npz"], ["repair", path], ["repair", path, "-o", "out/", "--force"],
-            ["repack", path, "-o", "out/", "--force"], ["extract", path, "-d", "out"],
+            ["diff", path, "a.npz"], ["repair", path], ["repair", path, "-o", "out/", "--overwrite"],
+            ["repack", path, "-o", "out/", "--overwrite"], ["extract", path, "-o", "out"],
             ["add", path, "x=objects.npy"], ["rm", path, "no"], ["mv", path, "x", "y"],
             ["convert", path, "out.safetensors"],
         ):  # fmt: skip

@@ -173,15 +173,15 @@ def npz(capsys):
 
 
 def test_commands_that_write(npz, tmp_path):
-    """pack, convert, repack and repair take URLs, and replace no object without --force."""
+    """pack, convert, repack and repair take URLs, and replace no object without --overwrite."""
     path = tmp_path / "a.npz"
     npzkit.save(path, ARRAYS)
     assert npz("pack", URL, path) == (0, f"{URL}: 3 arrays\n")
     code, text = npz("pack", URL, path)
     assert code == 2
-    assert f"'{URL}' already exists. Pass --force to replace it." in text
+    assert f"'{URL}' already exists. Pass --overwrite to replace it." in text
     assert npz("convert", path, URL)[0] == 2
-    assert npz("convert", "--force", path, URL) == (0, f"{URL}: 3 arrays\n")
+    assert npz("convert", "--overwrite", path, URL) == (0, f"{URL}: 3 arrays\n")
     assert npz("repack", "-o", URL, path)[0] == 2
     code, text = npz("repack", "-o", "memory://bucket/new/", path)
     assert code == 0

@@ -64,10 +64,12 @@ class LazyArray:
 
     Notes
     -----
-    Reading a part does not check the CRC-32, which covers the complete array;
-    `read` does. A deflated array without a seek index is decompressed up to the
-    part, once. After that, points to start from are kept in memory while the
-    archive is open, about 1 % of the array's size.
+    Parts of deflated arrays are checked: each chunk of which a part is read has a CRC-32,
+    in the seek index that npzkit writes, or because an array of up to 256 KiB is one chunk.
+    Parts of other arrays are not checked; `read` checks the CRC-32 of the complete array. A
+    large deflated array without a seek index is decompressed up to the part, once. After
+    that, points to start from are kept in memory while the archive is open, about 1 % of
+    the array's size.
 
     Examples
     --------
@@ -89,10 +91,12 @@ class LazyArray:
         key: str,
         header: NpyHeader | None,
         extra: bytes,
+        *,
+        verify: bool = True,
     ) -> None:
         self._header = _check_header(header)
         self._npz, self._archive = npz, archive
-        self._key = key
+        self._key, self._verify = key, verify
         self._explained = Explained(archive, key)
         self._attrs = parse_attrs(extra)
         self.shape = self._header.shape
@@ -140,7 +144,7 @@ class LazyArray:
         return axes[::-1] if self._header.fortran_order else axes
 
     def _access(self) -> RandomAccess:
-        return self._archive.random_access(self._key)
+        return self._archive.random_access(self._key, verify=self._verify)
 
     @property
     def _read_habits(self) -> ReadHabits:
@@ -305,7 +309,7 @@ class LazyArray:
         return f"LazyArray({self._key!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._npz, self._key)
+        return _restore, (self._npz, self._key, self._verify)
 
 
 def _check_header(header: NpyHeader | None) -> NpyHeader:
@@ -337,8 +341,8 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         ) from error
 
 
-def _restore(npz: Any, key: str) -> LazyArray:
+def _restore(npz: Any, key: str, verify: bool) -> LazyArray:
     """Restore a pickled lazy array, on an archive that closes with it."""
     npz._closes_silently = True
-    lazy: LazyArray = npz.lazy(key)
+    lazy: LazyArray = npz.lazy(key, verify=verify)
     return lazy

@@ -430,7 +430,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
 
         return self._archive.join(key, partial(join, read))
 
-    def lazy(self, key: str) -> LazyArray:
+    def lazy(self, key: str, *, verify: bool = True) -> LazyArray:
         """Return an array that reads only the parts that are indexed.
 
         Only the array's header is read now.
@@ -439,6 +439,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         ----------
         key : str
             With or without ``.npy``.
+        verify : bool, default True
+            Check each chunk of which a part is read, if its CRC-32 is known: see
+            `LazyArray`.
 
         Returns
         -------
@@ -464,7 +467,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         >>> npz.lazy("w")[500_000:500_003]
         array([500000, 500001, 500002])
         """
-        return self._archive.lazy(key, self)
+        return self._archive.lazy(key, self, verify=verify)
 
     def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, np.dtype[Any]]:
         """Map a stored array into memory without reading it.

@@ -186,7 +186,7 @@ class OpenedArchive:
         """Return the key under which a member is listed, whatever key it was asked for by."""
         return key_of(entry.name, self.entries)
 
-    def random_access(self, key: str) -> RandomAccess:
+    def random_access(self, key: str, *, verify: bool = True) -> RandomAccess:
         """Return the bytes of a member, to be read in parts, if the file has not changed."""
         entry = self.entry(key)
         self.check_unchanged()
@@ -196,8 +196,9 @@ class OpenedArchive:
         if index is not None and self.source.is_distant:
             start = index.data_start(entry)
         if start is not None:
-            return self.reader.random_access(entry, start, partial(self.check_header, entry))
-        access = self.reader.random_access(entry)
+            check = partial(self.check_header, entry)
+            return self.reader.random_access(entry, start, check, verify=verify)
+        access = self.reader.random_access(entry, verify=verify)
         self.check_header(entry)
         return access
 

@@ -238,17 +238,17 @@ class SingleFile(OpenedArchive):
 
         return parse_attrs(self.entry(key).extra)
 
-    def lazy(self, key: str, npz: Any) -> LazyArray:
+    def lazy(self, key: str, npz: Any, *, verify: bool = True) -> LazyArray:
         entry = self.entry(key)
         with Explained(self, key):
             from npzkit.archive.lazyarray import LazyArray
 
             known = self.read_index().find(entry.name)
             header = self.reader.header(entry)[0] if known is None else known
-            lazy = LazyArray(npz, self, self.listed_key(entry), header, entry.extra)
+            lazy = LazyArray(npz, self, self.listed_key(entry), header, entry.extra, verify=verify)
             if known is None:
                 # An array that cannot be read in parts raises its error now.
-                self.random_access(key)
+                self.random_access(key, verify=verify)
             return lazy
 
     def memmap(self, key: str, mode: MmapMode) -> np.memmap[Any, Any]:

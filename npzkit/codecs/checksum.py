@@ -61,5 +61,12 @@ def _crc32_combine(first: int, second: int, size: int) -> int:
 
 def crc32_combine(first: int, second: int, size: int) -> int:
     """Return the CRC-32 of two parts joined, from the CRC-32 of each and the second one's size."""
-    combine: Callable[..., int] = getattr(isal_or_zlib(), "crc32_combine", _crc32_combine)
-    return combine(first, second, size)
+    return combiner()(first, second, size)
+
+
+@functools.cache
+def combiner() -> Callable[[int, int, int], int]:
+    """Return the fastest function that does what `crc32_combine` does, for many calls."""
+    combine: Callable[[int, int, int], int]
+    combine = getattr(isal_or_zlib(), "crc32_combine", _crc32_combine)
+    return combine

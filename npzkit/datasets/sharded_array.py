@@ -34,13 +34,15 @@ class ShardedArray(LazyArray):
 
     _chunk_size = 1 << 20
 
-    def __init__(self, npz: NpzFile | None, shards: OpenShards, number: int) -> None:
+    def __init__(
+        self, npz: NpzFile | None, shards: OpenShards, number: int, *, verify: bool = True
+    ) -> None:
         index = shards.index
         shape, descr = index.shape(number), index.descr(number)[0]
         self._npz: Any = npz
         self._shards = shards
         self._number = number
-        self._key = index.keys[number]
+        self._key, self._verify = index.keys[number], verify
         self._describe(shape, descr, fortran_order=index.fortran_order(number))
         self.attrs = MappingProxyType(user_attrs(index.attrs(number)))
 
@@ -53,7 +55,7 @@ class ShardedArray(LazyArray):
         return self._shards.index.part_numbers(self._number)
 
     def _part(self, part: int) -> LazyArray:
-        return self._shards.part(self._number, part)
+        return self._shards.part(self._number, part, verify=self._verify)
 
     @property
     def _read_habits(self) -> ReadHabits:

@@ -234,8 +234,8 @@ class ShardedContents(OpenShards):
     def saved_attrs(self, key: str) -> Mapping[str, Any]:
         return self.index.attrs(self.find(key))
 
-    def lazy(self, key: str, npz: NpzFile | None) -> ShardedArray:
-        return ShardedArray(npz, self, self.find(key))
+    def lazy(self, key: str, npz: NpzFile | None, *, verify: bool = True) -> ShardedArray:
+        return ShardedArray(npz, self, self.find(key), verify=verify)
 
     def memmap(self, key: str, mode: MmapMode) -> np.memmap[Any, Any]:
         number = self.find(key)

@@ -169,12 +169,12 @@ class OpenShards:
 
     # -- parts --------------------------------------------------------------
 
-    def part(self, number: int, part: int) -> LazyArray:
+    def part(self, number: int, part: int, *, verify: bool = True) -> LazyArray:
         """Return a part of an array as a `LazyArray`, checked to be what the index says."""
         shard = self.shard(self.index.shard_of(part))
         stored_key = self.index.stored_key(number, part)
         self.prove(number, part, shard)
-        lazy = shard.lazy(stored_key)
+        lazy = shard.lazy(stored_key, verify=verify)
         at = part - self.index.part_numbers(number).start
         shape = tuple(self.index.boxes(number)[1][at].tolist())
         self.check_form(number, shape, lazy.shape, lazy.dtype)

@@ -125,7 +125,7 @@ class MemberReader(SmallReader):
     ) -> None:
         super().__init__(source, limits, allow_pickle=allow_pickle)
         self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
-        self._accesses: dict[str, RandomAccess] = {}
+        self._accesses: dict[tuple[str, bool], RandomAccess] = {}
         self._process = os.getpid()
         # Of a distant source: what was fetched of members that are read in parts.
         self._nearer: dict[str, Source] = {}
@@ -418,8 +418,12 @@ class MemberReader(SmallReader):
         entry: Entry,
         data_start: int | None = None,
         check: Callable[[], object] = lambda: None,
+        *,
+        verify: bool = True,
     ) -> RandomAccess:
         """Return the archive's one access to a member's bytes, which it keeps.
+
+        With `verify`, it compares the CRC-32 of each chunk where that is known.
 
         If it is known where a stored member's data probably begins, its headers
         and its first bytes are fetched together, and `check` is called with these.
@@ -427,7 +431,7 @@ class MemberReader(SmallReader):
         """
         if self._process != os.getpid():
             self._accesses, self._nearer, self._process = {}, {}, os.getpid()
-        access = self._accesses.get(entry.name)
+        access = self._accesses.get((entry.name, verify))
         if access is None:
             check_entry(entry, self.size_limit)
             from npzkit.zip.random_access import StoredBytes, open_random_access
@@ -435,7 +439,7 @@ class MemberReader(SmallReader):
             source = self.ends_of(entry)
             if data_start is None:
                 start = data_offset(source, entry, verify=False)
-                access = open_random_access(source, entry, start)
+                access = open_random_access(source, entry, start, verify=verify)
             else:
 
                 def find_start() -> int:
@@ -444,7 +448,7 @@ class MemberReader(SmallReader):
 
                 access = StoredBytes(source, entry, data_start, find_start)
             # If two threads get here, both use the first one's object.
-            access = self._accesses.setdefault(entry.name, access)
+            access = self._accesses.setdefault((entry.name, verify), access)
         return access
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:

@@ -163,7 +163,7 @@ class MemberWriter:
             uncompressed_size=self.size,
         )
         if start is not None and start != self._start:
-            header = header._replace(crc32=self._crc_with(start, header.crc32))
+            header = header._replace(crc32=self._crc_with(start, header.crc32, self.size))
         if self._offset < 0:
             self._put_header(header, is_final=start is None)
         else:
@@ -180,17 +180,19 @@ class MemberWriter:
         self._enter(self._name, header, self._offset, self._local, self._head, has_index)
         if has_index and deflated is not None:
             offsets = (*deflated.offsets, self._compressed_size)
-            index = SeekIndex(self._chunk_size, offsets, self.size)
+            if start is not None:
+                first = self._crc_with(start, deflated.crc32s[0], self._chunk_size)
+                deflated.crc32s[0] = first
+            index = SeekIndex(self._chunk_size, offsets, self.size, deflated.crc32s)
             self._sink.write(format_index_member(self._name, index))
 
-    def _crc_with(self, start: bytes, crc: int) -> int:
-        """Return the CRC of all bytes once `start` replaced their first ones.
+    def _crc_with(self, start: bytes, crc: int, size: int) -> int:
+        """Return the CRC of the first `size` bytes once `start` replaced those they begin with.
 
         A CRC is linear: what the two starts differ by is moved over the rest.
         """
-        size = self.size - len(start)
         for data in (self._start, start):
-            crc ^= crc32_combine(crc32(data), 0, size)
+            crc ^= crc32_combine(crc32(data), 0, size - len(start))
         return crc
 
 
@@ -215,11 +217,11 @@ def deflate_small(data: bytes, level: int | None) -> bytes:
 
 
 class _Group(NamedTuple):
-    """Neighbouring chunks, deflated; CRC and size are of what they were before."""
+    """Neighbouring chunks, deflated; CRC-32s and sizes are of what they were before."""
 
     chunks: list[bytes]
-    crc32: int
-    size: int
+    crc32s: list[int]
+    sizes: list[int]
 
 
 class DeflatedData:
@@ -238,9 +240,12 @@ class DeflatedData:
     Attributes
     ----------
     offsets : list of int
-        Where each chunk begins in the stream. It and `crc32`, of the bytes
-        before they were deflated, are complete when the pipeline was drained
-        after `finish`.
+        Where each chunk begins in the stream.
+    crc32s : list of int
+        Of each chunk's bytes before they were deflated.
+    crc32 : int
+        Of all of them. All three are complete when the pipeline was drained after
+        `finish`.
     """
 
     def __init__(
@@ -251,6 +256,7 @@ class DeflatedData:
         chunk_size: int,
     ) -> None:
         self.offsets: list[int] = []
+        self.crc32s: list[int] = []
         self.crc32 = 0
         self._take = take
         self._pipeline = pipeline
@@ -326,11 +332,13 @@ class DeflatedData:
 
     def _put(self, group: _Group) -> None:
         """Pass on a group; called in the order of the bytes."""
-        for chunk in group.chunks:
+        for chunk, crc, size in zip(*group, strict=True):
+            self.crc32 = crc32_combine(self.crc32, crc, size)
+            # The first chunk begins with what was written as it is.
+            self.crc32s.append(crc if self.offsets else self.crc32)
             self.offsets.append(self._position if self.offsets else 0)
             self._position += len(chunk)
             self._take(chunk)
-        self.crc32 = crc32_combine(self.crc32, group.crc32, group.size)
 
 
 def _deflate_group(
@@ -340,11 +348,10 @@ def _deflate_group(
     if encoder is None:
         # The only chunk there is.
         encoder = encoder_for_small(None) if len(view) < _SMALL_SIZE else choose_encoder(view)
-    starts = range(0, max(len(view), 1), chunk_size)
+    pieces = [view[start : start + chunk_size] for start in range(0, max(len(view), 1), chunk_size)]
+    last = len(pieces) - 1
     chunks = [
-        deflate_chunk(
-            encoder, view[start : start + chunk_size], final=final and start == starts[-1]
-        )
-        for start in starts
+        deflate_chunk(encoder, piece, final=final and number == last)
+        for number, piece in enumerate(pieces)
     ]
-    return _Group(chunks, crc32(view), len(view))
+    return _Group(chunks, list(map(crc32, pieces)), list(map(len, pieces)))

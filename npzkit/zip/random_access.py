@@ -9,8 +9,9 @@ reach them sooner next time. Knows no NPY. Four kinds of member:
 - in other methods: the stream is kept where it stands, and started over where
   an earlier offset is asked for.
 
-No CRC is compared, because it covers the whole member. A stream that is
-damaged, ends early or is too long is still an error.
+The CRC-32 of each chunk of which a part is read is compared, where it is known: from an
+index, or because the member is one chunk. Elsewhere no CRC-32 is compared, because it covers
+the whole member. A stream that is damaged, ends early or is too long is still an error.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.codecs.coding import DEFLATED, MAX_RATIOS, STORED
+from npzkit.codecs.coding import CHUNK_SIZE, DEFLATED, MAX_RATIOS, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.sozip import Chunks, find_index
+from npzkit.zip.sozip import Chunks, SeekIndex, find_index
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
@@ -85,7 +86,9 @@ class RandomAccess:
         """
 
 
-def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomAccess:
+def open_random_access(
+    source: Source, entry: Entry, data_start: int, *, verify: bool = True
+) -> RandomAccess:
     """Return access to a member's bytes.
 
     Parameters
@@ -95,14 +98,25 @@ def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomA
         Checked by `npzkit.zip.member_checks.check_entry`.
     data_start : int
         Where the member's data begins in the file.
+    verify : bool, default True
+        Compare the CRC-32s of chunks that are known.
     """
     if entry.method == STORED:
         return StoredBytes(source, entry, data_start)
-    index = find_index(source, entry, data_start)
+    index = find_index(source, entry, data_start) or _only_chunk(entry)
     if index is None:
         return _Streamed(source, entry, data_start)
-    chunks = Chunks(source, data_start, index)
+    checked = verify and index.has_checks(entry.crc32)
+    chunks = Chunks(source, data_start, index, checked=checked)
     return _Indexed(chunks, lambda: _Streamed(source, entry, data_start))
+
+
+def _only_chunk(entry: Entry) -> SeekIndex | None:
+    """Return the index of a deflated member that is no larger than a chunk."""
+    size = entry.uncompressed_size
+    if entry.method != DEFLATED or not 0 < size <= CHUNK_SIZE:
+        return None
+    return SeekIndex(size, (0, entry.compressed_size), size, (entry.crc32,))
 
 
 class StoredBytes(RandomAccess):
@@ -142,7 +156,7 @@ class StoredBytes(RandomAccess):
 
 
 class _Indexed(RandomAccess):
-    """Chunks, as long as they are what their index says."""
+    """Chunks, as long as they are what their index says; if they are checked, always."""
 
     def __init__(self, chunks: Chunks, open_plain: Callable[[], RandomAccess]) -> None:
         self.size, self.granularity = chunks.size, chunks.chunk_size
@@ -156,6 +170,8 @@ class _Indexed(RandomAccess):
             try:
                 self._chunks.readinto(offset, view, threads)
             except ZipFormatError:
+                if self._chunks.is_checked:
+                    raise
                 self._plain = self._open_plain()
                 self.granularity = self._plain.granularity
             else:

@@ -3,10 +3,14 @@
 A member with an index was deflated in chunks that need nothing of each other (profile 1
 of sozip/sozip-spec, `sozip_specification.md`): each but the last ends in a sync flush
 and a full flush. The index is SOZip's hidden file: a stored member right after the
-deflated one, with a local header and no entry in the directory.
+deflated one, with a local header and no entry in the directory. Where SOZip leaves room
+for more, npzkit keeps the CRC-32 of the data of each chunk.
 
-Decides whether an index is valid. A chunk that differs from it raises `ZipFormatError`;
-the caller decides what to do then, because the member may be sound without its index.
+Decides whether an index is valid, and whether its CRC-32s are believed: combined, they must
+be the member's own. A chunk that does not have its CRC-32 is damaged, and raises
+`ChecksumError`. Without CRC-32s, a chunk that differs from the index raises
+`ZipFormatError`; the caller decides what to do then, because the member may be sound
+without its index.
 """
 
 from __future__ import annotations
@@ -19,10 +23,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from npzkit.codecs.checksum import crc32
+from npzkit.codecs.checksum import combiner, crc32
 from npzkit.codecs.coding import CHUNK_SIZE_LIMITS, DEFLATED, STORED
 from npzkit.codecs.decompressors import inflate_chunk
-from npzkit.errors import ZipFormatError
+from npzkit.errors import ChecksumError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
@@ -54,11 +58,24 @@ class SeekIndex(NamedTuple):
         Compressed bytes before each chunk, 0 for the first one, and the size
         of the stream at the end: one more than there are chunks.
     uncompressed_size : int
+    crc32s : sequence of int
+        Of the data of each chunk; empty if the index has none.
     """
 
     chunk_size: int
     offsets: Sequence[int]
     uncompressed_size: int
+    crc32s: Sequence[int] = ()
+
+    def has_checks(self, crc32: int) -> bool:
+        """Return whether the CRC-32s of all chunks, combined, are that of the member."""
+        if not self.crc32s:
+            return False
+        *crc32s, last = self.crc32s
+        combine, found, size = combiner(), 0, self.chunk_size
+        for number in crc32s:
+            found = combine(found, number, size)
+        return combine(found, last, self.uncompressed_size - len(crc32s) * size) == crc32
 
 
 def index_name(name: str) -> bytes:
@@ -81,12 +98,14 @@ def is_index_name(name: str) -> bool:
 
 
 def format_index(index: SeekIndex) -> bytes:
-    """Format an index: header, then the offsets of all chunks but the first."""
+    """Format an index: header, CRC-32s, then the offsets of all chunks but the first."""
     *offsets, compressed_size = index.offsets
+    count = len(index.crc32s)
     header = _HEADER.pack(
-        _VERSION, 0, index.chunk_size, 8, index.uncompressed_size, compressed_size
+        _VERSION, 4 * count, index.chunk_size, 8, index.uncompressed_size, compressed_size
     )
-    return header + struct.pack(f"<{len(offsets) - 1}Q", *offsets[1:])
+    checks = struct.pack(f"<{count}L", *index.crc32s)
+    return header + checks + struct.pack(f"<{len(offsets) - 1}Q", *offsets[1:])
 
 
 def format_index_member(name: str, index: SeekIndex) -> bytes:
@@ -110,7 +129,6 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
     version, skip_size, chunk_size, offset_size, full_size, size = _HEADER.unpack_from(data)
     if (
         version != _VERSION
-        or skip_size > _MAX_SKIP_SIZE
         or offset_size not in _OFFSET_FORMATS
         or (full_size, size) != (uncompressed_size, compressed_size)
         or not _LEAST_CHUNK_SIZE <= chunk_size <= CHUNK_SIZE_LIMITS[1]
@@ -118,6 +136,8 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
     ):
         return None
     count = (full_size - 1) // chunk_size
+    if skip_size > _MAX_SKIP_SIZE + 4 * (count + 1):
+        return None
     start = _HEADER.size + skip_size
     if len(data) != start + count * offset_size:
         return None
@@ -125,7 +145,10 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
     offsets = (0, *inner, size)
     if not all(map(operator.lt, offsets, itertools.islice(offsets, 1, None))):
         return None
-    return SeekIndex(chunk_size, offsets, full_size)
+    crc32s: tuple[int, ...] = ()
+    if skip_size == 4 * (count + 1):
+        crc32s = struct.unpack_from(f"<{count + 1}L", data, _HEADER.size)
+    return SeekIndex(chunk_size, offsets, full_size, crc32s)
 
 
 def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | None:
@@ -154,8 +177,8 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     start = LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
     if header.name != raw_name or header.method != STORED or size > room - start:
         return None
-    # Of the most chunks, with offsets of 8 bytes.
-    most = _HEADER.size + _MAX_SKIP_SIZE + entry.uncompressed_size // _LEAST_CHUNK_SIZE * 8
+    # Of the most chunks, with offsets of 8 bytes and CRC-32s.
+    most = _HEADER.size + _MAX_SKIP_SIZE + (entry.uncompressed_size // _LEAST_CHUNK_SIZE + 1) * 12
     if size > most:
         return None
     data = source.read_at(offset + start, size)
@@ -198,15 +221,23 @@ class Chunks:
     data_start : int
         Where the member's compressed stream begins in the file.
     index : SeekIndex
+    checked : bool, default False
+        Compare the CRC-32 of each chunk of which a part is read. Pass it only if the index
+        `has_checks`.
 
     Attributes
     ----------
     size : int
         The member's uncompressed bytes.
     chunk_size : int
+    is_checked : bool
     """
 
-    def __init__(self, source: Source, data_start: int, index: SeekIndex) -> None:
+    def __init__(
+        self, source: Source, data_start: int, index: SeekIndex, *, checked: bool = False
+    ) -> None:
+        self.is_checked = checked
+        self._crc32s = index.crc32s if checked else ()
         self._source = source
         self._start = data_start
         self._offsets = index.offsets
@@ -347,6 +378,27 @@ class Chunks:
             source.readinto_at(self._start + base, data)
             for number in range(first, last):
                 piece = data[self._offsets[number] - base : self._offsets[number + 1] - base]
-                final = number == self._count - 1
-                size = self.size - number * self.chunk_size if final else self.chunk_size
-                yield number, inflate_chunk(piece, size, final=final)
+                yield number, self._chunk(number, piece)
+
+    def _chunk(self, number: int, piece: memoryview) -> bytes | bytearray:
+        """Inflate one chunk, and check its CRC-32 if that is known."""
+        final = number == self._count - 1
+        size = self.size - number * self.chunk_size if final else self.chunk_size
+        if not self._crc32s:
+            return inflate_chunk(piece, size, final=final)
+        try:
+            chunk = inflate_chunk(piece, size, final=final)
+        except ZipFormatError as error:
+            raise self._damaged(number, error.what) from error
+        found = crc32(chunk)
+        if found != self._crc32s[number]:
+            raise self._damaged(number, f"CRC-32 {found:08x}")
+        return chunk
+
+    def _damaged(self, number: int, found: str) -> ChecksumError:
+        return ChecksumError(
+            f"chunk {number} of {self._count} is damaged",
+            offset=self._start + self._offsets[number],
+            found=found,
+            expected=f"CRC-32 {self._crc32s[number]:08x}",
+        )

@@ -337,7 +337,7 @@ def test_two_headers_with_different_crcs(where, crc, size, method):
                 assert ("npzkit.repair(path)" in caught.value.remedy) == (method == 0)
             assert np.array_equal(npz.read("x", verify=False), array)
             assert np.array_equal(npz.load_all(verify=False)["x"], array)
-            assert np.array_equal(npz.lazy("x")[1:], array[1:])
+            assert np.array_equal(npz.lazy("x", verify=False)[1:], array[1:])
             assert npz.info("x").shape == (size,)
         rows = [row for row in npzkit.verify(data).rows if row.severity == "error"]
         assert [row.key for row in rows] == ["x"]

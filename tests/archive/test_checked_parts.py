@@ -1,0 +1,220 @@
+"""Parts of deflated arrays: each chunk of which a part is read has a CRC-32, which is compared."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import random
+import struct
+import zlib
+
+import npzkit
+import numpy as np
+import pytest
+from deep import amount
+from npzkit.errors import ChecksumError, NpyFormatError, NpzkitError, ZipFormatError
+from npzkit.zip.sozip import SeekIndex, find_index, format_index
+
+RANDOM = np.random.default_rng(0)
+# Incompressible bytes are stored within deflate, so that a flipped bit decodes to other values.
+LARGE = RANDOM.integers(0, 256, (600, 500)).astype("u1")
+SMALL = RANDOM.integers(0, 256, 5000).astype("u1")
+ARRAYS = {"large": LARGE, "small": SMALL, "scaled": np.sin(np.arange(90_000) / 100)}
+CHUNK = 1 << 15
+
+
+def created(path):
+    """Rows are appended, and the header is replaced when their number is known."""
+    with npzkit.NpzWriter(path, compression="deflated", chunk_size=CHUNK) as writer:
+        for key, array in ARRAYS.items():
+            with writer.create(key, (None, *array.shape[1:]), array.dtype) as rows:
+                for start in range(0, len(array), 77):
+                    rows.append(array[start : start + 77])
+
+
+def appended(path):
+    npzkit.save(path, {"first": SMALL})
+    with npzkit.NpzWriter(path, "a", compression="deflated", chunk_size=CHUNK) as writer:
+        for key, array in ARRAYS.items():
+            writer[key] = array
+
+
+def repacked(path):
+    np.savez_compressed(path, **ARRAYS)
+    npzkit.repack(path, chunk_size=CHUNK)
+
+
+def copied(path):
+    saved(path)
+    npzkit.repack(path)
+
+
+def saved(path):
+    npzkit.save(path, ARRAYS, compression="deflated", chunk_size=CHUNK)
+
+
+def shards(path):
+    with npzkit.ShardedWriter(path, compression="deflated", chunk_size=CHUNK) as writer:
+        for key, array in ARRAYS.items():
+            writer[key] = array
+        writer.commit()
+
+
+WAYS = [saved, created, appended, repacked, copied]
+
+
+@pytest.mark.parametrize("make", WAYS)
+def test_no_part_is_wrong(make, tmp_path):
+    """Whatever byte of the data is flipped, a part is what was saved, or an error that names it."""
+    path = tmp_path / "a.npz"
+    make(path)
+    sound, rng = path.read_bytes(), random.Random(0)
+    outcomes = set()
+    for number in range(amount(60, 2000)):
+        key = ("large", "scaled", "small")[number % 3]
+        with npzkit.open(sound) as npz:
+            entry = npz._archive.entry(key)
+        data = bytearray(sound)
+        data[rng.randrange(entry.header_offset + 80, entry.end_offset)] ^= 1 << rng.randrange(8)
+        array = ARRAYS[key]
+        begin, end = sorted((rng.randrange(len(array)), rng.randrange(len(array))))
+        try:
+            with npzkit.open(bytes(data)) as npz:
+                found = npz.lazy(key)[begin:end]
+        except NpzkitError as error:
+            outcomes.add(type(error) if error.key == key else error.key)
+        else:
+            assert np.array_equal(found, array[begin:end])
+            outcomes.add(None)
+    assert (
+        {None, ChecksumError} <= outcomes <= {None, ChecksumError, ZipFormatError, NpyFormatError}
+    )
+
+
+def damaged(tmp_path, make=saved):
+    """Return an archive in which a chunk of `large` has other values, and that chunk."""
+    path = tmp_path / "a.npz"
+    make(path)
+    data = bytearray(path.read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        entry, start = npz._archive.entry("large"), npz.info("large").data_offset
+        index = find_index(npz._archive.source, entry, start)
+    place = start + index.offsets[4] + 1000
+    data[place] ^= 1
+    path.write_bytes(data)
+    return path, start + index.offsets[4]
+
+
+def test_the_error_says_which_chunk(tmp_path):
+    """Key, number and place of the damaged chunk; all other chunks can be read."""
+    path, place = damaged(tmp_path)
+    with npzkit.open(path) as npz:
+        lazy = npz.lazy("large")
+        with pytest.raises(ChecksumError, match="chunk 4 of 10 is damaged") as caught:
+            lazy[:]
+        assert (caught.value.key, caught.value.offset, caught.value.is_damage) == (
+            "large",
+            place,
+            True,
+        )
+        assert np.array_equal(lazy[:200], LARGE[:200])
+        assert np.array_equal(lazy[400:], LARGE[400:])
+
+
+def test_it_can_be_switched_off(tmp_path):
+    """With verify=False a part is what the bytes say, also of a copy that was pickled."""
+    path, _ = damaged(tmp_path)
+    with npzkit.open(path) as npz:
+        lazy = npz.lazy("large", verify=False)
+        for each in (lazy, pickle.loads(pickle.dumps(lazy))):
+            assert 1 <= np.count_nonzero(each[:] != LARGE) < CHUNK
+        with pytest.raises(ChecksumError):
+            npz.lazy("large")[:]
+
+
+def test_parts_of_shards_are_checked(tmp_path):
+    """A part of an array in shards is compared, too, unless that is switched off."""
+    shards(tmp_path / "a")
+    (shard,) = [path for path in (tmp_path / "a").iterdir() if path.suffix == ".npz"]
+    data = bytearray(shard.read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        key = next(key for key in npz if "large" in key)
+        data[npz.info(key).data_offset + 20_000] ^= 1
+    shard.write_bytes(data)
+    with npzkit.open(tmp_path / "a") as npz:
+        with pytest.raises(ChecksumError):
+            npz.lazy("large")[3:300, 5]
+        assert npz.lazy("large", verify=False)[3:300, 5].shape == (297,)
+
+
+def with_crc32s(data, change):
+    """Return an archive in which the CRC-32s of an index are changed, and its own CRC-32 is right."""
+    with npzkit.open(data) as npz:
+        entry, start = npz._archive.entry("large"), npz.info("large").data_offset
+        index = find_index(npz._archive.source, entry, start)
+    old, new = format_index(index), format_index(index._replace(crc32s=change(index.crc32s)))
+    place = data.index(old)
+    header = data.rindex(b"PK\3\4", 0, place)
+    fields = struct.pack("<L", zlib.crc32(new)) + 2 * struct.pack("<L", len(new))
+    patched = data[: header + 14] + fields + data[header + 26 : place] + new
+    return patched + bytes(len(old) - len(new)) + data[place + len(old) :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda crc32s: (),
+        lambda crc32s: crc32s[:-1],
+        lambda crc32s: (crc32s[0] ^ 1, *crc32s[1:]),
+        lambda crc32s: (crc32s[1], crc32s[0], *crc32s[2:]),
+    ],
+    ids=["none, as by other programs", "too few", "another one", "swapped"],
+)
+def test_what_does_not_combine_is_not_believed(tmp_path, change):
+    """CRC-32s that are not, together, that of the member say nothing: parts are read unchecked."""
+    path = tmp_path / "a.npz"
+    saved(path)
+    data = with_crc32s(path.read_bytes(), change)
+    with npzkit.open(data) as npz:
+        assert np.array_equal(npz.lazy("large")[100:500], LARGE[100:500])
+        assert np.array_equal(npz["large"], LARGE)
+        assert npz.info("large").seekable
+
+
+def test_other_programs_read_what_has_crc32s(tmp_path):
+    """NumPy reads the arrays; the index without CRC-32s, as other programs have it, is as long as they say."""
+    path = tmp_path / "a.npz"
+    saved(path)
+    with np.load(path) as npz:
+        assert all(np.array_equal(npz[key], array) for key, array in ARRAYS.items())
+    index = SeekIndex(4, (0, 2, 9), 7, (1, 2))
+    data = format_index(index)
+    assert struct.unpack_from("<LL", data) == (1, 8)
+    assert data[32:] == struct.pack("<LLQ", 1, 2, 2)
+    assert index.has_checks(0) is False
+
+
+def test_a_stream_that_cannot_be_inflated_is_an_error(tmp_path):
+    """A damaged chunk is not read again in another way, which might find other values."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": ARRAYS["scaled"]}, compression="deflated", chunk_size=CHUNK)
+    data = bytearray(path.read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        start = npz.info("x").data_offset
+    data[start + 300 : start + 340] = bytes(40)
+    with npzkit.open(bytes(data)) as npz:
+        with pytest.raises(ChecksumError, match="chunk 0"):
+            npz.lazy("x")[5:10]
+        assert np.array_equal(npz.lazy("x")[80_000:], ARRAYS["scaled"][80_000:])
+        with pytest.raises((ChecksumError, ZipFormatError)):
+            npz["x"]
+
+
+def test_file_objects_too():
+    """What was saved to a file object has CRC-32s of its chunks as well."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": LARGE}, compression="deflated", chunk_size=CHUNK)
+    data = bytearray(stream.getvalue())
+    data[200_000] ^= 8
+    with npzkit.open(bytes(data)) as npz, pytest.raises(ChecksumError):
+        npz.lazy("x")[:]

@@ -71,8 +71,8 @@ class JoinedArray(LazyArray):
     _chunk_size = 1 << 20
     """Bytes of a chunk of small files: as of an array in one file."""
 
-    def __init__(self, many: Any, key: str, layout: JoinedLayout) -> None:
-        self._npz, self._key, self._layout = many, key, layout
+    def __init__(self, many: Any, key: str, layout: JoinedLayout, *, verify: bool = True) -> None:
+        self._npz, self._key, self._layout, self._verify = many, key, layout, verify
         self._describe(layout.shape, layout.dtype)
         self.attrs = MappingProxyType({})
 
@@ -170,7 +170,8 @@ class JoinedArray(LazyArray):
         part[...] = found
 
     def _lazy(self, number: int) -> Any:
-        return self._npz._files.lazy(number, self._key, self._npz._arrays(number))
+        arrays = self._npz._arrays(number)
+        return self._npz._files.lazy(number, self._key, arrays, verify=self._verify)
 
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one file of the others."""

@@ -252,12 +252,14 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         """Return the joined array with this key, or `default` if there is none."""
         return self[key] if key in self else default  # noqa: SIM401 - this is get
 
-    def lazy(self, key: str) -> JoinedArray:
+    def lazy(self, key: str, *, verify: bool = True) -> JoinedArray:
         """Return the joined array of a key, which reads only the parts that are indexed.
 
         Parameters
         ----------
         key : str
+        verify : bool, default True
+            As of `NpzFile.lazy`.
 
         Returns
         -------
@@ -273,7 +275,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
             if not isinstance(key, str):
                 raise TypeError(f"keys are strings, not {key!r}; many.samples takes numbers")
             raise missing(key, self.files, None)
-        return JoinedArray(self, key, layout)
+        return JoinedArray(self, key, layout, verify=verify)
 
     @property
     def samples(self) -> Samples:

@@ -208,9 +208,9 @@ class Files:
                 found=shown_state(found), expected=shown_state(expected), remedy=_LOST,
             )  # fmt: skip
 
-    def lazy(self, number: int, key: str, arrays: Arrays) -> Any:
+    def lazy(self, number: int, key: str, arrays: Arrays, *, verify: bool = True) -> Any:
         """Return an array of a file as a `LazyArray`."""
-        return self._checked(self.archive(number).lazy(key), number, key, arrays)
+        return self._checked(self.archive(number).lazy(key, verify=verify), number, key, arrays)
 
     def _checked(self, array: Any, number: int, key: str, arrays: Arrays) -> Any:
         """Check that an array, lazy or not, has the shape and dtype that were found first."""

@@ -57,7 +57,7 @@ h1 { font-size: 1.5rem; overflow-wrap: anywhere }
 h2 { margin: 1rem 0 .2rem; padding-top: .8rem; border-top: 1px solid #8886;
   font: 600 1rem monospace; overflow-wrap: anywhere }
 .parts { display: flex; flex-wrap: wrap; gap: 0 2rem; align-items: flex-start; overflow-x: auto }
-.parts > div:first-child { min-width: 10rem }
+.parts > div:first-child { min-width: 160px }
 img, svg { margin-top: .5rem }
 svg { color: #2f6fb5 }
 .unread div { color: #b3261e }
@@ -182,7 +182,8 @@ def _section(npz: NpzFile, key: str, unread: dict[str, str], *, read_all: bool) 
 def _description(info: ArrayInfo) -> str:
     """Return what is known of an array without its data."""
     kind = "not an array" if info.dtype is None else f"{info.shape} {format_dtype(info.dtype)}"
-    size = f"{format_size(info.nbytes)}, {format_ratio(info.compressed_size, info.nbytes)}"
+    kind += ", by magnitude" if info.dtype is not None and info.dtype.kind == "c" else ""
+    size = f"{format_size(info.nbytes)}, {format_size(info.compressed_size)}"
     attrs = [f"{name}: {text}" for name, text in short_texts(info.attrs)]
     return block(map(line, [f"{kind}, {size} in the file, {info.method}", *attrs]))
 

@@ -54,16 +54,17 @@ ARRAYS = {
     "image": np.eye(50, dtype="f4"), "gaps": np.array([1.5, np.nan, np.inf, 3.5] * 3),
     "flags": np.arange(9) > 2, "names": np.array(["a", "b"] * 5), "one": np.array(2.5),
     "records": np.zeros(20, [("id", "i4"), ("tag", "S3")]), "empty": np.zeros((0, 3)),
+    "complex": np.arange(8) + 1j,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "7 arrays, ", "step 7", "image (50, 50) float32, 9.8 KiB, 101 % in the file, stored",
+        "8 arrays, ", "step 7", "image (50, 50) float32, 9.8 KiB, 9.9 KiB in the file, stored",
         "count 12 min 1.5 max inf mean 2.5 std 1 NaN 3 infinite 3", "False to True",
         "names (10,) <U1", "a b a b a b ... 4 more rows", "2.5", "id tag 0 b'' 0 b''",
-        "... 14 more rows", "empty (0, 3) float64, 0 B",
+        "... 14 more rows", "empty (0, 3) float64, 0 B", "complex128, by magnitude, 128 B",
     ],
 )  # fmt: skip
 def test_what_a_page_shows(report, text):
@@ -71,7 +72,7 @@ def test_what_a_page_shows(report, text):
     page, unread = report(archive(ARRAYS, metadata={"step": 7}))
     assert unread == {}
     assert text in page.words
-    assert (page.count("img"), page.count("svg"), page.words.count("sample")) == (1, 5, 0)
+    assert (page.count("img"), page.count("svg"), page.words.count("sample")) == (1, 7, 0)
 
 
 def test_a_page_needs_nothing_else(report, tmp_path):

@@ -108,3 +108,26 @@ def test_parts_of_an_array():
         assert part.read().shape == (4, 2)
         with pytest.raises(IndexError):
             npzkit.ArrayPart(npz.lazy("t"), 5)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        npzkit.verify, npzkit.load_tree, npzkit.kerchunk,
+        lambda url, **options: npzkit.diff(url, io.BytesIO(content()), **options),
+        lambda url, **options: npzkit.statistics(url, "x", **options),
+        lambda url, **options: npzkit.extract(url, "out", **options),
+        lambda url, **options: npzkit.report(url, "out.html", **options),
+        lambda url, **options: npzkit.convert(url, "out.npz", **options),
+        lambda url, **options: npzkit.pack("out.npz", [url], **options),
+        lambda url, **options: npzkit.repack(url, "out.npz", **options),
+        lambda url, **options: npzkit.repair(url, "out.npz", **options),
+    ],
+)  # fmt: skip
+def test_what_reads_a_url_takes_its_storage_options(tmp_path, monkeypatch, read):
+    """Each function that opens an archive passes them to the store: here, a header."""
+    monkeypatch.chdir(tmp_path)
+    with RangeServer().running() as server:
+        url = server.put(content())
+        read(url, storage_options={"headers": {"Token": "t1"}})
+        assert {request.headers.get("token") for request in server.requests} == {"t1"}

@@ -8,7 +8,7 @@ read is checked. Values are compared where CRC-32s differ, a piece of two arrays
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from npzkit.datasets.opening import opened
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 from npzkit.files.progress import Meter, Report
+from npzkit.files.urls import find_locations
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.reading.blocks import blocks
@@ -215,6 +216,7 @@ def diff(
     verify: bool = True,
     values: bool = True,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> DiffReport:
     """Find out where two archives differ: in keys, shapes, dtypes and values.
 
@@ -225,7 +227,7 @@ def diff(
 
     Parameters
     ----------
-    a, b : path, bytes-like, file object or NpzFile
+    a, b : path, URL, bytes-like, file object or NpzFile
     keys : sequence of str, optional
         What to compare; all by default.
     rtol, atol : float, default 0
@@ -241,6 +243,8 @@ def diff(
     progress : callable, optional
         Called with the bytes done and the total, in this thread: every few
         megabytes, and at the end.
+    storage_options : dict, optional
+        For the stores of URLs; see `npzkit.open`.
 
     Returns
     -------
@@ -281,7 +285,8 @@ def diff(
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not value >= 0:
             raise ValueError(f"{name} must be 0 or more, not {value}")
-    with opened(a) as one, opened(b) as two:
+    first, second = find_locations([a, b], storage_options)
+    with opened(first) as one, opened(second) as two:
         wanted = _wanted(one, two, keys)
         comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values)
         rows = tuple(comparison.rows(progress))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +174,7 @@ def statistics(
     field: str | None = None,
     threads: int | None = None,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Statistics:
     """Compute the statistics of an array, or of a part of it, without loading it.
 
@@ -182,7 +183,7 @@ def statistics(
 
     Parameters
     ----------
-    file : path, bytes-like, file object or NpzFile
+    file : path, URL, bytes-like, file object or NpzFile
     key : str
         Of an array of numbers, bools, dates or durations.
     index : object, optional
@@ -195,6 +196,8 @@ def statistics(
     progress : callable, optional
         Called with the bytes done and the total, in this thread: every few
         megabytes, and at the end.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -222,7 +225,7 @@ def statistics(
     >>> npzkit.statistics(stream, "w", np.s_[:, 0]).mean
     2.5
     """
-    with opened(file) as npz:
+    with opened(file, storage_options=storage_options) as npz:
         info = npz.info(key)
         has_objects = info.dtype is not None and info.dtype.hasobject
         source = npz.read(key) if has_objects else npz.lazy(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
@@ -51,6 +51,7 @@ def extract(
     skip: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ExtractReport:
     """Write the arrays of an archive to files.
 
@@ -60,7 +61,7 @@ def extract(
 
     Parameters
     ----------
-    file : path, bytes-like, file object or NpzFile
+    file : path, URL, bytes-like, file object or NpzFile
         The archive. A file object that cannot seek, such as a pipe, is copied
         to a temporary file first.
     folder : path or binary file object, default "."
@@ -84,6 +85,8 @@ def extract(
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -129,7 +132,7 @@ def extract(
     check_delimiter(delimiter)
     how = _Extraction(delimiter if format == "csv" else None, skip, {})
     folder = folder if can_write(folder) else os.fsdecode(cast(str, folder))
-    with seekable(file) as source, opened(source) as npz:
+    with seekable(file) as source, opened(source, storage_options=storage_options) as npz:
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         if can_write(folder):
             if len(wanted) != 1:

@@ -7,7 +7,7 @@ the pictures, and Python objects are never unpickled.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ def report(
     read_all: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Write a page of HTML that shows what is in an archive, for a mail or a CI artifact.
 
@@ -92,6 +93,8 @@ def report(
         Whether to replace a file that exists.
     progress : callable, optional
         Called with the number of arrays done and in total.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def report(
     path = os.fspath(output)
     check_file_path(path, overwrite=overwrite)
     unread: dict[str, str] = {}
-    with opened(file) as npz:
+    with opened(file, storage_options=storage_options) as npz:
         _check_other(path, npz)
         keys = npz.files if read_all else npz.files[:SHOWN_COUNT]
         sections = []

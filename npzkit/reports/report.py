@@ -214,7 +214,7 @@ def _parts(npz: NpzFile, info: ArrayInfo, *, read_all: bool) -> Iterator[str]:
     for part in (thumbnail(near) or "", numbers, "".join(bars)):
         yield f"<div>{part}</div>"
     if mark:
-        yield line(f"sample: {share:.2g} % of the values, unchecked; npzkit report --all reads all")
+        yield line(f"sample: {share:.2g} % of the values; npzkit report --all reads all")
 
 
 def _first_values(source: Any) -> str:

@@ -29,7 +29,6 @@ import numpy as np
 
 from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
-from npzkit.zip.commit_marks import COMMENT_NAME, INTENT_NAME
 from npzkit.zip.directory import Directory
 from npzkit.zip.entry_columns import Bools, Ints
 from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE
@@ -37,7 +36,6 @@ from npzkit.zip.index_notes import (
     BEGIN_SIZE,
     HEAD_COUNT,
     HEAD_SIZE,
-    INDEX_NAME,
     RAW_INDEX_NAME,
     ROW,
     SEEKABLE,
@@ -47,16 +45,10 @@ from npzkit.zip.member_checks import data_offset
 from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE
 
-_HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
 _ROWS = np.dtype([("head", "<u4"), ("extra_size", "<u2")])
 _LEAST_SIZE = BEGIN_SIZE + HEAD_COUNT.size + FOOTER_SIZE
 _SEARCHED_SIZE = 1 << 20
 """Bytes before a directory in which an index may begin, beside its rows."""
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a member's name is that of an index, of large metadata, or of an intent."""
-    return name in _HIDDEN
 
 
 class ArrayIndex(NamedTuple):

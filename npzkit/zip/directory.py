@@ -297,8 +297,7 @@ class _Opening:
             footer = last_commit.find_last_footer(source, starts)
             if footer is None:
                 raise fault or not_an_archive(source)
-            end_offset = footer.directory_offset + footer.directory_size
-            raise last_commit.damaged_commit(source, 0, end_offset)
+            raise last_commit.end_missing(source, footer)
         if last.damage is not None:
             raise last.damage
         # Without what follows it, other programs may take another end.

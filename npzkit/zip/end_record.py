@@ -253,11 +253,6 @@ def find_base(
 _DOWNLOAD = "Download it again."
 _DECOMPRESS = "Decompress it first."
 _KNOWN_BEGINNINGS = (
-    (
-        b"PK",
-        "its end is missing; the file was truncated, for example by a broken download",
-        "Download it again, or save the arrays that are there with npzkit.repair.",
-    ),
     (b"\x93NUMPY", "it is a bare .npy file", "Read it with npzkit.load or np.load."),
     (
         b"version https://git-lfs",
@@ -286,21 +281,48 @@ _KNOWN_BEGINNINGS = (
 
 def not_an_archive(source: Source) -> ZipFormatError:
     """Return the error for a file without an end record, which says what it seems to be."""
-    meaning, remedy = _describe(source)
+    head = source.read_at(0, min(source.size, 512))
+    if head.startswith(b"PK") and not _is_safetensors(head, source.size):
+        from npzkit.zip.member_search import least_end
+
+        return cut_off(source, least_end(source))
+    meaning, remedy = _describe(head, source.size)
     return ZipFormatError(
         f"not a zip archive: {meaning}",
-        found=source.read_at(0, min(source.size, 16)),
+        found=head[:16],
         expected="an end of central directory record",
         remedy=remedy,
     )
 
 
-def _describe(source: Source) -> tuple[str, str]:
+def cut_off(source: Source, end: int) -> ZipFormatError:
+    """Return the error for an archive without its end, which was at `end`, or later.
+
+    If that is in the file, it is not known whether the end is missing or damaged. How much was
+    appended later is never known.
+    """
+    count = end - source.size
+    what, expected = "the archive is cut off, or its end is damaged", "an end record"
+    if count > 0:
+        missing = "byte is" if count == 1 else f"{count:,} bytes are"
+        what = f"the archive is cut off: at least its last {missing} missing"
+        expected = f"at least {end:,} bytes"
+    return ZipFormatError(
+        what, offset=source.size, found=f"{source.size:,} bytes", expected=expected,
+        remedy="Download or copy it again, or save the arrays that are there: "
+        "npzkit.repair(path, output).",
+    )  # fmt: skip
+
+
+def _is_safetensors(head: bytes, size: int) -> bool:
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
+
+
+def _describe(head: bytes, size: int) -> tuple[str, str]:
     """Return what a file that is no archive seems to be, and what to do about it."""
-    if source.size == 0:
+    if not head:
         return "the file is empty", "Download it or create it again."
-    head = source.read_at(0, min(source.size, 512))
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= source.size - 8:
+    if _is_safetensors(head, size):
         return "it is a safetensors file", TO_CONVERT
     for beginning, meaning, remedy in _KNOWN_BEGINNINGS:
         if head.startswith(beginning):

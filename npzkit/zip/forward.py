@@ -23,12 +23,11 @@ from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
 from npzkit.zip import records
-from npzkit.zip.array_index import is_hidden
 from npzkit.zip.directory import Directory, check_member_count, check_total_size, read_directory
 from npzkit.zip.end_record import not_an_archive
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.footer import FOOTER_SIZE
-from npzkit.zip.index_notes import INDEX_NAME
+from npzkit.zip.index_notes import INDEX_NAME, is_hidden
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream

@@ -13,6 +13,7 @@ from itertools import repeat
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
+from npzkit.zip.commit_marks import COMMENT_NAME, INTENT_NAME
 from npzkit.zip.entries import positions_of
 from npzkit.zip.footer import FOOTER_SIZE, Footer, masked_crc32
 from npzkit.zip.member_layout import format_hidden
@@ -20,6 +21,7 @@ from npzkit.zip.records import LOCAL_HEADER_SIZE, SENTINEL_16
 
 INDEX_NAME = ".npzkit.index"
 RAW_INDEX_NAME = INDEX_NAME.encode()
+_HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
 HEAD_COUNT = struct.Struct("<L")
 HEAD_SIZE = struct.Struct("<H")
 SEEKABLE = 1 << 31
@@ -29,6 +31,11 @@ _UNKNOWN = bytes(ROW.size)
 """The row of a member that was written by another program."""
 _PREFIX_SIZE = 16
 """First bytes of a member, by which the size of its head is known."""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a member's name is that of an index, of large metadata, or of an intent."""
+    return name in _HIDDEN
 
 
 def head_of(data: Any, head_size: Callable[[bytes], int]) -> bytes:

@@ -68,9 +68,10 @@ from npzkit.errors import (
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
 from npzkit.zip.commit_marks import INTENT_SIZE, Behind, Mark, is_intent, members_begin, read_behind
-from npzkit.zip.end_record import End, check_alone, place_end
+from npzkit.zip.end_record import End, check_alone, cut_off, place_end
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, parse_footer
+from npzkit.zip.member_layout import end_bytes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     COMMENT_MAX_SIZE,
@@ -226,7 +227,8 @@ def _next_commit(last: LastCommit, starts: Sequence[int]) -> LastCommit | None:
     if mark is not None:
         return _rolled_forward(last, mark, starts)
     if kind == Behind.DAMAGED:
-        return last._replace(damage=damaged_commit(source, end.end_offset, end.end_offset))
+        at = end.end_offset
+        return last._replace(damage=damaged_commit(source, at, at, at + INTENT_SIZE))
     place = last_record(source)
     if place is None or place < end.end_offset:
         return None
@@ -260,7 +262,8 @@ def _rolled_forward(last: LastCommit, mark: Mark, starts: Sequence[int]) -> Last
                 pass
             else:
                 return LastCommit(corrected, end, (*last.unsealed, begin + seal))
-    return last._replace(damage=damaged_commit(source, before.end_offset, begin), mark=mark)
+    damage = damaged_commit(source, before.end_offset, begin, stop)
+    return last._replace(damage=damage, mark=mark)
 
 
 def last_record(source: Source) -> int | None:
@@ -306,21 +309,29 @@ def appends_behind(source: Source, end: End, older: End) -> bool:
 # -- what is said of it ------------------------------------------------------------
 
 
-def damaged_commit(source: Source, start: int, offset: int) -> ZipFormatError:
-    """Return the error for a damaged commit behind `start`, whose end should be at `offset`."""
-    is_cut = offset > source.size - END_SIZE
+def damaged_commit(source: Source, start: int, offset: int, end: int = 0) -> ZipFormatError:
+    """Return the error for a damaged commit behind `start`, whose end should be at `offset`.
+
+    `end` is where the file ended then, or at least what precedes that.
+    """
+    if end > source.size:
+        return cut_off(source, end)
     return ZipFormatError(
-        "the end of the last commit is missing: the file was truncated"
-        if is_cut
-        else "the end record or the directory of the last commit is damaged",
+        "the end record or the directory of the last commit is damaged",
         offset=offset,
-        found=f"{source.size} bytes"
-        if is_cut
-        else f"a commit behind byte {start} that does not fit its checksums",
+        found=f"a commit behind byte {start} that does not fit its checksums",
         expected="an end record that leads to its directory",
         remedy="npzkit.repair(path, output) saves the newest state; "
         "npzkit.repair(path) writes its directory again, at the end of the file.",
     )
+
+
+def end_missing(source: Source, footer: Footer) -> ZipFormatError:
+    """Return the error for an archive whose last footer is there, and no end that fits."""
+    size, offset = footer.directory_size, footer.directory_offset
+    records = end_bytes(footer.entry_count, size, offset, b"", b"")
+    end = offset + size + sum(map(len, records)) + footer.comment_size
+    return damaged_commit(source, 0, offset + size, end)
 
 
 def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:

@@ -17,9 +17,9 @@ from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import Source
 from npzkit.zip import records
-from npzkit.zip.array_index import is_hidden
 from npzkit.zip.entries import BAD_NAME, UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
+from npzkit.zip.index_notes import is_hidden
 from npzkit.zip.member_checks import header_end, resolve_sizes
 from npzkit.zip.member_stream import MemberStream, UndescribedStream
 from npzkit.zip.sozip import is_index_name
@@ -30,6 +30,8 @@ _MAX_DESCRIPTOR_TRIES = 1000
 """Descriptors that are tried after data of unknown size: it may hold their signature."""
 _FORCED_ZIP64_SIZE = 20
 """Of the extra field in local headers that np.savez writes."""
+_FOLLOWED_COUNT = 1 << 16
+"""Members that are followed one after the other to find out how much of a file is missing."""
 _DESCRIBED_SIZE = records.DESCRIPTOR_MAX_SIZE + 4
 """Bytes of the longest descriptor, and of the signature behind it."""
 RECORD_SIZES = {
@@ -205,6 +207,47 @@ def entry_of_header(data: bytes, offset: int, end: int | None = None) -> Entry:
         name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
         0, header.extra, end,
     )  # fmt: skip
+
+
+def least_end(source: Source) -> int:
+    """Return where an archive at the start of a file ended at least, by the records that are there.
+
+    Members that are in the file are followed one after the other, and then the directory.
+    """
+    size, place, listed = source.size, 0, 0
+    allowance = Allowance(size)
+    for _ in range(_FOLLOWED_COUNT):
+        head = source.read_at(place, max(min(records.LOCAL_HEADER_SIZE, size - place), 0))
+        if not head.startswith(records.LOCAL_HEADER_SIGNATURE):
+            break
+        start = place + (header_end(head) if len(head) == records.LOCAL_HEADER_SIZE else len(head))
+        if start > size or len(head) < records.LOCAL_HEADER_SIZE:
+            place, listed = start, listed + records.CENTRAL_ENTRY_SIZE
+            break
+        try:
+            entry = entry_of_header(source.read_at(place, start - place), place)
+        except ZipFormatError:
+            break
+        if not (is_index_name(entry.name) or is_hidden(entry.name)):
+            listed += records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
+        place = entry.end_offset
+        if entry.flags & records.FLAG_DESCRIPTOR:
+            found = find_member(source, entry.header_offset, size, allowance)
+            place = size + 1 if found is None else found.end_offset
+    # What is there of the directory.
+    for _ in range(_FOLLOWED_COUNT):
+        room = max(min(records.CENTRAL_ENTRY_SIZE, size - place), 0)
+        head = source.read_at(place, room)
+        is_entry = head.startswith(records.CENTRAL_ENTRY_SIGNATURE)
+        if not is_entry or len(head) < records.CENTRAL_ENTRY_SIZE:
+            break
+        sizes = struct.unpack_from("<HHH", head, 28)
+        place += records.CENTRAL_ENTRY_SIZE + sum(sizes)
+        listed -= records.CENTRAL_ENTRY_SIZE + sizes[0]
+    if head.startswith(records.END_SIGNATURE):
+        # The comment, whose size ends the record.
+        return place + records.END_SIZE + int.from_bytes(head[20:22], "little")
+    return place + max(listed, 0) + records.END_SIZE
 
 
 def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> FoundMember | None:

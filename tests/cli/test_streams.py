@@ -126,7 +126,7 @@ def test_a_pipe_that_is_cut_leaves_nothing(cli, tmp_path):
         before = files_in(tmp_path)
         result = cli("extract", "-", "-o", out, data=data[:500])
         assert (result.code, result.out) == (1, "")
-        assert "truncated" in result.err
+        assert "cut off" in result.err
         assert files_in(tmp_path) == before
 
 

@@ -571,12 +571,12 @@ DIFFERENCES = (
     ),
     Difference(
         "damaged commit", "zipfile finds the end before it; npzkit shows no older state than one that was complete",
-        "open", "(ZipFormatError: the end (of the last commit is missing|record or the directory of the last commit is damaged)"
+        "open", "(ZipFormatError: the (archive is cut off|end record or the directory of the last commit is damaged)"
         "|UnsupportedError: the archive is split)", "read", _has_damaged_commit,
     ),
     Difference(
         "end record's comment", "its comment does not end where the file does, and no other one is whole",
-        "open", "ZipFormatError: (not a zip archive|the end record or the directory of the last commit is damaged)", "read",
+        "open", "ZipFormatError: (not a zip archive|the archive is cut off|the end record or the directory of the last commit is damaged)", "read",
         lambda case: len(case.data) not in _claimed_ends(case.data),
     ),
     Difference(

@@ -63,7 +63,10 @@ CASES = {
     # What no part of the archive can be read of.
     "not a zip": (b"<html>404</html>", None, "error", "HTML", None),
     "empty file": (b"", None, "error", "the file is empty", None),
-    "truncated": (archive(plain())[:-30], None, "error", "the file was truncated", None),
+    "truncated": (
+        archive(plain())[:-30], None, "error", "cut off: at least its last 30 bytes are missing",
+        len(archive(plain())) - 30,
+    ),
     "bytes before": (archive(plain(), prefix=b"#!"), None, "error", "precede the first", 0),
     "directory offset": (archive(plain(), offset=7), None, "error", "is not where", SIZE + 51),
     "count": (archive(plain(), count=2, total=2), None, "error", "entries that the end", SIZE),

@@ -8,6 +8,7 @@ has all the single ones.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import warnings
 import zipfile
@@ -660,3 +661,58 @@ def test_a_repaired_comment_is_no_end_record(tmp_path):
     npzkit.repair(path, output)
     with np.load(output) as npz:
         assert npz["a"].tolist() == [0, 1, 2]
+
+
+def saved(write):
+    """Return the bytes of an archive of three arrays."""
+    stream = io.BytesIO()
+    write(stream, **{f"k{i}": np.arange(40 + i) for i in range(3)})
+    return stream.getvalue()
+
+
+def streamed(stream, **arrays):
+    """Save as `zipfile` does to a pipe: sizes follow the data."""
+    with zipfile.ZipFile(OnlyWrite(stream), "w") as file:
+        for key, array in arrays.items():
+            with file.open(f"{key}.npy", "w") as member:
+                npzkit.format.write_array(member, array)
+
+
+class OnlyWrite:
+    """A stream that cannot seek."""
+
+    def __init__(self, stream):
+        self.write, self.flush = stream.write, stream.flush
+
+
+CUT = {
+    "np.savez": saved(np.savez),
+    "np.savez_compressed": saved(np.savez_compressed),
+    "npzkit": saved(npzkit.savez),
+    "deflated": saved(npzkit.savez_compressed),
+    "pipe": saved(streamed),
+    "comment": archive(Member("x.npy", npy(np.arange(3))), comment=b"a comment"),
+}
+
+
+@pytest.mark.parametrize("program", CUT)
+def test_an_archive_that_is_cut_says_how_much_is_missing(program):
+    """Cut anywhere, its error and the first finding of verify say so first, and count what is known."""
+    data = CUT[program]
+    for size in {*range(2, 120), *range(2, len(data), 7), *range(len(data) - 300, len(data))}:
+        if not 1 < size < len(data):
+            continue
+        with pytest.raises(ZipFormatError) as caught:
+            npzkit.open(data[:size])
+        missing = len(data) - size
+        found = re.match(
+            "the archive is cut off: at least its last ([0-9,]*) ?bytes? (is|are) missing",
+            caught.value.what,
+        )
+        assert found, caught.value
+        count = int(found[1].replace(",", "") or 1)
+        is_known = missing < (10 if program == "comment" else len(data) // 10)
+        assert count == missing if is_known else 0 < count <= missing
+        assert caught.value.offset == size
+        row = npzkit.verify(data[:size]).rows[0]
+        assert (row.where, row.what.startswith(found[0])) == (size, True)

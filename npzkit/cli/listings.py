@@ -29,7 +29,7 @@ from npzkit.cli.file_argument import (
     shape_text,
     without_note,
 )
-from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
+from npzkit.cli.messages import at_prompt, error_text, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
     ProgressBar,
     json_option,
@@ -162,10 +162,11 @@ def ls(
                         click.echo(heading)
                     _print_members(npz, members, is_long)
         except (npzkit.NpzkitError, OSError) as error:
-            if len(shown) == 1:
+            if len(shown) == 1 and not as_json:
                 raise
             # The other files are still listed.
             code = max(code, report_failure(error))
+            documents.append({"path": shown_url(file), "error": error_text(error)[0]})
             continue
         gap = "\n"
         code = max(code, tell_unreadable(members))

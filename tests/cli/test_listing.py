@@ -355,7 +355,8 @@ def test_one_bad_file_among_many(cli, model, tmp_path):
     assert "none.npz" in result.err
     assert "the file is empty" in result.err
     result = cli("ls", "--json", tmp_path / "empty.npz", model)
-    assert (result.code, len(result.json())) == (1, 1)
+    bad, good = result.json()
+    assert (result.code, "the file is empty" in bad["error"], "error" in good) == (1, True, False)
     with pytest.raises(npzkit.NpzkitError):
         cli("ls", "--debug", tmp_path / "empty.npz", model)
 

@@ -611,13 +611,20 @@ float32 (2,), expected int64 ()). Pass strict=False to load what fits.
         return error
 
 
+_BETWEEN = ("contextlib", "xarray")
+"""Modules between npzkit and the code that uses it."""
+
+
 def warn(message: str | Warning, category: type[Warning]) -> None:
-    """Issue a warning that points to the first caller outside npzkit.
+    """Issue a warning that points to the caller's line, outside npzkit and what calls it for them.
 
     From Python 3.12 on, ``skip_file_prefixes`` of `warnings.warn` does the same.
     """
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE)
+        or frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN
+    ):
         frame, level = frame.f_back, level + 1
     text = message if isinstance(message, Warning) else printable(message)
     warnings.warn(text, category, stacklevel=level)

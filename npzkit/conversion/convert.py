@@ -212,7 +212,9 @@ def convert(
     else:
         _check_target(dst, target, overwrite=overwrite)
     with default_storage_options(location.options) if is_url else nullcontext():
-        if source == target == _NPZ and not is_sharded(src):
+        # A URL without a suffix may be the prefix of a sharded archive.
+        is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
+        if source == target == _NPZ and is_file and not is_sharded(src):
             repack(src, sink or dst, compression, level=level, progress=progress)
             with open(destination) as npz:
                 return ConvertReport(dst, tuple(npz.files), (), {})

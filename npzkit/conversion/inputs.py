@@ -17,7 +17,7 @@ from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npz import array_in
-from npzkit.datasets.opening import holds_index, open
+from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
     ConversionError,
     KeyExistsError,
@@ -204,6 +204,9 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     if isinstance(file, str):
         is_folder, has_index = stat.S_ISDIR(os.stat(file).st_mode), holds_index(file)
     stem, suffix = os.path.splitext(os.path.basename(getattr(file, "file_name", path)))
+    if isinstance(file, Location):
+        # A store has no folders: this may be the prefix of a sharded archive.
+        has_index = not suffix or is_sharded(file.url)
     if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder):
         yield from _in_archive(prefix, *archives.archive(file), say)
     elif is_folder:

@@ -159,6 +159,8 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
     ) -> None:
         self._files, self._known, self.axis = files, known, axis
         self._keys, self._threads = keys, threads
+        # For `repr`, which debuggers call at any time.
+        self._layouts: dict[str, JoinedLayout] = {}
         files.marks = known.marks
         self._first = [known.kind_of.index(number) for number in range(len(known.kinds))]
         names = list(known.kinds[known.kind_of[0]]) if keys is None else keys

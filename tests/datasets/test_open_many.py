@@ -470,6 +470,20 @@ def test_what_is_masked_is_filled_too(folder, axis):
     np.testing.assert_array_equal(out.mask, mask)
 
 
+def test_what_is_not_made_yet_has_a_repr(tmp_path):
+    """A debugger shows the object of a call that fails."""
+    for number in range(2):
+        np.savez(tmp_path / f"s{number}.npz", x=np.zeros(number + 1), y=np.zeros(2))
+    with pytest.raises(DifferentFilesError) as caught:
+        npzkit.open_many(f"{tmp_path}/*.npz", axis=None)
+    shown = [
+        repr(entry.frame.f_locals["self"])
+        for entry in caught.traceback
+        if "self" in entry.frame.f_locals
+    ]
+    assert any("ManyFiles of 2 files" in text for text in shown)
+
+
 def test_any_dtype_is_kept(tmp_path, arrays):
     """Arrays of every kind come back, also from a pickle, and in every layout."""
     for number in range(3):

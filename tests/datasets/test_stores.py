@@ -25,7 +25,7 @@ def memory():
 
 
 @pytest.mark.parametrize("name", ["", "/", "/index.json"])
-def test_a_prefix_is_opened_by_each_of_its_names(memory, name):
+def test_a_prefix_is_opened_by_each_of_its_names(memory, name, tmp_path):
     """The URL of a folder may end with a slash or not, or name the index."""
     write_run(URL)
     with npzkit.open(URL + name) as npz:
@@ -36,6 +36,10 @@ def test_a_prefix_is_opened_by_each_of_its_names(memory, name):
         again = pickle.loads(pickle.dumps(npz))
     np.testing.assert_array_equal(again["layer/1"], [1, 1, 1])
     assert npzkit.verify(URL + name).ok
+    npzkit.convert(URL + name, tmp_path / "converted.npz")
+    npzkit.pack(tmp_path / "packed.npz", [URL + name])
+    for made in ("converted.npz", "packed.npz"):
+        np.testing.assert_array_equal(npzkit.load_tree(tmp_path / made)["w"], WHOLE)
 
 
 def test_a_prefix_is_replaced(memory):

@@ -236,14 +236,16 @@ def test_a_plain_file_gets_names_of_dimensions(path):
     np.savez(
         path, image=np.zeros((4, 3, 3)), row=np.arange(3), label=np.int8(1), **{"g/b": np.ones(4)}
     )
-    with pytest.warns(MadeUpDimensionsWarning, match=r"data.npz.*'image' and 2 more"):
+    with pytest.warns(MadeUpDimensionsWarning, match=r"data.npz.*'image' and 2 more") as caught:
         found = xr.open_dataset(path, engine=NpzBackend)
+    assert [warning.filename for warning in caught] == [__file__]
     assert found["image"].dims == ("dim_0", "dim_1", "dim_2")
     assert (found["row"].dims, found["label"].dims) == (("dim_1",), ())
     found.close()
     with pytest.warns(MadeUpDimensionsWarning) as caught:
         tree = xr.open_datatree(path, engine=NpzBackend)
-    assert tree["g/b"].dims == ("dim_0",) and len(caught) == 1
+    assert tree["g/b"].dims == ("dim_0",)
+    assert [warning.filename for warning in caught] == [__file__]
     tree.close()
     dims = {"image": ["n", "y", "x"], "row": "x", "g/b": ("n",)}
     with xr.open_dataset(path, engine=NpzBackend, dims=dims) as found:

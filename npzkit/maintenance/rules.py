@@ -45,6 +45,8 @@ from npzkit.zip.sozip import Chunks, SeekIndex, find_index, has_index_member
 
 _PROCEED_COUNT = 10_000
 """Members whose names are checked between two chances to stop."""
+_SHOWN_CHUNKS = 5
+"""Damaged chunks of an array that are named one by one."""
 
 
 # -- the archive -----------------------------------------------------------
@@ -247,12 +249,14 @@ def _data_findings(
     source = reader.source
     try:
         start = check_data(source, entry, reader.size_limit, threads, advance)
-    except ChecksumError as error:
-        unsealed = find_unsealed(source, entry, threads)
-        if unsealed is None:
+    except (ChecksumError, FormatError) as error:
+        is_wrong = isinstance(error, ChecksumError)
+        unsealed = find_unsealed(source, entry, threads) if is_wrong else None
+        more = _damaged_chunks(reader, entry) if unsealed is None else unsealed
+        if more is None:
             raise
         found = Finding.of(key, error, entry.header_offset)
-        yield found._replace(what=f"{found.what}; {unsealed}")
+        yield found._replace(what=f"{found.what}; {more}")
         return
     index, end = find_index(source, entry, start), start + entry.compressed_size
     if index is not None and not _is_right(source, entry, start, index, threads):
@@ -277,6 +281,33 @@ def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, thread
     except FormatError:
         return False
     return crc == entry.crc32
+
+
+def _damaged_chunks(reader: MemberReader, entry: Entry) -> str | None:
+    """Return which chunks of a damaged member have wrong data, and which rows; None if unknown."""
+    start = data_offset(reader.source, entry)
+    index = find_index(reader.source, entry, start)
+    if index is None or not index.has_checks(entry.crc32):
+        return None
+    numbers = list(Chunks(reader.source, start, index, checked=True).damaged())
+    if not numbers:
+        return None
+    shown = ", ".join(map(str, numbers[:_SHOWN_CHUNKS]))
+    if len(numbers) > _SHOWN_CHUNKS:
+        shown += f" and {len(numbers) - _SHOWN_CHUNKS:,} more"
+    what = f"damaged {'chunk' if len(numbers) == 1 else 'chunks'} {shown} of {len(index.crc32s):,}"
+    try:
+        header = reader.find_header(entry)[0]
+    except NpzkitError:
+        # It is in the first chunk.
+        return what
+    if header is None or header.fortran_order or not header.nbytes or not header.shape:
+        return what
+    row_size = header.nbytes // header.shape[0]
+    first = max(numbers[0] * index.chunk_size - header.data_offset, 0) // row_size
+    end = (numbers[-1] + 1) * index.chunk_size - header.data_offset
+    last = min(-(-end // row_size), header.shape[0]) - 1
+    return f"{what}, in rows {first:,} to {last:,}"
 
 
 def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:

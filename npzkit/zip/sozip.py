@@ -307,6 +307,14 @@ class Chunks:
                 del self._cache[next(iter(self._cache))]
         return chunk
 
+    def damaged(self) -> Iterator[int]:
+        """Yield the numbers of the chunks that do not have their CRC-32s."""
+        for number in range(self._count):
+            try:
+                next(self._inflated(self._source, number, number + 1))
+            except (ChecksumError, ZipFormatError):
+                yield number
+
     # -- the whole ----------------------------------------------------------
 
     def whole_tasks(

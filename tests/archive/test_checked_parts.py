@@ -121,6 +121,24 @@ def test_the_error_says_which_chunk(tmp_path):
         assert np.array_equal(lazy[400:], LARGE[400:])
 
 
+def test_verify_names_chunks_and_rows(tmp_path):
+    """verify says which chunks are damaged, and the rows that these have; and so of many, in short."""
+    path, _ = damaged(tmp_path)
+    (row,) = [row for row in npzkit.verify(path).rows if row.severity == "error"]
+    # A chunk of 32 KiB has 65.5 rows, of which the first begins after the header of 128 bytes.
+    assert row.what.endswith("; damaged chunk 4 of 10, in rows 261 to 327")
+    data = bytearray(path.read_bytes())
+    with npzkit.open(path) as npz:
+        start = npz.info("large").data_offset
+    for place in range(3, 10):
+        data[start + place * (CHUNK + 30) - 5000] ^= 1
+    (row,) = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
+    assert row.what.endswith("; damaged chunks 2, 3, 4, 5, 6 and 2 more of 10, in rows 130 to 589")
+    data[start + 20] ^= 0xFF
+    _, row = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
+    assert row.what.endswith("; damaged chunks 0, 2, 3, 4, 5 and 3 more of 10")
+
+
 def test_it_can_be_switched_off(tmp_path):
     """With verify=False a part is what the bytes say, also of a copy that was pickled."""
     path, _ = damaged(tmp_path)

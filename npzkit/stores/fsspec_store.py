@@ -20,7 +20,7 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.urls import Location, hide_secrets
@@ -104,6 +104,9 @@ class FsspecStore(Store):
             # A chain reads when it is opened.
             raise self._named(error) from None
         self.is_s3 = hasattr(self._fs, "call_s3")
+        if self.is_s3:
+            # Nobody waits for it: each request takes the same steps first.
+            asyncio.run_coroutine_threadsafe(_report_unreachable(self._fs), self._fs.loop)
         # One that fsspec does not share has a state: the place in a file, or a connection of FTP
         # whose answers come in the order of its commands.
         chain = [self._fs, *(archive.fs for archive in _archives_in(self._fs))]
@@ -312,6 +315,20 @@ class FsspecStore(Store):
         # azure-core adds the answer's XML.
         text = " ".join(str(error).partition("\nContent: ")[0].split())
         return printable(hide_secrets(text or type(error).__name__, self._location)[:300])
+
+
+async def _report_unreachable(fs: Any) -> None:
+    """Have s3fs report at once that a host is unknown or refuses connections.
+
+    botocore alone repeats such requests for half a minute, in silence; `tried` repeats them too.
+    """
+
+    def check(caught_exception: BaseException | None = None, **_: Any) -> None:
+        if type(caught_exception).__name__ == "EndpointConnectionError":
+            raise cast(BaseException, caught_exception)
+
+    client = await fs.set_session()
+    client.meta.events.register_first("needs-retry.s3", check, unique_id="npzkit")
 
 
 def _with_safe_caches(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

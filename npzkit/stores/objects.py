@@ -180,7 +180,7 @@ def objects_below(prefix: Location, depth: int | None) -> list[str]:
 
 def _names(store: FsspecStore, request: Callable[..., Mapping[str, Any]]) -> list[str]:
     store.file_system.invalidate_cache()
-    found = store.explained(lambda: request(detail=True))
+    found = tried(lambda: store.explained(lambda: request(detail=True)), f"{store.name}, its list")
     return [name for name, info in found.items() if info["type"] == "file"]
 
 

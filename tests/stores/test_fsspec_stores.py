@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 
 import npzkit
@@ -421,6 +422,23 @@ def s3():
     with s3_server() as options:
         fsspec.filesystem("s3", **options).pipe("data/a.npz", DATA)
         yield options
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_an_endpoint_that_refuses_connections_is_named_at_once(monkeypatch):
+    """botocore's own attempts would take half a minute, in silence."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    monkeypatch.setattr("npzkit.stores.base_store.FIRST_DELAY", 0)
+    options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "s"}
+    for use in (
+        lambda: npzkit.open_many("s3://bucket/*.npz", storage_options=options),
+        lambda: npzkit.open("s3://bucket/a.npz", storage_options=options),
+        lambda: npzkit.save("s3://bucket/a.npz", {"x": [1]}, storage_options=options),
+    ):
+        start = time.monotonic()
+        with pytest.raises(OSError, match=r"s3://bucket/.*http://127\.0\.0\.1:9"):
+            use()
+        assert time.monotonic() - start < 5
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from npzkit.archive.skeleton import Arrays
 from npzkit.datasets.joined import JoinedArray, JoinedLayout
-from npzkit.datasets.opened_files import Files, Known, read_headers
+from npzkit.datasets.opened_files import Files, Known, all_named, read_headers
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import OPEN_COUNT
 from npzkit.errors import (
@@ -23,6 +23,7 @@ from npzkit.errors import (
     format_dtype,
     format_size,
     shown_key,
+    warn,
 )
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
@@ -47,6 +48,7 @@ def open_many(
     open_count: int = OPEN_COUNT,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    on_error: Literal["raise", "warn"] = "raise",
 ) -> ManyFiles:
     """Open many archives as one: each array of the same key is joined over all files.
 
@@ -72,6 +74,10 @@ def open_many(
         Upper bounds on sizes and counts of each file.
     storage_options : dict, optional
         For the stores of URLs; see `npzkit.open`.
+    on_error : {"raise", "warn"}, default "raise"
+        What to do about files that cannot be opened: raise an error that names them,
+        or leave them out with one warning. Data that is damaged behind a sound header
+        is found when it is read, and raises an error then.
 
     Returns
     -------
@@ -86,7 +92,8 @@ def open_many(
         or shape. Names the file and the key. The lengths along `axis` may
         differ, and so may the widths of strings.
     NpzkitError
-        As `npzkit.open`, for any of the files.
+        As `npzkit.open`, for the first file that cannot be opened. Names up to ten
+        others.
     ValueError, TypeError
         The list is empty, or an argument is bad.
 
@@ -108,11 +115,24 @@ def open_many(
     found = find_files(paths, storage_options)
     is_distant = any(isinstance(file, Location) for file in found)
     count = _THREADS if threads is None and is_distant else thread_count(threads)
+    if on_error not in ("raise", "warn"):
+        raise ValueError(f"on_error must be 'raise' or 'warn', not {on_error!r}")
     if open_count < 1:
         raise ValueError(f"open_count must be positive, not {open_count!r}")
     options = {} if limits is None else {"limits": limits}
     files = Files(found, open_count, options)
-    known = read_headers(files, count)
+    known, errors = read_headers(files, count)
+    if errors:
+        if on_error == "raise" or len(errors) == len(found):
+            raise all_named(errors, files)
+        left = [repr(path) for path in known.left_out]
+        more = f" and {len(left) - 10:,} more" if len(left) > 10 else ""
+        warn(
+            f"{format_count(len(left), 'file')} cannot be opened, and left out: "
+            f"{', '.join(left[:10])}{more}. The attribute left_out says why.", UserWarning,
+        )  # fmt: skip
+        found = [file for number, file in enumerate(found) if number not in errors]
+        files = Files(found, open_count, options)
     return ManyFiles(files, known, axis, None if keys is None else list(keys), count)
 
 
@@ -129,6 +149,8 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
     paths : list of str
         The files, in their order.
     axis : int or None
+    left_out : mapping of str to str
+        With ``on_error="warn"``, the files that cannot be opened, and why.
     samples : Samples
         Dicts of arrays, one for each position of the joined axis: a data set of
         PyTorch.
@@ -237,6 +259,10 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
     @property
     def paths(self) -> list[str]:
         return list(self._known.names)
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        return dict(self._known.left_out)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layouts)

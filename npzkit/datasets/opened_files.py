@@ -19,7 +19,7 @@ from npzkit.archive.reopening import shown_state
 from npzkit.archive.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
-from npzkit.errors import ClosedArchiveError, StaleArchiveError
+from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, format_count
 from npzkit.files.file_objects import Identity, identity_of, open_regular
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
@@ -33,6 +33,8 @@ _BATCH = 64
 """Files whose headers are read by one task of a thread."""
 _SMALL_SIZE = 1 << 16
 """Bytes of a file that is read as a whole, also for a small part of it."""
+_NAMED_COUNT = 10
+"""Files that cannot be opened, and that an error or a warning names."""
 _LOST = "Open the files again with npzkit.open_many."
 
 
@@ -50,12 +52,15 @@ class Known(NamedTuple):
         Each different combination of arrays.
     kind_of : list of int
         By file, its place in `kinds`.
+    left_out : dict of str to str
+        The files that cannot be opened, and why.
     """
 
     names: Sequence[str]
     marks: list[tuple[Any, ...]]
     kinds: Sequence[Arrays]
     kind_of: Sequence[int]
+    left_out: Mapping[str, str]
 
 
 class Files:
@@ -310,9 +315,13 @@ def _is_same(found: Identity, mark: tuple[Any, ...]) -> bool:
     return found[:-1] == mark[: len(found) - 1]
 
 
-def read_headers(files: Files, threads: int) -> Known:
-    """Read the headers of all files in threads."""
+def read_headers(files: Files, threads: int) -> tuple[Known, dict[int, Exception]]:
+    """Read the headers of all files in threads; also return the errors of some, by number.
+
+    Those are not among the files that are known.
+    """
     names = [files.path(number) for number in range(len(files.names))]
+    errors: dict[int, Exception] = {}
     numbers: dict[int, int] = {}
     kinds: list[Arrays] = []
     by_values: dict[Any, int] = {}
@@ -320,7 +329,14 @@ def read_headers(files: Files, threads: int) -> Known:
 
     def read(start: int) -> list[tuple[tuple[Any, ...], Arrays]]:
         batch = range(start, min(start + _BATCH, len(names)))
-        return [files.read_arrays(number) for number in batch]
+        return [row for number in batch if (row := read_one(number)) is not None]
+
+    def read_one(number: int) -> tuple[tuple[Any, ...], Arrays] | None:
+        try:
+            return files.read_arrays(number)
+        except (NpzkitError, OSError) as error:
+            errors[number] = error
+            return None
 
     for part in run([partial(read, start) for start in range(0, len(names), _BATCH)], threads):
         found += part
@@ -334,4 +350,26 @@ def read_headers(files: Files, threads: int) -> Known:
             numbers[id(arrays)] = number
         marks.append(mark)
         kind_of.append(number)
-    return Known(names, marks, kinds, kind_of)
+    left_out = {names[number]: str(errors[number]) for number in sorted(errors)}
+    kept = [name for number, name in enumerate(names) if number not in errors]
+    return Known(kept, marks, kinds, kind_of, left_out), errors
+
+
+def all_named(errors: Mapping[int, Exception], files: Files) -> Exception:
+    """Return the error of the first file that cannot be opened, which names the others too."""
+    first, *others = sorted(errors)
+    error = errors[first]
+    if not others:
+        return error
+    shown = ", ".join(repr(files.path(number)) for number in others[:_NAMED_COUNT])
+    more = len(others) - _NAMED_COUNT
+    if more > 0:
+        shown += f" and {more:,} more"
+    text = f"{format_count(len(others), 'other file')} cannot be opened either: {shown}"
+    if isinstance(error, NpzkitError):
+        error.remedy = f"{text}. {error.remedy or ''}".rstrip()
+        return error
+    args = error.args
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        return type(error)(error.errno, f"{error.strerror} ({text})", error.filename)
+    return type(error)(f"{error} ({text})", *args[1:])

@@ -470,6 +470,45 @@ def test_what_is_masked_is_filled_too(folder, axis):
     np.testing.assert_array_equal(out.mask, mask)
 
 
+@pytest.mark.parametrize(
+    ("broken", "cls"),
+    [
+        ([b"<html>", b"PK\3\4", None], ZipFormatError),
+        ([None, b"<html>"], FileNotFoundError),
+        ([b""] * 15, ZipFormatError),
+        ([b"<html>"], ZipFormatError),
+    ],
+)
+def test_files_that_cannot_be_opened(tmp_path, broken, cls):
+    """One error names them all, up to ten; on_error="warn" leaves them out, and says which."""
+    paths = [str(tmp_path / f"s{number}.npz") for number in range(len(broken) + 2)]
+    for number, path in enumerate(paths):
+        np.savez(path, x=np.full(2, number))
+    wrong = paths[1:-1]
+    for path, data in zip(wrong, broken, strict=True):
+        os.remove(path)
+        if data is not None:
+            Path(path).write_bytes(data)
+    with pytest.raises(cls) as caught:
+        npzkit.open_many(paths)
+    text = str(caught.value)
+    assert [path in text for path in wrong] == [at < 11 for at in range(len(wrong))]
+    assert ("4 more" in text) == (len(wrong) == 15)
+    assert (f"{len(wrong) - 1} other file" in text) == (len(wrong) > 1)
+    with pytest.warns(UserWarning, match=f"{len(wrong)} files? cannot be opened") as warned:
+        many = npzkit.open_many(paths, on_error="warn")
+    assert [warning.filename for warning in warned] == [__file__]
+    many = pickle.loads(pickle.dumps(many))
+    assert list(many.left_out) == wrong
+    assert many.left_out[wrong[0]]
+    assert many.paths == [paths[0], paths[-1]]
+    assert many["x"].tolist() == [0, 0, len(wrong) + 1, len(wrong) + 1]
+    with pytest.raises(cls):
+        npzkit.open_many(wrong, on_error="warn")
+    with pytest.raises(ValueError, match="on_error"):
+        npzkit.open_many(paths, on_error="ignore")
+
+
 def test_what_is_not_made_yet_has_a_repr(tmp_path):
     """A debugger shows the object of a call that fails."""
     for number in range(2):

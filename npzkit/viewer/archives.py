@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,8 @@ class ShownArchive:
         What was read of arrays, so that nobody waits for it again.
     damaged : dict of str to str
         Keys that a check has found damaged, and why.
+    differing : collection of str
+        Keys that another archive lacks or has with other values, and the folders of these.
     """
 
     def __init__(self, npz: NpzFile) -> None:
@@ -50,6 +52,7 @@ class ShownArchive:
         self.totals = npz.archive_info()
         self.known: dict[str, ArrayInfo] = {}
         self.damaged: dict[str, str] = {}
+        self.differing: Collection[str] = ()
         self._checked: set[str] = set()
         self.path = printable(npz._archive.path or "archive")
         name = os.path.basename(self.path.rstrip("/\\")) or self.path
@@ -65,6 +68,10 @@ class ShownArchive:
         if found is None:
             found = self.known[key] = self.npz.info(key)
         return found
+
+    def mark(self, keys: Collection[str]) -> None:
+        """Note which keys differ, so that the tree marks them."""
+        self.differing = {*keys}.union(*map(self.tree.parents, keys))
 
     def check(self, key: str, proceed: Callable[[], object]) -> None:
         """Check the data of an array, once: it is `damaged` if its checksum does not match."""

@@ -43,6 +43,7 @@ from npzkit.viewer.shown import (
 )
 from npzkit.viewer.style import PALETTES, browser_file
 
+_COMPARE = "Compare all values"
 _ALL_FIELDS = ""
 _FIELD_COUNT = 500
 """Fields that can be chosen: a structured array may have more."""
@@ -90,7 +91,10 @@ class Controls:
         self._row = self._start("From row", "rows", TABLE_ROWS)
         self._column = self._start("From column", "columns", TABLE_COLUMNS)
         self._finders = {
-            what: Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}")
+            what: Button(
+                label=_COMPARE if what == "difference" else f"Go to {label[0].lower()}{label[1:]}",
+                name=f"find-{what}",
+            )
             for what, label in SOUGHT.items()
         }  # fmt: skip
         for what, button in self._finders.items():

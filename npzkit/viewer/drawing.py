@@ -153,11 +153,14 @@ class Pane:
         Text, from the archive.
     drawn : Drawn
     is_difference : bool
+    part : (str, str) or None
+        What it shows of an array, and the parts that it does not show; None for all of it.
     """
 
     title: str
     drawn: Drawn
     is_difference: bool = False
+    part: tuple[str, str] | None = None
 
 
 def draw(
@@ -202,15 +205,35 @@ def draw(
     if isinstance(first, TableDrawn) and isinstance(second, TableDrawn):
         marks = differing_cells(first.page, second.page)
         first, second = replace(first, marked=marks[0]), replace(second, marked=marks[1])
-    panes = [Pane(_title(archives, shown), first), Pane(_title(archives, other), second)]
+    part = _part(shown, source.shape, first)
+    panes = [
+        Pane(_title(archives, shown), first, part=part), Pane(_title(archives, other), second)
+    ]  # fmt: skip
     why = why_no_difference(source, other_source)
     if why is None:
         drawn, title = _draw_difference(drawer, (source, other_source), shown, size, proceed)
-        panes.append(Pane(f"Difference: {title}", drawn, is_difference=True))
+        panes.append(Pane(f"Difference: {title}", drawn, is_difference=True, part=part))
     elif shown.view == "table" and source.shape == other_source.shape:
         # They are compared by the marks in the tables.
         why = None
     return panes, why
+
+
+def _part(shown: Shown, shape: tuple[int, ...], drawn: Drawn) -> tuple[str, str] | None:
+    """Return what a view shows of an array, and what it leaves out."""
+    if shown.view == "histogram":
+        return None
+    drawn_shape = [shape[axis] for axis in drawn_axes(shown)]
+    colour_count = shape[-1] if shown.view == "picture" else 1
+    has_rest = math.prod(drawn_shape) * colour_count < math.prod(shape)
+    if isinstance(drawn, TableDrawn):
+        page = drawn.page
+        has_rest |= (len(page.rows), len(page.columns)) != (page.row_count, page.column_count)
+        return ("this page", "other pages") if has_rest else None
+    if shown.rows is not None or shown.columns is not None:
+        return "what is in sight", "other values"
+    name = "line" if shown.view == "line" else "plane"
+    return (f"this {name}", f"other {name}s") if has_rest else None
 
 
 def difference_of(

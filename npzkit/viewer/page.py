@@ -16,6 +16,7 @@ from bokeh.layouts import column, row
 from bokeh.models import Button, CustomJS, Div, Toggle
 from tornado.ioloop import IOLoop
 
+from npzkit.analysis.diff import DiffReport, diff
 from npzkit.errors import printable, shown_key
 from npzkit.members.info import ArrayInfo
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
@@ -30,6 +31,7 @@ from npzkit.viewer.texts import (
     about_html,
     archive_html,
     array_html,
+    compared_html,
     damaged_html,
     error_html,
     title_html,
@@ -81,6 +83,10 @@ class Page:
         self._array, self._archive = text_div("array"), text_div("archive")
         self._compare = Toggle(label="Compare", name="compare", width=90)
         self._compare.on_change("active", self._toggled_compare)
+        self._compare_all = Button(
+            label="Compare all keys", name="compare-all", visible=len(self._archives) > 1
+        )
+        self._compare_all.on_click(self._find_differing)
         self._is_setting = False
         self._dark = Toggle(
             label="☾", name="dark", width=36, html_attributes={"title": "Dark or light"}
@@ -102,7 +108,8 @@ class Page:
             'history.replaceState(null, "", "?" + this.tags[0])'
         )))  # fmt: skip
         saving = row(
-            self._compare, self._controls.difference, *self._saving.widgets, name="saving",
+            self._compare, self._controls.difference, self._compare_all, *self._saving.widgets,
+            name="saving",
             styles={"gap": "8px", "align-items": "center", "flex-wrap": "wrap"},
         )  # fmt: skip
         foot = column(
@@ -237,12 +244,13 @@ class Page:
         self._controls.stop_playing()
         shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
         name = SOUGHT[what]
-        self._say_searched(0)
+        doing = "Comparing" if what == "difference" else "Searching"
+        self._say_share(f"{doing} all values", 0)
 
         def find(work: Work) -> Place | str | None:
             def proceed(share: float) -> None:
                 work.proceed()
-                self._searching.tell(work, partial(self._say_searched, share))
+                self._searching.tell(work, partial(self._say_share, f"{doing} all values", share))
 
             sought_in = difference_of if what == "difference" else source_of
             source = sought_in(self._archives, shown, work.proceed)
@@ -250,8 +258,11 @@ class Page:
 
         def take(found: Place | str | None) -> None:
             if not isinstance(found, Place):
-                what_for = {"nan": "NaN", "difference": "difference"}.get(what, name.lower())
-                self._say(escape(printable(found or f"There is no {what_for}.")))
+                what_for = "NaN" if what == "nan" else name.lower()
+                nothing = f"There is no {what_for}."
+                if what == "difference":
+                    nothing = "The arrays are equal: all values were compared."
+                self._say(escape(printable(found or nothing)))
                 return
             where = ", ".join(map(str, found.position))
             value = "" if what == "nan" else f" {escape(found.text)}"
@@ -263,9 +274,35 @@ class Page:
 
         self._searching.start(find, take, self._fail)
 
-    def _say_searched(self, share: float) -> None:
-        text = f'<span class="wait">Searching all values: {share:.0%}</span>'
-        self._say(text, can_stop=True)
+    def _find_differing(self) -> None:
+        """Compare all keys of two archives, and mark those that differ in the tree."""
+        self._controls.stop_playing()
+        first, second = self._shown.archive, self._shown.other_archive
+        if self._shown.other_key is None or first == second:
+            second = int(first == 0)
+        pair = [self._archives[number] for number in sorted((first, second))]
+        self._say_share("Comparing all keys", 0)
+
+        def compare(work: Work) -> DiffReport:
+            def proceed(done: int, total: int) -> None:
+                work.proceed()
+                share = done / max(total, 1)
+                self._searching.tell(work, partial(self._say_share, "Comparing all keys", share))
+
+            return diff(pair[0].npz, pair[1].npz, progress=proceed)
+
+        def take(report: DiffReport) -> None:
+            for problem in report.problems:
+                pair[problem.archive == "b"].damaged[problem.key] = problem.what
+            for archive, own in zip(pair, (report.removed, report.added), strict=True):
+                archive.mark([*report.changed, *own])
+            self._tree.show()
+            self._say(compared_html(report, [archive.label for archive in pair]))
+
+        self._searching.start(compare, take, self._fail)
+
+    def _say_share(self, doing: str, share: float) -> None:
+        self._say(f'<span class="wait">{doing}: {share:.0%}</span>', can_stop=True)
 
     def _stop_searching(self) -> None:
         self._searching.cancel()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npzkit.analysis.diff import DiffReport
 from npzkit.display.cells import cell_text
 from npzkit.display.lines import LineOverview
 from npzkit.errors import (
@@ -122,6 +123,20 @@ def damaged_html(key: str, why: str) -> str:
     )
 
 
+def compared_html(report: DiffReport, labels: Sequence[str]) -> str:
+    """Return in how many keys two archives differ."""
+    if report.equal:
+        return f"All {format_count(report.compared, 'key')} are equal."
+    counts = [
+        (len(report.changed), f"of {format_count(report.compared, 'key')} differ"),
+        (len(report.removed), f"only in {labels[0]}"),
+        (len(report.added), f"only in {labels[1]}"),
+        (len({problem.key for problem in report.problems}), "damaged"),
+    ]
+    found = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+    return f"<b>{_text(found)}</b>: marked in the tree"
+
+
 # -- what was read ------------------------------------------------------------
 
 
@@ -132,10 +147,10 @@ def notes_html(panes: Sequence[Pane], why: str | None) -> str:
     found += _range_notes([plane for plane in planes if isinstance(plane, PlaneDrawn)])
     for pane in panes:
         if pane.is_difference:
-            found += _difference_notes(pane.drawn)
+            found += _difference_notes(pane)
     table = panes[0].drawn if panes else None
     if isinstance(table, TableDrawn) and table.marked is not None:
-        found.append(_marked_note(table))
+        found.append(_marked_note(table, panes[0].part))
     if why is not None:
         found.append(f'<span class="warn">{_text(why)}</span>')
     return " &nbsp;·&nbsp; ".join(found)
@@ -182,8 +197,9 @@ def _range_notes(planes: Sequence[PlaneDrawn]) -> list[str]:
             f"values reach {_text(' and '.join(beyond))}</span>"]  # fmt: skip
 
 
-def _difference_notes(drawn: Any) -> list[str]:
-    """Return how far apart the values are that a difference shows."""
+def _difference_notes(pane: Pane) -> list[str]:
+    """Return how far apart the values are that a difference shows, and what it does not show."""
+    drawn = pane.drawn
     if isinstance(drawn, PlaneDrawn):
         numbers, is_complete = drawn.numbers, drawn.is_complete
     elif isinstance(drawn, LineOverview):
@@ -200,22 +216,26 @@ def _difference_notes(drawn: Any) -> list[str]:
     parts = [f"largest difference shown: {cell_text(largest)}"] if largest else []
     if np.isnan(numbers).any():
         parts.append("some values are NaN in one array only")
-    found_text = f"<b>{' and '.join(parts) or 'no difference shown'}</b>"
-    if is_complete:
-        return [found_text]
-    return [f'{found_text}; <span class="warn">not all values were compared. '
-            "Go to largest difference compares them</span>"]  # fmt: skip
+    if not is_complete:
+        found_text = " and ".join(parts) or "no difference in a sample"
+        return [f'<b>{found_text}</b>; <span class="warn">not all values were compared</span>']
+    return [_compared(" and ".join(parts), pane.part)]
 
 
-def _marked_note(drawn: TableDrawn) -> str:
+def _compared(difference: str, part: tuple[str, str] | None) -> str:
+    """Return what differs, or what is equal, and what was not compared."""
+    if part is None:
+        return f"<b>{difference or 'the arrays are equal: all values were compared'}</b>"
+    shown, rest = part
+    found = difference or f"{shown} is equal"
+    return f'<b>{found}</b>; <span class="warn">{rest} were not compared</span>'
+
+
+def _marked_note(drawn: TableDrawn, part: tuple[str, str] | None) -> str:
     """Return how many cells of a page differ."""
     count = len(drawn.marked or ())
-    what = (
-        f"differing on this page: {format_count(count, 'cell')}"
-        if count
-        else "no cell differs on this page"
-    )
-    return f"<b>{what}</b>"
+    what = f"differing on this page: {format_count(count, 'cell')}" if count else ""
+    return _compared(what, part)
 
 
 def _steps(drawn: PlaneDrawn) -> str:

@@ -192,10 +192,10 @@ class TreePanel:
         if row.folder is not None:
             sign = "▾" if row.is_open else "▸"
             count = format_count(row.key_count, "key")
-            return f"{indent}{sign} {row.label}", count, "", "", "var(--ink)"
+            mark, colour = self._mark(number, row.folder)
+            return f"{indent}{sign} {mark}{row.label}", count, "", "", colour
         key = str(row.key)
-        is_damaged = key in self._archives[number].damaged
-        mark, colour = ("✗ ", "var(--bad)") if is_damaged else ("", "var(--ink)")
+        mark, colour = self._mark(number, key)
         info = self._archives[number].known.get(key)
         label = f"{indent}{mark}{row.label}"
         if info is None:
@@ -206,6 +206,13 @@ class TreePanel:
         if names:
             dtype = format_count(len(names), "field")
         return label, shape, dtype, format_size(info.nbytes), colour
+
+    def _mark(self, number: int, name: str) -> tuple[str, str]:
+        """Return the sign and the colour of a key or a folder."""
+        archive = self._archives[number]
+        if name in archive.damaged:
+            return "✗ ", "var(--bad)"
+        return ("≠ ", "var(--warn)") if name in archive.differing else ("", "var(--ink)")
 
     # -- shapes and dtypes ----------------------------------------------------
 

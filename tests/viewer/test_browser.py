@@ -323,13 +323,36 @@ def test_two_archives_are_compared(page, viewer):
     page.with_text("b", "two.npz: other")
     page.with_text("b", "Difference: left - right")
     page.until(lambda: "largest difference shown: 5.0" in page.value("notes", "text"))
-    page.click("button", "Go to largest difference")
+    page.click("button", "Compare all values")
     page.until(lambda: "5.0 at (0, 3)" in page.value("status", "text"))
     page.choose("mask")
     page.until(lambda: address(page)["key"] == address(page)["other_key"] == "mask")
-    page.until(lambda: "no difference shown" in page.value("notes", "text"))
+    page.until(lambda: "the arrays are equal" in page.value("notes", "text"))
     page.click("button", "Compare")
     page.until(lambda: len(page.find(".bk-Figure")) == 1)
+
+
+def test_all_keys_are_compared(page, viewer):
+    """One button compares all keys of two archives: those that differ are marked in the tree."""
+    page.open(viewer.url)
+    page.click("button", "Compare all keys")
+    page.until(lambda: "marked in the tree" in page.value("status", "text"))
+    said = page.value("status", "text")
+    assert "1 of 15 keys differ, 1 only in one.npz, 1 damaged" in said
+    marked = {key.strip("\u2003▾▸ ") for key in page.column("key") if "≠" in key or "✗" in key}
+    assert marked == {"≠ other", "≠ only here", "✗ signal"}
+    page.until(lambda: any("--warn" in cell for cell in page.html(".slick-cell.l0", "only here")))
+
+
+def test_what_was_compared_is_said(page, viewer):
+    """An equal plane says nothing of other planes; a button compares all values."""
+    page.open(
+        f"{viewer.url}?key=model%2Flayer%2Fweight&other_key=model%2Flayer%2Fweight&other_archive=1"
+    )
+    assert "this plane is equal" in page.value("notes", "text")
+    assert "other planes were not compared" in page.value("notes", "text")
+    page.click("button", "Compare all values")
+    page.until(lambda: "arrays are equal: all values" in page.value("status", "text"))
 
 
 def test_a_key_of_one_archive_only_is_named(page, viewer):

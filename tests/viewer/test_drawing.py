@@ -252,7 +252,30 @@ def test_the_only_difference_is_seen(place):
         assert drawn.columns[column] <= place[1] < drawn.columns[column] + drawn.columns.step
         assert "largest difference shown: 7.0" in notes_html(panes, None)
         panes, _ = page.panes(key="a", other_key="a", view="image")
-        assert "no difference shown" in notes_html(panes, None)
+        assert "the arrays are equal: all values were compared" in notes_html(panes, None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shown", "note"),
+    [
+        ("f8", {}, 'this plane is equal</b>; <span class="warn">other planes were not'),
+        ("f8", {"view": "line"}, 'this line is equal</b>; <span class="warn">other lines were not'),
+        ("f8", {"rows": (0, 2)}, "what is in sight is equal"),
+        ("f8", {"view": "table"}, "this page is equal"),
+        ("f8", {"view": "histogram"}, "the arrays are equal: all values were compared"),
+        ("f8", {"at": (1,)}, 'largest difference shown: 5.0</b>; <span class="warn">other planes'),
+        ("U1", {}, 'this page is equal</b>; <span class="warn">other pages were not compared'),
+        ("U1", {"at": (1,)}, 'differing on this page: 1 cell</b>; <span class="warn">other pages'),
+    ],
+)
+def test_what_was_compared_is_said(dtype, shown, note):
+    """Nothing is called equal without saying what was compared, and what was not."""
+    a = np.zeros((2, 4, 5), dtype)
+    b = a.copy()
+    b[1, 2, 3] = "5"
+    other = "a" if shown.get("view") == "histogram" else "b"
+    with looking(a=a, b=b) as page:
+        assert note in notes_html(*page.panes(key="a", other_key=other, **shown))
 
 
 def test_a_difference_that_is_not_complete_says_so(monkeypatch):
@@ -289,7 +312,7 @@ def test_a_nan_in_one_array_only_is_a_difference(view, shape):
     b = a.copy()
     with looking(a=a, b=b, c=np.zeros(shape)) as page:
         panes, _ = page.panes(key="a", other_key="b", view=view, at=(2, 3))
-        assert "no difference shown" in notes_html(panes, None)
+        assert "equal" in notes_html(panes, None)
         panes, _ = page.panes(key="c", other_key="a", view=view, at=(2, 3))
         assert "<b>some values are NaN in one array only</b>" in notes_html(panes, None)
         if view == "image":

@@ -20,6 +20,8 @@ Part = Literal["magnitude", "phase", "real", "imag"]
 COLOUR_COUNTS = 3, 4
 """Lengths of the last axis of a picture: red, green, blue, and optionally opacity."""
 _LARGEST = sys.float_info.max
+_LAST_TIME = 8_640_000_000_000_000
+"""Milliseconds from 1970 to the last date that a browser knows."""
 _RANGE_COUNT = 1 << 20
 """The most values of which percentiles are computed."""
 
@@ -90,6 +92,52 @@ def unit_of(dtype: np.dtype[Any]) -> str | None:
     if unit == "generic":
         return None
     return unit if count == 1 else f"{count}{unit}"
+
+
+def is_date(dtype: np.dtype[Any]) -> bool:
+    """Whether values are dates; without a unit they are none."""
+    return dtype.kind == "M" and unit_of(dtype) is not None
+
+
+def as_placed(numbers: Any, dtype: np.dtype[Any]) -> Any:
+    """Return counts of the unit of dates as milliseconds, and other numbers as they are.
+
+    Parameters
+    ----------
+    numbers : array_like
+        Of `as_drawn`.
+    dtype : numpy.dtype
+        Of the values.
+
+    Examples
+    --------
+    >>> as_placed([1.0, np.nan], np.dtype("M8[D]"))
+    array([86400000.,       nan])
+    """
+    if not is_date(dtype):
+        return numbers
+    is_known = np.isfinite(numbers)
+    counts = np.where(is_known, numbers, 0).astype(np.int64).view(dtype.newbyteorder("="))
+    times = counts.astype("M8[ms]").view(np.int64)
+    return np.where(is_known, np.clip(times, -_LAST_TIME, _LAST_TIME), np.nan)
+
+
+def round_numbers(low: float, high: float) -> list[float]:
+    """Return some round numbers between two others, not close to them.
+
+    Examples
+    --------
+    >>> round_numbers(16.3, 23.9)
+    [18.0, 20.0, 22.0]
+    """
+    exact = (high - low) / 5
+    if not 0 < exact < np.inf:
+        return []
+    power = 10.0 ** np.floor(np.log10(exact))
+    step = min((power * factor for factor in (1, 2, 5, 10)), key=lambda step: abs(step - exact))
+    places = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
+    margin = (high - low) / 16
+    return [float(place) for place in places if low + margin < place < high - margin]
 
 
 def value_range(values: Any, low: float = 1, high: float = 99) -> tuple[float, float]:

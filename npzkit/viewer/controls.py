@@ -34,6 +34,7 @@ from npzkit.viewer.shown import (
     TABLE_COLUMNS,
     TABLE_ROWS,
     VIEWS,
+    WHOLE_VIEWS,
     Shown,
     Window,
     column_count,
@@ -43,7 +44,6 @@ from npzkit.viewer.shown import (
 )
 from npzkit.viewer.style import PALETTES, browser_file
 
-_COMPARE = "Compare all values"
 _ALL_FIELDS = ""
 _FIELD_COUNT = 500
 """Fields that can be chosen: a structured array may have more."""
@@ -66,6 +66,8 @@ class Controls:
     bar, axes : bokeh.models.LayoutDOM
     difference : bokeh.models.Button
         To be placed on the page.
+    read_all : bokeh.models.Button
+        To be shown if a sample was read.
     """
 
     def __init__(
@@ -88,23 +90,24 @@ class Controls:
         self._scale = self._select("Range", "scale", list(SCALES.items()))
         self._aspect = Toggle(label="Square", name="aspect")
         self._watch(self._aspect, "active", lambda on: change(aspect="equal" if on else "fill"))
+        self._heights = Toggle(label="Log counts", name="heights")
+        self._watch(self._heights, "active", lambda on: change(heights="log" if on else "linear"))
+        self.read_all = Button(label="Read all values", name="read-all")
+        self.read_all.on_click(lambda: change(amount="all"))
         self._row = self._start("From row", "rows", TABLE_ROWS)
         self._column = self._start("From column", "columns", TABLE_COLUMNS)
         self._finders = {
-            what: Button(
-                label=_COMPARE if what == "difference" else f"Go to {label[0].lower()}{label[1:]}",
-                name=f"find-{what}",
-            )
+            what: Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}")
             for what, label in SOUGHT.items()
         }  # fmt: skip
         for what, button in self._finders.items():
             button.on_click(partial(find, what))
-        # It stands beside Compare.
-        self.difference = self._finders["difference"]
+        self.difference = self._finders.pop("difference")
+        self.difference.label = "Compare all values"
         self.bar = row(
             self._view, self._field, self._part, self._down, self._across, self._palette,
-            self._scale, self._aspect, self._row, self._column,
-            *(button for button in self._finders.values() if button is not self.difference),
+            self._scale, self._aspect, self._heights, self.read_all, self._row, self._column,
+            *self._finders.values(),
             name="controls", styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
         )  # fmt: skip
         self._nothing = Spacer(visible=False)
@@ -227,6 +230,9 @@ class Controls:
         self._palette.value = shown.palette
         self._scale.visible = has_colours and shown.palette != "labels"
         self._scale.value = shown.scale
+        self._heights.visible = shown.view == "histogram"
+        self._heights.active = shown.heights == "log"
+        self.read_all.visible &= shown.view in WHOLE_VIEWS
         self._aspect.visible = is_image or shown.view == "picture"
         self._aspect.active = shown.aspect == "equal"
 
@@ -242,7 +248,7 @@ class Controls:
             select.visible = is_used and has_choice and axis in drawn
             select.options = options
             select.value = "" if axis is None else str(axis)
-        wanted = [] if shown.view == "histogram" else [a for a in range(count) if a not in drawn]
+        wanted = [] if shown.view in WHOLE_VIEWS else [a for a in range(count) if a not in drawn]
         if (self._shape, list(self._sliders)) != (shape, wanted):
             self._shape = shape
             self._sliders = {axis: self._axis(axis, shape[axis]) for axis in wanted}

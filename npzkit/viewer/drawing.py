@@ -7,6 +7,7 @@ Knows no widget.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.display.cells import TablePage, differing_cells, table_page
+from npzkit.display.cells import CountsPage, TablePage, differing_cells, table_page, value_counts
 from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
@@ -26,6 +27,7 @@ from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hid
 from npzkit.viewer.shown import (
     TABLE_COLUMNS,
     TABLE_ROWS,
+    WHOLE_VIEWS,
     Shown,
     drawn_axes,
     items_of,
@@ -140,7 +142,7 @@ class TableDrawn:
     marked: frozenset[tuple[int, int]] | None = None
 
 
-Drawn = PlaneDrawn | LineOverview | HistogramDrawn | TableDrawn
+Drawn = PlaneDrawn | LineOverview | HistogramDrawn | TableDrawn | CountsPage
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +166,10 @@ class Pane:
 
 
 def draw(
-    archives: Sequence[ShownArchive], shown: Shown, size: tuple[int, int], proceed: Proceed
+    archives: Sequence[ShownArchive],
+    shown: Shown,
+    size: tuple[int, int],
+    tell: Callable[[float], object],
 ) -> tuple[list[Pane], str | None]:
     """Read what a view shows.
 
@@ -175,7 +180,9 @@ def draw(
         Settled, with a key.
     size : (int, int)
         Width and height in pixels.
-    proceed : callable
+    tell : callable
+        Called every few megabytes with the share of all values that was read. It raises an
+        exception to cancel.
 
     Returns
     -------
@@ -184,7 +191,17 @@ def draw(
     str or None
         Why there is no difference.
     """
+    sources: list[ArraySource] = []
+
+    def proceed() -> None:
+        # Arrays that are compared are read for themselves, and for their difference.
+        total = sum(max(math.prod(source.shape), 1) for source in sources)
+        count = sum(source.count for source in sources)
+        times = 1 if shown.other_key is None else 4 if len(sources) < 2 else 2
+        tell(min(count / max(total * times, 1), 1.0))
+
     source = source_of(archives, shown, proceed)
+    sources.append(source)
     drawer = _DRAWERS[str(shown.view)]
     first = drawer(source, shown, size, proceed)
     if isinstance(first, HistogramDrawn) and first.is_complete and source._read_habits.at_once == 1:
@@ -196,6 +213,7 @@ def draw(
     if isinstance(found, str):
         return [Pane(_title(archives, shown), first)], found
     other, other_source = found
+    sources.append(other_source)
     other = settled(other, other_source.shape, other_source.dtype)
     second = drawer(other_source, other, size, proceed)
     if isinstance(first, PlaneDrawn) and isinstance(second, PlaneDrawn):
@@ -210,10 +228,10 @@ def draw(
         Pane(_title(archives, shown), first, part=part), Pane(_title(archives, other), second)
     ]  # fmt: skip
     why = why_no_difference(source, other_source)
-    if why is None:
+    if why is None and shown.view != "counts":
         drawn, title = _draw_difference(drawer, (source, other_source), shown, size, proceed)
         panes.append(Pane(f"Difference: {title}", drawn, is_difference=True, part=part))
-    elif shown.view == "table" and source.shape == other_source.shape:
+    elif shown.view in {"table", "counts"} and source.shape == other_source.shape:
         # They are compared by the marks in the tables.
         why = None
     return panes, why
@@ -221,7 +239,7 @@ def draw(
 
 def _part(shown: Shown, shape: tuple[int, ...], drawn: Drawn) -> tuple[str, str] | None:
     """Return what a view shows of an array, and what it leaves out."""
-    if shown.view == "histogram":
+    if shown.view in WHOLE_VIEWS:
         return None
     drawn_shape = [shape[axis] for axis in drawn_axes(shown)]
     colour_count = shape[-1] if shown.view == "picture" else 1
@@ -405,13 +423,27 @@ def _draw_table(source: Any, shown: Shown, size: tuple[int, int], proceed: Proce
 def _draw_histogram(
     source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> HistogramDrawn:
-    part = reachable(source)
-    overview = histogram_overview(part, budget=STATISTICS_BUDGET, proceed=proceed)
+    part, budget = _to_read(source, shown)
+    overview = histogram_overview(part, budget=budget, proceed=proceed)
     share = math.prod(part.shape) / max(math.prod(source.shape), 1)
     return HistogramDrawn(overview, share)
 
 
+def _draw_counts(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> CountsPage:
+    part, budget = _to_read(source, shown)
+    found = value_counts(part, budget=budget, proceed=proceed)
+    share = math.prod(part.shape) / max(math.prod(source.shape), 1)
+    return found._replace(sampled=found.sampled * share)
+
+
+def _to_read(source: Any, shown: Shown) -> tuple[Any, int]:
+    """Return what is read of an array for a view of all values, and how many bytes."""
+    if shown.amount == "all":
+        return source, sys.maxsize
+    return reachable(source), STATISTICS_BUDGET
+
+
 _DRAWERS: dict[str, Callable[[Any, Shown, tuple[int, int], Proceed], Drawn]] = {
     "line": _draw_line, "image": _draw_image, "picture": _draw_picture, "table": _draw_table,
-    "histogram": _draw_histogram,
+    "histogram": _draw_histogram, "counts": _draw_counts,
 }  # fmt: skip

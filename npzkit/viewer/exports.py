@@ -243,7 +243,7 @@ def caption_of(archives: Sequence[ShownArchive], shown: Shown) -> str:
         for number, key in names if key is not None
     ]  # fmt: skip
     field = "" if shown.field is None else f"[{shown.field!r}]"
-    is_part = shown.view != "histogram"
+    is_part = bool(drawn_axes(shown))
     windows = {shown.down: shown.rows, shown.across: shown.columns} if is_part else {}
     places = [
         ":".join(map(str, windows.get(axis) or ("", ""))) if isinstance(item, slice) else str(item)
@@ -275,7 +275,7 @@ class SaveButtons:
 
     def show(self, shown: Shown, link: str) -> None:
         """Let the buttons save what is shown."""
-        is_figure = shown.view not in {None, "table"}
+        is_figure = shown.view not in {None, "table", "counts"}
         self._png.disabled = not is_figure
         key = "".join(sign if sign.isalnum() else "_" for sign in str(shown.key))[-60:]
         self._name.tags = [f"{key}.png", caption_of(self._archives, shown)]

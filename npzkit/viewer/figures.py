@@ -28,14 +28,11 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from npzkit.display.lines import LineOverview
-from npzkit.display.numbers import unit_of
+from npzkit.display.numbers import as_placed, is_date, round_numbers, unit_of
 from npzkit.viewer.drawing import HistogramDrawn, PlaneDrawn
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.style import LABEL_COUNT, MARK_COLOUR, browser_file, palette_of
 from npzkit.viewer.texts import NAN_COLOUR
-
-_LAST_TIME = 8_640_000_000_000_000
-"""Milliseconds from 1970 to the last date that a browser knows."""
 
 
 class Ranges:
@@ -112,9 +109,9 @@ def _window(start: float | None, end: float | None, length: int) -> tuple[int, i
     return None if last - first == length else (first, last)
 
 
-def _figure(x_range: Any, y_range: Any, tools: str, active: str) -> Any:
+def _figure(x_range: Any, y_range: Any, tools: str, active: str, scale: str = "linear") -> Any:
     found = figure(
-        x_range=x_range, y_range=y_range, tools=tools, active_scroll=active,
+        x_range=x_range, y_range=y_range, y_axis_type=scale, tools=tools, active_scroll=active,
         sizing_mode="stretch_both", min_height=90, min_width=120,
         output_backend="canvas", lod_threshold=None,
     )  # fmt: skip
@@ -137,23 +134,9 @@ def _formatter(below: float | None = None, above: float | None = None) -> Custom
     )
 
 
-def _is_date(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "M" and unit_of(dtype) is not None
-
-
-def _placed(numbers: Any, dtype: np.dtype[Any]) -> Any:
-    """Return counts of the unit of dates as milliseconds, and other numbers as they are."""
-    if not _is_date(dtype):
-        return numbers
-    is_known = np.isfinite(numbers)
-    counts = np.where(is_known, numbers, 0).astype(np.int64).view(dtype.newbyteorder("="))
-    times = counts.astype("M8[ms]").view(np.int64)
-    return np.where(is_known, np.clip(times, -_LAST_TIME, _LAST_TIME), np.nan)
-
-
 def _label(axis: Any, dtype: np.dtype[Any]) -> None:
     """Have an axis, or a bar of colours, show dates or numbers."""
-    if _is_date(dtype):
+    if is_date(dtype):
         axis.ticker = DatetimeTicker()
         axis.formatter = DatetimeTickFormatter(
             years="%Y", months="%Y-%m", days="%Y-%m-%d", hours="%m-%d %H:%M", hourmin="%m-%d %H:%M"
@@ -229,9 +212,9 @@ class ImageFigure:
     ) -> None:
         is_phase = dtype.kind == "c" and shown.part == "phase"
         data: dict[str, Any] = {
-            "image": [_placed(drawn.numbers, dtype)], "value": [drawn.numbers], **place
+            "image": [as_placed(drawn.numbers, dtype)], "value": [drawn.numbers], **place
         }  # fmt: skip
-        low, high = (float(_placed(end, dtype)) for end in (drawn.low, drawn.high))
+        low, high = (float(as_placed(end, dtype)) for end in (drawn.low, drawn.high))
         has_labels = shown.palette == "labels" and dtype.kind in "iu"
         if has_labels:
             labels = np.mod(drawn.numbers, LABEL_COUNT).astype(np.uint8)
@@ -242,31 +225,13 @@ class ImageFigure:
         self._mapper.update(palette=palette, low=low, high=high)
         self._bar.visible = not has_labels
         _label(self._bar, dtype)
-        if not _is_date(dtype):
+        if not is_date(dtype):
             below, above = drawn.beyond
             self._bar.ticker = FixedTicker(ticks=[
-                *([low] if below else []), *_round_numbers(low, high), *([high] if above else [])
+                *([low] if below else []), *round_numbers(low, high), *([high] if above else [])
             ])  # fmt: skip
             self._bar.formatter = _formatter(low if below else None, high if above else None)
         self._source.data = data
-
-
-def _round_numbers(low: float, high: float) -> list[float]:
-    """Return some round numbers between two others, not close to them.
-
-    Examples
-    --------
-    >>> _round_numbers(16.3, 23.9)
-    [18.0, 20.0, 22.0]
-    """
-    exact = (high - low) / 5
-    if not 0 < exact < np.inf:
-        return []
-    power = 10.0 ** np.floor(np.log10(exact))
-    step = min((power * factor for factor in (1, 2, 5, 10)), key=lambda step: abs(step - exact))
-    places = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
-    margin = (high - low) / 16
-    return [float(place) for place in places if low + margin < place < high - margin]
 
 
 def _value_facts(dtype: np.dtype[Any], shown: Shown) -> dict[str, Any]:
@@ -311,7 +276,7 @@ class LineFigure:
             x, y = middle, found.low
         else:
             x, y = np.repeat(middle, 2), np.stack([found.low, found.high], 1).reshape(-1)
-        shown_y = _placed(np.where(np.isfinite(y), y, np.nan), dtype)
+        shown_y = as_placed(np.where(np.isfinite(y), y, np.nan), dtype)
         self._path.data = {"x": x, "y": shown_y}
         is_few = found.has_values and len(x) <= 200
         self._dots.data = {"x": x if is_few else [], "y": shown_y if is_few else []}
@@ -330,37 +295,41 @@ class LineFigure:
 class HistogramFigure:
     """How many values are in each bin."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_log: bool) -> None:
         self._x, self._y = Range1d(0, 1), Range1d(0, 1)
-        self.plot = _figure(self._x, self._y, "reset", "auto")
+        # A logarithm of none would be infinite.
+        self._least = 0.5 if is_log else 0.0
+        self.plot = _figure(self._x, self._y, "reset", "auto", "log" if is_log else "linear")
         self._source = ColumnDataSource({"left": [], "right": [], "top": []})
         self.plot.quad(
-            left="left", right="right", top="top", bottom=0, source=self._source,
+            left="left", right="right", top="top", bottom=self._least, source=self._source,
             fill_color="#2f80d0", line_color="#2f80d0", fill_alpha=0.7,
         )  # fmt: skip
-        self.plot.yaxis.axis_label = "values"
 
     def show(self, drawn: HistogramDrawn) -> None:
         """Show what was counted."""
         histogram = drawn.overview.statistics.histogram
+        self.plot.yaxis.axis_label = "values" if drawn.is_complete else "values of the sample"
         if histogram is None:
             self._source.data = {"left": [], "right": [], "top": []}
             return
         edges, dtype = histogram.edges, histogram.edges.dtype
         if dtype.kind in "mM":
             edges = edges.view(np.int64)
-        edges = _placed(edges.astype(float), dtype)
+        edges = as_placed(edges.astype(float), dtype)
         _label(self.plot.xaxis[0], dtype)
-        self._source.data = {"left": edges[:-1], "right": edges[1:], "top": histogram.counts}
+        tops = np.maximum(histogram.counts, self._least)
+        self._source.data = {"left": edges[:-1], "right": edges[1:], "top": tops}
         margin = (edges[-1] - edges[0]) * 0.02 or 1.0
         self._x.update(start=edges[0] - margin, end=edges[-1] + margin)
-        self._y.update(start=0, end=float(histogram.counts.max()) * 1.05 or 1.0)
+        room = 1.05 if self._least == 0 else 2.0
+        self._y.update(start=self._least, end=float(tops.max()) * room or 1.0)
 
 
-def figure_of(drawn: Any, ranges: Any, out: Div) -> Any:
+def figure_of(drawn: Any, ranges: Any, out: Div, *, is_log: bool) -> Any:
     """Return an empty figure for what was read."""
     if isinstance(drawn, HistogramDrawn):
-        return HistogramFigure()
+        return HistogramFigure(is_log=is_log)
     if isinstance(drawn, LineOverview):
         return LineFigure(ranges, out)
     return ImageFigure(ranges, out, is_picture=drawn.colours is not None)

@@ -25,13 +25,12 @@ from npzkit.viewer.drawing import Pane, difference_of, draw
 from npzkit.viewer.exports import SaveButtons
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes, Reason
-from npzkit.viewer.shown import Shown, format_link, settled, shown_of
+from npzkit.viewer.shown import WHOLE_VIEWS, Shown, format_link, settled, shown_of
 from npzkit.viewer.style import TEMPLATE, browser_file, text_div, theme, widget_style
 from npzkit.viewer.texts import (
     about_html,
     archive_html,
     array_html,
-    compared_html,
     damaged_html,
     error_html,
     title_html,
@@ -84,7 +83,7 @@ class Page:
         self._compare = Toggle(label="Compare", name="compare", width=90)
         self._compare.on_change("active", self._toggled_compare)
         self._compare_all = Button(
-            label="Compare all keys", name="compare-all", visible=len(self._archives) > 1
+            label="Compare all keys", name="compare_all", visible=len(self._archives) > 1
         )
         self._compare_all.on_click(self._find_differing)
         self._is_setting = False
@@ -108,8 +107,7 @@ class Page:
             'history.replaceState(null, "", "?" + this.tags[0])'
         )))  # fmt: skip
         saving = row(
-            self._compare, self._controls.difference, self._compare_all, *self._saving.widgets,
-            name="saving",
+            self._compare, self._controls.difference, *self._saving.widgets, name="saving",
             styles={"gap": "8px", "align-items": "center", "flex-wrap": "wrap"},
         )  # fmt: skip
         foot = column(
@@ -118,9 +116,9 @@ class Page:
         )  # fmt: skip
         details = column(self._array, self._archive, name="details", sizing_mode="stretch_width")
         for root in (
-            text_div("about", about_html(self._archives)), self._dark, self._tree.filter,
-            self._tree.table, details, self._title, saving, self._controls.bar, self._controls.axes,
-            self._panes.root, foot,
+            text_div("about", about_html(self._archives)), self._compare_all, self._dark,
+            self._tree.filter, self._tree.table, details, self._title, saving, self._controls.bar,
+            self._controls.axes, self._panes.root, foot,
         ):  # fmt: skip
             self._document.add_root(root)
 
@@ -174,7 +172,8 @@ class Page:
 
     def _kept(self) -> Shown:
         """Return what stays when another array is shown."""
-        return Shown(palette=self._shown.palette, scale=self._shown.scale, part=self._shown.part)
+        names = "palette", "scale", "part", "heights"
+        return Shown(**{name: getattr(self._shown, name) for name in names})
 
     def _compare_with(self, number: int, key: str) -> None:
         """Compare a key that was clicked: in both archives, if the same key of both is shown."""
@@ -232,7 +231,7 @@ class Page:
             changes["across"] = shown.down
         if "across" in changes and changes["across"] == shown.down:
             changes["down"] = shown.across
-        self._show(replace(shown, **changes))
+        self._show(replace(shown, **changes), "size" if "heights" in changes else "choice")
 
     def _zoomed(self, rows: Any, columns: Any) -> None:
         """Read what is in sight again, if it can be seen in more detail now."""
@@ -258,8 +257,7 @@ class Page:
 
         def take(found: Place | str | None) -> None:
             if not isinstance(found, Place):
-                what_for = "NaN" if what == "nan" else name.lower()
-                nothing = f"There is no {what_for}."
+                nothing = f"There is no {'NaN' if what == 'nan' else name.lower()}."
                 if what == "difference":
                     nothing = "The arrays are equal: all values were compared."
                 self._say(escape(printable(found or nothing)))
@@ -297,7 +295,8 @@ class Page:
             for archive, own in zip(pair, (report.removed, report.added), strict=True):
                 archive.mark([*report.changed, *own])
             self._tree.show()
-            self._say(compared_html(report, [archive.label for archive in pair]))
+            found = escape(str(report).rpartition("\n")[2])
+            self._say(f"<b>{found}</b>; marked ≠ in the tree" if report else found)
 
         self._searching.start(compare, take, self._fail)
 
@@ -306,6 +305,8 @@ class Page:
 
     def _stop_searching(self) -> None:
         self._searching.cancel()
+        if self._shown.amount == "all" and not self._panes.has_all_of(self._shown):
+            self._change(amount="sample")
         self._say("The search was cancelled.")
 
     # -- what is shown ------------------------------------------------------
@@ -399,13 +400,21 @@ class Page:
         self._follow(shown)
         self._panes.prepare(shape, reason, mark)
         if reason != "choice" and self._panes.has_all_of(shown):
+            self._panes.place(shown)
             return
         self._status.text = _WAIT
         size = self._panes.size
-        self._reading.start(
-            lambda work: draw(self._archives, shown, size, work.proceed),
-            partial(self._take, shown, dtype), self._fail,
-        )  # fmt: skip
+
+        def read(work: Work) -> tuple[list[Pane], str | None]:
+            def tell(share: float) -> None:
+                work.proceed()
+                if shown.amount == "all":
+                    said = partial(self._say_share, "Reading all values", share)
+                    self._reading.tell(work, said)
+
+            return draw(self._archives, shown, size, tell)
+
+        self._reading.start(read, partial(self._take, shown, dtype), self._fail)
 
     def _follow(self, shown: Shown) -> None:
         """Let the address, the links and the button follow what is shown."""
@@ -421,8 +430,10 @@ class Page:
         panes, why = found
         if self._damage(shown):
             self._tree.show()
-        self._say()
+        self._say("" if shown.amount == "all" else None)
         self._panes.show(panes, shown, dtype, why)
+        is_complete = getattr(panes[0].drawn, "is_complete", True)
+        self._controls.read_all.visible = shown.view in WHOLE_VIEWS and not is_complete
 
     def _damage(self, shown: Shown) -> list[str]:
         """Return which of the arrays that are shown are known to be damaged, and why."""

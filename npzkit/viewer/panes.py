@@ -14,12 +14,13 @@ import numpy as np
 from bokeh.layouts import column, gridplot, row
 from bokeh.models import Div, Spacer
 
+from npzkit.display.cells import CountsPage
 from npzkit.errors import printable
 from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn, largest_place
 from npzkit.viewer.figures import Ranges, figure_of
 from npzkit.viewer.shown import Shown, column_count, drawn_axes, row_count
 from npzkit.viewer.style import text_div
-from npzkit.viewer.texts import notes_html, page_html, statistics_html
+from npzkit.viewer.texts import counts_html, notes_html, page_html, statistics_html
 
 Reason = Literal["choice", "zoom", "size"]
 """Why something is read: it was chosen, or the same is shown in more or less detail, or in
@@ -98,6 +99,7 @@ class Panes:
         self._texts: list[Div] = []
         self._ranges: Ranges | None = None
         self._drawn: list[Pane] = []
+        self._rest: tuple[Any, str | None] = None, None
         self._seen: tuple[Any, ...] = ()
         self._shape: tuple[int, ...] = ()
         self._is_zoom = False
@@ -119,8 +121,7 @@ class Panes:
 
     def _moved(self, name: str, old: Any, new: Any) -> None:
         """Place the panes in another way if that shows more."""
-        shown = self._shown
-        if shown is not None and self._kind != self._kind_of(self._drawn, shown):
+        if self._shown and self._kind != self._kind_of(self._drawn, self._shown):
             self._resized()
 
     def _kind_of(self, panes: Sequence[Pane], shown: Shown) -> tuple[Any, ...]:
@@ -129,14 +130,12 @@ class Panes:
         if shown.view == "line":
             width, height = 4.0, 1.0
         elif shown.view in {"image", "picture"} and shown.aspect == "equal":
-            height, width = (
-                float(window[1] - window[0]) if window else self._shape[int(axis or 0)]
-                for window, axis in ((shown.rows, shown.down), (shown.columns, shown.across))
-            )
+            height, width = (self._shape[int(axis or 0)] for axis in (shown.down, shown.across))
         room = self.root.tags[0], self.root.tags[1] - _FACTS * (shown.view == "histogram")
-        is_table = shown.view == "table"
+        is_table = shown.view in {"table", "counts"}
         columns = len(panes) if is_table else _column_count(len(panes), width, height, room)
-        return shown.view, tuple(pane.is_difference for pane in panes), columns
+        heights = shown.heights if shown.view == "histogram" else None
+        return shown.view, heights, tuple(pane.is_difference for pane in panes), columns
 
     def _check_size(self) -> None:
         """Have what is shown read again if it was read for figures of quite another size."""
@@ -155,7 +154,11 @@ class Panes:
 
     def has_all_of(self, shown: Shown) -> bool:
         """Whether what is drawn has every value of the window, so nothing need be read."""
-        drawn = self._drawn[0].drawn if self._drawn and self._kind else None
+        drawn = self._drawn[0].drawn if self._drawn else None
+        if isinstance(drawn, HistogramDrawn | CountsPage):
+            return self._shown is not None and shown == replace(
+                self._shown, heights=shown.heights
+            )  # fmt: skip
         if not isinstance(drawn, PlaneDrawn):
             return False
         rows, columns = drawn.rows, drawn.columns
@@ -167,6 +170,11 @@ class Panes:
             rows.start <= down[0] and down[1] <= rows.stop
             and columns.start <= across[0] and across[1] <= columns.stop
         )  # fmt: skip
+
+    def place(self, shown: Shown) -> None:
+        """Show what was read before, in other figures if it needs them."""
+        if self._kind != self._kind_of(self._drawn, shown):
+            self.show(self._drawn, shown, *self._rest)
 
     def forget(self) -> None:
         """Make new figures for what is shown next."""
@@ -184,7 +192,7 @@ class Panes:
         is_new = kind != self._kind
         places = self._make(panes, shown) if is_new else []
         self._kind, self._shown = kind, shown
-        self._drawn = list(panes)
+        self._drawn, self._rest = list(panes), (dtype, why)
         self._set_ranges(shown, dtype)
         for number, pane in enumerate(panes):
             title = escape(printable(pane.title))
@@ -197,11 +205,12 @@ class Panes:
             self.root.styles = {"gap": "8px", "flex-direction": "row" if is_alone else "column"}
             # Figures are sent with what they show. Those of one view share a toolbar.
             plots = [getattr(figure, "plot", figure) for figure in self._figures]
-            has_tools = shown.view not in {"table", "histogram"}
+            has_tools = shown.view in {"image", "picture", "line"}
             grid = gridplot(
                 plots, ncols=kind[-1], sizing_mode="stretch_both",
                 toolbar_location="above" if has_tools else None, toolbar_options={"logo": None},
             )  # fmt: skip
+            grid.spacing = 8
             grid.children = [
                 (place, *at) for place, (_, *at) in zip(places, grid.children, strict=True)
             ]
@@ -241,7 +250,7 @@ class Panes:
         places = []
         for pane in panes:
             heading = text_div("heading", visible=len(panes) > 1, styles={"overflow": "hidden"})
-            figure = self._make_pane(pane)
+            figure = self._make_pane(pane, shown)
             self._figures.append(figure)
             self._texts.append(heading)
             plot = getattr(figure, "plot", figure)
@@ -252,11 +261,11 @@ class Panes:
         self.readout.text = "&nbsp;"
         return places
 
-    def _make_pane(self, pane: Pane) -> Any:
-        if isinstance(pane.drawn, TableDrawn):
+    def _make_pane(self, pane: Pane, shown: Shown) -> Any:
+        if isinstance(pane.drawn, TableDrawn | CountsPage):
             look: dict[str, Any] = {"sizing_mode": "stretch_both", "styles": {"overflow": "auto"}}
             return text_div("values", **look)
-        figure = figure_of(pane.drawn, self._ranges, self.readout)
+        figure = figure_of(pane.drawn, self._ranges, self.readout, is_log=shown.heights == "log")
         if not isinstance(pane.drawn, HistogramDrawn):
             figure.plot.on_change("inner_width", self._sized)
             figure.plot.on_change("inner_height", self._sized)
@@ -274,6 +283,8 @@ class Panes:
             figure.text = page_html(
                 drawn, are_texts=dtype.kind not in "biufcmM", has_rows=bool(drawn_axes(shown))
             )
+        elif isinstance(drawn, CountsPage):
+            figure.text = counts_html(drawn)
         elif isinstance(drawn, HistogramDrawn):
             figure.show(drawn)
         else:

@@ -22,9 +22,11 @@ Window = tuple[int, int]
 
 VIEWS = {
     "image": "Image", "picture": "Picture", "line": "Line", "table": "Table",
-    "histogram": "Histogram",
+    "histogram": "Histogram", "counts": "Counts",
 }  # fmt: skip
 """The views, with their names on the page."""
+WHOLE_VIEWS = "histogram", "counts"
+"""Those of all values of an array."""
 SCALES = {
     "1-99": "1 % to 99 %", "5-95": "5 % to 95 %", "all": "min to max", "around-0": "around 0",
 }  # fmt: skip
@@ -69,6 +71,10 @@ class Shown:
         Which values the colours range over, as `SCALES`.
     aspect : str or None
         ``equal`` for square values, ``fill``; None for what suits the shape.
+    amount : str
+        What a histogram or counts are of: a ``sample`` of a large array, or ``all`` values.
+    heights : str
+        The scale of a histogram's counts: ``log`` or ``linear``.
     other_archive : int
     other_key : str or None
         The array that is compared; None without a comparison.
@@ -87,6 +93,8 @@ class Shown:
     palette: str = "viridis"
     scale: str = "1-99"
     aspect: str | None = None
+    amount: str = "sample"
+    heights: str = "log"
     other_archive: int = 0
     other_key: str | None = None
 
@@ -171,7 +179,8 @@ def _word(text: str) -> str:
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "archive": _integer, "key": str, "field": str, "view": _word, "at": _integers,
     "down": _integer, "across": _integer, "rows": _window, "columns": _window, "part": _word,
-    "palette": _word, "scale": _word, "aspect": _word, "other_archive": _integer,
+    "palette": _word, "scale": _word, "aspect": _word,
+    "amount": _word, "heights": _word, "other_archive": _integer,
     "other_key": str,
 }  # fmt: skip
 
@@ -185,13 +194,16 @@ def views_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[str]:
     Examples
     --------
     >>> views_of((4, 5), np.dtype("f4")), views_of((4,), np.dtype("U3"))
-    (['image', 'line', 'table', 'histogram'], ['table'])
+    (['image', 'line', 'table', 'histogram'], ['table', 'counts'])
     >>> views_of((32, 32, 3), np.dtype("u1"))[:2]
     ['picture', 'image']
     """
-    if not is_numeric(dtype) or not shape or 0 in shape:
+    if not shape or 0 in shape:
         return ["table"]
-    found = ["line", "table", "histogram"]
+    counts = ["counts"] if dtype.kind in "biuSUT" else []
+    if not is_numeric(dtype):
+        return ["table", *counts]
+    found = ["line", "table", "histogram", *counts]
     if len(shape) > 1:
         # A plane of one row or column is a line.
         found.insert(1 if 1 in shape[-2:] else 0, "image")
@@ -209,7 +221,7 @@ def drawn_axes(shown: Shown) -> list[int]:
     """Return the axes that a settled view draws: down first, then across."""
     if shown.view == "line":
         found = [shown.across]
-    elif shown.view == "histogram":
+    elif shown.view in WHOLE_VIEWS:
         found = []
     else:
         found = [shown.down, shown.across]
@@ -239,9 +251,10 @@ def settled(shown: Shown, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Shown
     aspect = shown.aspect
     if aspect not in {"equal", "fill"} and down is not None and across is not None:
         aspect = "equal" if max(lengths) <= _EQUAL_RATIO * min(lengths) else "fill"
+    amount = shown.amount if view in WHOLE_VIEWS else _DEFAULT.amount
     return replace(
         shown, view=view, at=at, down=down, across=across, rows=rows, columns=columns,
-        part=part, scale=scale, aspect=aspect,
+        part=part, scale=scale, aspect=aspect, amount=amount,
     )  # fmt: skip
 
 
@@ -296,7 +309,7 @@ def window_of(window: Window | None, length: int) -> Window:
 def items_of(shown: Shown, ndim: int) -> list[Any]:
     """Return an item per axis: a position, or a slice for the axes that are drawn."""
     drawn = drawn_axes(shown)
-    if shown.view == "histogram":
+    if shown.view in WHOLE_VIEWS:
         drawn = list(range(ndim))
     if shown.view == "picture":
         drawn.append(ndim - 1)

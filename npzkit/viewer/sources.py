@@ -39,6 +39,8 @@ class ArraySource:
     ----------
     shape : tuple of int
     dtype : numpy.dtype
+    count : int
+        Values that were read.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class ArraySource:
         self._lazy, self._field, self._proceed = lazy, field, proceed
         self._is_in_steps = is_in_steps
         self._read_habits = lazy._read_habits
-        self._reached = 0
+        self._reached = self.count = 0
         inner = lazy.dtype if field is None else lazy.dtype[field]
         self.dtype: np.dtype[Any] = inner.base if field is not None else inner
         self.shape = lazy.shape + (inner.shape if field is not None else ())
@@ -66,10 +68,11 @@ class ArraySource:
         if self._is_in_steps:
             self._approach(outer)
         found = self._lazy[outer]
-        if self._field is None:
-            return found
-        values = found[self._field]
-        return values[(..., *inner)] if inner else values
+        if self._field is not None:
+            found = found[self._field]
+            found = found[(..., *inner)] if inner else found
+        self.count += np.size(found)
+        return found
 
     def _approach(self, index: Index) -> None:
         """Read what lies before a part, step by step."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.analysis.diff import DiffReport
-from npzkit.display.cells import cell_text
+from npzkit.display.cells import CountsPage, cell_text
 from npzkit.display.lines import LineOverview
 from npzkit.errors import (
     NpzkitError,
@@ -33,6 +32,10 @@ NAN_COLOUR = "#ff4fd8"
 """Of NaN in images. No palette has it."""
 _TITLE_LENGTH = 200
 """Characters of a key in a title."""
+
+
+_EXTENT = " "
+"""The name of the last row of statistics: how many values were read."""
 
 
 def _text(text: str) -> str:
@@ -123,20 +126,6 @@ def damaged_html(key: str, why: str) -> str:
     )
 
 
-def compared_html(report: DiffReport, labels: Sequence[str]) -> str:
-    """Return in how many keys two archives differ."""
-    if report.equal:
-        return f"All {format_count(report.compared, 'key')} are equal."
-    counts = [
-        (len(report.changed), f"of {format_count(report.compared, 'key')} differ"),
-        (len(report.removed), f"only in {labels[0]}"),
-        (len(report.added), f"only in {labels[1]}"),
-        (len({problem.key for problem in report.problems}), "damaged"),
-    ]
-    found = ", ".join(f"{count:,} {what}" for count, what in counts if count)
-    return f"<b>{_text(found)}</b>: marked in the tree"
-
-
 # -- what was read ------------------------------------------------------------
 
 
@@ -159,6 +148,8 @@ def notes_html(panes: Sequence[Pane], why: str | None) -> str:
 def _notes(drawn: Any) -> list[str]:
     if isinstance(drawn, PlaneDrawn):
         return [_steps(drawn), *(_counts(drawn.numbers) if drawn.colours is None else [])]
+    if isinstance(drawn, CountsPage):
+        return _counts_notes(drawn)
     if not isinstance(drawn, LineOverview):
         return []
     notes = []
@@ -275,6 +266,8 @@ def statistics_html(panes: Sequence[Pane]) -> str:
     if len(panes) > 1:
         heads = "left", "right", "difference"
         columns = [{"": head} | column for head, column in zip(heads, columns, strict=False)]
+        if all("sample" not in column["values"] for column in columns):
+            del columns[0][_EXTENT]
     lines = (
         f"<tr><td>{name}</td>{''.join(f'<td>{column[name]}</td>' for column in columns)}</tr>"
         for name in columns[0]
@@ -300,7 +293,29 @@ def _statistics(drawn: Any) -> dict[str, str]:
         "infinite": f"{found.inf_count:,}",
     }
     shown = {name: f"{_text(number)}{sample}" for name, number in numbers.items()}
-    return shown | {" ": f'<span class="soft">{of_all}</span>'}
+    return shown | {_EXTENT: f'<span class="soft">{of_all}</span>'}
+
+
+def _counts_notes(drawn: CountsPage) -> list[str]:
+    """Return how many values are different, and whether all were read."""
+    notes = [format_count(drawn.distinct, "different value")]
+    if drawn.distinct > len(drawn.cells):
+        notes.append(f"the {len(drawn.cells)} most frequent are shown")
+    if not drawn.is_complete:
+        notes.append(f'<span class="warn">sample: {100 * drawn.sampled:.2g} % were read</span>')
+    return notes
+
+
+def counts_html(drawn: CountsPage) -> str:
+    """Return the most frequent values as a table; counts of a sample say so."""
+    sample = "" if drawn.is_complete else ' <span class="warn">sample</span>'
+    rows = (
+        f'<tr><td class="text">{_text(value)}</td><td>{count}{sample}</td><td>{share}{sample}</td>'
+        "</tr>"
+        for value, count, share in drawn.cells
+    )
+    heads = "<tr><th>value</th><th>count</th><th>share</th></tr>"
+    return f'<table class="values">{heads}{"".join(rows)}</table>'
 
 
 def page_html(drawn: TableDrawn, *, are_texts: bool, has_rows: bool) -> str:

@@ -206,7 +206,7 @@ def test_every_kind_of_array_is_shown(page, viewer):
         labels = page.value("views", "labels")
         for label in labels if len(labels) > 1 else []:
             page.click("button", label)
-            found = ".values, p.soft" if label == "Table" else ".bk-Figure"
+            found = ".values, p.soft" if label in {"Table", "Counts"} else ".bk-Figure"
             page.until(lambda found=found: page.find(found))
         assert page.until(lambda: not page.value("status", "text"))
 
@@ -317,7 +317,7 @@ def test_values_are_square_in_figures_of_any_size(page, viewer):
 def test_two_archives_are_compared(page, viewer):
     """Compare shows the same key of the other archive beside it, and the difference."""
     page.open(f"{viewer.url}?key=other")
-    page.click("button", "Compare")
+    page.widget("compare", "button").click()
     page.until(lambda: len(page.find(".bk-Figure")) == 3)
     page.until(lambda: address(page).get("other_archive") == "1")
     page.with_text("b", "two.npz: other")
@@ -328,7 +328,7 @@ def test_two_archives_are_compared(page, viewer):
     page.choose("mask")
     page.until(lambda: address(page)["key"] == address(page)["other_key"] == "mask")
     page.until(lambda: "the arrays are equal" in page.value("notes", "text"))
-    page.click("button", "Compare")
+    page.widget("compare", "button").click()
     page.until(lambda: len(page.find(".bk-Figure")) == 1)
 
 
@@ -336,9 +336,9 @@ def test_all_keys_are_compared(page, viewer):
     """One button compares all keys of two archives: those that differ are marked in the tree."""
     page.open(viewer.url)
     page.click("button", "Compare all keys")
-    page.until(lambda: "marked in the tree" in page.value("status", "text"))
+    page.until(lambda: "marked ≠ in the tree" in page.value("status", "text"))
     said = page.value("status", "text")
-    assert "1 of 15 keys differ, 1 only in one.npz, 1 damaged" in said
+    assert "15 keys: 1 changed, 1 removed, 1 damaged" in said
     marked = {key.strip("\u2003▾▸ ") for key in page.column("key") if "≠" in key or "✗" in key}
     assert marked == {"≠ other", "≠ only here", "✗ signal"}
     page.until(lambda: any("--warn" in cell for cell in page.html(".slick-cell.l0", "only here")))
@@ -361,8 +361,42 @@ def test_a_key_of_one_archive_only_is_named(page, viewer):
     page.choose("only here")
     page.until(lambda: "Only one.npz has the key only here" in page.value("status", "text"))
     page.open(f"{viewer.url}?key=only+here")
-    page.click("button", "Compare")
+    page.widget("compare", "button").click()
     page.until(lambda: "Only this archive has this key" in page.value("status", "text"))
+
+
+def test_a_sample_says_so_and_all_can_be_read(page, folder, monkeypatch):
+    """Each number of a sampled histogram says that it is of a sample, until all values are read."""
+    monkeypatch.setattr("npzkit.viewer.drawing.STATISTICS_BUDGET", 1 << 20)
+    with npzkit.view(folder / "one.npz") as viewer:
+        page.open(f"{viewer.url}?key=wide&view=histogram")
+        assert page.value("statistics", "text").count(">sample<") == 7
+        page.click("button", "Read all values")
+        page.until(lambda: "12,000,000" in page.value("statistics", "text"))
+        assert "sample" not in page.value("statistics", "text")
+        assert address(page)["amount"] == "all"
+        assert page.value("status", "text") == ""
+        assert not page.value("read-all", "visible")
+        # Another look at what was read reads nothing.
+        monkeypatch.setattr("npzkit.viewer.page.draw", None)
+        scale = (
+            "return Array.from(Bokeh.documents[0]._all_models.values())"
+            ".filter(m => m.type == 'Figure').at(-1).y_scale.type"
+        )
+        assert page.run(scale) == "LogScale"
+        page.click("button", "Log counts")
+        page.until(lambda: page.run(scale) == "LinearScale")
+        page.click("button", "☾")
+        page.click("button", "☾")
+        assert "12,000,000" in page.value("statistics", "text")
+        page.leave()
+
+
+def test_values_are_counted(page, viewer):
+    """Text and labels have counts of their different values."""
+    page.open(f"{viewer.url}?key=labels&view=counts")
+    assert page.value("notes", "text") == "10 different values"
+    assert "<td>10,000</td>" in page.value("values", "text")
 
 
 def test_histograms_beside_each_other(page, viewer):
@@ -448,6 +482,16 @@ def test_dark_and_light(page, viewer):
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
+def boxes(page):
+    """Return where the figures are; none while they are placed in another way."""
+    from selenium.common.exceptions import StaleElementReferenceException
+
+    try:
+        return [figure.rect for figure in page.find(".bk-Figure")]
+    except StaleElementReferenceException:
+        return []
+
+
 def test_a_narrow_window_shows_what_matters(page, viewer):
     """In a window of 800 x 600, keys, shapes and types are in sight, and no figure is cut off."""
     device = {"width": 800, "height": 600, "deviceScaleFactor": 1, "mobile": False}
@@ -455,12 +499,13 @@ def test_a_narrow_window_shows_what_matters(page, viewer):
     try:
         for view in ("image", "histogram", "line"):
             page.open(f"{viewer.url}?key=labels&other_key=labels&other_archive=1&view={view}")
-            page.until(lambda: len(page.find(".bk-Figure")) == 3)
             page.until(
-                lambda: all(
-                    figure.rect["y"] + figure.rect["height"] < 600
-                    and figure.rect["x"] + figure.rect["width"] <= 800
-                    for figure in page.find(".bk-Figure")
+                lambda: (
+                    len(boxes(page)) == 3
+                    and all(
+                        box["y"] + box["height"] < 600 and box["x"] + box["width"] <= 800
+                        for box in boxes(page)
+                    )
                 )
             )
         tree = page.driver.find_element("css selector", ".tree").rect
@@ -474,7 +519,7 @@ def test_a_narrow_window_shows_what_matters(page, viewer):
 def test_figures_are_placed_where_they_are_largest(page, viewer):
     """Wide images that are compared lie above each other, and share their tools, with titles."""
     page.open(f"{viewer.url}?key=labels&other_key=labels&other_archive=1")
-    page.until(lambda: len({figure.rect["y"] for figure in page.find(".bk-Figure")}) == 2)
+    page.until(lambda: len({box["y"] for box in boxes(page)}) == 2)
     tools = [tool.get_attribute("title") for tool in page.find(".bk-OnOffButton, .bk-ClickButton")]
     assert len(tools) == len(set(tools)) == 4
     page.open(viewer.url)

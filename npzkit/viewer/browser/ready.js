@@ -7,7 +7,7 @@ new ResizeObserver(([{contentRect}]) => {
   // In a narrow window, keys need the room of sizes.
   const [key, shape, type, size] = table.columns, width = Math.floor(contentRect.width)
   const is_wide = width > 350
-  type.width = is_wide ? 88 : 64
+  type.width = is_wide ? 98 : 64
   key.width = width - shape.width - type.width - (is_wide ? size.width : 0)
 }).observe(document.querySelector(".tree"))
 new ResizeObserver(([{contentRect}]) => {

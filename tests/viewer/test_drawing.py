@@ -107,6 +107,7 @@ def test_colours_range_around_zero():
         (np.r_[np.zeros(199), 7], {"scale": "5-95"}, None),
         (np.r_[np.arange(200.0), np.inf], {"scale": "all"}, None),
         (np.arange(200), {"palette": "labels"}, None),
+        (1e6 + np.r_[np.arange(200), 900], {}, "end at 1000002 and 1000198; values reach 1000000 and"),
         (np.datetime64("2020-01-01") + np.r_[np.arange(200), 9999], {},
          "colours end at 2020-01-03 and 2020-07-17; values reach 2020-01-01 and 2047-05-18"),
         (np.full((1, 200, 3), 200, "u1"), {"view": "picture"}, None),

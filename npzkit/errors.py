@@ -261,8 +261,8 @@ class NpzkitError(Exception):
     key : str, optional
         The array key.
     offset : int, optional
-        Bytes from the start of the file to the fault, or to the member that
-        has it.
+        Bytes from the start of the file to the fault; of a damaged member, to its
+        local header if that is damaged, and otherwise to its data.
     found, expected : object, optional
         The value that was found, and the value that was expected.
     remedy : str, optional

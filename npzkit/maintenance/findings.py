@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from npzkit.errors import (
-    ClosedArchiveError,
-    NpyFormatError,
-    NpzkitError,
-    format_count,
-    printable,
-    shown_key,
-)
+from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 
 Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -39,7 +32,8 @@ class Finding(NamedTuple):
     what : str
         The finding, in one sentence without a full stop.
     where : int or None
-        Bytes from the start of the file.
+        Bytes from the start of the file: to the member's local header if that is
+        damaged, and otherwise to its data. Errors of reads have the same `offset`.
     """
 
     key: str | None
@@ -53,10 +47,7 @@ class Finding(NamedTuple):
         if isinstance(error, ClosedArchiveError):
             # This is not about the file.
             raise error
-        where = error.offset
-        if where is None or isinstance(error, NpyFormatError):
-            # Offsets of NPY errors are relative to the array.
-            where = header_offset
+        where = header_offset if error.offset is None else error.offset
         return cls(key, "error", error.what + error.values_text(), where)
 
 

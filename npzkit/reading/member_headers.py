@@ -98,11 +98,15 @@ class HeaderFinder:
         prefix = bytes(data[start : start + PREFIX_SIZE])
         if min(len(prefix), entry.uncompressed_size) < PREFIX_SIZE or prefix[:6] != MAGIC_PREFIX:
             return None
-        end = start + _cached_header_size(prefix, self._limit)
-        if end > len(data) or end - start > entry.uncompressed_size:
+        try:
+            end = start + _cached_header_size(prefix, self._limit)
+            if end > len(data) or end - start > entry.uncompressed_size:
+                return None
+            raw = bytes(data[start:end])
+            header = parse_header(raw)
+        except NpzkitError:
+            # The stream says what is wrong, and where.
             return None
-        raw = bytes(data[start:end])
-        header = parse_header(raw)
         if header.dtype.hasobject:
             return None
         # One assignment, because threads share an archive.
@@ -124,7 +128,17 @@ def parse_plain(head: bytes, limit: int | None) -> NpyHeader | None:
 def read_stream_header(
     stream: MemberStream, prefix: bytes, entry: Entry, limit: int | None
 ) -> NpyHeader:
-    """Read the header of an array whose first bytes, `prefix`, were read already."""
+    """Read the header of an array whose first bytes, `prefix`, were read already.
+
+    Errors have the offset of the member's data, as those of the data do.
+    """
+    try:
+        return _read_header(stream, prefix, entry, limit)
+    except NpzkitError as error:
+        raise error.locate(offset=stream.start) from error.__cause__
+
+
+def _read_header(stream: MemberStream, prefix: bytes, entry: Entry, limit: int | None) -> NpyHeader:
     if len(prefix) < MAGIC_LEN:
         raise end_of_data("magic string", MAGIC_LEN, len(prefix))
     size = header_size(prefix, limit)

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from deep import extent
 from forge import Member, archive, chunked, deflate, header, npy, sozip
-from npzkit.errors import ClosedArchiveError, LimitExceededError, MemberNotFoundError
+from npzkit.errors import ClosedArchiveError, LimitExceededError, MemberNotFoundError, NpzkitError
 from npzkit.maintenance.findings import Finding, VerifyReport
 
 X = np.arange(6.0).reshape(2, 3)
@@ -141,16 +141,16 @@ CASES = {
         35 + len(deflate(DATA)),
     ),
     # The array.
-    "no array": (archive(plain(data=b"no array at all")), "x", "error", "magic string", 0),
+    "no array": (archive(plain(data=b"no array at all")), "x", "error", "magic string", 35),
     "version": (
-        archive(plain(data=b"\x93NUMPY\x04\0" + bytes(200))), "x", "error", "format version", 0,
+        archive(plain(data=b"\x93NUMPY\x04\0" + bytes(200))), "x", "error", "format version", 35,
     ),
-    "not a literal": (archive(described("(1+1,)")), "x", "error", "Cannot parse header", 0),
-    "bad shape": (archive(described("(-1,)")), "x", "error", "shape is not valid", 0),
-    "bad dtype": (archive(described(descr="'<q9'")), "x", "error", "descr", 0),
-    "shape larger than the member": (archive(plain(data=DATA[:-1])), "x", "error", "reading array data", 0),
-    "shape smaller than the member": (archive(plain(data=DATA + b"!")), "x", "error", "bytes follow", 0),
-    "header over the limit": (archive(described(padding=" " * 20_000)), "x", "error", "Header info length", 0),
+    "not a literal": (archive(described("(1+1,)")), "x", "error", "Cannot parse header", 35),
+    "bad shape": (archive(described("(-1,)")), "x", "error", "shape is not valid", 35),
+    "bad dtype": (archive(described(descr="'<q9'")), "x", "error", "descr", 35),
+    "shape larger than the member": (archive(plain(data=DATA[:-1])), "x", "error", "reading array data", 35),
+    "shape smaller than the member": (archive(plain(data=DATA + b"!")), "x", "error", "bytes follow", 35),
+    "header over the limit": (archive(described(padding=" " * 20_000)), "x", "error", "Header info length", 35),
     "Python 2's header": (archive(described("(1L,)")), "x", "warning", "Python 2 wrote its header", 35),
     "objects": (archive(described(descr="'|O'", data=b"N.")), "x", "note", "allow_pickle=True", 35),
     "objects in a structure": (
@@ -748,3 +748,50 @@ def test_a_check_of_one_array_of_many_takes_no_memory_for_the_others():
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 500_000
+
+
+PLACES = {
+    # Where a bit is flipped, from the local header on or from the data on, and what is reported.
+    "signature": ("header", 0, "header"),
+    "crc32": ("header", 14, "header"),
+    "size": ("header", 18, "header"),
+    "name": ("header", 30, "header"),
+    "magic of NPY": ("data", 0, "data"),
+    "header of NPY": ("data", 20, "data"),
+    "dtype": ("data", 21, "data"),
+    "data": ("data", 150, "data"),
+    "end of the data": ("data", -5, "data"),
+}
+READS = {
+    "read": lambda npz, out: npz["x"],
+    "load_all": lambda npz, out: npz.load_all(),
+    "fill": lambda npz, out: npz.read("x", out=out),
+    "lazy": lambda npz, out: npz.lazy("x").read(),
+    "stream": lambda npz, out: npz.stream("x").read(),
+}
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+@pytest.mark.parametrize(
+    "save", [np.savez, np.savez_compressed, npzkit.savez, npzkit.savez_compressed]
+)
+def test_a_read_and_verify_name_one_offset(save, size):
+    """One damage has one offset: of the local header if that is damaged, or of the member's data."""
+    stream, values = io.BytesIO(), np.random.default_rng(0).integers(0, 9, size)
+    save(stream, a=np.arange(5), x=values, z=np.arange(5))
+    sound = stream.getvalue()
+    with npzkit.open(sound) as npz:
+        entry = npz._archive.entry("x")
+    begin = entry.header_offset
+    data = begin + 30 + sum(struct.unpack_from("<HH", sound, begin + 26))
+    offsets = {"header": begin, "data": data}
+    for place_name, (where, at, reported) in PLACES.items():
+        place = offsets[where] + (at if at >= 0 else entry.compressed_size + at)
+        damaged = bytearray(sound)
+        damaged[place] ^= 4
+        rows = npzkit.verify(damaged, keys=["x"]).rows
+        assert {row.where for row in rows if row.severity == "error"} == {offsets[reported]}
+        for name, read in READS.items():
+            with npzkit.open(damaged) as npz, pytest.raises(NpzkitError) as caught:
+                read(npz, np.zeros_like(values))
+            assert caught.value.offset == offsets[reported], (place_name, name)

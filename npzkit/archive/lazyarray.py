@@ -66,7 +66,7 @@ class LazyArray:
     -----
     Parts of deflated arrays are checked: each chunk of which a part is read has a CRC-32,
     in the seek index that npzkit writes, or because an array of up to 256 KiB is one chunk.
-    Parts of other arrays are not checked; `read` checks the CRC-32 of the complete array. A
+    Parts of other arrays are not checked, unless they are the complete array. A
     large deflated array without a seek index is decompressed up to the part, once. After
     that, points to start from are kept in memory while the archive is open, about 1 % of
     the array's size.
@@ -217,7 +217,9 @@ class LazyArray:
         return array
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
-        """Read all combinations of the selected positions."""
+        """Read all combinations of the selected positions: of all, checked as a whole."""
+        if self._verify and selection.shape == self.shape:
+            return self.read()
         with self._explained:
             access = self._access()
             self._check_reach(access, selection.shape)

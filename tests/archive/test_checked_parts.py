@@ -111,7 +111,7 @@ def test_the_error_says_which_chunk(tmp_path):
     with npzkit.open(path) as npz:
         lazy = npz.lazy("large")
         with pytest.raises(ChecksumError, match="chunk 4 of 10 is damaged") as caught:
-            lazy[:]
+            lazy[1:]
         assert (caught.value.key, caught.value.offset, caught.value.is_damage) == (
             "large",
             place,

@@ -378,9 +378,10 @@ def test_damage_is_said_with_path_and_key(tmp_path):
     stored = bytearray(packed("stored", NOISE))
     stored[5000] ^= 1
     lazy = lazily(bytes(stored))
-    lazy[:]
-    with pytest.raises(ChecksumError):
-        lazy.read()
+    lazy[1:]
+    for read in (lazy.read, lambda: lazy[:], lambda: lazy[..., None]):
+        with pytest.raises(ChecksumError):
+            read()
 
 
 def claiming(method, descr, size):

@@ -340,7 +340,7 @@ def test_a_narrow_terminal(cli, tmp_path, monkeypatch):
     ids=str,
 )
 def test_a_whole_array_is_held_against_its_crc(cli, tmp_path, shape, option):
-    """Damage is an error where all of an array is read; a SLICE still shows what is there."""
+    """Damage is an error where all of an array is read; a part still shows what is there."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.ones(shape)})
     data = bytearray(path.read_bytes())
@@ -351,4 +351,4 @@ def test_a_whole_array_is_held_against_its_crc(cli, tmp_path, shape, option):
     result = cli("show", path, "x", *more)
     assert (result.code, result.out) == (1, "")
     assert "CRC-32 differs" in result.err
-    assert cli("show", path, "x", "...", *more).code == 0
+    assert not shape or cli("show", path, "x", "1:", *more).code == 0

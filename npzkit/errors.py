@@ -615,6 +615,23 @@ _BETWEEN = ("contextlib", "xarray")
 """Modules between npzkit and the code that uses it."""
 
 
+def explain(error: BaseException, text: str) -> None:
+    """Add a clause to the message of an error, whose class stays.
+
+    Examples
+    --------
+    >>> explain(error := OSError(28, "No space left on device"), "step 1 was not saved")
+    >>> print(error)
+    [Errno 28] No space left on device (step 1 was not saved)
+    """
+    if isinstance(error, NpzkitError):
+        error.remedy = f"{text[:1].upper()}{text[1:]}. {error.remedy or ''}".rstrip()
+    elif isinstance(error, OSError) and error.strerror:
+        error.strerror = f"{error.strerror} ({text})"
+    else:
+        error.args = (f"{error} ({text})".lstrip(), *error.args[1:])
+
+
 def warn(message: str | Warning, category: type[Warning]) -> None:
     """Issue a warning that points to the caller's line, outside npzkit and what calls it for them.
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from functools import cache
 from traceback import clear_frames
 
+from npzkit.errors import explain
+
 
 class Saving:
     """One call of `CheckpointStore.save`, which may still be under way.
@@ -187,8 +189,8 @@ class Background:
         saving._run(work)
         saving.wait()
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait for the save under way, and raise a failure that was not raised before.
+    def wait_for_end(self, timeout: float | None = None) -> None:
+        """Wait for the save under way. If it fails, a later call raises that.
 
         Raises
         ------
@@ -197,15 +199,32 @@ class Background:
         """
         if (last := self._last) is not None:
             last._wait_for_end(timeout)
-            self.raise_failure()
 
-    def raise_failure(self) -> None:
-        """Raise the failure of a save that has ended, unless it was raised before."""
+    def wait(self, timeout: float | None = None, unsaved: int | None = None) -> None:
+        """Wait for the save under way, and raise a failure that was not raised before.
+
+        Raises
+        ------
+        TimeoutError
+            The save is still under way.
+        """
+        self.wait_for_end(timeout)
+        self.raise_failure(unsaved)
+
+    def raise_failure(self, unsaved: int | None = None) -> None:
+        """Raise the failure of a save that has ended, unless it was raised before.
+
+        Its message also names the step `unsaved`, which the caller does not save then.
+        """
         last = self._last
         if last is None or not last.done():
             return
         self._last = None
         if last._error is not None and not last._is_heard:
+            text = f"saving step {last.step} to {last.path!r} in the background failed"
+            if unsaved is not None:
+                text += f"; step {unsaved} was not saved: call save again"
+            explain(last._error, text)
             last.wait()
 
 

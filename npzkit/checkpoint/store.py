@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -179,7 +180,11 @@ class CheckpointStore:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps that are saved, ascending. Only file names are read."""
+        """The steps that are saved, ascending, once the save under way has ended.
+
+        Only file names are read.
+        """
+        self._background.wait_for_end()
         return self._storage.steps()
 
     @property
@@ -202,10 +207,10 @@ class CheckpointStore:
             Of equal values, the newer step. None if no step has the metric, with
             a warning if steps have others. NaN is no candidate, and no step whose
             metrics are damaged, or that this store has found to be damaged. No array
-            is read.
+            is read. The save under way counts too: it is waited for.
         """
         steps: tuple[int, ...] = ()
-        for steps in looks_at(self._storage.steps, self.folder):
+        for steps in looks_at(lambda: self.steps, self.folder):
             candidates = [step for step in steps if not self._catalog.is_damaged(step)]
             found = best_of(metric, candidates, self._catalog.metrics, mode)
             if found is not None:
@@ -217,7 +222,7 @@ class CheckpointStore:
         return None
 
     def metrics(self, step: int) -> dict[str, Any]:
-        """Return the metrics of a step. No array is read.
+        """Return the metrics of a step, after the save under way. No array is read.
 
         Raises
         ------
@@ -227,7 +232,7 @@ class CheckpointStore:
         return dict(self._record(step).metrics)
 
     def metadata(self, step: int) -> dict[str, Any]:
-        """Return the metadata that a step was saved with. No array is read.
+        """Return the metadata that a step was saved with, as `metrics` does.
 
         Raises
         ------
@@ -238,8 +243,13 @@ class CheckpointStore:
 
     def _record(self, step: int) -> Record:
         step = check_step(step)
-        with self._loader.explained(step):
+        with self._there(step):
             return self._catalog.record(step)
+
+    def _there(self, step: int) -> AbstractContextManager[None]:
+        """Wait for the save under way, and return a block whose errors say if a step is missing."""
+        self._background.wait_for_end()
+        return self._loader.explained(step)
 
     def path(self, step: int) -> str:
         """Return the path or URL of a step's file, whether it exists or not."""
@@ -259,7 +269,7 @@ class CheckpointStore:
             There is no such step.
         """
         step = check_step(step)
-        with self._loader.explained(step):
+        with self._there(step):
             return self._storage.status(step)
 
     def __contains__(self, step: object) -> bool:
@@ -271,7 +281,7 @@ class CheckpointStore:
     def __getitem__(self, step: int) -> NpzFile:
         """Open a step as a lazy archive, to be closed. It is not removed while it is open."""
         step = check_step(step)
-        with self._loader.explained(step), self._readers.reading(step):
+        with self._there(step), self._readers.reading(step):
             npz = self._opened(step)
             self._readers.hold(step, npz, lambda npz: npz._archive.is_open)
         return npz
@@ -287,7 +297,7 @@ class CheckpointStore:
         return npz
 
     def __repr__(self) -> str:
-        steps = self.steps
+        steps = self._storage.steps()
         newest = f", the newest is {steps[-1]}" if steps else ""
         return f"<CheckpointStore {self.folder!r}: {len(steps)} steps{newest}>"
 
@@ -330,9 +340,10 @@ class CheckpointStore:
         Returns
         -------
         Saving
-            With ``background=True`` the save may still be under way, and its
-            failure is raised by `Saving.wait`, by the next call of a method of the
-            store, or by `close`. Without, it is done.
+            With ``background=True`` the save may still be under way. What reads the
+            store waits for it: `load`, `steps`, `best`, `metrics` and others. Its
+            failure is raised by `Saving.wait`, by the next call of `save`, `load`,
+            `wait`, `verify`, `diff`, `delete` or `prune`, or by `close`. Without, it is done.
 
         Raises
         ------
@@ -343,7 +354,8 @@ class CheckpointStore:
             save is under way, with ``when_busy="raise"``.
         OSError
             The file cannot be written. The older file of this step, if there is
-            one, is as it was.
+            one, is as it was. Or an earlier save failed in the background: the message
+            names both steps. Neither is saved.
         DamagedCheckpointError
             With ``verify="after"``: the disk does not have what was written.
 
@@ -359,13 +371,13 @@ class CheckpointStore:
         storage, size = self._storage, None if shard_size is None else parse_size(shard_size)
         path = storage.file_path(step) if size is None else storage.folder_path(step)
         with self._background.turn:
-            self._begin()
+            self._begin(step)
             if self._is_refused(step):
                 return Saving(step, path, skipped=True)
             arrays, structure = flatten(tree)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
             snapshot = self._snapshot(arrays)
-            self._background.wait()
+            self._background.wait(unsaved=step)
             self._storage.begin_writing()
             if snapshot is not None:
                 arrays = snapshot.take()
@@ -642,13 +654,13 @@ class CheckpointStore:
 
     # -- the end ------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self, unsaved: int | None = None) -> None:
         """Check that the store is open, and raise the failure of an earlier save."""
         if not self._is_open:
             raise ClosedArchiveError(
                 "the checkpoint store is closed", path=self.folder, remedy="Make a new one."
             )
-        self._background.raise_failure()
+        self._background.raise_failure(unsaved)
 
     def _settle(self) -> None:
         """Check that the store is open, and wait until what was saved is there."""

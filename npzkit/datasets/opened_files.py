@@ -19,7 +19,7 @@ from npzkit.archive.reopening import shown_state
 from npzkit.archive.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
-from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, format_count
+from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, explain, format_count
 from npzkit.files.file_objects import Identity, identity_of, open_regular
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
@@ -366,10 +366,5 @@ def all_named(errors: Mapping[int, Exception], files: Files) -> Exception:
     if more > 0:
         shown += f" and {more:,} more"
     text = f"{format_count(len(others), 'other file')} cannot be opened either: {shown}"
-    if isinstance(error, NpzkitError):
-        error.remedy = f"{text}. {error.remedy or ''}".rstrip()
-        return error
-    args = error.args
-    if isinstance(error, OSError) and error.errno is not None and error.strerror:
-        return type(error)(error.errno, f"{error.strerror} ({text})", error.filename)
-    return type(error)(f"{error} ({text})", *args[1:])
+    explain(error, text)
+    return error

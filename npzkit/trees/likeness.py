@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os.path
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.members.containers import children_of, is_changeable, is_record, rebuilt, update
-from npzkit.members.keys import child_key
+from npzkit.members.keys import child_key, is_within
 from npzkit.members.tensors import form_of, identity, is_jax_array, is_tensor
 from npzkit.trees.frameworks import (
     array_like,
@@ -49,6 +50,10 @@ class SavedTensor:
     def tensor(self) -> Any:
         """The tensor, the same one each time."""
         return from_array(self.array, self._special)
+
+
+def _children(node: Any) -> dict[str, Any] | None:
+    return None if type(node) is SavedTensor else children_of(node)
 
 
 class _Differs(Exception):  # noqa: N818 - it never leaves this module
@@ -103,7 +108,7 @@ class Fitting:
 
     def _index(self, node: Any, key: str) -> None:
         self._nodes[key] = node
-        children = None if type(node) is SavedTensor else children_of(node)
+        children = _children(node)
         if children is None:
             self._leaves[key] = node
         for name, child in (children or {}).items():
@@ -113,6 +118,17 @@ class Fitting:
     def left_over(self) -> list[str]:
         """Keys of the data that the example does not have."""
         return list(self._leaves)
+
+    @property
+    def folder(self) -> str:
+        """The key below which is all that the example took, and nothing left over; or empty."""
+        taken = [
+            key for key, node in self._nodes.items()
+            if key not in self._leaves and _children(node) is None
+        ]  # fmt: skip
+        # Up to the last slash that all of them have.
+        folder = os.path.commonprefix(taken).rpartition("/")[0]  # noqa: RUF071
+        return "" if any(is_within(key, folder) for key in self._leaves) else folder
 
     def value(self, like: Any, key: str) -> Any:
         """Return the data for one node of the example."""

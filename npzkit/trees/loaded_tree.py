@@ -190,6 +190,10 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
         return
     error = TreeMismatchError.of(fitting.missing, left_over, fitting.differing, path)
     if strict:
+        if fitting.folder and not (fitting.missing or fitting.differing):
+            error.remedy = (
+                f"Pass only={f'{fitting.folder}/*'!r} to load this part, or strict=False."
+            )
         raise error
     error.remedy = None
     warning = TreeMismatchWarning(str(error))

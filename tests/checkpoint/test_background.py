@@ -72,7 +72,7 @@ def test_what_was_there_when_save_was_called_is_saved(make, gate):
     }  # fmt: skip
     saving = store.save(1, tree)
     assert not saving.done()
-    assert store.steps == ()
+    assert not os.path.exists(saving.path)
     tree["w"][:] = tree["small"][:] = tree["view"][:] = tree["columns"][:] = 1
     tree["record"]["b"] = 1
     tree["list"][1][:] = 1
@@ -237,12 +237,27 @@ def test_waiting_with_a_timeout(make, gate):
     assert "saved" in repr(saving)
 
 
-def test_load_waits_for_the_save_under_way(make, gate):
-    """What was given to `save` is what `load` returns."""
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (lambda store: store.load().step, 1),
+        (lambda store: store.steps, (1,)),
+        (lambda store: store.latest, 1),
+        (lambda store: 1 in store, True),
+        (lambda store: store.best("loss"), 1),
+        (lambda store: store.metrics(1), {"loss": 0.5}),
+        (lambda store: store.metadata(1), {"a": 2}),
+        (lambda store: store.status(1).size > 0, True),
+        (lambda store: store[1].close(), None),
+    ],
+)
+def test_what_reads_a_store_waits_for_the_save_under_way(make, gate, read, expected):
+    """What was given to `save` is what is found next."""
     store = make()
-    store.save(1, {"w": np.ones(3)})
-    threading.Timer(0.05, gate.opened.set).start()
-    assert store.load().step == 1
+    store.save(1, {"w": np.ones(3)}, {"loss": 0.5}, {"a": 2})
+    assert "0 steps" in repr(store)  # debuggers do not wait
+    threading.Timer(0.02, gate.opened.set).start()
+    assert read(store) == expected
 
 
 def test_a_tree_that_cannot_be_saved_is_refused_at_once(make):
@@ -284,10 +299,35 @@ def test_a_failure_is_raised_by_the_next_call(make, gate, call):
     gate.opened.set()
     saving = store.save(1, {})
     saving._ended.wait()
-    with pytest.raises(OSError, match="No space left"):
+    # Properties raise no failure of a save.
+    assert store.steps == ()
+    with pytest.raises(OSError, match=r"No space left.*saving step 1 to .*_00000001\.npz. in the"):
         call(store)
     store.close()
     assert "failed" in repr(saving)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (full(), "[Errno 28] No space left on device (saving {text}; step 2 was not saved: call save again)"),
+        (NpzkitError("bad", remedy="Wait."), "bad. Saving {text}; step 2 was not saved: call save again. Wait."),
+        (MemoryError(), "(saving {text}; step 2 was not saved: call save again)"),
+    ],
+)  # fmt: skip
+def test_a_failure_names_the_step_that_the_next_save_did_not_save(make, gate, error, expected):
+    """The error of a save in the background keeps its class, and says what is not saved."""
+    store = make()
+    gate.error = error
+    gate.opened.set()
+    path = store.save(1, {}).path
+    store.steps
+    with pytest.raises(type(error)) as found:
+        store.save(2, {})
+    assert str(found.value) == expected.format(text=f"step 1 to {path!r} in the background failed")
+    gate.error = None
+    store.save(2, {})
+    assert store.steps == (2,)
 
 
 def test_a_failure_that_was_waited_for_is_not_raised_again(make, gate):

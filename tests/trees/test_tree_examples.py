@@ -166,6 +166,28 @@ def test_what_does_not_fit_is_named_at_once(tmp_path):
     assert "strict=False" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("like", "only"),
+    [
+        ({"model": {"w": 0, "b": 0}}, "model/*"),
+        ({"model": {"w": 0}}, None),
+        ({"model": {"w": 0, "b": 0, "x": 0}}, None),
+        ({"run": {"ema": {"w": 0}}}, "run/ema/*"),
+        ({"run": {"ema": {"w": 0}, "n": 0}, "model": {"w": 0, "b": 0}}, None),
+    ],
+)
+def test_an_example_of_a_part_is_told_how_to_load_it(tmp_path, like, only):
+    """If all that the example has is there, and fills one folder, the error names that pattern."""
+    path = tmp_path / "a.npz"
+    run = {"ema": {"w": 3}, "n": 4}
+    npzkit.save(path, {"model": {"w": 1, "b": 2}, "run": run, "optimizer": {"step": 5}})
+    with pytest.raises(TreeMismatchError, match="strict=False") as caught:
+        npzkit.load_tree(path, like=like)
+    assert (f"Pass only={only!r} to load this part" in str(caught.value)) == (only is not None)
+    if only is not None:
+        assert npzkit.load_tree(path, like=like, only=only).keys() == like.keys()
+
+
 def test_what_fits_is_loaded_if_not_strict():
     """A warning has what did not fit; those keys keep the example's values."""
     stream = saved({"a": {"w": np.ones(2), "v": np.ones(3), "n": 1}, "rest": 5})

@@ -264,9 +264,14 @@ class PreparedArchive:
         if not sink.is_possible:
             return False
         writer = ZipWriter(sink)
-        for arrays in members:
-            writer.write_small(arrays.members(self._coding), self._coding.method)
-        writer.commit(comment)
+        try:
+            for arrays in members:
+                writer.write_small(arrays.members(self._coding), self._coding.method)
+            writer.commit(comment)
+        except BaseException:
+            # An interrupt may have come while the sink was closing.
+            sink.close()
+            raise
         return True
 
     def _write_in_files(self, open_writer: Callable[[], Any], size: int) -> None:

@@ -5,7 +5,8 @@ Owns the rule that says where a new file needs no sync before it replaces an old
 - ext4 with a journal of its own needs none, once the data has been handed to the disk and the
   file's blocks are known to hold it. Both belong to the journal's present transaction or to an
   earlier one, and the rename to that one or a later one. The disk's cache is emptied before a
-  transaction counts. The mount's options do not matter, nor whether space was reserved.
+  transaction counts, unless the option ``journal_async_commit`` is set. Other options do not
+  matter, nor whether space was reserved.
 - All others are synced: ext4 without a journal, btrfs, XFS, network shares, overlays of
   containers, and systems other than Linux. For tmpfs, a sync costs nothing.
 
@@ -28,6 +29,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+OPTIONS = "/proc/fs/ext4"
+"""A folder for each device, with a file of the options that it is mounted with (Linux)."""
 DEVICES = "/sys/dev/block"
 """Links from the numbers of devices to their names (Linux)."""
 JOURNALS = "/proc/fs/jbd2"
@@ -47,8 +50,12 @@ def write_first(file: File) -> bool:
         return False
     device = os.fstat(file.descriptor).st_dev
     try:
-        name = os.readlink(f"{DEVICES}/{os.major(device)}:{os.minor(device)}")
-        os.stat(f"{JOURNALS}/{os.path.basename(name)}-8")
+        link = os.readlink(f"{DEVICES}/{os.major(device)}:{os.minor(device)}")
+        name = os.path.basename(link)
+        os.stat(f"{JOURNALS}/{name}-8")
+        with open(f"{OPTIONS}/{name}/options", "rb", buffering=0) as options:
+            if b"journal_async_commit" in options.read():
+                return False
         fcntl.ioctl(file.descriptor, _FIEMAP, _WRITTEN_FIRST)
     except OSError:
         # A sync reports data that could not be written.

@@ -29,7 +29,7 @@ from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.sozip import Chunks, SeekIndex, find_index
+from npzkit.zip.sozip import Chunks, SeekIndex, find_index, most_deflated
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
@@ -115,6 +115,9 @@ def _only_chunk(entry: Entry) -> SeekIndex | None:
     """Return the index of a deflated member that is no larger than a chunk."""
     size = entry.uncompressed_size
     if entry.method != DEFLATED or not 0 < size <= CHUNK_SIZE:
+        return None
+    if entry.compressed_size > most_deflated(size):
+        # A stream of many flushes.
         return None
     return SeekIndex(size, (0, entry.compressed_size), size, (entry.crc32,))
 

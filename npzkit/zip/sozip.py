@@ -200,6 +200,12 @@ def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
 
 # -- the chunks ---------------------------------------------------------------
 
+
+def most_deflated(size: int) -> int:
+    """Return the most compressed bytes that a chunk of so many bytes may take in memory."""
+    return 2 * size + 1024
+
+
 _TASK_SIZES = 1 << 18, 1 << 22
 """Least and most uncompressed bytes per task of a thread. With larger tasks, some
 threads are idle at the end: 1 % of 128 MiB took 3.1 instead of 2.4 ms."""
@@ -372,7 +378,7 @@ class Chunks:
             last = min(first + step, stop)
             base = self._offsets[first]
             size = self._offsets[last] - base
-            limit = (last - first) * (2 * self.chunk_size + 1024)
+            limit = (last - first) * most_deflated(self.chunk_size)
             # Deflate makes no longer chunks, and each is held in memory.
             if size > limit:
                 raise ZipFormatError(

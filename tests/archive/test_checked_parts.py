@@ -8,6 +8,7 @@ import random
 import struct
 import zlib
 
+import forge
 import npzkit
 import numpy as np
 import pytest
@@ -226,6 +227,21 @@ def test_a_stream_that_cannot_be_inflated_is_an_error(tmp_path):
         assert np.array_equal(npz.lazy("x")[80_000:], ARRAYS["scaled"][80_000:])
         with pytest.raises((ChecksumError, ZipFormatError)):
             npz["x"]
+
+
+def test_a_small_stream_of_many_flushes_is_sound():
+    """A small deflated member whose stream is much longer than its data is read in parts as well."""
+    data, packer = io.BytesIO(), zlib.compressobj(9, zlib.DEFLATED, -15)
+    npzkit.format.write_array(data, SMALL)
+    raw = b"".join(
+        packer.compress(bytes([byte])) + packer.flush(zlib.Z_SYNC_FLUSH) for byte in data.getvalue()
+    )
+    archive = forge.archive(
+        forge.Member("a.npy", data.getvalue(), method=8, raw=raw + packer.flush())
+    )
+    with npzkit.open(archive) as npz:
+        assert np.array_equal(npz.lazy("a")[3:50], SMALL[3:50])
+        assert np.array_equal(npz["a"], SMALL)
 
 
 def test_file_objects_too():

@@ -19,10 +19,12 @@ OLD, NEW = {"a": np.arange(3)}, {"a": np.arange(4)}
 def saved_over(tmp_path, monkeypatch):
     """Call with journals, and with an error of the ioctl: save over a file, and return the calls."""
 
-    def save(*journals, error=0, name="vda3"):
+    def save(*journals, error=0, name="vda3", options="rw\ndata=ordered\n"):
         devices, listed = tmp_path / "devices", tmp_path / "journals"
-        for folder in (devices, listed):
+        for folder in (devices, listed, tmp_path / "vda3"):
             folder.mkdir()
+        (tmp_path / "vda3" / "options").write_text(options)
+        monkeypatch.setattr(rename_order, "OPTIONS", str(tmp_path))
         npzkit.save(tmp_path / "a.npz", OLD)
         number = os.stat(tmp_path / "a.npz").st_dev
         if name:
@@ -59,12 +61,15 @@ def saved_over(tmp_path, monkeypatch):
         ([], {}, "sync"),
         (["vda3-12", "vda-8", "sdb"], {}, "sync"),
         (["vda3-8"], {"name": ""}, "sync"),
+        (["vda3-8"], {"options": "rw\njournal_async_commit\ndata=writeback\n"}, "sync"),
+        (["vda3-8"], {"options": "rw\nnoauto_da_alloc\ndata=writeback\n"}, "written first"),
         (["vda3-8"], {"error": errno.EOPNOTSUPP}, "sync"),
         (["vda3-8"], {"error": errno.EIO}, "sync"),
     ],
     ids=[
         "ext4", "ext4 among others", "no journal", "a journal of another kind or device",
-        "a device without a name: btrfs, overlays, shares", "no such call", "data that is not written",
+        "a device without a name: btrfs, overlays, shares", "no flush before a transaction counts",
+        "other options", "no such call", "data that is not written",
     ],
 )  # fmt: skip
 def test_each_kind(saved_over, journals, options, expected):
@@ -94,6 +99,9 @@ def test_the_call_of_this_system(tmp_path, monkeypatch):
     device = os.stat(tmp_path).st_dev
     (tmp_path / f"{os.major(device)}:{os.minor(device)}").symlink_to("../x")
     (tmp_path / "x-8").touch()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "options").touch()
+    monkeypatch.setattr(rename_order, "OPTIONS", str(tmp_path))
     monkeypatch.setattr(rename_order, "DEVICES", str(tmp_path))
     monkeypatch.setattr(rename_order, "JOURNALS", str(tmp_path))
     blocks = bytearray(rename_order._WRITTEN_FIRST)

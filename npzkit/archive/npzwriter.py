@@ -93,7 +93,8 @@ class NpzWriter:
         error. "split" writes ``key`` with the UTF-8 bytes, ``key.offsets`` with
         the start of each string and the end of the last one, and
         ``key.missing`` if strings may be missing. `NpzFile.join` returns the
-        array. `rename` and ``del`` act on each of these arrays separately.
+        array. `rename`, ``del`` and ``overwrite=True`` act on all of these arrays
+        together, and so they do on the two of a masked array.
     auto_repack : bool, default True
         Whether `close` rewrites the file, as `npzkit.repack` does, if more than
         half of it is unused or its first member was removed, renamed or
@@ -331,8 +332,12 @@ class NpzWriter:
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
         if overwrite:
             self._hand_over(key)
-        is_first = key not in self._archive.listing
+        listing = self._archive.listing
+        is_first = key not in listing
+        others = listing.others_of(key + SUFFIX) if overwrite else []
         self._archive.put(members, coding, overwrite)
+        for other in set(others).difference(listing.others_of(key + SUFFIX)):
+            listing.remove(other)
         self._archive.note_added(key, is_first=is_first)
 
     def _hand_over(self, key: str) -> None:
@@ -465,10 +470,12 @@ class NpzWriter:
     def _remove(self, key: str) -> None:
         listing = self._archive.listing
         name = listing.find(key)
+        others = listing.others_of(name)
         self._hand_over(name.removesuffix(SUFFIX))
         if name in listing.entries:
             self._archive.note_removed(name.removesuffix(SUFFIX))
-            listing.remove(name)
+            for part in (name, *others):
+                listing.remove(part)
 
     def rename(self, old: str, new: str) -> None:
         """Give an array another key, at the same place in the order.

@@ -40,7 +40,12 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
         name = new
     if name == old_name:
         return
-    listing.check_free(new, name)
+    old, new = old_name.removesuffix(SUFFIX), name.removesuffix(SUFFIX)
+    places = {old_name: name}
+    for other in listing.others_of(old_name):
+        places[other] = check_key(new + other.removesuffix(SUFFIX).removeprefix(old))
+    for place in places.values():
+        listing.check_free(place.removesuffix(SUFFIX), place)
     if not archive.sink.can_read:
         raise UnsupportedError(
             "the file object cannot be read, which renaming needs",
@@ -48,20 +53,22 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
             remedy="Write the archive to a path.",
         )  # fmt: skip
     listing.apply_attrs()
-    old, new = old_name.removesuffix(SUFFIX), name.removesuffix(SUFFIX)
     tree, entry = archive.tree, None
     source = WrittenSource(archive.sink, archive.sink.position)
     try:
-        member = parse_entry(listing.entries[old_name], source.size)
-        check_copyable(source, member)
+        members = {part: parse_entry(listing.entries[part], source.size) for part in places}
+        for member in members.values():
+            check_copyable(source, member)
         if tree is not None:
             entry = tree.take(old)
-        # After all others: it takes its place in the order below.
-        with archive.state.giving_up():
-            copy_member(source, member, archive.zip, renamed=rename_entry(member, name))
+        for part, member in members.items():
+            # After all others: it takes its place in the order at once.
+            with archive.state.giving_up():
+                renamed = rename_entry(member, places[part])
+                copy_member(source, member, archive.zip, renamed=renamed)
+            listing.move(part, places[part])
     except NpzkitError as error:
         raise error.locate(path=archive.path, key=old) from error.__cause__
-    listing.move(old_name, name)
     if tree is not None:
         tree.move(old, new, entry)
         archive.drop_empty_note()
@@ -111,6 +118,7 @@ def write_tree(
     if values.get(TREE_KEY) == FLAT:
         values[TREE_KEY] = listed(FLAT, listing.keys)
     old = {name for name in listing.entries if is_within(name.removesuffix(SUFFIX), key)}
+    old.update(listing.others_of(key + SUFFIX))
     if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
         raise KeyExistsError(
             "this key is already in the archive", path=archive.path, key=key,

@@ -182,7 +182,8 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """
     removed = list(dict.fromkeys(keys))
     with _writer(file) as writer:
-        for key in removed:
+        # The parts of an array come first: they go with it.
+        for key in sorted(removed, key=len, reverse=True):
             del writer[key]
     _tell(file, {"removed": removed}, as_json=as_json)
 

@@ -121,6 +121,23 @@ def _missing_name(na_object: Any) -> str:
     )
 
 
+def other_suffixes(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the suffixes of all parts but the first, by its attributes; none for other arrays.
+
+    Examples
+    --------
+    >>> other_suffixes({"npzkit.parts": {"kind": "masked"}})
+    ('.mask',)
+    """
+    parts = attrs.get(PARTS_ATTRIBUTE)
+    if not isinstance(parts, dict):
+        return ()
+    kind = parts.get("kind")
+    if kind == "strings":
+        return (_OFFSETS, _MISSING) if "missing" in parts else (_OFFSETS,)
+    return (_MASK,) if kind == "masked" else ()
+
+
 def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
     """Return an array joined from its parts.
 
@@ -137,9 +154,9 @@ def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
     NpyFormatError
         The parts do not match.
     """
-    parts = attrs.get(PARTS_ATTRIBUTE)
-    if not isinstance(parts, dict) or parts.get("kind") not in ("masked", "strings"):
+    if not other_suffixes(attrs):
         return read(key)
+    parts = attrs[PARTS_ATTRIBUTE]
 
     def part(suffix: str) -> np.ndarray[Any, Any]:
         array: np.ndarray[Any, Any] = read(key + suffix)

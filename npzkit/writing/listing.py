@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
-from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_attrs, user_attrs
+from npzkit.members.metadata import (
+    PARTS_ATTRIBUTE,
+    check_attrs,
+    format_attrs,
+    own_attrs,
+    parse_attrs,
+    user_attrs,
+)
 from npzkit.writing.array_members import SmallArrays
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
 from npzkit.zip.member_layout import with_block
@@ -84,6 +91,23 @@ class MemberListing:
             raise missing(key, self.keys, self._path)
         self.check_sealed(key, name)
         return name
+
+    def others_of(self, name: str) -> list[str]:
+        """Return the names of the members that an array has besides its first one, `name`.
+
+        Raises
+        ------
+        ValueError
+            One of them is being created.
+        """
+        record = self.entries.get(name, b"")
+        if PARTS_ATTRIBUTE.encode() not in record:
+            return []
+        from npzkit.members.multipart import other_suffixes
+
+        key = name.removesuffix(SUFFIX)
+        keys = [key + suffix for suffix in other_suffixes(_attrs_in(record))]
+        return [self.find(other) for other in keys if other + SUFFIX in self.entries]
 
     # -- places -------------------------------------------------------------
 

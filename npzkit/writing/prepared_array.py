@@ -17,6 +17,8 @@ from npzkit.format.array import check_savable, npy_header, npy_pieces
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, as_unlabelled, check_dtype, extension_name
 
+_IN_PARTS = "Pass {}='split' to npzkit.save or NpzWriter, which saves it in parts, or save {}."
+
 
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
     """Convert to an array that can be saved completely, or raise the reason why not."""
@@ -26,11 +28,9 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
         check_dtype(converted.dtype)
     except NpzkitError as error:
         if converted.dtype.char == "T":
-            error.remedy = (
-                "Save it in parts, npzkit.save(..., strings='split'), or array.astype('U')."
-            )
+            error.remedy = _IN_PARTS.format("strings", "array.astype('U')")
         elif isinstance(error, UnsupportedError) and hasattr(converted, "mask"):
-            error.remedy = "Save it in parts, npzkit.save(..., masked='split'), or array.filled()."
+            error.remedy = _IN_PARTS.format("masked", "array.filled()")
         raise error.locate(key=key) from None
     return converted
 

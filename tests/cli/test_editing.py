@@ -86,6 +86,16 @@ def test_an_array_is_renamed(cli, archive):
     assert content() == {"first/x": [0, 1, 2], "y": [1.0] * 1000}
 
 
+def test_the_parts_of_an_array_go_with_it(cli, archive):
+    """mv and rm take the mask along, also if somebody names it too."""
+    masked = np.ma.array([1, 2], mask=[0, 1])
+    npzkit.save(archive, {"d": masked, "x": np.arange(3)}, masked="split")
+    assert cli("mv", "a.npz", "d", "e").code == 0
+    assert list(content()) == ["e", "e.mask", "x"]
+    assert cli("rm", "a.npz", "e", "e.mask").code == 0
+    assert list(content()) == ["x"]
+
+
 def test_a_dangerous_name_is_mended(cli, archive):
     """A member that extract refuses is given a safe name."""
     with zipfile.ZipFile("b.npz", "w") as out:

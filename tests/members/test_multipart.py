@@ -9,6 +9,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import (
+    KeyExistsError,
     MemberNotFoundError,
     NpyFormatError,
     PickleRefusedError,
@@ -92,12 +93,49 @@ def test_a_writer_splits_too(tmp_path):
         assert w.attrs("x") == {"unit": "m"}
         w.attrs("x")["unit"] = "km"
         w.rename("x", "y")
-        w.rename("x.mask", "y.mask")
     with npzkit.open(path) as npz:
         assert npz.info("y").attrs == {"unit": "km"}
         assert npz.join("y").tolist() == [1.5, None, 3]
         assert npz.join("plain").tolist() == [0, 1]
         assert sorted(npzkit.load_tree(npz)) == ["plain", "y"]
+
+
+@pytest.mark.parametrize(("array", "parts"), [
+    (MASKED["some"], [".mask"]), (STRINGS["some"], [".offsets"]),
+    (STRINGS["None"], [".offsets", ".missing"]),
+], ids=["masked", "strings", "missing"])  # fmt: skip
+def test_parts_move_and_go_together(array, parts):
+    """A rename, a removal and a replacement act on all parts of an array, in their places."""
+    stream = saved({"d": array, "last": np.eye(2), "t": [array, None]})
+    with npzkit.NpzWriter(stream, "a", masked="split", strings="split") as w:
+        w.rename("d", "e")
+        w.rename("t/0", "u")
+        others = [f"u{part}" for part in parts]
+        assert w.files == ["e", *[f"e{part}" for part in parts], "last", "u", *others]
+        w["d"] = array
+        del w["d"]
+        w["d"] = array
+        w.add("d", array, overwrite=True)
+        w.add("d", np.arange(2), overwrite=True)
+        w["m"] = array
+        w.add("m", {"inner": np.arange(3)}, overwrite=True)
+        assert w.files[-3:] == [others[-1], "d", "m/inner"]
+    with npzkit.open(stream) as npz:
+        assert npz.join("e").tolist() == array.tolist()
+        assert npz["d"].tolist() == [0, 1]
+        assert npzkit.load_tree(npz)["u"].tolist() == array.tolist()
+
+
+def test_an_array_with_the_name_of_a_part_is_left_alone():
+    """Beside a plain array, x.mask is an array like others; a rename that it blocks does nothing."""
+    stream = saved({"d": MASKED["some"], "x": np.arange(2), "x.mask": np.arange(3)})
+    with npzkit.NpzWriter(stream, "a") as w:
+        del w["x"]
+        with pytest.raises(KeyExistsError, match=r"x\.mask"):
+            w.rename("d", "x")
+        assert w.files == ["d", "d.mask", "x.mask"]
+        w.add("x.mask", np.eye(2), overwrite=True)
+        assert len(w) == 3
 
 
 def test_no_part_is_written_without_the_others(tmp_path):

@@ -106,7 +106,8 @@ class NpzWriter:
     Attributes
     ----------
     metadata : dict
-        May be changed until `close`.
+        May be changed until `close`. A value that JSON cannot express is refused with
+        a TypeError when it is assigned.
     files : list of str
         The keys, in the archive's order.
 
@@ -225,7 +226,7 @@ class NpzWriter:
 
     @metadata.setter
     def metadata(self, values: dict[str, Any]) -> None:
-        self._archive.metadata.values = values
+        self._archive.metadata.replace(values)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -527,8 +528,9 @@ class NpzWriter:
         Returns
         -------
         dict
-            The same object each time. The next commit checks its changes and
-            writes them. Values are strings and what JSON can express.
+            The same object each time. The next commit writes its changes. Values are
+            strings and what JSON can express; others are refused with a TypeError when
+            they are assigned.
 
         Raises
         ------

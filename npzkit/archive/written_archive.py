@@ -22,6 +22,7 @@ from npzkit.limits import thread_count
 from npzkit.members.metadata import (
     FLAT,
     TREE_KEY,
+    CheckedValues,
     check_tree_version,
     format_checked,
     format_metadata,
@@ -299,7 +300,7 @@ class EditedMetadata:
 
     Attributes
     ----------
-    values : dict
+    values : CheckedValues
     comment : bytes
         Of the last commit.
     formatted : bytes or None
@@ -309,9 +310,14 @@ class EditedMetadata:
     def __init__(self, comment: bytes, added: Mapping[str, Any]) -> None:
         self.comment = comment
         self.formatted: bytes | None = None
-        self.values = dict(parse_metadata(comment))
+        self.values = CheckedValues(parse_metadata(comment), "metadata")
         self._committed = format_metadata(self.values)
         self.values.update(added)
+
+    def replace(self, values: Mapping[str, Any]) -> None:
+        """Replace all values; raises as `changed`."""
+        format_metadata(values)
+        self.values = CheckedValues(values, "metadata")
 
     def changed(self) -> bytes | None:
         """Return the comment for values that were changed; None if they are as committed.

@@ -45,6 +45,8 @@ _CONTAINERS = {dict, list}
 
 _LEAVES = {str, int, float, bool, NoneType}
 """Types of values that need no check. The structure of a tree has many of them."""
+_PLAIN = str, int, float, NoneType
+"""Types that JSON can represent, with those derived from them."""
 
 
 def check_tree_version(note: Any) -> None:
@@ -104,12 +106,52 @@ def format_checked(metadata: Mapping[str, Any] | None) -> bytes:
     return format_metadata(metadata)
 
 
+class CheckedValues(dict[str, Any]):
+    """Metadata or attributes to be changed, which refuse at once what JSON cannot represent.
+
+    What is changed inside a value is checked when it is written.
+
+    Parameters
+    ----------
+    values : mapping
+        Not checked.
+    what : str
+        Names them in errors.
+    """
+
+    def __init__(self, values: Mapping[str, Any], what: str) -> None:
+        super().__init__(values)
+        self._what = what
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def update(self, *values: Any, **named: Any) -> None:
+        new = dict(*values, **named)
+        _check_values(new, self._what)
+        super().update(new)
+
+    def __ior__(self, values: Any) -> CheckedValues:  # type: ignore[override, misc]
+        self.update(values)
+        return self
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
 def _check_values(value: Any, what: str, key: object = None, around: tuple[int, ...] = ()) -> None:
-    """Check that `value` has only string keys and does not contain itself, at any depth.
+    """Check that JSON can represent `value`, which does not contain itself, at any depth.
 
     `what` names it, `key` is its key, and `around` has the ids of the objects that contain it.
     """
     if not isinstance(value, (Mapping, list, tuple)):
+        if not isinstance(value, _PLAIN):
+            _plain(value, f"the value of {key!r} in {what}")
         return
     if len(around) == MAX_DEPTH:
         raise ValueError(f"{what} are nested too deeply; save large values as arrays")
@@ -309,16 +351,21 @@ def format_json(
     return json.dumps(strict, allow_nan=False, **options)
 
 
-def _plain(value: object) -> Any:
-    """Return a NumPy scalar, which has `item`, as a Python number."""
+def _plain(value: Any, place: str = "a value") -> Any:
+    """Return a NumPy scalar, which has `item`, as a Python number; `place` is for the error."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        plain = value.item()
-        # `item` of a longdouble, which no Python number can store, returns a longdouble.
-        if type(plain) is not type(value):
+        # Not for longdouble, of which `item` is a longdouble, nor for datetime64.
+        if isinstance(plain := value.item(), (*_PLAIN, tuple)):
             return plain
+        value = value[()]
+    if getattr(value, "ndim", 0):
+        remedy = "add it as an array of its own"
+    elif hasattr(value, "isoformat"):
+        remedy = "use value.isoformat()"
+    else:
+        remedy = "convert it first, for example by str(value) or list(value)"
     raise TypeError(
-        f"metadata and attributes must have values that JSON can represent, not "
-        f"{type(value).__name__}; save arrays as members, or convert them first"
+        f"{place} is of type {type(value).__name__}, which JSON cannot represent; {remedy}"
     )
 
 

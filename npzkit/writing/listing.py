@@ -15,6 +15,7 @@ from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
+    CheckedValues,
     check_attrs,
     format_attrs,
     own_attrs,
@@ -214,7 +215,8 @@ class MemberListing:
     def attrs(self, name: str) -> dict[str, Any]:
         """Return a member's attributes as a dict to be changed, the same one each time."""
         if name not in self._attrs:
-            self._attrs[name] = user_attrs(_attrs_in(self.entries[name]))
+            found = user_attrs(_attrs_in(self.entries[name]))
+            self._attrs[name] = CheckedValues(found, "attributes")
         return self._attrs[name]
 
     def apply_attrs(self) -> None:

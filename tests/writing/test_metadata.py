@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
+
 import forge
 import npzkit
 import numpy as np
@@ -33,26 +36,61 @@ def test_metadata_is_kept_and_merged(path):
 
 
 def test_bad_metadata_loses_nothing(path):
-    """A commit refuses metadata that cannot be written, and goes through without it."""
+    """Metadata that cannot be written is refused when it is assigned, or by a commit if it is
+    inside a value, and a commit goes through without it.
+    """
     with npzkit.NpzWriter(path, "a") as w:
         w["new"] = NOISE
-        w.metadata["bad"] = np.arange(3)
-        with pytest.raises(TypeError):
+        w.metadata["list"] = []
+        w.metadata["list"].append(np.arange(3))
+        with pytest.raises(TypeError, match="the value of 'list' in metadata is of type ndarray"):
             w.commit()
-        del w.metadata["bad"]
-        kept, w.metadata = w.metadata, ["bad"]
+        del w.metadata["list"]
         with pytest.raises(TypeError, match="must be a mapping, not list"):
-            w.commit()
-        w.metadata = kept
+            w.metadata = ["bad"]
         w.commit()
     check_accepted(path, new=NOISE)
     before = path.read_bytes()
     w = npzkit.NpzWriter(path, "a")
     w["lost"] = NOISE
-    w.metadata[3] = 4
+    w.metadata["inner"] = {}
+    w.metadata["inner"][3] = 4
     with pytest.raises(TypeError):
         w.close()
     assert path.read_bytes() == before
+
+
+NOW = datetime.datetime(2026, 1, 2)
+
+
+@pytest.mark.parametrize(("value", "kind", "remedy"), [
+    (NOW, "datetime", r"value\.isoformat\(\)"),
+    ({"inner": [NOW.date()]}, "date", r"value\.isoformat\(\)"),
+    (np.datetime64("2026-01-02"), "datetime64", r"str\(value\)"),
+    (np.array(1j), "complex128", r"str\(value\)"),
+    (np.arange(3), "ndarray", "an array of its own"),
+    ({1}, "set", r"list\(value\)"),
+])  # fmt: skip
+def test_a_value_that_json_lacks_is_refused_at_once(path, value, kind, remedy):
+    """Each way to assign metadata and attributes names the key, the type and what to write."""
+    message = f"'(created|inner)' in (metadata|attributes) is of type {kind}, .*{remedy}"
+    with npzkit.NpzWriter(path, "a") as w:
+        for changed in (w.metadata, w.attrs("x")):
+            for assign in ("__setitem__", "setdefault"):
+                with pytest.raises(TypeError, match=message):
+                    getattr(changed, assign)("created", value)
+            for assign in ("update", "__ior__"):
+                with pytest.raises(TypeError, match=message):
+                    getattr(changed, assign)({"ok": 1, "created": value})
+        with pytest.raises(TypeError, match=message):
+            w.metadata = {"created": value}
+        with pytest.raises(TypeError, match=message):
+            w.add("y", NOISE, attrs={"created": value}, overwrite=True)
+        w.metadata |= {"step": np.int64(2)}
+        assert type(copy.deepcopy(w.metadata)) is dict
+        w["new"] = NOISE
+    with npzkit.open(path) as npz:
+        assert (npz.metadata, npz.info("x").attrs, npz.files[-1]) == ({"step": 2}, {}, "new")
 
 
 @pytest.mark.parametrize("comment", [b"not JSON", b'{"broken": ', b"\xff\x00", b'{ "spaced" : 1 }'])

@@ -480,18 +480,18 @@ class TestS3:
     def test_archives_of_a_bucket(self, s3, calls):
         """One request lists all that is below a prefix, in a second the bucket itself."""
         fs = fsspec.filesystem("s3", **s3)
-        fs.mkdir("listed")
         for name in ("a.npz", "deep/er/a.npz"):
-            fs.pipe(f"listed/{name}", DATA)
+            fs.pipe(f"data/listed/{name}", DATA)
         calls.clear()
         find = partial(npzkit.find_archives, storage_options=s3)
-        assert find("s3://listed/", recursive=True) == [
-            "s3://listed/a.npz", "s3://listed/deep/er/a.npz"
+        assert find("s3://data/listed/", recursive=True) == [
+            "s3://data/listed/a.npz", "s3://data/listed/deep/er/a.npz"
         ]  # fmt: skip
         assert len(calls) == 1
-        assert find("s3://listed/") == find("s3://listed") == ["s3://listed/a.npz"]
-        assert find("s3://listed/deep/", recursive=True) == ["s3://listed/deep/er/a.npz"]
-        assert find("s3://listed/none") == ["s3://listed/none"]
+        assert find("s3://data/listed/") == find("s3://data/listed") == ["s3://data/listed/a.npz"]
+        assert find("s3://data/listed/deep/", recursive=True) == ["s3://data/listed/deep/er/a.npz"]
+        assert find("s3://data/none") == ["s3://data/none"]
+        assert self.URL in find("s3://data") == find("s3://data/")
 
     def test_a_replaced_object(self, s3):
         """The ETag is a condition of each request."""

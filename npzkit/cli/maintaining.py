@@ -80,7 +80,7 @@ def is_folder(output: str | None) -> bool:
 
 
 def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
-    """Raise Refusal if two results would have the same path."""
+    """Raise Refusal if two results would have the same path, or one that of another archive."""
     if output is None or len(archives) == 1:
         return
     if not is_folder(output):
@@ -92,6 +92,14 @@ def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
         raise Refusal(
             f"{count} of the results would be {path!r}. Pass the folder above FILEs, and -r."
         )
+    inputs = {os.path.realpath(archive.path): archive.path for archive in archives}
+    for archive in archives:
+        taken = inputs.get(os.path.realpath(os.path.join(output, archive.name)), archive.path)
+        if taken != archive.path:
+            raise Refusal(
+                f"the result of {archive.path!r} would replace {taken!r}, which is to be read too. "
+                "Pass another folder."
+            )
 
 
 def check_one_file(archive: ArchiveFile) -> None:

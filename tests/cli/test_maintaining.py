@@ -262,14 +262,18 @@ def test_results_of_many_files_go_into_a_folder(cli, folder, command, expected):
 @pytest.mark.parametrize("command", ["repair", "repack"])
 @pytest.mark.parametrize(
     ("files", "output"),
-    [(["good.npz", "torn.npz"], "bad.npz"), (["good.npz", "deep/er/good.npz"], "out/")],
+    [
+        (["good.npz", "torn.npz"], "bad.npz"),
+        (["good.npz", "deep/er/good.npz"], "out/"),
+        (["-r", "."], "deep/er/"),
+    ],
 )
 def test_no_result_replaces_another(cli, folder, command, files, output):
-    """Several results need a folder, and names that differ."""
-    before = (folder / "bad.npz").read_bytes()
+    """Several results need a folder, names that differ, and a place that no other file is read from."""
+    before = {path: path.read_bytes() for path in folder.rglob("*.npz")}
     found = cli(command, *files, "-o", output, "--overwrite")
     assert (found.code, found.err.count("\n")) == (2, 1)
-    assert (folder / "bad.npz").read_bytes() == before
+    assert {path: path.read_bytes() for path in folder.rglob("*.npz")} == before
     assert not os.path.exists("out")
 
 

@@ -21,7 +21,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError, closed_error
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.members.keys import key_of, keys_of, member_of, missing
+from npzkit.members.keys import key_of, keys_of, member_of
 from npzkit.reading.small_member import SmallReader
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
@@ -151,6 +151,11 @@ class OpenedArchive:
             index.check_header(entry)
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """As in `npzkit.NpzFile`."""
+        raise NotImplementedError
+
+    @property
     def keys(self) -> list[str]:
         """The key under which each member is listed."""
         if self._keys is None:
@@ -170,7 +175,9 @@ class OpenedArchive:
         entries = self.entries
         name = member_of(key, entries)
         if name is None:
-            raise missing(key, self.keys, self.path)
+            from npzkit.members.notes import missing_or_tied
+
+            raise missing_or_tied(key, self.keys, self.path, lambda: self.metadata)
         return entries[name]
 
     def choose(self, keys: Iterable[str] | None) -> tuple[Sequence[str], Collection[str]]:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import is_deflated
-from npzkit.conversion.arrays import Array, Contents, FileOptions
+from npzkit.conversion.arrays import Array, Contents, FileOptions, Say
 from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.datasets.opening import holds_index, is_sharded, open
@@ -31,6 +31,8 @@ from npzkit.files.progress import Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
+from npzkit.members.metadata import TREE_KEY
+from npzkit.members.notes import is_value, links, nodes_of
 
 
 class ConvertReport(NamedTuple):
@@ -90,6 +92,8 @@ _SUFFIXES = {
 }
 _STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
 """One of them is in the folder of a Zarr store."""
+_NAMED_COUNT = 5
+"""Values that a note names."""
 _SHOWN_LENGTH = 200
 """Characters of a library's message that are quoted."""
 
@@ -226,6 +230,8 @@ def convert(
             arrays = list(_fitting(contents.arrays, writer, skipped if skip else None))
             meter = Meter(_noting(progress, raised), sum(array.work for array in arrays))
             counted = Contents(contents.metadata, [array.watched(meter.add) for array in arrays])
+            if target is not _NPZ:
+                _note_tree(contents.metadata.get(TREE_KEY), notes.setdefault)
             with replacing(dst) if sink is None else nullcontext(sink) as place:
                 writer.write(place, counted, options, notes.setdefault)
             meter.finish()
@@ -345,6 +351,20 @@ def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -
                 f"the value cannot be kept: {reason}", key=array.key,
                 remedy="Leave it out with skip=True.",
             )  # fmt: skip
+
+
+def _note_tree(tree: Any, say: Say) -> None:
+    """Say what only the note of nested data has, which other programs do not read."""
+    tied, show = links(tree), NpzkitError.shown
+    shown = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
+    shown += [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
+    if shown:
+        some = ", ".join(shown[:_NAMED_COUNT])
+        more = f" and {len(shown) - _NAMED_COUNT:,} more" if len(shown) > _NAMED_COUNT else ""
+        say(
+            "tied tensors and values without an array of their own, which other programs do "
+            f"not find: {some}{more}"
+        )
 
 
 def _why_unfit(array: Array, writer: Any, keys: Collection[str]) -> str | None:

@@ -27,8 +27,9 @@ from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.info import ArchiveInfo, ArrayInfo
-from npzkit.members.keys import SUFFIX, missing
+from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import format_metadata, user_attrs
+from npzkit.members.notes import missing_or_tied
 from npzkit.reading.blocks import PIECE_SIZE
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class ShardedContents(OpenShards):
         self.check_open()
         number = self.index.number(key)
         if number is None:
-            raise missing(key, self.index.keys, self.path)
+            raise missing_or_tied(key, self.index.keys, self.path, lambda: self.metadata)
         return number
 
     def read(self, key: str, verify: bool, threads: int | None) -> Any:

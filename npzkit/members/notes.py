@@ -30,12 +30,15 @@ before it, if that one has arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+import contextlib
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
+from npzkit.errors import MemberNotFoundError, NpzkitError
 from npzkit.members.containers import KINDS, MAX_FIELDS
-from npzkit.members.keys import child_key
-from npzkit.members.metadata import FLAT
+from npzkit.members.keys import child_key, missing
+from npzkit.members.metadata import FLAT, TREE_KEY
 
 
 def kind_of(note: Any) -> str | None:
@@ -130,6 +133,28 @@ def links(note: Any, names_in: Callable[[str], Set[str] | None] | None = None) -
             if (wanted is None or name in wanted or "/" in name) and not is_leaf(inner[name])
         ]
     return found
+
+
+def missing_or_tied(
+    key: object,
+    keys: Sequence[str],
+    path: str | os.PathLike[str] | None,
+    metadata: Callable[[], Mapping[str, Any]],
+) -> MemberNotFoundError:
+    """Return the error of `missing`; if the key is of a tied tensor, it says which has the array.
+
+    `metadata` returns those of the archive, which may raise.
+    """
+    error = missing(key, keys, path)
+    if isinstance(key, str):
+        with contextlib.suppress(NpzkitError, OSError):
+            note = metadata().get(TREE_KEY)
+            # Only the containers that the key leads through are looked at.
+            tied = links(note, lambda folder: {key[len(folder) :].lstrip("/").partition("/")[0]})
+            if key in tied:
+                shown = NpzkitError.shown(tied[key])
+                error.remedy = f"This tensor is tied to {shown}: read that one."
+    return error
 
 
 def is_leaf(note: Any) -> bool:

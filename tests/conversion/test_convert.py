@@ -129,6 +129,17 @@ def test_metadata_and_attributes_go_there_and_back(here, name):
         assert npz.info("y").attrs == {}
 
 
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr", "a.mat"])
+def test_values_that_only_npzkit_finds_are_noted(here, name):
+    """Values of nested data that are not arrays are named, a few of them, for each other format."""
+    npzkit.save("a.npz", {"w": np.ones((2, 2)), "n": dict.fromkeys("abcdef", 1)})
+    notes = npzkit.convert("a.npz", name).notes
+    assert any(
+        note.endswith("not find: 'n/a', 'n/b', 'n/c', 'n/d', 'n/e' and 1 more") for note in notes
+    )
+    assert npzkit.convert("a.npz", "b.npz").notes == ()
+
+
 def test_what_is_not_kept_is_reported(here):
     """Formats without a place for metadata and attributes note that, and the report has it."""
     with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:

@@ -8,7 +8,13 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ChecksumError, NotAnArrayError, UnsafeNameError, UnsupportedError
+from npzkit.errors import (
+    ChecksumError,
+    MemberNotFoundError,
+    NotAnArrayError,
+    UnsafeNameError,
+    UnsupportedError,
+)
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
@@ -52,6 +58,9 @@ def test_tied_tensors_stay_tied(tmp_path):
     save_file({"a": WEIGHT, "b": WEIGHT}, tmp_path / "a.npz")
     with npzkit.open(tmp_path / "a.npz") as npz:
         assert npz.files == ["a"]
+        for read in (npz.__getitem__, npz.info, lambda key: npz.load_all([key])):
+            with pytest.raises(MemberNotFoundError, match="tied to 'a': read that one"):
+                read("b")
         found = load_file(npz)
     assert found["a"] is found["b"]
 

@@ -259,7 +259,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         out : numpy.ndarray, optional
             Filled and returned instead of a new array, as by `load_all`. It must
             have the array's shape and dtype. It is not changed unless the array is
-            sound.
+            sound, or another program writes to the file during the call.
         verify : bool, default True
             Check the CRC-32. False returns damaged data as it is.
         threads : int, optional
@@ -322,7 +322,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         out : mapping of str to numpy.ndarray, optional
             Arrays by key, which are filled and returned instead of new ones. Each
             must have the shape and dtype of the array with its key. None of them is
-            changed unless all arrays are sound.
+            changed unless all arrays are sound, or another program writes to the file
+            during the call.
 
         Returns
         -------

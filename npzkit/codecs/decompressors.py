@@ -351,8 +351,8 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     if libdeflate is None or final:
         # libdeflate does not report bytes after the end of a stream. One more byte than there
         # should be, so that a longer stream shows.
-        stream, out = _inflated(data, size + 1)
-        if final and (not stream.eof or stream.unused_data):
+        stream, out = _inflated(data if final else _ended(data), size + 1)
+        if not stream.eof or stream.unused_data:
             raise _wrong_chunk("no end mark, or bytes after it", size)
     else:
         try:

@@ -301,7 +301,9 @@ def extract(
     if as_json:
         print_json({"files": report.files, "failed": failed})
     else:
-        click.echo(f"{printable(folder)}: {format_count(len(report.files), 'file')}")
+        count = len(report.files) + len(failed)
+        skipped = f"; {len(failed):,} of {format_count(count, 'array')} skipped" if failed else ""
+        click.echo(f"{printable(folder)}: {format_count(len(report.files), 'file')}{skipped}")
     for text in failed.values():
         say(text)
     return 1 if failed else 0

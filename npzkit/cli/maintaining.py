@@ -27,9 +27,11 @@ from npzkit.cli.file_argument import (
 )
 from npzkit.cli.messages import (
     Refusal,
+    advice_at_prompt,
     at_prompt,
     error_text,
     in_a_line,
+    naming_file,
     raise_final,
     refusing,
     say,
@@ -232,7 +234,10 @@ def _verified(
             continue
         key = "" if row.key is None else f"{printable(row.key)}: "
         where = "" if row.where is None else f" (at byte {row.where})"
-        lines.append(in_a_line(f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"))
+        told = f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"
+        remedy = advice_at_prompt(row.remedy or "")
+        told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
+        lines.append(in_a_line(told))
     if not quiet:
         lines.append(f"{path}: {report.verdict}")
     state = "NOT sound" if not report.ok else "torn" if report.torn_size else "sound"
@@ -298,13 +303,19 @@ def repair(
 def _repaired(archive: ArchiveFile, report: npzkit.RepairReport, *, quiet: bool) -> Outcome:
     """Return the outcome of saving the sound members of an archive."""
     document = {"path": shown_url(archive.path), "ok": not report.lost, **report.as_dict()}
-    text = "" if quiet and not report.lost else _repair_text(report)
+    first, *others = _repair_text(archive, report)
+    path = shown_path(archive.path)
+    text = "\n".join([first, *(f"{path}: {line}" for line in others)])
+    text = "" if quiet and not report.lost else text
     return Outcome(document, text, *(("with losses", 1) if report.lost else ("saved", 0)))
 
 
-def _repair_text(report: npzkit.RepairReport) -> str:
-    lost = tuple(row._replace(what=at_prompt(row.what)) for row in report.lost)
-    return str(report._replace(lost=lost))
+def _repair_text(archive: ArchiveFile, report: npzkit.RepairReport) -> list[str]:
+    """Return the lines of a report; the first one names the output."""
+    lost = tuple(
+        row._replace(what=naming_file(at_prompt(row.what), archive.path)) for row in report.lost
+    )
+    return str(report._replace(lost=lost)).splitlines()
 
 
 def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
@@ -316,7 +327,7 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
     found = _verified(archive, verified, quiet=quiet)
     path = shown_path(archive.path)
     # The first line counts the members, as the verdict does.
-    done = _repair_text(repaired).splitlines()[1:]
+    done = _repair_text(archive, repaired)[1:]
     done = done or ["its directory was written again" if is_changed else "its end is complete"]
     remedy = (
         f"this damage was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"

@@ -20,8 +20,8 @@ import click
 from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
 
 _WORDS = (
-    (r"npzkit\.repair\([^()]*\), at a prompt npzkit repair FILE -o OTHER",
-     "npzkit repair FILE -o OTHER"),
+    (r"npzkit\.repair\([^()]*partial=True\)", "npzkit repair FILE -o OTHER --partial"),
+    (r"npz\.lazy\(key\)\[([0-9:]+)\]", r"npzkit show FILE KEY \1"),
     (r"partial=True \(--partial\)", "--partial"),
     (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
     (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
@@ -60,6 +60,8 @@ _PYTHON = re.compile(
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
 """Matches text that is meant for Python."""
+_COMMAND = re.compile(r"npzkit \w+( NEW\.npz)? FILE\b( NEW\.npz)?")
+"""Matches commands on the file that a message is about."""
 _JOINTS = re.compile(r"(\. |; |, or )")
 """Separates pieces of advice that are independent of each other."""
 
@@ -75,6 +77,17 @@ def at_prompt(text: str) -> str:
     for word, replacement in _WORDS:
         text = re.sub(word, replacement, text)
     return text
+
+
+def naming_file(text: str, path: str | os.PathLike[str] | None) -> str:
+    """Return a text in which commands have the name of a file instead of FILE, if it exists."""
+    if path is None or not os.path.isfile(path):
+        return text
+    name = os.fspath(path)
+    words = {"FILE": shlex.quote(name), "NEW.npz": shlex.quote(f"{os.path.splitext(name)[0]}.npz")}
+    return _COMMAND.sub(
+        lambda found: re.sub("FILE|NEW.npz", lambda word: words[word[0]], found[0]), text
+    )
 
 
 def advice_at_prompt(text: str) -> str:
@@ -115,11 +128,8 @@ def message_of(error: BaseException) -> str:
     if isinstance(shown.found, bytes):
         # Bytes of a file help nobody at a prompt.
         shown.found = shown.expected = None
-    shown.what = at_prompt(error.what)
-    shown.remedy = advice_at_prompt(error.remedy or "")
-    if error.path and os.path.isfile(path := os.fspath(error.path)):
-        names = map(shlex.quote, (path, f"{os.path.splitext(path)[0]}.npz"))
-        shown.remedy = shown.remedy.replace("convert FILE NEW.npz", f"convert {' '.join(names)}")
+    shown.what = naming_file(at_prompt(error.what), error.path)
+    shown.remedy = naming_file(advice_at_prompt(error.remedy or ""), error.path)
     return str(shown)
 
 

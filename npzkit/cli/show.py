@@ -25,7 +25,7 @@ from npzkit.cli.file_argument import (
     pickle_option,
     shape_text,
 )
-from npzkit.cli.messages import refusing
+from npzkit.cli.messages import refusing, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
@@ -34,6 +34,8 @@ _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
 _CORNERS_COUNT = 50_000
 """Items that are printed at most."""
+_CHECKED_SIZE = 1 << 26
+"""Bytes of an array in a local file that is read completely, so that it is checked."""
 _LINE_WIDTH = 75
 """Columns that NumPy fills."""
 _CLAIMED_COUNT = 1_000_000
@@ -57,11 +59,11 @@ def show(
 ) -> None:  # fmt: skip
     """Show the values of the array KEY, or a SLICE of it.
 
-    The values are printed as by NumPy. Only what is shown is read. If that is
-    the whole array, its CRC-32 is checked. KEY may be left out if there is only
-    one array. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
-    name. FILE may be - for the standard input; a pipe is copied to a temporary file
-    first.
+    The values are printed as by NumPy. An array of up to 64 MiB is read completely,
+    and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE, only
+    what is shown is read. KEY may be left out if there is only one array. SLICE is
+    NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. FILE may be - for
+    the standard input; a pipe is copied to a temporary file first.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
@@ -83,7 +85,8 @@ def show(
         info = npz.info(_only_key(npz) if key is None else key)
         part = _part(npz, info, index)
         if not stats:
-            _print_values(npz, info.key, part, index, as_json)
+            is_small = info.nbytes <= _CHECKED_SIZE and npzkit.local_path(file) is not None
+            _print_values(npz, info.key, part, index, is_small=is_small, as_json=as_json)
             return
         with refusing(UnsupportedError), ProgressBar("measure") as tell:
             found = npzkit.statistics(npz, info.key, index.items, field=index.field, progress=tell)
@@ -125,14 +128,16 @@ def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: SliceIndex) -> npz
 
 
 def _print_values(
-    npz: npzkit.NpzFile, key: str, part: npzkit.ArrayPart, index: SliceIndex, as_json: bool
-) -> None:
-    """Show the values of a part, which was checked if it is all of the array."""
+    npz: npzkit.NpzFile, key: str, part: npzkit.ArrayPart, index: SliceIndex, *,
+    is_small: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Show the values of a part; if that is all of the array, check it, or say that it is not."""
+    is_unchecked = part.is_whole and isinstance(part.source, npzkit.LazyArray)
     try:
         with ProgressBar("read") as tell:
-            is_lazy = isinstance(part.source, npzkit.LazyArray)
-            if is_lazy and part.is_whole and (as_json or part.size <= _SUMMARISED):
+            if is_unchecked and (is_small or as_json or part.size <= _SUMMARISED):
                 part = npzkit.ArrayPart(npz.read(key), field=index.field)
+                is_unchecked = False
             part.approach(tell)
             values = _plain(part.read()) if as_json else _text(part)
     except (SystemError, ValueError) as error:
@@ -145,6 +150,8 @@ def _print_values(
         print_json({"key": key, "shape": shape, "dtype": str(part.dtype), "values": values})
     else:
         click.echo("\n".join(map(printable, values.split("\n"))))
+        if is_unchecked:
+            say("only these values were read, and not the array's CRC-32: npzkit verify checks it.")
 
 
 # -- values -------------------------------------------------------------------

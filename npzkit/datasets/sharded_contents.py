@@ -107,7 +107,8 @@ class ShardedContents(OpenShards):
         rows, size = verify_shards(
             self.index, self.shard, numbers, progress, threads, is_complete=keys is None
         )
-        return VerifyReport(self.path, rows, len(numbers), size)
+        unchecked = len(self) - len(numbers)
+        return VerifyReport(self.path, rows, len(numbers), size, unchecked_count=unchecked)
 
     def flush(self) -> None:
         """Do nothing: no map of a sharded archive can be changed."""

@@ -16,6 +16,12 @@ _HEADS = ("severity", "key", "at byte", "what")
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
 
+BESIDE_ARRAYS = (
+    "what a tree has beside arrays: values such as learning rates, tied keys, lists and integer "
+    "keys"
+)
+"""What the metadata of nested data says."""
+
 
 class Finding(NamedTuple):
     """One row of a report.
@@ -34,12 +40,15 @@ class Finding(NamedTuple):
     where : int or None
         Bytes from the start of the file: to the member's local header if that is
         damaged, and otherwise to its data. Errors of reads have the same `offset`.
+    remedy : str or None
+        What to do about a file that is not an archive, as a full sentence.
     """
 
     key: str | None
     severity: Severity
     what: str
     where: int | None = None
+    remedy: str | None = None
 
     @classmethod
     def of(cls, key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
@@ -66,6 +75,8 @@ class VerifyReport(NamedTuple):
     torn_size : int
         Bytes after the last commit, such as an unfinished append. 0 if only
         some members were checked.
+    unchecked_count : int
+        Members that were not checked, because only some keys were asked for.
     """
 
     path: str | None
@@ -73,6 +84,7 @@ class VerifyReport(NamedTuple):
     member_count: int
     size: int
     torn_size: int = 0
+    unchecked_count: int = 0
 
     @property
     def ok(self) -> bool:
@@ -92,6 +104,7 @@ class VerifyReport(NamedTuple):
             "member_count": self.member_count,
             "size": self.size,
             "torn_size": self.torn_size,
+            "unchecked_count": self.unchecked_count,
             "rows": [row._asdict() for row in self.rows],
         }
 
@@ -134,7 +147,7 @@ class VerifyReport(NamedTuple):
                 row.severity,
                 "-" if row.key is None else shown_key(row.key),
                 "" if row.where is None else str(row.where),
-                printable(row.what),
+                printable(row.what if row.remedy is None else f"{row.what}. {row.remedy}"),
             )
             for row in rows
         ]
@@ -143,10 +156,20 @@ class VerifyReport(NamedTuple):
     def verdict(self) -> str:
         """The result in one line: whether the archive is sound, and counts of findings."""
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
-        parts = [format_count(self.member_count, "member")]
+        parts = [self._counted]
         parts += [format_count(count, name) for name, count in counts.items() if count]
         state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
         return f"{state}, {', '.join(parts)}"
+
+    @property
+    def _counted(self) -> str:
+        """How many members were checked, of how many."""
+        if self.unchecked_count:
+            whole = format_count(self.member_count + self.unchecked_count, "member")
+            return f"{self.member_count:,} of {whole} checked"
+        if self.ok or self.member_count:
+            return format_count(self.member_count, "member")
+        return "no member could be checked"
 
 
 class Lost(NamedTuple):
@@ -244,7 +267,10 @@ class RepairReport(NamedTuple):
         if not self.uncertain:
             return []
         if self.uncertain == self.kept:
-            return [f"uncertain: any of these arrays {text}"]
+            lines = [f"uncertain: any of these arrays {text}"]
+            if any("/" in key for key in (*self.kept, *(row.key for row in self.lost))):
+                lines.append(f"uncertain: it may have had metadata, and in it {BESIDE_ARRAYS}")
+            return lines
         lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {text}:"]
         lines += [f"  {shown_key(key)}" for key in self.uncertain[:_SHOWN_COUNT]]
         if len(self.uncertain) > _SHOWN_COUNT:

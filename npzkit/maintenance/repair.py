@@ -132,7 +132,7 @@ def repair(
     /...a.npz: 2 members kept
     the directory was lost: members were found by their own headers
     uncertain: any of these arrays may have been removed, renamed or changed; ...
-    lost: y (at byte ...): truncated: its first ... of 1000 rows are kept, ...
+    lost: y (at byte ...): truncated: its last ... of 1,000 rows; the rows before are kept, ...
     """
     location, target = find_locations((path, output), storage_options)
     is_distant = isinstance(location, Location)
@@ -196,10 +196,7 @@ def _repair_end(
             salvage = Salvage(source, limits, threads, progress, partial=False, uncommitted=False)
             return _relist(salvage, newest, path, lock)
         if is_archive or newest.entries:
-            error.remedy = (
-                "Save what can be read: npzkit.repair(path, output=other), "
-                "at a prompt npzkit repair FILE -o OTHER."
-            )
+            error.remedy = "Save what can be read: npzkit.repair(path, output, partial=True)."
         raise
     return _cut(path, source, directory, threads)
 

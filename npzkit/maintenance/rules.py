@@ -209,7 +209,7 @@ def _header_findings(
 
 def member_error(
     reader: MemberReader, entry: Entry, threads: int, advance: Advance = lambda size: None
-) -> str | None:
+) -> Finding | None:
     """Return why a member cannot be read or trusted, or None if it can.
 
     `advance` is called with the uncompressed bytes of each read.
@@ -218,7 +218,7 @@ def member_error(
         reader.find_header(entry)
         check_data(reader.source, entry, reader.size_limit, threads, advance)
     except NpzkitError as error:
-        return Finding.of(None, error).what
+        return Finding.of(None, error, entry.header_offset)
     return None
 
 
@@ -252,7 +252,7 @@ def _data_findings(
     except (ChecksumError, FormatError) as error:
         is_wrong = isinstance(error, ChecksumError)
         unsealed = find_unsealed(source, entry, threads) if is_wrong else None
-        more = _damaged_chunks(reader, entry) if unsealed is None else unsealed
+        more = damaged_chunks(reader, entry) if unsealed is None else unsealed
         if more is None:
             raise
         found = Finding.of(key, error, entry.header_offset)
@@ -283,16 +283,22 @@ def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, thread
     return crc == entry.crc32
 
 
-def _damaged_chunks(reader: MemberReader, entry: Entry) -> str | None:
-    """Return which chunks of a damaged member have wrong data, and which rows; None if unknown."""
-    start = data_offset(reader.source, entry)
+def damaged_chunks(reader: MemberReader, entry: Entry) -> str | None:
+    """Return which chunks of a damaged member have wrong data, and which rows; None if unknown.
+
+    Chunks are counted from 1, as in the errors of reads.
+    """
+    try:
+        start = data_offset(reader.source, entry)
+    except NpzkitError:
+        return None
     index = find_index(reader.source, entry, start)
     if index is None or not index.has_checks(entry.crc32):
         return None
     numbers = list(Chunks(reader.source, start, index, checked=True).damaged())
     if not numbers:
         return None
-    shown = ", ".join(map(str, numbers[:_SHOWN_CHUNKS]))
+    shown = ", ".join(f"{number + 1:,}" for number in numbers[:_SHOWN_CHUNKS])
     if len(numbers) > _SHOWN_CHUNKS:
         shown += f" and {len(numbers) - _SHOWN_CHUNKS:,} more"
     what = f"damaged {'chunk' if len(numbers) == 1 else 'chunks'} {shown} of {len(index.crc32s):,}"
@@ -303,11 +309,14 @@ def _damaged_chunks(reader: MemberReader, entry: Entry) -> str | None:
         return what
     if header is None or header.fortran_order or not header.nbytes or not header.shape:
         return what
-    row_size = header.nbytes // header.shape[0]
+    row_count = header.shape[0]
+    row_size = header.nbytes // row_count
     first = max(numbers[0] * index.chunk_size - header.data_offset, 0) // row_size
     end = (numbers[-1] + 1) * index.chunk_size - header.data_offset
-    last = min(-(-end // row_size), header.shape[0]) - 1
-    return f"{what}, in rows {first:,} to {last:,}"
+    stop = min(-(-end // row_size), row_count)
+    sound = f":{first}" if first else f"{stop}:" if stop < row_count else ""
+    reading = f"; npz.lazy(key)[{sound}] reads sound rows" if sound else ""
+    return f"{what}, in rows {first:,} to {stop - 1:,}{reading}"
 
 
 def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:

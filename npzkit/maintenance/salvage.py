@@ -16,8 +16,8 @@ from npzkit.files.progress import Meter, Report
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
 from npzkit.limits import Limits
-from npzkit.maintenance.findings import Lost, RepairReport
-from npzkit.maintenance.rules import has_wrong_index, member_error
+from npzkit.maintenance.findings import BESIDE_ARRAYS, Lost, RepairReport
+from npzkit.maintenance.rules import damaged_chunks, has_wrong_index, member_error
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
@@ -39,6 +39,8 @@ from npzkit.zip.member_search import (
 )
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
+
+_LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 
 
 class Salvage:
@@ -62,6 +64,8 @@ class Salvage:
         self._partial, self._uncommitted = partial, uncommitted
         self.sound: dict[str, Entry | RowsLeft] = {}
         self.lost: list[tuple[str, str, int]] = []
+        # Where `verify` finds the damage of members, by the offsets of their local headers.
+        self._damaged_at: dict[int, int] = {}
         self._allowance = Allowance(source.size)
         # The end of the range that a damaged member claims.
         self._claimed_end = 0
@@ -109,8 +113,10 @@ class Salvage:
     def read_comment(self, newest: NewestState) -> bytes:
         """Return the archive's comment, of any size; an empty one if it is damaged."""
         size = self.source.size
+        names = {*self.sound, *newest.entries, *(lost[0] for lost in self.lost)}
+        note = _LOST_NOTE if any("/" in name for name in names) else ""
         if newest.comment is None:
-            self.lost.append((COMMENT_NAME, "the metadata is lost or damaged", size))
+            self.lost.append((COMMENT_NAME, f"the metadata is lost or damaged{note}", size))
             return b""
         if newest.last is not None and not newest.is_newest:
             what = "the newest metadata may be lost: that of an older commit is kept"
@@ -144,7 +150,8 @@ class Salvage:
         all_names = dict.fromkeys([*names, *(name for name, _, _ in self.lost)])
         keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
         lost = tuple(
-            Lost(keys[name], what, where) for name, what, where in dict.fromkeys(self.lost)
+            Lost(keys[name], what, self._damaged_at.get(offset, offset))
+            for name, what, offset in dict.fromkeys(self.lost)
         )
         kept = tuple(keys[name] for name in names)
         if newest is None:
@@ -274,7 +281,10 @@ class Salvage:
         part = self.meter.part(entry.compressed_size, entry.uncompressed_size)
         error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
         if error is not None:
-            self._add_lost(entry, error)
+            chunks = damaged_chunks(self._reader, entry)
+            self._add_lost(entry, error.what if chunks is None else f"{error.what}; {chunks}")
+            if error.where is not None:
+                self._damaged_at[entry.header_offset] = error.where
         else:
             self._keep(entry)
         return error is None

@@ -49,7 +49,10 @@ class RowsLeft(NamedTuple):
     def description(self) -> str:
         """The description for a report."""
         count, all_rows = self.row_count, self.header.shape[0]
-        return f"its first {count} of {all_rows} rows are kept, but no CRC-32 can check them"
+        return (
+            f"its last {all_rows - count:,} of {all_rows:,} rows; the rows before are kept, but no "
+            "CRC-32 can check them"
+        )
 
     def write(self, source: Source, writer: ZipWriter) -> None:
         """Write the rows as an array with the member's name."""

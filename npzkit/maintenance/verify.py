@@ -56,7 +56,8 @@ def verify(
         except NpzkitError as error:
             # The directory has member names instead of keys.
             key = None if error.key is None else error.key.removesuffix(SUFFIX)
-            return VerifyReport(source.shown_path, (Finding.of(key, error),), 0, 0)
+            found = Finding.of(key, error)._replace(remedy=error.remedy)
+            return VerifyReport(source.shown_path, (found,), 0, 0)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:
         if isinstance(source, SeekingSource):
@@ -103,7 +104,8 @@ def verify_source(
             check(reader, wanted.items())
     meter.finish()
     torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
-    return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)
+    unchecked = len(directory.entries) - len(wanted)
+    return VerifyReport(path, tuple(rows), len(wanted), total, torn_size, unchecked)
 
 
 def _wanted_entries(

@@ -310,7 +310,7 @@ def cut_off(source: Source, end: int) -> ZipFormatError:
     return ZipFormatError(
         what, offset=source.size, found=f"{source.size:,} bytes", expected=expected,
         remedy="Download or copy it again, or save the arrays that are there: "
-        "npzkit.repair(path, output).",
+        "npzkit.repair(path, output, partial=True).",
     )  # fmt: skip
 
 

@@ -411,7 +411,7 @@ class Chunks:
 
     def _damaged(self, number: int, found: str) -> ChecksumError:
         return ChecksumError(
-            f"chunk {number} of {self._count} is damaged",
+            f"chunk {number + 1} of {self._count} is damaged",
             offset=self._start + self._offsets[number],
             found=found,
             expected=f"CRC-32 {self._crc32s[number]:08x}",

@@ -111,7 +111,7 @@ def test_the_error_says_which_chunk(tmp_path):
     path, place = damaged(tmp_path)
     with npzkit.open(path) as npz:
         lazy = npz.lazy("large")
-        with pytest.raises(ChecksumError, match="chunk 4 of 10 is damaged") as caught:
+        with pytest.raises(ChecksumError, match="chunk 5 of 10 is damaged") as caught:
             lazy[1:]
         assert (caught.value.key, caught.value.offset, caught.value.is_damage) == (
             "large",
@@ -123,21 +123,28 @@ def test_the_error_says_which_chunk(tmp_path):
 
 
 def test_verify_names_chunks_and_rows(tmp_path):
-    """verify says which chunks are damaged, and the rows that these have; and so of many, in short."""
+    """verify says which chunks are damaged, and which rows are; and so of many, in short."""
     path, _ = damaged(tmp_path)
     (row,) = [row for row in npzkit.verify(path).rows if row.severity == "error"]
     # A chunk of 32 KiB has 65.5 rows, of which the first begins after the header of 128 bytes.
-    assert row.what.endswith("; damaged chunk 4 of 10, in rows 261 to 327")
+    rows = "in rows 261 to 327; npz.lazy(key)[:261] reads sound rows"
+    assert row.what.endswith(f"; damaged chunk 5 of 10, {rows}")
+    (lost,) = npzkit.repair(path, tmp_path / "b.npz").lost
+    assert (lost.what, lost.where) == (row.what, row.where)
+    with npzkit.open(path) as npz:
+        assert np.array_equal(npz.lazy("large")[:261], LARGE[:261])
+        assert np.array_equal(npz.lazy("large")[328:], LARGE[328:])
     data = bytearray(path.read_bytes())
     with npzkit.open(path) as npz:
         start = npz.info("large").data_offset
     for place in range(3, 10):
         data[start + place * (CHUNK + 30) - 5000] ^= 1
     (row,) = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
-    assert row.what.endswith("; damaged chunks 2, 3, 4, 5, 6 and 2 more of 10, in rows 130 to 589")
+    assert row.what.endswith("; npz.lazy(key)[:130] reads sound rows")
+    assert "; damaged chunks 3, 4, 5, 6, 7 and 2 more of 10, in rows 130 to 589;" in row.what
     data[start + 20] ^= 0xFF
     _, row = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
-    assert row.what.endswith("; damaged chunks 0, 2, 3, 4, 5 and 3 more of 10")
+    assert row.what.endswith("; damaged chunks 1, 3, 4, 5, 6 and 3 more of 10")
 
 
 def test_it_can_be_switched_off(tmp_path):
@@ -222,7 +229,7 @@ def test_a_stream_that_cannot_be_inflated_is_an_error(tmp_path):
         start = npz.info("x").data_offset
     data[start + 300 : start + 340] = bytes(40)
     with npzkit.open(bytes(data)) as npz:
-        with pytest.raises(ChecksumError, match="chunk 0"):
+        with pytest.raises(ChecksumError, match="chunk 1 of"):
             npz.lazy("x")[5:10]
         assert np.array_equal(npz.lazy("x")[80_000:], ARRAYS["scaled"][80_000:])
         with pytest.raises((ChecksumError, ZipFormatError)):

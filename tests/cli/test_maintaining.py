@@ -150,11 +150,37 @@ def test_a_folder_that_cannot_be_listed_is_reported(cli, folder, monkeypatch):
 
 def test_only_some_arrays(cli, folder):
     """--key, repeated, chooses arrays; one that is missing is reported for its file."""
-    assert cli("verify", "bad.npz", "--key", "y").code == 0
+    assert cli("verify", "bad.npz", "--key", "y") == (
+        0,
+        "bad.npz: sound, 1 of 2 members checked\n",
+        "",
+    )
     assert cli("verify", "bad.npz", "-k", "y", "-k", "x").code == 1
     found = cli("verify", "good.npz", "--key", "z")
     assert (found.code, found.err.count("\n")) == (2, 1)
     assert "'z'" in found.err
+
+
+def test_what_cannot_be_opened_has_a_remedy(cli, folder):
+    """verify says what to do with a truncated file and with one of another format."""
+    (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:-200])
+    np.save("bare.npy", np.arange(3))
+    first, cut, second, _, last = cli("verify", "cut.npz", "bare.npy").out.splitlines()
+    assert first.endswith("npzkit repair cut.npz -o OTHER --partial.")
+    assert cut == "cut.npz: NOT sound, no member could be checked, 1 error"
+    assert second.endswith("Make an archive of it: npzkit pack bare.npz bare.npy.")
+    assert last == "2 files: 2 NOT sound"
+
+
+def test_each_line_names_its_file(cli, folder):
+    """Of several repaired files, each line about what was lost names the file, and its rows."""
+    (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:4000])
+    found = cli("repair", "bad.npz", "cut.npz", "-o", "out/", "--partial")
+    losses = [line for line in found.out.splitlines() if ": lost: " in line]
+    assert losses[0].startswith("bad.npz: lost: x (at byte 64): the data is damaged")
+    assert losses[1].startswith(
+        "cut.npz: lost: x (at byte 0): truncated: its last 524 of 1,000 rows;"
+    )
 
 
 def test_a_file_is_no_key(cli, folder):
@@ -294,7 +320,7 @@ def test_a_file_without_a_directory_says_what_to_do(cli, folder):
     (folder / "cut.npz").write_bytes(data[:-200])
     found = cli("repair", "cut.npz", "torn.npz")
     assert (found.code, found.err.count("\n")) == (1, 1)
-    assert "npzkit repair FILE -o OTHER" in found.err
+    assert found.err.endswith("npzkit repair cut.npz -o OTHER --partial.\n")
     assert "npzkit.repair" not in found.err
     assert "torn.npz: sound" in found.out
 
@@ -352,4 +378,4 @@ def test_a_page_is_not_said_to_be_repairable(cli, folder):
     whole = (folder / "good.npz").read_bytes()
     # Without its index, nothing is left that lists its members.
     (folder / "page.npz").write_bytes(whole[: whole.index(b".npzkit.index")])
-    assert "npzkit repair FILE -o OTHER" in cli("repair", "page.npz").err
+    assert "npzkit repair page.npz -o OTHER" in cli("repair", "page.npz").err

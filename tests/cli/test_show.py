@@ -71,9 +71,25 @@ def test_showing_reads_little(cli, tmp_path, monkeypatch):
         source, "readinto_at",
         lambda self, offset, view: (read.append(len(view)), real(self, offset, view))[1],
     )  # fmt: skip
-    assert cli("show", path, "x").out == "[0. 0. 0. ... 0. 0. 0.]\n"
+    found = cli("show", path, "x")
+    assert found.out == "[0. 0. 0. ... 0. 0. 0.]\n"
+    assert "npzkit verify checks it" in found.err
     assert cli("show", path, "x", "5:9_000_000".replace("_", "")).out.startswith("[0. 0. 0. ...")
     assert sum(read) < 1_000_000
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_damaged_array_is_an_error(options, cli, tmp_path):
+    """Of an array that is printed with dots, what is not printed is checked too; a SLICE is not."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(9000)})
+    data = bytearray(path.read_bytes())
+    data[30_000] ^= 1
+    path.write_bytes(data)
+    found = cli("show", path, "x", *options)
+    assert (found.code, found.out) == (1, "")
+    assert "CRC-32 differs" in found.err
+    assert cli("show", path, "x", "0:2") == (0, "[0 1]\n", "")
 
 
 SLICES = [

@@ -154,4 +154,4 @@ def test_what_commands_print(cli, tmp_path, monkeypatch):
             printed += [(arguments, line) for line in (found.out + found.err).splitlines()]
     assert not [(arguments, line) for arguments, line in printed if is_python(line)]
     assert any("--allow-pickle" in line for _, line in printed)
-    assert any("npzkit repair FILE -o OTHER" in line for _, line in printed)
+    assert any("npzkit repair half.npz -o OTHER --partial" in line for _, line in printed)

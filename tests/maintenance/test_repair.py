@@ -169,7 +169,7 @@ def test_in_place_nothing_is_guessed(paths, data, error):
     assert caught.value.path == os.fspath(path)
     if error is ZipFormatError and data:
         is_page = data.startswith(b"<html>")
-        assert ("output=" in caught.value.remedy) == (not is_page)
+        assert ("Save what can be read" in caught.value.remedy) == (not is_page)
     assert path.read_bytes() == data
     assert os.listdir(path.parent) == [path.name]
 
@@ -374,16 +374,30 @@ def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
     """A member with damaged data is reported with the fault, and all others are kept."""
     with npzkit.open(GOOD) as npz:
         info = npz.info(key)
-        offset = npz._archive.entries[key + ".npy"].header_offset
-    data = bytearray(GOOD[:DIRECTORY] if is_lost else GOOD)
+    data = bytearray(GOOD)
     data[info.data_offset + info.compressed_size // 2] ^= 4
+    row = next(row for row in npzkit.verify(bytes(data)).rows if row.key == key)
+    data = data[:DIRECTORY] if is_lost else data
     report, arrays = repair_bytes(paths, bytes(data))
     check_all(arrays, {name: array for name, array in ARRAYS.items() if name != key})
     lost = report.lost[0]
     assert [lost.key for lost in report.lost[1:]] == [METADATA_KEY] * is_lost
-    assert (lost.key, lost.where) == (key, offset)
+    assert (lost.key, lost.where) == (key, row.where)
     assert any(word in lost.what for word in ("CRC-32", "stream", "deflate"))
     assert report.is_rebuilt == is_lost
+
+
+@pytest.mark.parametrize(("lost_size", "told"), [(30, "lost: "), (2000, "uncertain: it may have")])
+def test_what_a_tree_has_beside_arrays_is_named(paths, lost_size, told):
+    """If the metadata is lost, or not known to exist, repair says what it has of nested data."""
+    path, output = paths
+    npzkit.save(path, {"model": {"w": np.arange(5000.0), "rate": 0.1}, "steps": [np.arange(3)]})
+    os.truncate(path, path.stat().st_size - lost_size)
+    lines = str(npzkit.repair(path, output, partial=True)).splitlines()
+    (line,) = [
+        line for line in lines if "learning rates, tied keys, lists and integer keys" in line
+    ]
+    assert line.startswith(told)
 
 
 def test_names_that_cannot_be_used_are_reported(paths):
@@ -730,7 +744,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
             row = array.nbytes // len(array)
             assert count == (len(cut) - start) // row
         assert report.kept == ("first", "a")
-        assert f"its first {count} of {len(array)} rows are kept" in report.lost[0].what
+        assert f"its last {len(array) - count:,} of {len(array):,} rows;" in report.lost[0].what
         with npzkit.open(paths[1]) as npz:
             assert npz.info("a").attrs == {"unit": "m"}
             assert npz.info("a").method == compression
@@ -748,7 +762,7 @@ def test_rows_with_damaged_attributes(paths):
     report, arrays = repair_bytes(paths, cut, partial=True)
     check_all(arrays, {"x": np.arange(90)})
     assert ["attributes" in lost.what for lost in report.lost] == [True, False]
-    assert "90 of 100 rows" in report.lost[1].what
+    assert "its last 10 of 100 rows" in report.lost[1].what
 
 
 @pytest.mark.parametrize("method", [0, 8])
@@ -1221,7 +1235,7 @@ def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, parti
     # Nothing tells a name that was damaged from one that was given.
     assert len(names) <= 3
     for key in set(arrays) - names:
-        if "rows are kept" in lost.get(key, ""):
+        if "rows before are kept" in lost.get(key, ""):
             # Of rows no CRC is known: a flip in them, and a cut behind, is seen by nobody.
             assert partial and len(arrays[key]) <= len(ARRAYS[key])
             if GOOD.startswith(data):

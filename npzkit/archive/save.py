@@ -113,6 +113,8 @@ def save(
     """
     is_dict = type(arrays) is dict
     if not is_dict:
+        if isinstance(file, Mapping):
+            raise TypeError("the file comes first: npzkit.save(file, {'key': array})")
         from npzkit.members.labels import check_unlabelled
 
         check_unlabelled(arrays)

@@ -29,7 +29,7 @@ _GROUPS = {
     },
     "Check": {
         "verify": ("maintaining", "Check FILEs for damage: headers, checksums, array sizes."),
-        "diff": ("diff", "Show where the arrays of A and B differ."),
+        "diff": ("diff", "Show where the arrays of A and B, or KEYS of them, differ."),
         "repair": ("maintaining", "Repair damaged FILEs, or save their sound arrays."),
     },
     "Change": {
@@ -70,6 +70,13 @@ class Commands(click.Group):
         module = importlib.import_module(f"npzkit.cli.{_COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] in _COMMANDS or args[0].startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from npzkit.cli.messages import unknown
+
+        raise unknown("command", args[0], _COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group, commands in _GROUPS.items():

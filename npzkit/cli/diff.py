@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.file_argument import as_text, opened, shape_text
+from npzkit.cli.file_argument import as_text, complete_key, opened, shape_text
 from npzkit.cli.messages import at_prompt, in_a_line, refusing, report_failure, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, print_table
 from npzkit.errors import format_count, format_dtype, printable, shown_url
@@ -17,6 +17,7 @@ from npzkit.errors import format_count, format_dtype, printable, shown_url
 @click.command()
 @click.argument("a", type=click.Path(readable=False, allow_dash=True))
 @click.argument("b", type=click.Path(readable=False, allow_dash=True))
+@click.argument("keys", nargs=-1, shell_complete=complete_key)
 @click.option(
     "--atol", type=float, default=0.0,
     help="How far numbers may be apart: |A - B| <= atol + rtol * |B|.",
@@ -28,9 +29,10 @@ from npzkit.errors import format_count, format_dtype, printable, shown_url
 @click.option("--metadata", is_flag=True, help="Compare metadata and attributes too.")
 @json_option
 def diff(
-    a: str, b: str, atol: float, rtol: float, fast: bool, metadata: bool, as_json: bool
-) -> int:
-    """Show where the arrays of A and B differ.
+    a: str, b: str, keys: tuple[str, ...], atol: float, rtol: float, fast: bool, metadata: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Show where the arrays of A and B, or KEYS of them, differ.
 
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
     equal. The arrays that both have are read, and their CRC-32s are checked. Of
@@ -47,8 +49,9 @@ def diff(
     try:
         with refusing(), opened(a) as left, opened(b) as right, ProgressBar("compare") as tell:
             report = npzkit.diff(
-                left, right, rtol=rtol, atol=atol, metadata=metadata, verify=not fast, progress=tell
-            )
+                left, right, keys or None, rtol=rtol, atol=atol, metadata=metadata,
+                verify=not fast, progress=tell,
+            )  # fmt: skip
     except (npzkit.NpzkitError, OSError) as error:
         report_failure(error)
         return 2

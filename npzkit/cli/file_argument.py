@@ -176,7 +176,8 @@ def _input(file: str) -> contextlib.AbstractContextManager[Any]:
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the keys of FILE that begin with `incomplete` and are safe to insert."""
     # While an option is completed, click leaves several files unparsed.
-    file = context.params.get("file") or next(iter(context.args), None)
+    # Of diff, it is the first one.
+    file = context.params.get("file") or context.params.get("a") or next(iter(context.args), None)
     if not isinstance(file, str) or file == "-":
         return []
     found = []

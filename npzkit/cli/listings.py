@@ -337,7 +337,7 @@ def info(file: str, key: str | None, as_json: bool) -> int:
 
 _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {
     "aligned": lambda info: info.aligned,
-    "seekable": lambda info: info.seekable,
+    "seekable": lambda info: bool(info.has_cheap_parts),
     "mappable": lambda info: info.why_not_mappable is None,
     "python_objects": lambda info: info.dtype is not None and info.dtype.hasobject,
     "not_arrays": lambda info: info.dtype is None,
@@ -402,7 +402,8 @@ def _member_facts(npz: npzkit.NpzFile, key: str) -> dict[str, Any]:
 def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tuple[str, str]]:
     size, compressed_size = found["nbytes"], found["compressed_size"]
     why, has_data = found["why_not_mappable"], found["chunks"] is not None
-    is_stored = info.method == "stored"
+    has_index = info.seekable and info.method != "stored"
+    is_seekable = "yes" if info.has_cheap_parts else "no"
     return [
         ("key", printable(found["key"])),
         ("member", printable(found["member"])),
@@ -415,7 +416,7 @@ def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tup
         ("CRC-32", f"{found['crc32']:08x}"),
         ("data at", f"byte {found['data_offset']:,}"),
         ("aligned", "yes, to 64 bytes" if found["aligned"] else "no"),
-        ("seekable", ("yes" if is_stored else "yes, with a seek index") if info.seekable else "no"),
+        ("seekable", "yes, with a seek index" if has_index else is_seekable),
         ("parts", at_prompt(info.parts_text()) if has_data else ""),
         ("mappable", "yes" if why is None else f"no: {why}"),
         ("chunks", shape_text(found["chunks"]) if has_data else ""),

@@ -7,6 +7,7 @@ system, and the exit codes. Advice that needs Python is removed.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import os
 import re
@@ -164,6 +165,13 @@ def print_notes(notes: Iterable[str]) -> list[str]:
     for note in found:
         say(note)
     return found
+
+
+def unknown(what: str, name: str, names: Iterable[str]) -> click.UsageError:
+    """Return the error for a name that is none of these: it tells the one that is most like it."""
+    close = difflib.get_close_matches(name, names, 1)
+    told = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(sorted(names))}."
+    return click.UsageError(f"No such {what}: {name!r}. {told}")
 
 
 def in_a_line(text: str) -> str:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import resources
 from itertools import groupby
+from typing import Any
 
 import click
 
 import npzkit
 from npzkit.cli.file_argument import archive_argument, files_argument, named_file, opened
-from npzkit.cli.messages import at_prompt, in_a_line, refusing, say
+from npzkit.cli.messages import at_prompt, in_a_line, refusing, say, unknown
 from npzkit.cli.output import ProgressBar, print_table
 from npzkit.errors import UnsupportedError, format_size, printable
 
@@ -95,8 +96,15 @@ def report(file: str, output: str, read_all: bool, overwrite: bool) -> int:
     return 1 if unread else 0
 
 
+class _Topic(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.1
+    def convert(self, value: str, *_: Any) -> str:
+        if value not in _PAGES:
+            raise unknown("topic", value, _PAGES)
+        return value
+
+
 @click.command()
-@click.argument("topic", type=click.Choice(sorted(_PAGES)), required=False, metavar="[TOPIC]")
+@click.argument("topic", type=_Topic(sorted(_PAGES)), required=False, metavar="[TOPIC]")
 def help(topic: str | None) -> None:
     """Show a page of the guide, or list its topics.
 

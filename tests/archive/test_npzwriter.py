@@ -377,6 +377,8 @@ def test_wrong_arguments_are_explained(tmp_path):
     for wrong in (None, 5, {1, 2}, "x.npz"):
         with pytest.raises(TypeError, match="mapping"):
             npzkit.save(path, wrong)
+    with pytest.raises(TypeError, match="the file comes first"):
+        npzkit.save({"a": np.ones(2)}, path)
     with pytest.raises(PickleRefusedError, match=r"type dict .*npzkit\.save\("):
         npzkit.savez(path, allow_pickle=False, layer={"w": np.ones(2)})
     with pytest.raises(PickleRefusedError, match="type object"):

@@ -56,6 +56,15 @@ def test_version(cli):
     assert cli("--version").out.strip().endswith(npzkit.__version__)
 
 
+def test_a_command_that_is_misspelt(cli):
+    """The one that was probably meant is named, or those that there are."""
+    assert "No such command: 'rapack'. Did you mean 'repack'?" in cli("rapack").err
+    assert "There are add, ckpt, " in cli("xyzzy").err
+    assert "No such topic: 'tree'. Did you mean 'trees'?" in cli("help", "tree").err
+    assert "There are api, append, " in cli("help", "masked").err
+    assert cli("--version").code == 0
+
+
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_without_the_extra(missing):
     """Without click or rich the command says what to install, and nothing else."""

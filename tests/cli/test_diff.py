@@ -37,6 +37,17 @@ def test_equal_archives(differences, arrays, cli, tmp_path):
     )
 
 
+def test_keys_that_are_named(cli, tmp_path):
+    """Only KEYS are compared; one that neither archive has is trouble."""
+    a, b = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(a, {"x": np.arange(3), "y": np.zeros(2)})
+    npzkit.save(b, {"x": np.arange(3), "y": np.ones(2)})
+    assert cli("diff", a, b, "x").out == "1 key compared, no difference\n"
+    assert cli("diff", a, b, "x", "y").code == 1
+    assert (absent := cli("diff", a, b, "z")).code == 2
+    assert "z" in absent.err
+
+
 def test_keys_of_one_archive_alone(differences):
     """A key that only one archive has is named, with which one."""
     rows = differences({"x": np.zeros(3), "y": np.zeros(3)}, {"y": np.zeros(3), "z": np.zeros(3)})

@@ -161,7 +161,7 @@ def test_info_of_an_archive(cli, model):
         (
             "numpy_savez_compressed.npz",
             "x",
-            ["no: it is deflated", "seekable:     no\n", "parts:        cheap"],
+            ["no: it is deflated", "seekable:     yes\n", "parts:        cheap"],
         ),
         ("sozipfile.npz", "big", ["yes, with a seek index", "(1024, 8)"]),
         ("numpy_object.npz", "objects", ["object", "no: it contains Python objects"]),

@@ -19,6 +19,7 @@ from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
+    TO_CONVERT,
     ConversionError,
     FormatError,
     NpzkitError,
@@ -176,7 +177,7 @@ def convert(
         A name has no known format, `dst` cannot be replaced, or a value has no
         place in the new format and `skip` is False.
     FormatError
-        `src` is damaged.
+        `src` is damaged, or its name says another format than its bytes.
     PickleRefusedError
         `src` is of torch.save, and has other objects than tensors, numbers, strings and
         containers of them.
@@ -226,7 +227,7 @@ def convert(
         skipped: dict[str, str] = {}
         raised: list[BaseException] = []
         reader, writer = _module(source), _module(target)
-        with _explaining(src, dst, raised), reader.read(src, notes.setdefault) as contents:
+        with _explaining(src, dst, source, raised), reader.read(src, notes.setdefault) as contents:
             arrays = list(_fitting(contents.arrays, writer, skipped if skip else None))
             meter = Meter(_noting(progress, raised), sum(array.work for array in arrays))
             counted = Contents(contents.metadata, [array.watched(meter.add) for array in arrays])
@@ -394,24 +395,45 @@ def _noting(progress: Report | None, raised: list[BaseException]) -> Report | No
 
 
 @contextlib.contextmanager
-def _explaining(src: str, dst: str, raised: list[BaseException]) -> Iterator[None]:
+def _explaining(src: str, dst: str, source: _Format, raised: list[BaseException]) -> Iterator[None]:
     """Turn every exception of a library for a damaged file into one error.
 
+    If the bytes of the file are those of another format, the error says which.
     Those that are in `raised`, and those of the system, are left as they are.
     """
     try:
         yield
     except NpzkitError as error:
+        if isinstance(error, FormatError):
+            _check_kind(src, source)
         raise error.locate(path=shown_url(src)) from error.__cause__
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
         if any(error is other for other in raised) or _is_of_system(error):
             raise
+        _check_kind(src, source)
         text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
         raise FormatError(
             f"the file cannot be converted to {dst!r}: {text}", path=shown_url(src)
         ) from error
+
+
+def _check_kind(src: str, source: _Format) -> None:
+    """Raise if a file that its library cannot read is of another format than its name says."""
+    if source is _NPZ or not os.path.isfile(src):
+        return
+    try:
+        with open(src):
+            what = "it is already an .npz archive"
+    except NpzkitError as error:
+        what = error.what.removeprefix("not a zip archive: ").partition(",")[0]
+        if error.remedy != TO_CONVERT or source.module.partition("_")[0] in what.lower():
+            return
+    raise FormatError(
+        f"the file is not what its name says: {what}", path=src,
+        remedy="Rename it, with the suffix of its format.",
+    )  # fmt: skip
 
 
 def _is_of_system(error: Exception) -> bool:

@@ -59,6 +59,8 @@ def _load(path: str) -> Any:
             "the file is a program of TorchScript",
             remedy="Load it with torch.jit.load, and save its state dict.",
         )
+    if not is_zip and _begins_as_zip(path):
+        raise FormatError("the file is cut off or damaged", remedy="Copy or download it again.")
     try:
         # Files of versions before 1.6 are no zip, and cannot be mapped.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
@@ -68,12 +70,18 @@ def _load(path: str) -> Any:
             raise PickleRefusedError(
                 "the file has other objects than tensors, numbers, strings and containers, and "
                 "unpickling them could run code",
-                found=found[1], remedy=_ADVICE,
+                found=found[1],
+                remedy=f"skip=True cannot leave them out: nothing of the file is read. {_ADVICE}",
             ) from error  # fmt: skip
         reason = _REASON.search(str(error))
         raise FormatError(
             "PyTorch cannot read the file", found=NpzkitError.shown(reason[1] if reason else error)
         ) from error
+
+
+def _begins_as_zip(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\3\4"
 
 
 def _is_program(path: str) -> bool:

@@ -7,7 +7,9 @@ a tensor is kept in an array is `npzkit.members.tensors`'s, and what is tied is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import torch
 
 from npzkit.archive.save import save
 from npzkit.datasets.opening import opened
-from npzkit.errors import NotAnArrayError, UnsupportedError
+from npzkit.errors import NotAnArrayError, UnsupportedError, warn
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import is_leaf, links, nodes_of
 from npzkit.trees.frameworks import from_array
@@ -23,6 +25,7 @@ from npzkit.trees.frameworks import from_array
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, Writable
 
+_OTHER_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 _TENSOR = ["as", "tensor"]
 """How the note of a tensor begins."""
 
@@ -59,6 +62,11 @@ def save_file(
     NpzkitError, OSError
         As `npzkit.save`.
 
+    Warns
+    -----
+    UserWarning
+        The name has the suffix of another format, such as .pt or .safetensors.
+
     Notes
     -----
     `numpy.load` reads the file. It has bfloat16 and float8 as bytes, such as ``V2``.
@@ -82,6 +90,15 @@ def save_file(
                 "save_file takes tensors by strings", key=str(key), found=type(value).__name__,
                 remedy="npzkit.save also keeps nested data, NumPy's arrays, numbers and strings.",
             )  # fmt: skip
+    suffix = ""
+    if isinstance(filename, (str, os.PathLike)):
+        suffix = os.path.splitext(os.fsdecode(filename))[1].lower()
+    if suffix in _OTHER_SUFFIXES:
+        warn(
+            f"the file is an .npz archive, but its name ends in {suffix}: other programs will not "
+            "read it. Name it .npz",
+            UserWarning,
+        )
     save(filename, dict(tensors), metadata=metadata)
 
 
@@ -139,6 +156,13 @@ def load_file(
 def _tensor(key: str, array: Any, *special: Any) -> torch.Tensor:
     found = from_array(array, *special) if type(array) is np.ndarray else None
     if not isinstance(found, torch.Tensor):
+        dtype = np.dtype(getattr(array, "dtype", "O"))
+        # Bytes of a dtype that only ml_dtypes has.
+        if dtype.char == "V" and dtype.names is None and find_spec("ml_dtypes") is None:
+            raise UnsupportedError(
+                "tensors of bfloat16 and float8 need the package ml_dtypes", key=key,
+                found=str(array.dtype), remedy="Install it: python -m pip install ml_dtypes",
+            )  # fmt: skip
         raise UnsupportedError(
             "PyTorch has no tensors of this dtype", key=key,
             found=str(getattr(array, "dtype", type(array).__name__)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 
 import npzkit
@@ -138,6 +139,23 @@ def test_what_is_no_dict_of_tensors_is_refused(tensors, error, says):
     with pytest.raises(error, match=says):
         save_file(tensors, stream)
     assert stream.getvalue() == b""
+
+
+def test_a_name_of_another_format_warns(tmp_path):
+    """An archive whose name says torch.save or safetensors is written, with a warning."""
+    for name in ("a.pt", "a.safetensors"):
+        with pytest.warns(UserWarning, match="is an .npz archive"):
+            save_file({"w": WEIGHT}, tmp_path / name)
+        assert torch.equal(load_file(tmp_path / name)["w"], WEIGHT)
+
+
+@pytest.mark.filterwarnings("ignore:this array has the dtype:UserWarning")
+def test_ml_dtypes_is_named_if_it_is_missing(tmp_path, monkeypatch):
+    """A tensor of bfloat16 cannot be loaded without the package, and the error says so."""
+    save_file({"w": WEIGHT.to(torch.bfloat16)}, tmp_path / "a.npz")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(UnsupportedError, match=r"'w'.*pip install ml_dtypes"):
+        load_file(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("array", [np.array(["text"]), np.array(["2026-01"], "M8[M]"), None])

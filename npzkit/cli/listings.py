@@ -413,6 +413,7 @@ def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tup
         ("size", _size_text(size)),
         ("in the file", f"{_size_text(compressed_size)}, {format_ratio(compressed_size, size)}"),
         ("method", found["method"]),
+        ("split", info.split_text()),
         ("CRC-32", f"{found['crc32']:08x}"),
         ("data at", f"byte {found['data_offset']:,}"),
         ("aligned", "yes, to 64 bytes" if found["aligned"] else "no"),

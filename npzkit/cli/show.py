@@ -84,6 +84,8 @@ def show(
             )
         info = npz.info(_only_key(npz) if key is None else key)
         part = _part(npz, info, index)
+        if info.split_into:
+            say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")
         if not stats:
             is_small = info.nbytes <= _CHECKED_SIZE and npzkit.local_path(file) is not None
             _print_values(npz, info.key, part, index, is_small=is_small, as_json=as_json)

@@ -402,6 +402,13 @@ class PathSink(Sink):
             self._release_locks()
         try:
             (disk.link if self._exclusive else disk.replace)(temporary, self._path)
+        except FileExistsError as error:
+            # Of two writers that make the same file, none can have locked it.
+            error.strerror = (
+                "another writer made this file meanwhile, and what was written is discarded; "
+                "open the file in mode 'a' and add the arrays again"
+            )
+            raise
         except BaseException:
             # An interrupt may come once the file is in its place.
             with contextlib.suppress(OSError):

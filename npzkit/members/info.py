@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.codecs.coding import CHUNK_SIZE, DEFLATED, METHOD_NAMES, STORED, method_name
 from npzkit.errors import format_dtype, format_ratio, format_size, shown_key
 from npzkit.format.header import NpyHeader
-from npzkit.members.metadata import user_attrs
+from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
 from npzkit.members.tensors import restored_dtype
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_layout import ALIGNMENT
@@ -116,6 +116,8 @@ class ArrayInfo(NamedTuple):
         other members too.
     attrs : mapping of str to object
         The attributes that the array was saved with.
+    split_into : tuple of str
+        The keys of the other arrays, such as the mask, if `NpzFile.join` returns the array.
     why_not_mappable : str or None
         Why the member cannot be mapped, or None if it can.
     has_cheap_parts : bool or None
@@ -137,6 +139,7 @@ class ArrayInfo(NamedTuple):
     aligned: bool
     seekable: bool
     attrs: Mapping[str, Any]
+    split_into: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         from npzkit.tables import facts_html, short_texts
@@ -147,13 +150,14 @@ class ArrayInfo(NamedTuple):
             ("size", format_size(self.nbytes)),
             ("in the file", _share(self.compressed_size, self.nbytes)),
             ("method", self.method),
+            ("split", self.split_text()),
             ("parts", self.parts_text()),
             ("mappable", self.why_not_mappable or "yes"),
         ]
         return facts_html(f"ArrayInfo {shown_key(self.key)}", [*facts, *short_texts(self.attrs)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ArrayInfo, (*self[:-1], dict(self.attrs))
+        return ArrayInfo, tuple(self._replace(attrs=dict(self.attrs)))
 
     @property
     def why_not_mappable(self) -> str | None:
@@ -195,6 +199,11 @@ class ArrayInfo(NamedTuple):
     def _is_sharded(self) -> bool:
         # Data in a file comes after a header.
         return self.data_offset == 0
+
+    def split_text(self) -> str:
+        """Return what the array was before it was split, and where the rest is; empty if not."""
+        kind = "masked" if self.split_into[:1] == (f"{self.key}.mask",) else "strings"
+        return f"{kind}, see {', '.join(map(shown_key, self.split_into))}" * bool(self.split_into)
 
     def parts_text(self) -> str:
         """Return in a few words whether parts are cheap to read, and if not, what to do.
@@ -262,7 +271,14 @@ def describe(
         aligned=is_stored and has_data and offset % ALIGNMENT == 0,
         seekable=(is_stored or indexed) and has_data,
         attrs=MappingProxyType(user_attrs(attrs)),
+        split_into=_split_into(key, attrs) if PARTS_ATTRIBUTE in attrs else (),
     )
+
+
+def _split_into(key: str, attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    from npzkit.members.multipart import other_suffixes
+
+    return tuple(key + suffix for suffix in other_suffixes(attrs))
 
 
 def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:

@@ -363,3 +363,15 @@ def test_a_commit_without_arrays_keeps_the_old_file(tmp_path):
         dst[:] = 1
     with npzkit.open(path) as npz:
         assert npz.files == ["new"]
+
+
+def test_two_writers_of_a_new_file(tmp_path):
+    """The later one, in mode "a", keeps the file of the other, and says what to do."""
+    path = tmp_path / "new.npz"
+    first, late = npzkit.NpzWriter(path), npzkit.NpzWriter(path, "a")
+    first["x"] = late["y"] = np.arange(3)
+    first.close()
+    with pytest.raises(FileExistsError, match="in mode 'a' and add the arrays again"):
+        late.close()
+    with npzkit.open(path) as npz:
+        assert npz.files == ["x"]

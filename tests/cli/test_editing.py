@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import zipfile
 
 import npzkit
@@ -94,6 +95,20 @@ def test_the_parts_of_an_array_go_with_it(cli, archive):
     assert list(content()) == ["e", "e.mask", "x"]
     assert cli("rm", "a.npz", "e", "e.mask").code == 0
     assert list(content()) == ["x"]
+
+
+@pytest.mark.parametrize("command", [["info"], ["show"], ["show", "--stats"]])
+def test_an_array_with_a_mask_says_so(cli, archive, command):
+    """info and show say where the mask is; of other arrays they say nothing."""
+    npzkit.save(archive, {"d": np.ma.array([1, 2], mask=[0, 1]), "x": np.eye(2)}, masked="split")
+    found = cli(command[0], "a.npz", "d", *command[1:])
+    assert "masked, see d.mask" in found.out + found.err
+    for key in ("x", "d.mask"):
+        found = cli(command[0], "a.npz", key, *command[1:])
+        assert "masked" not in found.out + found.err
+    with npzkit.open(archive) as npz:
+        assert pickle.loads(pickle.dumps(npz.info("d"))) == npz.info("d")
+        assert npz.info("d").split_into == ("d.mask",)
 
 
 def test_a_dangerous_name_is_mended(cli, archive):

@@ -37,7 +37,14 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, Report, json_option, print_json
-from npzkit.errors import UnsupportedError, format_count, format_size, printable, shown_url
+from npzkit.errors import (
+    StaleArchiveError,
+    UnsupportedError,
+    format_count,
+    format_size,
+    printable,
+    shown_url,
+)
 
 _INDEX_NAME = "index.json"
 """What the folder of a sharded archive has."""
@@ -207,7 +214,7 @@ def verify(
     archives = find_archives(files, recursive=recursive)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        with seekable_input(archive.path) as source:
+        with seekable_input(archive.path) as source, refusing(UnsupportedError, StaleArchiveError):
             found = npzkit.verify(source, keys or None, report)
         return _verified(archive, found, quiet=quiet, verbose=verbose)
 

@@ -18,11 +18,13 @@ from typing import Any
 
 import click
 
+import npzkit
 from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
 
 _WORDS = (
     (r"npzkit\.repair\([^()]*partial=True\)", "npzkit repair FILE -o OTHER --partial"),
     (r"npz\.lazy\(key\)\[([0-9:]+)\]", r"npzkit show FILE KEY \1"),
+    (r"storage_options=\{'anon': True\}", "--storage-option anon=true"),
     (r"partial=True \(--partial\)", "--partial"),
     (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
     (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
@@ -219,7 +221,12 @@ def error_text(error: BaseException) -> tuple[str, int]:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted", 130
     lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
-    code = 2 if lacks_memory or isinstance(error, _WRONG_REQUESTS) else 1
+    # What stores raise has no number.
+    is_stores = isinstance(error, OSError) and error.errno is None
+    is_wrong = isinstance(error, _WRONG_REQUESTS) or (
+        is_stores and not isinstance(error, NpzkitError)
+    )
+    code = 2 if lacks_memory or is_wrong else 1
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
@@ -240,8 +247,10 @@ def error_text(error: BaseException) -> tuple[str, int]:
     return in_a_line(text), code
 
 
-_WRONG_REQUESTS = FileNotFoundError, IsADirectoryError, MemberNotFoundError, NoCheckpointError
-"""Errors with exit code 2: what was asked for is not there."""
+_WRONG_REQUESTS = (
+    FileNotFoundError, IsADirectoryError, PermissionError, MemberNotFoundError, NoCheckpointError,
+)  # fmt: skip
+"""Errors with exit code 2: what was asked for is not there, or may not be read."""
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive; npzkit pack creates one from a folder",
@@ -252,6 +261,11 @@ _OS_REMEDIES = {
     errno.ENAMETOOLONG: "Choose a shorter name",
 }
 """The remedies for errors of the system."""
+_URL_REMEDIES = {
+    errno.ENOENT: "Check the URL",
+    errno.EACCES: "Check the credentials and their permissions",
+}
+"""Those for URLs."""
 
 
 def _os_text(error: OSError) -> str:
@@ -259,5 +273,11 @@ def _os_text(error: OSError) -> str:
     text = at_prompt(error.strerror or str(error))
     if isinstance(name, (str, bytes)):
         text = f"{os.fsdecode(name) or repr('')}: {text}"
-    remedy = _OS_REMEDIES.get(error.errno or 0)
+    is_url = isinstance(name, str) and npzkit.local_path(name) is None
+    remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
+    if is_url and isinstance(error, FileNotFoundError) and re.search(r"^[^?]*[*[]", name):
+        folder = re.split(r"[*[]", name, maxsplit=1)[0].rpartition("/")[0]
+        remedy = f"Patterns are for npzkit.open_many; npzkit ls {folder}/ lists the files"
+    if is_url and ". " in (error.strerror or ""):
+        remedy = None
     return f"{text}. {remedy}." if remedy else text

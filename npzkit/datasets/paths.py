@@ -98,7 +98,7 @@ def find_archives(
     Raises
     ------
     OSError
-        The store cannot be listed.
+        The store cannot be listed, or has nothing below a URL that ends with ``/``.
 
     Examples
     --------
@@ -114,7 +114,12 @@ def find_archives(
             return [top]
         from npzkit.stores.objects import objects_below
 
-        names = objects_below(found, None if recursive else 2)
+        try:
+            names = objects_below(found, None if recursive else 2)
+        except FileNotFoundError:
+            if top.endswith("/"):
+                raise
+            names = []
         if not names and not top.endswith("/"):
             return [top]
     else:

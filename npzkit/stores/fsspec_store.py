@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import difflib
 import errno
+import inspect
 import os
 import re
 import threading
@@ -40,6 +42,10 @@ _NO_SUFFIX_IN_S3 = (416, 501)
 """What servers of S3 answer that cannot count from the end, or that have an empty object."""
 _PASSING = re.compile("Timeout|Connection|Payload|Incomplete|Disconnected")
 """How errors of libraries are called that may pass: a lost connection, an answer cut short."""
+_NO_BUCKET = re.compile("(bucket|container) does not exist", re.IGNORECASE)
+"""What stores say of a bucket that does not exist."""
+_CREDENTIALS = ". Set AWS_PROFILE, or pass storage_options={'anon': True} if the data is public"
+_UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 _BLOCK_CACHES = ("blockcache", "cached")
 _LOCAL_MARKS = ("ino", "mtime", "created")
 """What tells a local file from another: its inode, and the times of its data and of its inode."""
@@ -83,6 +89,7 @@ class FsspecStore(Store):
         self._process = os.getpid()
         self._turn: contextlib.AbstractContextManager[Any]
         scheme = self._url.partition("://")[0]
+        self.is_s3 = False
         try:
             from fsspec.core import url_to_fs
 
@@ -301,15 +308,34 @@ class FsspecStore(Store):
                 raise TransientError(self._text(error)) from None
             raise self._named(error) from None
 
-    def _named(self, error: BaseException) -> OSError:
+    def _named(self, error: BaseException) -> OSError | UnsupportedError:
         """Return the error of a library as one that names the URL."""
         status = status_of(error)
         if isinstance(error, FileNotFoundError) or status == 404:
-            return FileNotFoundError(errno.ENOENT, "not found", self.name)
+            is_there = _NO_BUCKET.search(self._text(error)) is None
+            reason = "not found" if is_there else "the bucket does not exist"
+            return FileNotFoundError(errno.ENOENT, reason, self.name)
         if isinstance(error, PermissionError) or status in (401, 403):
             reason = f"access was refused ({self._text(error)})"
             return PermissionError(errno.EACCES, reason, self.name)
+        if "Credential" in type(error).__name__:
+            reason = f"there are no credentials ({self._text(error)}){_CREDENTIALS * self.is_s3}"
+            return PermissionError(errno.EACCES, reason, self.name)
+        unknown = _UNKNOWN_OPTION.search(str(error)) if isinstance(error, TypeError) else None
+        if unknown is not None and unknown[1] in self._options:
+            return self._unknown(unknown[1])
         return OSError(f"{self.name}: {self._text(error)}")
+
+    def _unknown(self, option: str) -> UnsupportedError:
+        """Return the error for an option that the file system does not have."""
+        from fsspec import get_filesystem_class
+
+        names = inspect.signature(get_filesystem_class(self._location.scheme).__init__).parameters
+        close = difflib.get_close_matches(option, names, 1)
+        return UnsupportedError(
+            f"unknown storage option {option!r} for {self._location.scheme}", path=self.name,
+            remedy=f"Did you mean {close[0]}?" if close else None,
+        )  # fmt: skip
 
     def _text(self, error: BaseException) -> str:
         # azure-core adds the answer's XML.

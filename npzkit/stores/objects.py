@@ -171,17 +171,27 @@ def objects_matching(pattern: Location) -> list[Location]:
 
 
 def objects_below(prefix: Location, depth: int | None) -> list[str]:
-    """Return the URLs of the objects below a prefix, up to a depth if there is one."""
+    """Return the URLs of the objects below a prefix, up to a depth if there is one.
+
+    Raises FileNotFoundError if there is nothing.
+    """
     store = FsspecStore(*prefix)
     path, url = store.path.rstrip("/"), prefix.url.rstrip("/")
     names = _names(store, partial(store.file_system.find, store.path, maxdepth=depth))
+    if not names:
+        # Down to a depth, `find` leaves out what cannot be listed, even all of it.
+        _listing(store, partial(store.file_system.ls, store.path))
     return [url + name[len(path) :] for name in names if name.startswith(f"{path}/")]
 
 
 def _names(store: FsspecStore, request: Callable[..., Mapping[str, Any]]) -> list[str]:
-    store.file_system.invalidate_cache()
-    found = tried(lambda: store.explained(lambda: request(detail=True)), f"{store.name}, its list")
+    found = _listing(store, request)
     return [name for name, info in found.items() if info["type"] == "file"]
+
+
+def _listing(store: FsspecStore, request: Callable[..., T]) -> T:
+    store.file_system.invalidate_cache()
+    return tried(lambda: store.explained(lambda: request(detail=True)), f"{store.name}, its list")
 
 
 class LocalFolder(Objects):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import sys
 import time
 
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from npzkit.cli import output
 from npzkit.cli.commands import run
+from npzkit.stores import base_store
 from range_server import RangeServer, good
+from s3 import needs_s3, s3_server
 
 ARRAYS = {f"w{i}": np.arange(i, i + 4000.0) for i in range(6)}
 
@@ -260,3 +263,52 @@ def test_secrets_are_not_printed(cli, server, tmp_path):
         assert "not found" in found.err
         assert "secret" not in found.out + found.err, arguments
     server.answer = good
+
+
+@pytest.mark.parametrize("options", [[], ["-q"], ["-r", "-q"]])
+@pytest.mark.parametrize("answer", ["none", "refusal"])
+def test_verify_of_what_cannot_be_read_is_no_damage(cli, monkeypatch, options, answer):
+    """If a server cannot be reached, or refuses access, the exit code is 2."""
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    with RangeServer().running() as server:
+        url = server.put(b"")
+        server.answer = lambda handler, _: handler.reply(403)
+        if answer == "refusal":
+            found = cli("verify", url, *options)
+    if answer == "none":
+        found = cli("verify", url, *options)
+    assert (found.code, found.out) == (2, "")
+    assert ("access was refused" if answer == "refusal" else "Connection refused") in found.err
+
+
+@needs_s3
+def test_what_commands_say_of_a_store(cli, monkeypatch):
+    """Errors are those of the store, in the terms of the command line."""
+    import fsspec
+
+    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    no_key = {"key": None, "secret": None}
+    with s3_server() as options:
+        npzkit.save("s3://data/runs/part1.npz", {"x": 1}, storage_options=options)
+        for arguments, changed, code, text in (
+            ("verify s3://data/runs/", {}, 0, ""),
+            ("ls s3://nobucket/", {}, 2, "the bucket does not exist. Check the URL."),
+            ("ls s3://nobucket/a.npz", {}, 2, "the bucket does not exist. Check the URL."),
+            ("ls s3://data/empty/", {}, 2, "not found. Check the URL."),
+            ("ls -r s3://data/empty/", {}, 2, "not found. Check the URL."),
+            ("ls s3://data/", {}, 2, "Pass -r to search the folders in it."),
+            ("ls s3://data/runs/p*.npz", {}, 2, "npzkit ls s3://data/runs/ lists the files"),
+            ("ls s3://data/runs/", no_key, 2, "or pass --storage-option anon=true"),
+            ("verify s3://data/runs/part1.npz", no_key, 2, "Set AWS_PROFILE"),
+            ("verify s3://data/runs/part1.npz", {"endpoint": 1}, 2, "Did you mean endpoint_url?"),
+        ):
+            given = {name: value for name, value in {**options, **changed}.items() if value}
+            texts = [f"--storage-option={name}={json.dumps(given[name])}" for name in given]
+            found = cli(*arguments.split(), *texts)
+            assert (arguments, found.code) == (arguments, code), found.err
+            assert text in found.err
+        # The server's objects outlive it.
+        fsspec.filesystem("s3", **options).rm("data/runs", recursive=True)

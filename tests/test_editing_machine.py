@@ -289,7 +289,10 @@ class Editing(RuleBasedStateMachine):
     def refused_attrs(self, data):
         """What cannot be written is refused at commit, and nothing is lost."""
         key = self.choose(data, self.sealed())
-        self.writer.attrs(key)["bad"] = object()
+        with pytest.raises(TypeError):
+            self.writer.attrs(key)["bad"] = object()
+        self.writer.attrs(key)["bad"] = values = []
+        values.append(object())
         with pytest.raises(TypeError):
             self.writer.commit()
         del self.writer.attrs(key)["bad"]

@@ -189,6 +189,7 @@ class IndexedHeaders:
             (is_stored & (starts % ALIGNMENT == 0)).tolist(),
             (is_stored | index.has_seek_index[kept]).tolist(),
             itertools.repeat(no_attrs, len(shown)),
+            itertools.repeat((), len(shown)),
         )
         # `ArrayInfo._make` does the same in twice the time.
         made = map(tuple.__new__, itertools.repeat(ArrayInfo), zip(*columns, strict=True))

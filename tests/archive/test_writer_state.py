@@ -137,7 +137,8 @@ def test_a_close_that_failed_stays_failed(call, tmp_path, monkeypatch):
             again()
     w.abort()
     w = npzkit.NpzWriter(path, metadata={"a": 1})
-    w.metadata["b"] = object()
+    w.metadata["b"] = values = []
+    values.append(object())
     for error in (TypeError, ClosedArchiveError, ClosedArchiveError):
         with pytest.raises(error):
             w.close()

@@ -288,7 +288,8 @@ def repair(
         if value and not drop_damaged and output is None:
             raise click.UsageError(f"--{name} needs --output or --drop-damaged.")
     if all_files and not is_folder(output):
-        raise click.UsageError("--all needs --output with a folder.")
+        folder = f"{output or 'FOLDER'}/"
+        raise click.UsageError(f"--all needs a folder, which ends with a slash: --output {folder}")
     archives = find_archives(files, recursive=recursive)
     check_output(archives, output)
 

@@ -23,7 +23,14 @@ from dask.task_spec import List, Task, TaskRef
 
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
 from npzkit.datasets.shard_names import ShardRecord, new_attempt, new_writer, shard_name
-from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
+from npzkit.datasets.sharding import (
+    ShardPart,
+    check_own_folder,
+    commit_index,
+    parse_size,
+    place_of,
+    write_shard,
+)
 from npzkit.errors import UnsupportedError
 from npzkit.files.threads import grouped
 from npzkit.files.urls import Location, find_location
@@ -186,6 +193,8 @@ def to_npz(
         unknown size, Python objects or a mask.
     UnsafeNameError
         A key is not safe.
+    FileExistsError
+        The folder has other ``.npz`` files, and is no sharded archive.
     ValueError, TypeError
         Bad compression, level, metadata or attributes.
     OSError, NpzkitError
@@ -247,6 +256,7 @@ def _place(url: Any, storage_options: Mapping[str, Any] | None) -> Any:
     if isinstance(place, StorePrefix):
         # Refuses web servers. A local folder may be one that only workers have.
         place.begin_writing()
+    check_own_folder(place)
     return place
 
 

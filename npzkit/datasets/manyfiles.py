@@ -5,7 +5,9 @@ Owns `open_many`: what it takes and checks, and how the arrays of files are join
 
 from __future__ import annotations
 
+import errno
 import operator
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -75,8 +77,8 @@ def open_many(
     storage_options : dict, optional
         For the stores of URLs; see `npzkit.open`.
     on_error : {"raise", "warn"}, default "raise"
-        What to do about files that cannot be opened: raise an error that names them,
-        or leave them out with one warning. Data that is damaged behind a sound header
+        What to do about files that cannot be opened, or do not fit the first one: raise
+        an error, or leave them out with one warning. Data that is damaged behind a sound header
         is found when it is read, and raises an error then.
 
     Returns
@@ -112,6 +114,13 @@ def open_many(
     if axis is not None:
         axis = operator.index(axis)
     check_several(keys)
+    if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
+        folder = os.fsdecode(paths)
+        pattern = os.path.join(folder, "*.npz")
+        raise IsADirectoryError(
+            errno.EISDIR, f"it is a folder: pass a pattern, {pattern!r}, or open a sharded archive "
+            "with npzkit.open", folder,
+        )  # fmt: skip
     found = find_files(paths, storage_options)
     is_distant = any(isinstance(file, Location) for file in found)
     count = _THREADS if threads is None and is_distant else thread_count(threads)
@@ -122,18 +131,29 @@ def open_many(
     options = {} if limits is None else {"limits": limits}
     files = Files(found, open_count, options)
     known, errors = read_headers(files, count)
-    if errors:
-        if on_error == "raise" or len(errors) == len(found):
-            raise all_named(errors, files)
+    if errors and (on_error == "raise" or len(errors) == len(found)):
+        raise all_named(errors, files)
+    wanted = None if keys is None else list(keys)
+    while True:
+        if known.left_out:
+            found = [file for file in found if str(file) not in known.left_out]
+            files = Files(found, open_count, options)
+        try:
+            many = ManyFiles(files, known, axis, wanted, count)
+            break
+        except DifferentFilesError as error:
+            if on_error == "raise":
+                raise
+            known = known.without(error)
+    if known.left_out:
         left = [repr(path) for path in known.left_out]
         more = f" and {len(left) - 10:,} more" if len(left) > 10 else ""
         warn(
-            f"{format_count(len(left), 'file')} cannot be opened, and left out: "
-            f"{', '.join(left[:10])}{more}. The attribute left_out says why.", UserWarning,
+            f"{format_count(len(left), 'file')} cannot be opened, or not joined with the first, "
+            f"and left out: {', '.join(left[:10])}{more}. The attribute left_out says why.",
+            UserWarning,
         )  # fmt: skip
-        found = [file for number, file in enumerate(found) if number not in errors]
-        files = Files(found, open_count, options)
-    return ManyFiles(files, known, axis, None if keys is None else list(keys), count)
+    return many
 
 
 class ManyFiles(Mapping[str, "NDArray[Any]"]):
@@ -150,7 +170,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         The files, in their order.
     axis : int or None
     left_out : mapping of str to str
-        With ``on_error="warn"``, the files that cannot be opened, and why.
+        With ``on_error="warn"``, the files that are not joined, and why.
     samples : Samples
         Dicts of arrays, one for each position of the joined axis: a data set of
         PyTorch.
@@ -228,7 +248,10 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
             path = self._files.path(self._first[kind])
             if kind == self._known.kind_of[0]:
                 raise missing(key, list(arrays), path)
-            raise DifferentFilesError("the file lacks an array", path=path, key=key, remedy=_CHOOSE)
+            raise DifferentFilesError(
+                "the file lacks an array", path=path, key=key, found=list(arrays),
+                expected=list(self._known.kinds[self._known.kind_of[0]]), remedy=_CHOOSE,
+            )  # fmt: skip
         return arrays[key]
 
     def _axis(self, key: str, shape: tuple[int, ...]) -> int:
@@ -247,7 +270,8 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                 if key not in self._layouts:
                     raise DifferentFilesError(
                         "the first file lacks an array that this file has",
-                        path=self._files.path(self._first[kind]), key=key, remedy=_CHOOSE,
+                        path=self._files.path(self._first[kind]), key=key, found=list(arrays),
+                        expected=list(self._layouts), remedy=_CHOOSE,
                     )  # fmt: skip
 
     # -- the mapping --------------------------------------------------------

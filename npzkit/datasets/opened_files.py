@@ -53,7 +53,7 @@ class Known(NamedTuple):
     kind_of : list of int
         By file, its place in `kinds`.
     left_out : dict of str to str
-        The files that cannot be opened, and why.
+        The files that cannot be opened or do not fit, and why.
     """
 
     names: Sequence[str]
@@ -61,6 +61,18 @@ class Known(NamedTuple):
     kinds: Sequence[Arrays]
     kind_of: Sequence[int]
     left_out: Mapping[str, str]
+
+    def without(self, error: NpzkitError) -> Known:
+        """Return what is known of the others: without files like the one that an error names."""
+        odd = self.kind_of[self.names.index(str(error.path))]
+        rows = zip(self.names, self.marks, self.kind_of, strict=True)
+        names, marks, kind_of = zip(*(row for row in rows if row[2] != odd), strict=True)
+        left = [name for name, kind in zip(self.names, self.kind_of, strict=True) if kind == odd]
+        return Known(
+            list(names), list(marks), [*self.kinds[:odd], *self.kinds[odd + 1 :]],
+            [kind - (kind > odd) for kind in kind_of],
+            {**self.left_out, **dict.fromkeys(left, str(error))},
+        )  # fmt: skip
 
 
 class Files:

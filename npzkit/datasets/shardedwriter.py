@@ -26,6 +26,7 @@ from npzkit.datasets.shard_names import (
 from npzkit.datasets.sharding import (
     ShardPart,
     add_part,
+    check_own_folder,
     check_part,
     commit_index,
     discard,
@@ -87,6 +88,8 @@ class ShardedWriter:
         Bad attempt, compression, level, shard_size or metadata.
     UnsupportedError
         The URL cannot be written to.
+    FileExistsError
+        The folder has other ``.npz`` files, and is no sharded archive.
 
     Notes
     -----
@@ -139,6 +142,7 @@ class ShardedWriter:
         }  # fmt: skip
         self._place = place_of(folder, storage_options)
         self._place.begin_writing()
+        check_own_folder(self._place)
         self._name = new_writer()
         self._records: list[ShardRecord] = []
         self._count = 0

@@ -63,6 +63,23 @@ def place_of(
     return objects_at(path)
 
 
+def check_own_folder(place: Objects) -> None:
+    """Raise FileExistsError if a folder has archives, and is no sharded archive.
+
+    Such an archive would hide them from `npzkit.find_archives`.
+    """
+    files = place.listed()
+    others = [
+        name for name in files
+        if name.lower().endswith(".npz") and not (attempt_of(name) or is_temporary(name))
+    ]  # fmt: skip
+    if others and INDEX_NAME not in files:
+        raise FileExistsError(
+            errno.EEXIST, f"the folder already has archives, such as {min(others)!r}: a sharded "
+            "archive there would hide them. Choose a folder of its own", place.name,
+        )  # fmt: skip
+
+
 def read_index(place: Objects) -> bytes:
     """Return the bytes of the index; FileNotFoundError if there is none."""
     try:

@@ -17,11 +17,11 @@ def place(request, tmp_path):
         top = f"memory://{tmp_path.name}"
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "shards").mkdir()
-    for name in ("run10.npz", "run9.NPZ", "notes.npy", "deep/er/a.npz", "shards/other.npz"):
-        npzkit.save(f"{top}/{name}", {"x": np.arange(3)})
     with npzkit.ShardedWriter(f"{top}/shards") as w:
         w.add("x", np.arange(3))
         w.commit()
+    for name in ("run10.npz", "run9.NPZ", "notes.npy", "deep/er/a.npz", "shards/other.npz"):
+        npzkit.save(f"{top}/{name}", {"x": np.arange(3)})
     return top
 
 

@@ -240,8 +240,8 @@ def test_rows_are_samples(tmp_path):
 
 
 MISFITS = [
-    ({"x": np.zeros(3), "y": 1}, "first file lacks.*'y'"),
-    ({}, "lacks an array.*'x'"),
+    ({"x": np.zeros(3), "y": 1}, r"first file lacks.*'y'.*found \['x', 'y'\], expected \['x'\]"),
+    ({}, r"lacks an array.*'x'.*found \[\], expected \['x'\]"),
     ({"x": np.zeros(3, "f4")}, r"'x'.*found 'float32 \(3,\)', expected 'float64 \(3,\)'"),
     ({"x": np.zeros(3, ">f8")}, "'x'.*>f8"),
     ({"x": np.zeros((3, 1))}, r"'x'.*\(3, 1\)"),
@@ -258,6 +258,14 @@ def test_files_that_do_not_fit(tmp_path, arrays, words):
     with pytest.raises(DifferentFilesError, match=rf"(?s)(?=.*1\.npz).*{words}") as caught:
         npzkit.open_many(f"{tmp_path}/*.npz", axis=None)
     assert caught.value.path.endswith("1.npz")
+    os.link(tmp_path / "1.npz", tmp_path / "3.npz")
+    (tmp_path / "4.npz").write_bytes(b"")
+    with pytest.warns(UserWarning, match="3 files cannot be opened, or not joined"):
+        many = npzkit.open_many(f"{tmp_path}/*.npz", axis=None, on_error="warn")
+    assert [path[-5:] for path in many.left_out] == ["4.npz", "1.npz", "3.npz"]
+    assert many["x"].shape == (2, 3)
+    (tmp_path / "4.npz").unlink()
+    (tmp_path / "3.npz").unlink()
     if "y" in arrays:
         assert npzkit.open_many(f"{tmp_path}/*.npz", axis=None, keys=["x"])["x"].shape == (3, 3)
 
@@ -681,3 +689,9 @@ def test_stores_of_objects():
         assert many["label"][4] == 40
     finally:
         fs.store.clear()
+
+
+def test_a_folder_is_no_list_of_files(tmp_path):
+    """The error says the pattern."""
+    with pytest.raises(IsADirectoryError, match=r"\*\.npz"):
+        npzkit.open_many(tmp_path)

@@ -415,3 +415,32 @@ def test_many_arrays_at_once(tmp_path, compression):
     sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.npz"))]
     assert len(sizes) > 1 or compression == "deflated"
     assert max(sizes) < 800_000
+
+
+@pytest.mark.parametrize("kind", ["ShardedWriter", "dask"])
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_other_archives_are_not_hidden(tmp_path, kind, place):
+    """A folder with other archives is refused, unless it is a sharded archive already."""
+    pytest.importorskip("fsspec", reason="memory:// needs fsspec")
+    folder = str(tmp_path) if place == "local" else f"memory://{tmp_path.name}"
+
+    def write():
+        if kind == "dask":
+            da = pytest.importorskip("dask.array")
+            from npzkit.dask import to_npz
+
+            to_npz(folder, {"x": da.arange(3)})
+        else:
+            with npzkit.ShardedWriter(folder) as w:
+                w.add("x", np.arange(3))
+                w.commit()
+
+    npzkit.save(f"{folder}/run1.npz", {"x": 1})
+    with pytest.raises(FileExistsError, match=r"run1\.npz"):
+        write()
+    assert npzkit.find_archives(folder) == [f"{folder}/run1.npz"]
+    folder += "/own"
+    write()
+    npzkit.save(f"{folder}/run2.npz", {"x": 1})
+    write()
+    assert npzkit.open(folder).files == ["x"]

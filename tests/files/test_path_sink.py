@@ -15,6 +15,7 @@ import npzkit
 import numpy as np
 import pytest
 from archives import files_in
+from crash import recorded
 
 
 def test_mode_x(tmp_path):
@@ -339,3 +340,12 @@ def test_mode_x_gives_its_claim_back(tmp_path, monkeypatch):
     with pytest.raises(PermissionError):
         w.close()
     assert files_in(tmp_path) == []
+
+
+def test_a_large_file_is_lengthened_before_it_is_written(tmp_path, monkeypatch):
+    """Without posix_fallocate, no small write comes first: ext4 with inline_data loses bytes then."""
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with recorded(tmp_path) as recorder:
+        npzkit.save(tmp_path / "a.npz", {"a": np.ones(3_000_000, "u1")})
+    kinds = [call.kind for call in recorder.calls]
+    assert kinds.index("truncate") < kinds.index("write")

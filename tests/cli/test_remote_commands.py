@@ -292,18 +292,28 @@ def test_what_commands_say_of_a_store(cli, monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     no_key = {"key": None, "secret": None}
     with s3_server() as options:
-        npzkit.save("s3://data/runs/part1.npz", {"x": 1}, storage_options=options)
+        npzkit.save("s3://data/lists/runs/part1.npz", {"x": 1}, storage_options=options)
         for arguments, changed, code, text in (
-            ("verify s3://data/runs/", {}, 0, ""),
+            ("verify s3://data/lists/runs/", {}, 0, ""),
             ("ls s3://nobucket/", {}, 2, "the bucket does not exist. Check the URL."),
             ("ls s3://nobucket/a.npz", {}, 2, "the bucket does not exist. Check the URL."),
-            ("ls s3://data/empty/", {}, 2, "not found. Check the URL."),
-            ("ls -r s3://data/empty/", {}, 2, "not found. Check the URL."),
-            ("ls s3://data/", {}, 2, "Pass -r to search the folders in it."),
-            ("ls s3://data/runs/p*.npz", {}, 2, "npzkit ls s3://data/runs/ lists the files"),
-            ("ls s3://data/runs/", no_key, 2, "or pass --storage-option anon=true"),
-            ("verify s3://data/runs/part1.npz", no_key, 2, "Set AWS_PROFILE"),
-            ("verify s3://data/runs/part1.npz", {"endpoint": 1}, 2, "Did you mean endpoint_url?"),
+            ("ls s3://data/lists/empty/", {}, 2, "not found. Check the URL."),
+            ("ls -r s3://data/lists/empty/", {}, 2, "not found. Check the URL."),
+            ("ls s3://data/lists/", {}, 2, "Pass -r to search the folders in it."),
+            (
+                "ls s3://data/lists/runs/p*.npz",
+                {},
+                2,
+                "npzkit ls s3://data/lists/runs/ lists the files",
+            ),
+            ("ls s3://data/lists/runs/", no_key, 2, "or pass --storage-option anon=true"),
+            ("verify s3://data/lists/runs/part1.npz", no_key, 2, "Set AWS_PROFILE"),
+            (
+                "verify s3://data/lists/runs/part1.npz",
+                {"endpoint": 1},
+                2,
+                "Did you mean endpoint_url?",
+            ),
         ):
             given = {name: value for name, value in {**options, **changed}.items() if value}
             texts = [f"--storage-option={name}={json.dumps(given[name])}" for name in given]
@@ -311,4 +321,4 @@ def test_what_commands_say_of_a_store(cli, monkeypatch):
             assert (arguments, found.code) == (arguments, code), found.err
             assert text in found.err
         # The server's objects outlive it.
-        fsspec.filesystem("s3", **options).rm("data/runs", recursive=True)
+        fsspec.filesystem("s3", **options).rm("data/lists", recursive=True)

@@ -197,7 +197,7 @@ class OpenedArchive:
         """Return the bytes of a member, to be read in parts, if the file has not changed."""
         entry = self.entry(key)
         self.check_unchanged()
-        # No CRC-32 is compared, which would show that the file was replaced.
+        # Mostly no CRC-32 is compared, which would show that the file was replaced.
         self.source.check_versioned()
         start, index = None, self._index
         if index is not None and self.source.is_distant:

@@ -255,7 +255,9 @@ def test_s3():
     with s3_server() as options:
         x = da.arange(1000, chunks=100)
         for shift in (0, 1):
-            to_npz("s3://data/whole-run", {"x": x + shift}, storage_options=options, shard_size=1600)
+            to_npz(
+                "s3://data/whole-run", {"x": x + shift}, storage_options=options, shard_size=1600
+            )
             found = from_npz("s3://data/whole-run", "x", chunks=250, storage_options=options)
             check_same(found.compute(scheduler="threads"), np.arange(1000) + shift)
         with npzkit.open("s3://data/whole-run", storage_options=options) as npz:

@@ -326,29 +326,15 @@ class NpzkitError(Exception):
             self.offset = offset
         return self
 
-    @staticmethod
-    def shown(value: object) -> str:
-        """Return a value from a file as messages quote it, cut to a readable length."""
-        return _shown(value)
-
-    def values_text(self) -> str:
-        """Return what was found and expected, to be added to a sentence; empty without both."""
-        values = [
-            f"{name} {_shown(value)}"
-            for name, value in (("found", self.found), ("expected", self.expected))
-            if value is not None
-        ]
-        return ": " + ", ".join(values) if values else ""
-
     def __str__(self) -> str:
         where = []
         if self.path is not None:
             where.append(f"in {os.fspath(self.path)!r}")
         if self.key is not None:
-            where.append(f"key {_shown(self.key)}")
+            where.append(f"key {shown_value(self.key)}")
         if self.offset is not None:
             where.append(f"at byte {self.offset}")
-        text = self.what + (f" ({', '.join(where)})" if where else "") + self.values_text()
+        text = self.what + (f" ({', '.join(where)})" if where else "") + values_text(self)
         return printable(f"{text}. {self.remedy}" if self.remedy else text)
 
     def _render_traceback_(self) -> list[str]:
@@ -387,8 +373,18 @@ def _shown_path(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] |
     return shown_url(path) if isinstance(path, str) else path
 
 
-def _shown(value: object) -> str:
-    """Return a value from a file, quoted and cut to a readable length."""
+def values_text(error: NpzkitError) -> str:
+    """Return what was found and expected, to be added to a sentence; empty without both."""
+    values = [
+        f"{name} {shown_value(value)}"
+        for name, value in (("found", error.found), ("expected", error.expected))
+        if value is not None
+    ]
+    return ": " + ", ".join(values) if values else ""
+
+
+def shown_value(value: object) -> str:
+    """Return a value from a file as messages quote it, cut to a readable length."""
     if isinstance(value, (str, bytes)):
         value = value[: _SHOWN_LENGTH + 1]
     try:
@@ -548,7 +544,7 @@ a file, open that, and read only current arrays.
             ("the archive has keys under which no array came", error.missing),
         )
         error.what = "; ".join(
-            f"{text}: {', '.join(map(_shown, names))}" for text, names in groups if names
+            f"{text}: {', '.join(map(shown_value, names))}" for text, names in groups if names
         )
         return error
 
@@ -597,10 +593,10 @@ float32 (2,), expected int64 ()). Pass strict=False to load what fits.
         error.missing, error.left_over = tuple(missing), tuple(left_over)
         error.differing = dict(differing)
         groups = {
-            "missing": map(_shown, error.missing),
-            "left over": map(_shown, error.left_over),
+            "missing": map(shown_value, error.missing),
+            "left over": map(shown_value, error.left_over),
             "differing": (
-                f"{_shown(key)} (found {found}, expected {expected})"
+                f"{shown_value(key)} (found {found}, expected {expected})"
                 for key, (found, expected) in error.differing.items()
             ),
         }

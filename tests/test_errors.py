@@ -321,8 +321,8 @@ def test_every_error_says_what_where_and_what_to_do(case, tmp_path):
     assert len(text.splitlines()) == 1
     parts = {
         "path": repr(str(path)), "key": f"key {error.key!r}", "offset": f"at byte {error.offset}",
-        "found": f"found {error.shown(error.found)}",
-        "expected": f"expected {error.shown(error.expected)}", "remedy": f". {error.remedy}",
+        "found": f"found {errors.shown_value(error.found)}",
+        "expected": f"expected {errors.shown_value(error.expected)}", "remedy": f". {error.remedy}",
     }  # fmt: skip
     for name in CASES[case].knows.split():
         assert getattr(error, name) is not None, name

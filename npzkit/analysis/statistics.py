@@ -121,7 +121,7 @@ class ArrayPart:
         """Return the field that is wanted of some of the array's items."""
         return values if self._field is None else values[self._field]
 
-    def approach(self, progress: Report) -> None:
+    def _approach(self, progress: Report) -> None:
         """Read what comes before it, if it cannot be reached in another way.
 
         That is so if the array is compressed without a seek index. `progress` is called with

@@ -15,6 +15,7 @@ from npzkit.errors import (
     NoDataError,
     NpzkitError,
     OutdatedArraysError,
+    shown_value,
     warn,
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
@@ -162,7 +163,7 @@ def _report(comparison: Comparison, strict: bool) -> None:
         raise OutdatedArraysError.of(comparison.outdated, comparison.unread)
     if not comparison.replaced:
         return
-    names = ", ".join(map(NpzkitError.shown, comparison.replaced[:_SHOWN_COUNT]))
+    names = ", ".join(map(shown_value, comparison.replaced[:_SHOWN_COUNT]))
     what = "arrays came more than once in the stream, because they were replaced"
     if strict:
         raise AmbiguousArchiveError(

@@ -194,7 +194,7 @@ class PreparedArchive:
         self._is_written = False
 
     @property
-    def names_crc32(self) -> int:
+    def _names_crc32(self) -> int:
         """The CRC-32 of the names and attributes of the arrays, if they are those of a dict."""
         names: list[str] = []
         extras: list[tuple[str, bytes]] = []

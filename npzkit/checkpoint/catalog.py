@@ -225,7 +225,7 @@ class Catalog:
         except (NpzkitError, OSError) as error:
             if is_damage(error):
                 known = error if isinstance(error, NpzkitError) else NpzkitError(str(error))
-                return VerifyReport(path, (Finding.of(None, known),), 0, 0)
+                return VerifyReport(path, (Finding._of(None, known),), 0, 0)
             raise
         self.note(step, identity, is_sound=report.ok)
         return report
@@ -258,7 +258,7 @@ def _report_of(npz: NpzFile, step: int) -> VerifyReport:
     try:
         record_of(npz, step)
     except NpzkitError as error:
-        report = report._replace(rows=(Finding.of(None, error), *report.rows))
+        report = report._replace(rows=(Finding._of(None, error), *report.rows))
     if not report.ok:
         npz._archive.check_unchanged()
     return report

@@ -382,7 +382,7 @@ class CheckpointStore:
             if snapshot is not None:
                 arrays = snapshot.take()
             prepared = PreparedArchive(arrays, self._compression)
-            text = format_record(Record(step, measured, noted, structure), prepared.names_crc32)
+            text = format_record(Record(step, measured, noted, structure), prepared._names_crc32)
             write = partial(storage.commit, step, prepared, text)
             if size is not None:
                 write = partial(

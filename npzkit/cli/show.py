@@ -140,7 +140,7 @@ def _print_values(
             if is_unchecked and (is_small or as_json or part.size <= _SUMMARISED):
                 part = npzkit.ArrayPart(npz.read(key), field=index.field)
                 is_unchecked = False
-            part.approach(tell)
+            part._approach(tell)
             values = _plain(part.read()) if as_json else _text(part)
     except (SystemError, ValueError) as error:
         if isinstance(error, npzkit.NpzkitError):

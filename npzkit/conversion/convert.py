@@ -26,6 +26,7 @@ from npzkit.errors import (
     UnsupportedError,
     printable,
     shown_url,
+    shown_value,
 )
 from npzkit.files.file_objects import check_regular
 from npzkit.files.progress import Meter, Report
@@ -356,7 +357,7 @@ def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -
 
 def _note_tree(tree: Any, say: Say) -> None:
     """Say what only the note of nested data has, which other programs do not read."""
-    tied, show = links(tree), NpzkitError.shown
+    tied, show = links(tree), shown_value
     shown = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
     shown += [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
     if shown:

@@ -13,7 +13,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 
-from npzkit.errors import ConversionError, NpzkitError, UnsafeNameError
+from npzkit.errors import ConversionError, UnsafeNameError, shown_value
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 
 
@@ -139,7 +139,7 @@ def check_file_names(names: Iterable[str]) -> None:
     """
     for name, other in find_collisions(names):
         raise UnsafeNameError(
-            f"this name and {NpzkitError.shown(other)} would be the same file, or one a folder "
+            f"this name and {shown_value(other)} would be the same file, or one a folder "
             "of the other",
             key=name, remedy="Extract only one of them.",
         )  # fmt: skip

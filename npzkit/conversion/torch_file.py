@@ -23,6 +23,7 @@ from npzkit.errors import (
     NpzkitError,
     PickleRefusedError,
     UnsupportedError,
+    shown_value,
 )
 from npzkit.members.containers import flatten
 from npzkit.members.metadata import TREE_KEY
@@ -75,7 +76,7 @@ def _load(path: str) -> Any:
             ) from error  # fmt: skip
         reason = _REASON.search(str(error))
         raise FormatError(
-            "PyTorch cannot read the file", found=NpzkitError.shown(reason[1] if reason else error)
+            "PyTorch cannot read the file", found=shown_value(reason[1] if reason else error)
         ) from error
 
 

@@ -163,7 +163,7 @@ def _shard_findings(
     except ClosedArchiveError:
         raise
     except NpzkitError as error:
-        yield _in_shard(name, None, Finding.of(None, error))
+        yield _in_shard(name, None, Finding._of(None, error))
         return
     keys = {index.stored_key(number, part): (number, part) for number, part in parts}
     for key, (number, part) in keys.items():

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
+from npzkit.errors import (
+    ClosedArchiveError,
+    NpzkitError,
+    format_count,
+    printable,
+    shown_key,
+    values_text,
+)
 
 Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -51,13 +58,13 @@ class Finding(NamedTuple):
     remedy: str | None = None
 
     @classmethod
-    def of(cls, key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
+    def _of(cls, key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
         """Return an error as a row. The row has its own columns for key and offset."""
         if isinstance(error, ClosedArchiveError):
             # This is not about the file.
             raise error
         where = header_offset if error.offset is None else error.offset
-        return cls(key, "error", error.what + error.values_text(), where)
+        return cls(key, "error", error.what + values_text(error), where)
 
 
 class VerifyReport(NamedTuple):

@@ -67,7 +67,7 @@ def archive_findings(
     try:
         check_last(directory, source)
     except AmbiguousArchiveError as error:
-        yield Finding.of(None, error)
+        yield Finding._of(None, error)
     if torn > 0:
         yield Finding(
             None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
@@ -77,7 +77,7 @@ def archive_findings(
     try:
         check_metadata_size(comment_of(directory, source, limit), limit)
     except NpzkitError as error:
-        yield Finding.of(None, error)
+        yield Finding._of(None, error)
     dead = dead_size(source, directory)
     if dead:
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
@@ -160,7 +160,7 @@ def member_findings(
     part = meter.part(entry.uncompressed_size)
     bad_name = name_error(entry)
     if bad_name is not None:
-        rows.append(Finding.of(key, bad_name))
+        rows.append(Finding._of(key, bad_name))
         entry = accepting_name(entry)
     for findings in (
         _header_findings(reader, key, entry, indexed),
@@ -169,7 +169,7 @@ def member_findings(
         try:
             rows.extend(findings)
         except NpzkitError as error:
-            found = Finding.of(key, error, entry.header_offset)
+            found = Finding._of(key, error, entry.header_offset)
             if found not in rows:
                 rows.append(found)
             if isinstance(error, StaleArchiveError):
@@ -185,13 +185,13 @@ def _header_findings(
     header, start = reader.find_header(entry)
     expected, known = indexed.find(entry.name), indexed.describe(key, entry)
     if expected is not None and header is None:
-        yield Finding.of(key, index_disagrees(expected, "no array"), entry.header_offset)
+        yield Finding._of(key, index_disagrees(expected, "no array"), entry.header_offset)
     elif known is not None and header is not None:
         has_index = find_index(reader.source, entry, start) is not None
         found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
         if found != known or header != expected:
             disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
-            yield Finding.of(key, disagrees, entry.header_offset)
+            yield Finding._of(key, disagrees, entry.header_offset)
     parse_attrs(entry.extra)
     if header is None:
         return
@@ -218,7 +218,7 @@ def member_error(
         reader.find_header(entry)
         check_data(reader.source, entry, reader.size_limit, threads, advance)
     except NpzkitError as error:
-        return Finding.of(None, error, entry.header_offset)
+        return Finding._of(None, error, entry.header_offset)
     return None
 
 
@@ -255,7 +255,7 @@ def _data_findings(
         more = damaged_chunks(reader, entry) if unsealed is None else unsealed
         if more is None:
             raise
-        found = Finding.of(key, error, entry.header_offset)
+        found = Finding._of(key, error, entry.header_offset)
         yield found._replace(what=f"{found.what}; {more}")
         return
     index, end = find_index(source, entry, start), start + entry.compressed_size

@@ -56,7 +56,7 @@ def verify(
         except NpzkitError as error:
             # The directory has member names instead of keys.
             key = None if error.key is None else error.key.removesuffix(SUFFIX)
-            found = Finding.of(key, error)._replace(remedy=error.remedy)
+            found = Finding._of(key, error)._replace(remedy=error.remedy)
             return VerifyReport(source.shown_path, (found,), 0, 0)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
 from operator import itemgetter
 
-from npzkit.errors import MemberNotFoundError, NpzkitError, UnsafeNameError, shown_key
+from npzkit.errors import MemberNotFoundError, UnsafeNameError, shown_key, shown_value
 
 SUFFIX = ".npy"
 _NAME_MAX_SIZE = 0xFFFF
@@ -191,7 +191,7 @@ def missing(
 
     Keys are quoted and cut, because an archive may have any text as keys.
     """
-    shown = shown_key(key) if isinstance(key, str) else NpzkitError.shown(key)
+    shown = shown_key(key) if isinstance(key, str) else shown_value(key)
     return MemberNotFoundError(
         # NumPy's message.
         f"{shown} is not a file in the archive",
@@ -220,8 +220,8 @@ def suggestion(key: object, keys: Sequence[str], noun: str = "keys") -> str:
     is_few = len(keys) <= _COMPARED_COUNT
     close = _closest(key, keys if is_few else _similar(key, keys))
     if close is not None:
-        return f"Did you mean {NpzkitError.shown(close)}?"
-    shown = ", ".join(map(NpzkitError.shown, keys[:10])) or "none"
+        return f"Did you mean {shown_value(close)}?"
+    shown = ", ".join(map(shown_value, keys[:10])) or "none"
     return f"Existing {noun}: {shown}{f' and {len(keys) - 10:,} more' if len(keys) > 10 else ''}."
 
 

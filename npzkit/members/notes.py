@@ -35,7 +35,7 @@ import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from npzkit.errors import MemberNotFoundError, NpzkitError
+from npzkit.errors import MemberNotFoundError, NpzkitError, shown_value
 from npzkit.members.containers import KINDS, MAX_FIELDS
 from npzkit.members.keys import child_key, missing
 from npzkit.members.metadata import FLAT, TREE_KEY
@@ -152,7 +152,7 @@ def missing_or_tied(
             # Only the containers that the key leads through are looked at.
             tied = links(note, lambda folder: {key[len(folder) :].lstrip("/").partition("/")[0]})
             if key in tied:
-                shown = NpzkitError.shown(tied[key])
+                shown = shown_value(tied[key])
                 error.remedy = f"This tensor is tied to {shown}: read that one."
     return error
 

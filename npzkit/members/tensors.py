@@ -18,7 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.errors import NotAnArrayError, NpzkitError, PickleRefusedError, UnsupportedError, warn
+from npzkit.errors import (
+    NotAnArrayError,
+    NpzkitError,
+    PickleRefusedError,
+    UnsupportedError,
+    shown_value,
+    warn,
+)
 from npzkit.format.descr import is_legacy
 from npzkit.imported import imported
 from npzkit.members.labels import check_unlabelled, instead_of
@@ -168,7 +175,7 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
     except (RuntimeError, TypeError, ValueError) as error:
         raise UnsupportedError(
             "PyTorch cannot make an array of this tensor",
-            found=NpzkitError.shown(str(error)),
+            found=shown_value(str(error)),
             remedy="Save a dense copy of it on the CPU.",
         ) from error
     return array
@@ -215,7 +222,7 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
     except Exception as error:
         # An object's own `__array__` may raise anything.
         raise NotAnArrayError(
-            f"NumPy cannot make an array of this object: {NpzkitError.shown(str(error))}",
+            f"NumPy cannot make an array of this object: {shown_value(str(error))}",
             key=key,
             found=type(value).__name__,
             remedy="Items of different lengths cannot form an array: save each under its own key, "

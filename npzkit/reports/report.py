@@ -31,6 +31,7 @@ from npzkit.errors import (
     format_size,
     printable,
     shown_key,
+    values_text,
 )
 from npzkit.files.progress import Report
 from npzkit.files.urls import check_local
@@ -178,7 +179,7 @@ def _section(npz: NpzFile, key: str, unread: dict[str, str], *, read_all: bool) 
     except (StaleArchiveError, ClosedArchiveError):
         raise
     except NpzkitError as error:
-        unread[key] = error.what + error.values_text()
+        unread[key] = error.what + values_text(error)
         return shown + _warnings([unread[key]])
 
 

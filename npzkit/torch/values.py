@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from npzkit.errors import IndexFormatError, NpzkitError, UnsupportedError
+from npzkit.errors import IndexFormatError, NpzkitError, UnsupportedError, shown_value
 from npzkit.members.containers import KINDS, MISSING, decode, encode, is_namedtuple, named
 from npzkit.members.tensors import is_tensor, without_pickle
 from npzkit.trees.frameworks import from_array
@@ -141,7 +141,7 @@ def decode_value(note: Any, read: Callable[[str], Any]) -> Any:
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
         # Also what PyTorch says of a device, and Python of a set of lists.
         raise IndexFormatError(
-            f"the note of a value is not valid: {NpzkitError.shown(str(error))}"
+            f"the note of a value is not valid: {shown_value(str(error))}"
         ) from error
 
 

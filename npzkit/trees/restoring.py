@@ -15,7 +15,7 @@ from fnmatch import translate
 from itertools import chain
 from typing import Any, NamedTuple
 
-from npzkit.errors import LimitExceededError, MemberNotFoundError, NpzkitError, ZipFormatError
+from npzkit.errors import LimitExceededError, MemberNotFoundError, ZipFormatError, shown_value
 from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
 from npzkit.members.keys import child_key, is_within, missing, suggestion, with_folders
 from npzkit.members.metadata import check_tree_version
@@ -162,7 +162,7 @@ def _unmatched(rule: _Rule, keys: Sequence[str], path: str | None) -> MemberNotF
     if rule.regex is None:
         return missing(rule.key, with_folders(keys), path)
     return MemberNotFoundError(
-        f"no key matches the pattern {NpzkitError.shown(rule.pattern)}",
+        f"no key matches the pattern {shown_value(rule.pattern)}",
         path=path,
         remedy=suggestion(rule.start.rstrip("/"), with_folders(keys)),
     )
@@ -529,7 +529,7 @@ def _with_ints(items: dict[Any, Any], strings: list[Any], note: Any) -> dict[Any
 
 
 def _damaged(note: Any) -> ZipFormatError:
-    text = NpzkitError.shown(note)
+    text = shown_value(note)
     return ZipFormatError(
         "the structure of the nested data is damaged",
         found=text if len(text) <= 60 else text[:57] + "...",

@@ -139,7 +139,7 @@ class CreatedArray(abc.ABC):
         """
         with self._alone():
             if self._is_open:
-                self.forget()
+                self._forget()
                 if os.getpid() == self._process:
                     self._seal()
 
@@ -155,7 +155,7 @@ class CreatedArray(abc.ABC):
         if self._owner is not None:
             self._owner.discard(error)
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Accept no more data: the archive is complete or discarded."""
         self._is_open = False
 
@@ -168,7 +168,7 @@ class CreatedArray(abc.ABC):
         if exc_type is None:
             self.close()
         elif self._is_open and exc is not None:
-            self.forget()
+            self._forget()
             if os.getpid() == self._process:
                 self._discard(exc)
 

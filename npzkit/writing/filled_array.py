@@ -141,8 +141,8 @@ class FilledArray(CreatedArray):
             self._mapped = array, pages
         return self._mapped
 
-    def forget(self) -> None:
-        super().forget()
+    def _forget(self) -> None:
+        super()._forget()
         self._mapped = None
 
     def __reduce__(self) -> tuple[Any, ...]:

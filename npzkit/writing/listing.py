@@ -194,7 +194,7 @@ class MemberListing:
     def forget_created(self) -> None:
         """Let no array accept more data: the archive is complete or discarded."""
         for created in self._created:
-            created.forget()
+            created._forget()
         self._created.clear()
         self.growing = None
 

@@ -22,6 +22,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
     check_limit,
+    shown_value,
     warn,
 )
 from npzkit.files.source import Source
@@ -353,7 +354,7 @@ def _report_repeated(counts: dict[str, int], strict: bool) -> None:
             remedy="Open it without strict=True to read the last one.",
         )
     warn(
-        f"the member {NpzkitError.shown(name)} occurs more than once in the archive; "
+        f"the member {shown_value(name)} occurs more than once in the archive; "
         "the last one is used",
         AmbiguousArchiveWarning,
     )

@@ -55,7 +55,7 @@ def test_a_part_is_approached_with_progress(order, monkeypatch):
     with npzkit.open(stream) as npz:
         for key in ("in_order", "seekable"):
             part = ArrayPart(npz.lazy(key), (-1, -2))
-            part.approach(lambda done, total, key=key: told.append((key, done, total)))
+            part._approach(lambda done, total, key=key: told.append((key, done, total)))
             assert part.read() == array[-1, -2]
     last = (90_000 - (2 if order == "C" else 301)) * 8
     assert {(key, total) for key, _, total in told} == {("in_order", last)}

@@ -96,6 +96,18 @@ class Controls:
         self.read_all.on_click(lambda: change(amount="all"))
         self._row = self._start("From row", "rows", TABLE_ROWS)
         self._column = self._start("From column", "columns", TABLE_COLUMNS)
+        self._make_finders(find)
+        self._nothing = Spacer(visible=False)
+        self.axes = column(self._nothing, name="axes", sizing_mode="stretch_width")
+        self._sliders: dict[int, _AxisWidgets] = {}
+        self.bar = row(
+            self._view, self._field, self._part, self._down, self._across, self._palette,
+            self._scale, self._aspect, self._heights, self.read_all, self._row, self._column,
+            *self._finders.values(),
+            name="controls", styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
+        )  # fmt: skip
+
+    def _make_finders(self, find: Callable[[str], object]) -> None:
         self._finders = {
             what: Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}")
             for what, label in SOUGHT.items()
@@ -104,15 +116,6 @@ class Controls:
             button.on_click(partial(find, what))
         self.difference = self._finders.pop("difference")
         self.difference.label = "Compare all values"
-        self.bar = row(
-            self._view, self._field, self._part, self._down, self._across, self._palette,
-            self._scale, self._aspect, self._heights, self.read_all, self._row, self._column,
-            *self._finders.values(),
-            name="controls", styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
-        )  # fmt: skip
-        self._nothing = Spacer(visible=False)
-        self.axes = column(self._nothing, name="axes", sizing_mode="stretch_width")
-        self._sliders: dict[int, _AxisWidgets] = {}
 
     def _watch(self, widget: Any, name: str, act: Callable[[Any], object]) -> None:
         """Call a function with what the user, not `show`, makes of a widget."""
@@ -133,14 +136,17 @@ class Controls:
     def _start(self, title: str, name: str, size: int) -> Spinner:
         """Return a widget for the first row or column of a table's page; its arrows turn it."""
         found = Spinner(title=title, low=0, high=0, step=size, width=110, name=name, value=0)
-
-        def act(new: Any) -> None:
-            if _is_number(new):
-                first = min(max(int(new), 0), int(found.high))
-                self._change(**{name: (first, first + size)})
-
-        self._watch(found, "value", act)
+        self._watch_place(found, found, lambda at: self._change(**{name: (at, at + size)}))
         return found
+
+    def _watch_place(self, widget: Any, limits: Spinner, act: Callable[[int], object]) -> None:
+        """Call a function with the place that the user chooses, within the limits of a spinner."""
+
+        def note(new: Any) -> None:
+            if isinstance(new, (int, float)) and math.isfinite(new):
+                act(min(max(int(new), 0), int(limits.high)))
+
+        self._watch(widget, "value", note)
 
     def _axis(self, axis: int, length: int) -> _AxisWidgets:
         """Return what chooses the position along an axis."""
@@ -149,22 +155,14 @@ class Controls:
             label="▶", width=36, name=f"play{axis}", disabled=not last,
             html_attributes={"title": f"Play along axis {axis}"},
         )  # fmt: skip
-        number = Spinner(
-            low=0, high=last, step=1, width=110, name=f"number{axis}",
-            value=0,
-        )  # fmt: skip
+        number = Spinner(low=0, high=last, step=1, width=110, name=f"number{axis}", value=0)
         slider = Slider(
             start=0, end=last or 1, step=1, value=0, title=f"axis {axis} (0 to {last:,})",
             show_value=False, name=f"slider{axis}", disabled=not last,
             sizing_mode="stretch_width",
         )  # fmt: skip
-
-        def move(new: Any) -> None:
-            if _is_number(new):
-                self._change(position=(axis, min(max(int(new), 0), last)))
-
-        self._watch(number, "value", move)
-        self._watch(slider, "value", move)
+        for widget in (number, slider):
+            self._watch_place(widget, number, lambda at: self._change(position=(axis, at)))
         args = {"slider": slider, "status": self._status}
         play.js_on_change("active", CustomJS(args=args, code=browser_file("play.js")))
         return _AxisWidgets(slider, number, play)
@@ -210,31 +208,28 @@ class Controls:
         if views != self._views:
             self._views = views
             self._view.update(active=None, labels=[VIEWS[view] for view in views])
-        self._view.active = views.index(str(shown.view))
-        self._view.visible = len(views) > 1
+        self._view.update(active=views.index(str(shown.view)), visible=len(views) > 1)
         is_image = shown.view == "image"
         self._field.visible = bool(names)
         if names:
             options = [(name, printable(name)) for name in names[:_FIELD_COUNT]]
-            self._field.options = [(_ALL_FIELDS, "all fields"), *options]
-            self._field.value = shown.field or _ALL_FIELDS
+            options.insert(0, (_ALL_FIELDS, "all fields"))
+            self._field.update(options=options, value=shown.field or _ALL_FIELDS)
         for button in self._finders.values():
             button.visible = shown.view == "histogram"
-        has_difference = shown.other_key is not None and is_numeric(dtype)
-        self.difference.visible = has_difference
-        self._part.visible = dtype.kind == "c" and shown.view in {"image", "line"}
-        self._part.value = shown.part
+        self.difference.visible = shown.other_key is not None and is_numeric(dtype)
+        has_parts = dtype.kind == "c" and shown.view in {"image", "line"}
+        self._part.update(visible=has_parts, value=shown.part)
         is_phase = dtype.kind == "c" and shown.part == "phase"
         has_colours = is_image and dtype.kind != "b" and not is_phase
-        self._palette.visible = has_colours
-        self._palette.value = shown.palette
-        self._scale.visible = has_colours and shown.palette != "labels"
-        self._scale.value = shown.scale
-        self._heights.visible = shown.view == "histogram"
-        self._heights.active = shown.heights == "log"
+        self._palette.update(visible=has_colours, value=shown.palette)
+        has_scale = has_colours and shown.palette != "labels"
+        self._scale.update(visible=has_scale, value=shown.scale)
+        is_log = shown.heights == "log"
+        self._heights.update(visible=shown.view == "histogram", active=is_log)
         self.read_all.visible &= shown.view in WHOLE_VIEWS
-        self._aspect.visible = is_image or shown.view == "picture"
-        self._aspect.active = shown.aspect == "equal"
+        has_aspect = is_image or shown.view == "picture"
+        self._aspect.update(visible=has_aspect, active=shown.aspect == "equal")
 
     def _show_axes(self, shown: Shown, shape: tuple[int, ...]) -> None:
         count = len(shape) - (shown.view == "picture")
@@ -245,9 +240,10 @@ class Controls:
             (self._down, shown.down, shown.view != "line"),
             (self._across, shown.across, True),
         ):
-            select.visible = is_used and has_choice and axis in drawn
-            select.options = options
-            select.value = "" if axis is None else str(axis)
+            value = "" if axis is None else str(axis)
+            select.update(
+                visible=is_used and has_choice and axis in drawn, options=options, value=value
+            )
         wanted = [] if shown.view in WHOLE_VIEWS else [a for a in range(count) if a not in drawn]
         if (self._shape, list(self._sliders)) != (shape, wanted):
             self._shape = shape
@@ -263,9 +259,8 @@ class Controls:
 
     def _show_pages(self, start: Spinner, shown: Shown, window: Window | None, count: int) -> None:
         """Show where a page of a table begins, if there is more than one."""
-        start.visible = shown.view == "table" and count > start.step
-        start.high = max(count - 1, 0)
-        start.value = window[0] if window else 0
+        is_long = shown.view == "table" and count > start.step
+        start.update(visible=is_long, high=max(count - 1, 0), value=window[0] if window else 0)
 
     def stop_playing(self) -> None:
         """Play nothing."""
@@ -279,7 +274,3 @@ class _AxisWidgets(NamedTuple):
     slider: Slider
     number: Spinner
     play: Toggle
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -207,22 +207,13 @@ def draw(
     if isinstance(first, HistogramDrawn) and first.is_complete and source._read_habits.at_once == 1:
         # What is called exact is to be what was saved.
         archives[shown.archive].check(str(shown.key), proceed)
-    if shown.other_key is None:
-        return [Pane(_title(archives, shown), first)], None
-    found = _beside(archives, shown, source, proceed)
-    if isinstance(found, str):
+    found = None if shown.other_key is None else _beside(archives, shown, source, proceed)
+    if found is None or isinstance(found, str):
         return [Pane(_title(archives, shown), first)], found
     other, other_source = found
     sources.append(other_source)
     other = settled(other, other_source.shape, other_source.dtype)
-    second = drawer(other_source, other, size, proceed)
-    if isinstance(first, PlaneDrawn) and isinstance(second, PlaneDrawn):
-        # Their colours mean the same.
-        low, high = min(first.low, second.low), max(first.high, second.high)
-        first, second = (replace(each, low=low, high=high) for each in (first, second))
-    if isinstance(first, TableDrawn) and isinstance(second, TableDrawn):
-        marks = differing_cells(first.page, second.page)
-        first, second = replace(first, marked=marks[0]), replace(second, marked=marks[1])
+    first, second = _alike(first, drawer(other_source, other, size, proceed))
     part = _part(shown, source.shape, first)
     panes = [
         Pane(_title(archives, shown), first, part=part), Pane(_title(archives, other), second)
@@ -235,6 +226,17 @@ def draw(
         # They are compared by the marks in the tables.
         why = None
     return panes, why
+
+
+def _alike(first: Any, second: Any) -> tuple[Drawn, Drawn]:
+    """Return two planes with the same colours, or two tables with their differences marked."""
+    if isinstance(first, PlaneDrawn):
+        low, high = min(first.low, second.low), max(first.high, second.high)
+        return replace(first, low=low, high=high), replace(second, low=low, high=high)
+    if isinstance(first, TableDrawn):
+        marks = differing_cells(first.page, second.page)
+        return replace(first, marked=marks[0]), replace(second, marked=marks[1])
+    return first, second
 
 
 def _part(shown: Shown, shape: tuple[int, ...], drawn: Drawn) -> tuple[str, str] | None:
@@ -271,8 +273,17 @@ def _beside(
 ) -> tuple[Shown, ArraySource] | str:
     """Return what an array is compared with, or why that cannot be shown beside it."""
     other = replace(shown, archive=shown.other_archive, key=shown.other_key)
-    why = _why_not_beside(archives, other, source)
-    return why or (other, source_of(archives, other, proceed))
+    title = _title(archives, other)
+    info = archives[other.archive].info(str(other.key))
+    hidden = why_hidden(info)
+    if hidden is not None:
+        return f"{title}: {hidden}"
+    if other.field is not None and other.field not in (np.dtype(info.dtype).names or ()):
+        return f"{title} has no such field."
+    shape, dtype = field_dtype(info, other.field)
+    if len(shape) != len(source.shape) or other.view not in views_of(shape, dtype):
+        return f"{title} has another kind of shape or dtype: {shape} {dtype}."
+    return other, source_of(archives, other, proceed)
 
 
 def _draw_difference(
@@ -289,24 +300,6 @@ def _draw_difference(
     is_complex = "c" in {source.dtype.kind for source in sources}
     title = "magnitude of left - right" if is_complex else "left - right"
     return drawer(DifferenceSource(*sources), shown, size, proceed), title
-
-
-def _why_not_beside(
-    archives: Sequence[ShownArchive], other: Shown, source: ArraySource
-) -> str | None:
-    """Return why an array cannot be shown beside another one, or None if it can."""
-    title = _title(archives, other)
-    info = archives[other.archive].info(str(other.key))
-    hidden = why_hidden(info)
-    if hidden is not None:
-        return f"{title}: {hidden}"
-    names = np.dtype(info.dtype).names or ()
-    if other.field is not None and other.field not in names:
-        return f"{title} has no such field."
-    shape, dtype = field_dtype(info, other.field)
-    if len(shape) != len(source.shape) or other.view not in views_of(shape, dtype):
-        return f"{title} has another kind of shape or dtype: {shape} {dtype}."
-    return None
 
 
 def _title(archives: Sequence[ShownArchive], shown: Shown) -> str:
@@ -423,24 +416,22 @@ def _draw_table(source: Any, shown: Shown, size: tuple[int, int], proceed: Proce
 def _draw_histogram(
     source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> HistogramDrawn:
-    part, budget = _to_read(source, shown)
-    overview = histogram_overview(part, budget=budget, proceed=proceed)
-    share = math.prod(part.shape) / max(math.prod(source.shape), 1)
-    return HistogramDrawn(overview, share)
+    part, budget, share = _to_read(source, shown)
+    return HistogramDrawn(histogram_overview(part, budget=budget, proceed=proceed), share)
 
 
 def _draw_counts(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> CountsPage:
-    part, budget = _to_read(source, shown)
+    part, budget, share = _to_read(source, shown)
     found = value_counts(part, budget=budget, proceed=proceed)
-    share = math.prod(part.shape) / max(math.prod(source.shape), 1)
     return found._replace(sampled=found.sampled * share)
 
 
-def _to_read(source: Any, shown: Shown) -> tuple[Any, int]:
-    """Return what is read of an array for a view of all values, and how many bytes."""
+def _to_read(source: Any, shown: Shown) -> tuple[Any, int, float]:
+    """Return what can be reached of an array, how many bytes are read, and its share of all."""
     if shown.amount == "all":
-        return source, sys.maxsize
-    return reachable(source), STATISTICS_BUDGET
+        return source, sys.maxsize, 1.0
+    part = reachable(source)
+    return part, STATISTICS_BUDGET, math.prod(part.shape) / max(math.prod(source.shape), 1)
 
 
 _DRAWERS: dict[str, Callable[[Any, Shown, tuple[int, int], Proceed], Drawn]] = {

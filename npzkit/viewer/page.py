@@ -12,6 +12,7 @@ from functools import partial
 from html import escape
 from typing import Any
 
+import numpy as np
 from bokeh.layouts import column, row
 from bokeh.models import Button, CustomJS, Div, Toggle
 from tornado.ioloop import IOLoop
@@ -70,6 +71,7 @@ class Page:
         self._panes = Panes(self._zoomed, lambda: self._show(self._shown, "size"))
         self._saving = SaveButtons(archives)
         self._make_widgets()
+        self._place_widgets()
         document.template = TEMPLATE
         document.title = f"{', '.join(archive.label for archive in archives)} - npzkit"
         document.theme = theme(self._style, is_dark=False)
@@ -77,7 +79,7 @@ class Page:
         self._start(first)
 
     def _make_widgets(self) -> None:
-        """Make what no other module makes, and place everything."""
+        """Make what no other module makes."""
         self._title = text_div("title")
         self._array, self._archive = text_div("array"), text_div("archive")
         self._compare = Toggle(label="Compare", name="compare", width=90)
@@ -106,6 +108,8 @@ class Page:
         self._address.js_on_change("tags", CustomJS(code=(
             'history.replaceState(null, "", "?" + this.tags[0])'
         )))  # fmt: skip
+
+    def _place_widgets(self) -> None:
         saving = row(
             self._compare, self._controls.difference, *self._saving.widgets, name="saving",
             styles={"gap": "8px", "align-items": "center", "flex-wrap": "wrap"},
@@ -240,17 +244,10 @@ class Page:
 
     def _find(self, what: str) -> None:
         """Search the complete array, and show where it has what is sought."""
-        self._controls.stop_playing()
         shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
         name = SOUGHT[what]
-        doing = "Comparing" if what == "difference" else "Searching"
-        self._say_share(f"{doing} all values", 0)
 
-        def find(work: Work) -> Place | str | None:
-            def proceed(share: float) -> None:
-                work.proceed()
-                self._searching.tell(work, partial(self._say_share, f"{doing} all values", share))
-
+        def find(work: Work, proceed: Callable[[float], None]) -> Place | str | None:
             sought_in = difference_of if what == "difference" else source_of
             source = sought_in(self._archives, shown, work.proceed)
             return source if isinstance(source, str) else find_place(source, what, proceed)
@@ -270,24 +267,21 @@ class Page:
                 message=f"{name}:{value} at ({where})",
             )
 
-        self._searching.start(find, take, self._fail)
+        doing = "Comparing" if what == "difference" else "Searching"
+        self._search(f"{doing} all values", find, take)
 
     def _find_differing(self) -> None:
         """Compare all keys of two archives, and mark those that differ in the tree."""
-        self._controls.stop_playing()
         first, second = self._shown.archive, self._shown.other_archive
         if self._shown.other_key is None or first == second:
             second = int(first == 0)
         pair = [self._archives[number] for number in sorted((first, second))]
-        self._say_share("Comparing all keys", 0)
 
-        def compare(work: Work) -> DiffReport:
-            def proceed(done: int, total: int) -> None:
-                work.proceed()
-                share = done / max(total, 1)
-                self._searching.tell(work, partial(self._say_share, "Comparing all keys", share))
-
-            return diff(pair[0].npz, pair[1].npz, progress=proceed)
+        def compare(work: Work, proceed: Callable[[float], None]) -> DiffReport:
+            return diff(
+                pair[0].npz, pair[1].npz,
+                progress=lambda done, total: proceed(done / max(total, 1)),
+            )  # fmt: skip
 
         def take(report: DiffReport) -> None:
             for problem in report.problems:
@@ -298,7 +292,25 @@ class Page:
             found = escape(str(report).rpartition("\n")[2])
             self._say(f"<b>{found}</b>; marked ≠ in the tree" if report else found)
 
-        self._searching.start(compare, take, self._fail)
+        self._search("Comparing all keys", compare, take)
+
+    def _search(self, doing: str, search: Callable[..., Any], take: Callable[[Any], None]) -> None:
+        """Search in the background, with what it is doing on the page, and take the result."""
+        self._controls.stop_playing()
+        self._say_share(doing, 0)
+        self._searching.start(
+            lambda work: search(work, self._telling(self._searching, work, doing)), take, self._fail
+        )
+
+    def _telling(self, worker: Worker, work: Work, doing: str | None) -> Callable[[float], None]:
+        """Return what work calls with the share that is done; the page shows it, and of what."""
+
+        def proceed(share: float) -> None:
+            work.proceed()
+            if doing is not None:
+                worker.tell(work, partial(self._say_share, doing, share))
+
+        return proceed
 
     def _say_share(self, doing: str, share: float) -> None:
         self._say(f'<span class="wait">{doing}: {share:.0%}</span>', can_stop=True)
@@ -381,17 +393,17 @@ class Page:
         shown = replace(shown, key=info.key)
         is_other = (shown.archive, shown.key) != (self._shown.archive, self._shown.key)
         self._info = info
-        names = None if info.dtype is None else info.dtype.names
-        why = why_hidden(info)
         if is_other or not self._shown.at:
             self._title.text = title_html(info.key, info)
             self._array.text = array_html(info)
             self._archive.text = archive_html(self._archives[shown.archive])
             self._tree.reveal(shown.archive, info.key)
+        why = why_hidden(info)
         if why is not None:
             self._fail_at(shown, why)
             return
-        if shown.field is not None and shown.field not in (names or ()):
+        names = np.dtype(info.dtype).names
+        if shown.field not in (names or ()):
             shown = replace(shown, field=None)
         shape, dtype = field_dtype(info, shown.field)
         shown = settled(shown, shape, dtype)
@@ -401,18 +413,17 @@ class Page:
         self._panes.prepare(shape, reason, mark)
         if reason != "choice" and self._panes.has_all_of(shown):
             self._panes.place(shown)
-            return
+        else:
+            self._read(shown, dtype)
+
+    def _read(self, shown: Shown, dtype: Any) -> None:
+        """Read values in the background, and show them."""
         self._status.text = _WAIT
         size = self._panes.size
 
         def read(work: Work) -> tuple[list[Pane], str | None]:
-            def tell(share: float) -> None:
-                work.proceed()
-                if shown.amount == "all":
-                    said = partial(self._say_share, "Reading all values", share)
-                    self._reading.tell(work, said)
-
-            return draw(self._archives, shown, size, tell)
+            doing = "Reading all values" if shown.amount == "all" else None
+            return draw(self._archives, shown, size, self._telling(self._reading, work, doing))
 
         self._reading.start(read, partial(self._take, shown, dtype), self._fail)
 

@@ -56,7 +56,7 @@ import re
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -202,6 +202,18 @@ def format_count(count: int, noun: str) -> str:
     ('1 member', '2,000 members')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def some_of(values: Sequence[Any], show: Callable[[Any], str] = str, most: int = 10) -> str:
+    """Return the first of some values as text, and how many more there are.
+
+    Examples
+    --------
+    >>> some_of(["a", "b", "c"], repr, 2), some_of([7])
+    ("'a', 'b' and 1 more", '7')
+    """
+    left = len(values) - most
+    return ", ".join(map(show, values[:most])) + (f" and {left:,} more" if left > 0 else "")
 
 
 def format_size(size: int) -> str:

@@ -13,6 +13,10 @@ from npzkit.cli.messages import at_prompt, in_a_line, refusing, report_failure, 
 from npzkit.cli.output import ProgressBar, json_option, print_json, print_table
 from npzkit.errors import format_count, format_dtype, printable, shown_url
 
+_HEADINGS = (
+    "key", "differs in", "A", "B", ("how many", "right"), ("largest difference", "right"), "at",
+)  # fmt: skip
+
 
 @click.command()
 @click.argument("a", type=click.Path(readable=False, allow_dash=True))
@@ -66,18 +70,7 @@ def diff(
                     "differences": differences, "problems": problems})  # fmt: skip
     else:
         if report.rows:
-            print_table(
-                [
-                    "key",
-                    "differs in",
-                    "A",
-                    "B",
-                    ("how many", "right"),
-                    ("largest difference", "right"),
-                    "at",
-                ],
-                [_cells(row) for row in report.rows],
-            )
+            print_table(_HEADINGS, list(map(_cells, report.rows)))
         for problem in report.problems:
             say(in_a_line(_problem_text(problem, paths)))
         click.echo(_summary(report, fast=fast))

@@ -112,12 +112,9 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     help="Order of the arrays; size puts the largest first.",
 )  # fmt: skip
 @click.option(
-    "--only",
-    "patterns",
-    multiple=True,
-    metavar="PATTERN",
+    "--only", "patterns", multiple=True, metavar="PATTERN",
     help="Show only keys that match, such as 'layer*/bias', and what is under them.",
-)
+)  # fmt: skip
 @json_option
 def ls(
     files: tuple[str, ...], is_long: bool, recursive: bool, sort: str | None,

@@ -27,6 +27,7 @@ from npzkit.errors import (
     printable,
     shown_url,
     shown_value,
+    some_of,
 )
 from npzkit.files.file_objects import check_regular
 from npzkit.files.progress import Meter, Report
@@ -361,11 +362,9 @@ def _note_tree(tree: Any, say: Say) -> None:
     shown = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
     shown += [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
     if shown:
-        some = ", ".join(shown[:_NAMED_COUNT])
-        more = f" and {len(shown) - _NAMED_COUNT:,} more" if len(shown) > _NAMED_COUNT else ""
         say(
             "tied tensors and values without an array of their own, which other programs do "
-            f"not find: {some}{more}"
+            f"not find: {some_of(shown, most=_NAMED_COUNT)}"
         )
 
 

@@ -131,16 +131,9 @@ def format_index(
     arrays: list[ArrayRow],
 ) -> bytes:
     """Return the bytes of ``index.json``, which end with their checksum."""
-    dtypes: dict[str, int] = {}
-    pairs: list[Any] = []
-
-    def dtype_number(row: ArrayRow) -> int:
-        name = repr((row.descr, row.extension))
-        if name not in dtypes:
-            dtypes[name] = len(pairs)
-            pairs.append([row.descr, row.extension])
-        return dtypes[name]
-
+    pairs = [[row.descr, row.extension] for row in arrays]
+    dtypes = dict(zip(map(repr, pairs), pairs, strict=True))
+    numbers = {name: number for number, name in enumerate(dtypes)}
     parts = [(row, part) for row in arrays for part in row.parts]
     boxes = [part for row, part in parts if len(row.parts) > 1]
     fields = {
@@ -151,7 +144,7 @@ def format_index(
         "shards": {name: [getattr(row, name) for row in shards] for name in ShardRow._fields},
         "arrays": {
             "key": [row.key for row in arrays],
-            "dtype": [dtype_number(row) for row in arrays],
+            "dtype": [numbers[repr(pair)] for pair in pairs],
             "ndim": [len(row.shape) for row in arrays],
             "shape": [length for row in arrays for length in row.shape],
             "parts": [len(row.parts) for row in arrays],
@@ -159,7 +152,7 @@ def format_index(
             "attrs": {number: dict(row.attrs) for number, row in enumerate(arrays) if row.attrs},
             "empty": {number: list(row.home) for number, row in enumerate(arrays) if row.home},
         },
-        "dtypes": pairs,
+        "dtypes": list(dtypes.values()),
         "parts": {
             "shard": [part.shard for _, part in parts],
             "key": {at: p.key for at, (row, p) in enumerate(parts) if p.key != row.key},

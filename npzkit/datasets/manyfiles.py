@@ -25,6 +25,7 @@ from npzkit.errors import (
     format_dtype,
     format_size,
     shown_key,
+    some_of,
     warn,
 )
 from npzkit.files.urls import Location
@@ -145,15 +146,18 @@ def open_many(
             if on_error == "raise":
                 raise
             known = known.without(error)
-    if known.left_out:
-        left = [repr(path) for path in known.left_out]
-        more = f" and {len(left) - 10:,} more" if len(left) > 10 else ""
+    _warn_of(list(known.left_out))
+    return many
+
+
+def _warn_of(left: list[str]) -> None:
+    """Warn of files that were left out, if there are any."""
+    if left:
         warn(
             f"{format_count(len(left), 'file')} cannot be opened, or not joined with the first, "
-            f"and left out: {', '.join(left[:10])}{more}. The attribute left_out says why.",
+            f"and left out: {some_of(left, repr)}. The attribute left_out says why.",
             UserWarning,
-        )  # fmt: skip
-    return many
+        )
 
 
 class ManyFiles(Mapping[str, "NDArray[Any]"]):

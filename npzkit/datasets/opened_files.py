@@ -19,7 +19,14 @@ from npzkit.archive.reopening import shown_state
 from npzkit.archive.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
-from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, explain, format_count
+from npzkit.errors import (
+    ClosedArchiveError,
+    NpzkitError,
+    StaleArchiveError,
+    explain,
+    format_count,
+    some_of,
+)
 from npzkit.files.file_objects import Identity, identity_of, open_regular
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
@@ -33,8 +40,6 @@ _BATCH = 64
 """Files whose headers are read by one task of a thread."""
 _SMALL_SIZE = 1 << 16
 """Bytes of a file that is read as a whole, also for a small part of it."""
-_NAMED_COUNT = 10
-"""Files that cannot be opened, and that an error or a warning names."""
 _LOST = "Open the files again with npzkit.open_many."
 
 
@@ -373,10 +378,7 @@ def all_named(errors: Mapping[int, Exception], files: Files) -> Exception:
     error = errors[first]
     if not others:
         return error
-    shown = ", ".join(repr(files.path(number)) for number in others[:_NAMED_COUNT])
-    more = len(others) - _NAMED_COUNT
-    if more > 0:
-        shown += f" and {more:,} more"
+    shown = some_of(others, lambda number: repr(files.path(number)))
     text = f"{format_count(len(others), 'other file')} cannot be opened either: {shown}"
     explain(error, text)
     return error

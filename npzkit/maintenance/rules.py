@@ -20,6 +20,7 @@ from npzkit.errors import (
     UnsafeNameError,
     format_count,
     shown_key,
+    some_of,
 )
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.progress import Advance, Meter
@@ -298,9 +299,7 @@ def damaged_chunks(reader: MemberReader, entry: Entry) -> str | None:
     numbers = list(Chunks(reader.source, start, index, checked=True).damaged())
     if not numbers:
         return None
-    shown = ", ".join(f"{number + 1:,}" for number in numbers[:_SHOWN_CHUNKS])
-    if len(numbers) > _SHOWN_CHUNKS:
-        shown += f" and {len(numbers) - _SHOWN_CHUNKS:,} more"
+    shown = some_of(numbers, lambda number: f"{number + 1:,}", _SHOWN_CHUNKS)
     what = f"damaged {'chunk' if len(numbers) == 1 else 'chunks'} {shown} of {len(index.crc32s):,}"
     try:
         header = reader.find_header(entry)[0]

@@ -529,9 +529,5 @@ def _with_ints(items: dict[Any, Any], strings: list[Any], note: Any) -> dict[Any
 
 
 def _damaged(note: Any) -> ZipFormatError:
-    text = shown_value(note)
-    return ZipFormatError(
-        "the structure of the nested data is damaged",
-        found=text if len(text) <= 60 else text[:57] + "...",
-        remedy="Read the arrays with npzkit.open.",
-    )
+    what = "the structure of the nested data is damaged"
+    return ZipFormatError(what, found=note, remedy="Read the arrays with npzkit.open.")

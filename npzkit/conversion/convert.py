@@ -213,11 +213,7 @@ def convert(
     src = location.url if is_url else os.fsdecode(location)
     dst = str(destination) if isinstance(destination, Location) else os.fsdecode(destination)
     target = _target_format(dst)
-    sink = None
-    if isinstance(destination, Location):
-        sink = _sink(destination, target, overwrite=overwrite)
-    else:
-        _check_target(dst, target, overwrite=overwrite)
+    sink = _sink(destination, dst, target, overwrite=overwrite)
     with default_storage_options(location.options) if is_url else nullcontext():
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
@@ -226,8 +222,7 @@ def convert(
             with open(destination) as npz:
                 return ConvertReport(dst, tuple(npz.files), (), {})
         notes: dict[str, None] = {}
-        skipped: dict[str, str] = {}
-        raised: list[BaseException] = []
+        skipped, raised = dict[str, str](), list[BaseException]()
         reader, writer = _module(source), _module(target)
         with _explaining(src, dst, source, raised), reader.read(src, notes.setdefault) as contents:
             arrays = list(_fitting(contents.arrays, writer, skipped if skip else None))
@@ -302,8 +297,11 @@ def _target_format(path: str) -> _Format:
     return found
 
 
-def _sink(location: Location, target: _Format, *, overwrite: bool) -> Any:
-    """Return where to write an archive in a store."""
+def _sink(location: Any, path: str, target: _Format, *, overwrite: bool) -> Any:
+    """Return where to write an archive in a store; None for a path, which is checked."""
+    if not isinstance(location, Location):
+        _check_target(path, target, overwrite=overwrite)
+        return None
     if target is not _NPZ:
         raise UnsupportedError(
             "only .npz archives can be written to a store", path=str(location),

@@ -115,20 +115,10 @@ def open_many(
     if axis is not None:
         axis = operator.index(axis)
     check_several(keys)
-    if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
-        folder = os.fsdecode(paths)
-        pattern = os.path.join(folder, "*.npz")
-        raise IsADirectoryError(
-            errno.EISDIR, f"it is a folder: pass a pattern, {pattern!r}, or open a sharded archive "
-            "with npzkit.open", folder,
-        )  # fmt: skip
+    _check_arguments(paths, on_error, open_count)
     found = find_files(paths, storage_options)
     is_distant = any(isinstance(file, Location) for file in found)
     count = _THREADS if threads is None and is_distant else thread_count(threads)
-    if on_error not in ("raise", "warn"):
-        raise ValueError(f"on_error must be 'raise' or 'warn', not {on_error!r}")
-    if open_count < 1:
-        raise ValueError(f"open_count must be positive, not {open_count!r}")
     options = {} if limits is None else {"limits": limits}
     files = Files(found, open_count, options)
     known, errors = read_headers(files, count)
@@ -148,6 +138,20 @@ def open_many(
             known = known.without(error)
     _warn_of(list(known.left_out))
     return many
+
+
+def _check_arguments(paths: Any, on_error: str, open_count: int) -> None:
+    if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
+        folder = os.fsdecode(paths)
+        pattern = os.path.join(folder, "*.npz")
+        raise IsADirectoryError(
+            errno.EISDIR, f"it is a folder: pass a pattern, {pattern!r}, or open a sharded archive "
+            "with npzkit.open", folder,
+        )  # fmt: skip
+    if on_error not in ("raise", "warn"):
+        raise ValueError(f"on_error must be 'raise' or 'warn', not {on_error!r}")
+    if open_count < 1:
+        raise ValueError(f"open_count must be positive, not {open_count!r}")
 
 
 def _warn_of(left: list[str]) -> None:

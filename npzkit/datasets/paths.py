@@ -110,23 +110,12 @@ def find_archives(
     found = find_location(folder, storage_options)
     if isinstance(found, Location):
         top, sep = found.url, "/"
-        if found.is_web or found.is_chain or top.endswith(SUFFIX):
-            return [top]
-        from npzkit.stores.objects import objects_below
-
-        try:
-            names = objects_below(found, None if recursive else 2)
-        except FileNotFoundError:
-            if top.endswith("/"):
-                raise
-            names = []
-        if not names and not top.endswith("/"):
-            return [top]
+        names = _objects_below(found, recursive=recursive)
     else:
         top, sep = os.fsdecode(found), os.sep
-        if not os.path.isdir(top):
-            return [top]
-        names = list(_files_below(top, recursive=recursive))
+        names = list(_files_below(top, recursive=recursive)) if os.path.isdir(top) else None
+    if names is None:
+        return [top]
     # What is in `top` begins with this, and a separator.
     start = top.rstrip("/" + sep)
     sharded = {name[: -len(INDEX_NAME) - 1] for name in names if _last(name, sep) == INDEX_NAME}
@@ -148,6 +137,22 @@ def find_archives(
 
 def _last(name: str, sep: str) -> str:
     return name.rpartition(sep)[2]
+
+
+def _objects_below(prefix: Location, *, recursive: bool) -> list[str] | None:
+    """Return the objects below a prefix, at depths up to 2 or at any; None if it is none."""
+    is_folder = prefix.url.endswith("/")
+    if prefix.is_web or prefix.is_chain or prefix.url.endswith(SUFFIX):
+        return None
+    from npzkit.stores.objects import objects_below
+
+    try:
+        names = objects_below(prefix, None if recursive else 2)
+    except FileNotFoundError:
+        if is_folder:
+            raise
+        return None
+    return names if names or is_folder else None
 
 
 def _files_below(folder: str, *, recursive: bool) -> Iterator[str]:

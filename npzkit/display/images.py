@@ -117,8 +117,7 @@ def image_overview(
     shape = _counts(box, steps)
     values = np.concatenate(pieces, slower) if pieces else np.empty(shape, source.dtype)
     order = [down, across, *colours]
-    rest = [axis for axis in range(len(shape)) if axis not in order]
-    values = values.transpose(order + rest).reshape([shape[axis] for axis in order])
+    values = np.moveaxis(values, order, range(len(order))).reshape([shape[axis] for axis in order])
     return ImageOverview(
         values, _positions(box, down, steps), _positions(box, across, steps), is_largest
     )

@@ -92,52 +92,54 @@ def load(
         # Any other encoding could change the bytes of array data in a pickle.
         raise ValueError(f"encoding must be 'ASCII', 'latin1', or 'bytes', not {encoding!r}")
     pickle_kwargs = {"encoding": encoding, "fix_imports": fix_imports}
-    archive_options: dict[str, Any] = {
+    options: dict[str, Any] = {
         "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
         "max_header_size": max_header_size,
     }  # fmt: skip
     name = os.fsdecode(file) if isinstance(file, bytes) else file
     place: Any = find_location(name, storage_options)
-    with contextlib.ExitStack() as stack:
-        if isinstance(place, Location):
-            if mmap_mode:
-                check_local(place.url, *NOT_MAPPED)
-            with contextlib.suppress(ZipFormatError):
-                # It mostly is one, and then this is the only request.
-                return NpzFile(place.url, storage_options=place.options, **archive_options)
-            stream: Any = stack.enter_context(transport().open_stream(place))
-        else:
-            stream = place
-            if not can_read(place):
-                stream = stack.enter_context(io.BufferedReader(open_regular(os.fsdecode(place))))
-        beginning = stream.read(len(MAGIC_PREFIX))
-        if not beginning:
-            raise NoDataError(
-                # NumPy's message.
-                "No data left in file",
-                path=_path_of(place),
-                remedy="The file is empty, or the stream is at its end.",
-            )
-        stream.seek(-len(beginning), os.SEEK_CUR)
+    archive, archive_options = place, options
+    if isinstance(place, Location):
+        if mmap_mode:
+            check_local(place.url, *NOT_MAPPED)
+        archive, archive_options = place.url, {**options, "storage_options": place.options}
+        with contextlib.suppress(ZipFormatError):
+            # It mostly is one, and then this is the only request.
+            return NpzFile(archive, **archive_options)
+    with _opened(place) as stream:
+        beginning = _beginning_of(stream, place)
         if beginning.startswith(_ZIP_BEGINNINGS):
-            if isinstance(place, Location):
-                place, archive_options["storage_options"] = place
-            return NpzFile(place, mmap_mode=mmap_mode, **archive_options)
+            return NpzFile(archive, mmap_mode=mmap_mode, **archive_options)
         if beginning != MAGIC_PREFIX:
             return _load_pickle(stream, place, allow_pickle, pickle_kwargs)
         try:
             if mmap_mode:
                 limit = 2**64 if allow_pickle else max_header_size
                 return open_memmap(place, mode=mmap_mode, max_header_size=limit)
-            return read_array(
-                stream,
-                allow_pickle=allow_pickle,
-                pickle_kwargs=pickle_kwargs,
-                max_header_size=max_header_size,
-            )
+            return read_array(stream, **options)
         except NpzkitError as error:
             error.locate(path=_path_of(place))
             raise
+
+
+def _beginning_of(stream: Any, place: Any) -> bytes:
+    """Return what shows the format of a stream, which stays where it is."""
+    found: bytes = stream.read(len(MAGIC_PREFIX))
+    if not found:
+        # NumPy's message.
+        what, remedy = "No data left in file", "The file is empty, or the stream is at its end."
+        raise NoDataError(what, path=_path_of(place), remedy=remedy)
+    stream.seek(-len(found), os.SEEK_CUR)
+    return found
+
+
+def _opened(place: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return a stream of what is at a place, to be closed unless it is the caller's."""
+    if isinstance(place, Location):
+        return transport().open_stream(place)  # type: ignore[no-any-return]
+    if can_read(place):
+        return contextlib.nullcontext(place)
+    return io.BufferedReader(open_regular(os.fsdecode(place)))
 
 
 def _path_of(file: Any) -> str | os.PathLike[str] | None:

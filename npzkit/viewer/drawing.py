@@ -215,9 +215,8 @@ def draw(
     other = settled(other, other_source.shape, other_source.dtype)
     first, second = _alike(first, drawer(other_source, other, size, proceed))
     part = _part(shown, source.shape, first)
-    panes = [
-        Pane(_title(archives, shown), first, part=part), Pane(_title(archives, other), second)
-    ]  # fmt: skip
+    own = Pane(_title(archives, shown), first, part=part)
+    panes = [own, Pane(_title(archives, other), second)]
     why = why_no_difference(source, other_source)
     if why is None and shown.view != "counts":
         drawn, title = _draw_difference(drawer, (source, other_source), shown, size, proceed)

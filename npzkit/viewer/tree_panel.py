@@ -29,6 +29,11 @@ _OPEN_COUNT = 60
 """Folders are open at first if the tree has no more rows."""
 
 _COLUMNS = ("key", "shape", "dtype", "size", "colour")
+_HEADINGS: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
+    ("key", "Key", 160, {"text_color": {"field": "colour"}}), ("shape", "Shape", 98, {}),
+    ("dtype", "Type", 62, {}), ("size", "Size", 66, {"text_align": "right"}),
+)  # fmt: skip
+"""Field, title and width of each column that is shown, and the look of its cells."""
 
 Item = tuple[int, Row | None]
 """The number of an archive and one of its rows; None for the row of the archive."""
@@ -72,17 +77,13 @@ class TreePanel:
         self.filter.on_change("value_input", self._filtered)
         self._source = ColumnDataSource({name: [] for name in _COLUMNS})
         self._source.selected.on_change("indices", self._clicked)
-        colour = {"field": "colour"}
+        columns = [
+            TableColumn(field=name, title=title, width=width, sortable=False,
+                        formatter=StringFormatter(**look))
+            for name, title, width, look in _HEADINGS
+        ]  # fmt: skip
         self.table = DataTable(
-            source=self._source, name="tree", sizing_mode="stretch_both",
-            columns=[
-                TableColumn(field="key", title="Key", width=160, sortable=False,
-                            formatter=StringFormatter(text_color=colour)),
-                TableColumn(field="shape", title="Shape", width=98, sortable=False),
-                TableColumn(field="dtype", title="Type", width=62, sortable=False),
-                TableColumn(field="size", title="Size", width=66, sortable=False,
-                            formatter=StringFormatter(text_align="right")),
-            ],
+            source=self._source, name="tree", sizing_mode="stretch_both", columns=columns,
             index_position=None, selectable=True, reorderable=False, row_height=24,
             header_row=True, autosize_mode="none",
         )  # fmt: skip

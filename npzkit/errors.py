@@ -274,7 +274,8 @@ class NpzkitError(Exception):
         The array key.
     offset : int, optional
         Bytes from the start of the file to the fault; of a damaged member, to its
-        local header if that is damaged, and otherwise to its data.
+        local header if that is damaged, and otherwise to its data, or to its damaged
+        chunk.
     found, expected : object, optional
         The value that was found, and the value that was expected.
     remedy : str, optional
@@ -465,9 +466,16 @@ class ZipFormatError(FormatError, zipfile.BadZipFile):
 
 
 class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):
-    """The CRC-32 of the data differs from the recorded one."""
+    """The CRC-32 of the data differs from the recorded one.
+
+    Attributes
+    ----------
+    chunk : int or None
+        The number of the damaged chunk, counted from 1, if the archive has a CRC-32 per chunk.
+    """
 
     is_damage = True
+    chunk: int | None = None
 
 
 class AmbiguousArchiveError(NpzkitError, ValueError):

@@ -8,6 +8,7 @@ neither keys nor paths. Turning members into arrays is
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError, closed_error
+from npzkit.errors import ChecksumError, FormatError, NpzkitError, StaleArchiveError, closed_error
 from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of, member_of
@@ -362,8 +363,20 @@ def explain(archive: OpenedArchive, error: NpzkitError, key: str | None) -> Npzk
     if name is not None:
         error.key = key_of(name, archive.entries)
         if not isinstance(error, StaleArchiveError):
-            error.locate(offset=archive.entries[name].header_offset)
+            error = _in_chunk(archive, error, archive.entries[name])
     return error
+
+
+def _in_chunk(archive: OpenedArchive, error: NpzkitError, entry: Entry) -> NpzkitError:
+    """Return the error that names the damaged chunk of a member, if its chunks are known."""
+    is_of_data = isinstance(error, (ChecksumError, FormatError)) and archive.is_open
+    if is_of_data and not getattr(error, "chunk", None):
+        with contextlib.suppress(NpzkitError, OSError):
+            chunks = archive.reader.checked_chunks(entry)
+            for _, damaged in () if chunks is None else chunks.damaged():
+                damaged.remedy = error.remedy
+                return damaged.locate(path=error.path, key=error.key)
+    return error.locate(offset=entry.header_offset)
 
 
 def _stale(archive: OpenedArchive, error: NpzkitError, key: str | None) -> StaleArchiveError | None:

@@ -264,14 +264,20 @@ def _verified(
     "arrays. What is removed is lost for good.",
 )  # fmt: skip
 @click.option("--all", "all_files", is_flag=True, help="Copy sound FILEs to the folder OUTPUT too.")
-@click.option("--partial", is_flag=True, help="Keep the complete rows of truncated arrays.")
+@click.option(
+    "--partial", is_flag=True, help="Keep what is left of damaged arrays; mask lost values."
+)
+@click.option(
+    "--drop-rows", is_flag=True, help="Like --partial, but leave out rows with lost values."
+)
 @click.option("--uncommitted", is_flag=True, help="Keep sound arrays of an unfinished append.")
 @folder_options
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repair(
     files: tuple[str, ...], output: str | None, drop_damaged: bool, all_files: bool,
-    recursive: bool, quiet: bool, overwrite: bool, as_json: bool, **kept: Any,
+    recursive: bool, quiet: bool, overwrite: bool, as_json: bool, partial: bool, drop_rows: bool,
+    uncommitted: bool,
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 
@@ -284,9 +290,10 @@ def repair(
     """
     if drop_damaged and output is not None:
         raise click.UsageError("--drop-damaged and --output cannot be used together.")
-    for name, value in kept.items():
-        if value and not drop_damaged and output is None:
-            raise click.UsageError(f"--{name} needs --output or --drop-damaged.")
+    kept = {"--partial": partial, "--drop-rows": drop_rows, "--uncommitted": uncommitted}
+    if any(kept.values()) and not drop_damaged and output is None:
+        name = next(name for name, is_given in kept.items() if is_given)
+        raise click.UsageError(f"{name} needs --output or --drop-damaged.")
     if all_files and not is_folder(output):
         folder = f"{output or 'FOLDER'}/"
         raise click.UsageError(f"--all needs a folder, which ends with a slash: --output {folder}")
@@ -302,7 +309,10 @@ def repair(
         if output is None and not drop_damaged:
             return _cut(archive, report, quiet=quiet)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
-        found = npzkit.repair(archive.path, target, overwrite=may_replace, progress=report, **kept)
+        found = npzkit.repair(
+            archive.path, target, partial="drop" if drop_rows else partial, uncommitted=uncommitted,
+            overwrite=may_replace, progress=report,
+        )  # fmt: skip
         return _repaired(archive, found, quiet=quiet)
 
     return work_through("repair", archives, work, as_json=as_json, quiet=quiet)

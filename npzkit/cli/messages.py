@@ -23,9 +23,9 @@ from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, p
 
 _WORDS = (
     (r"npzkit\.repair\([^()]*partial=True\)", "npzkit repair FILE -o OTHER --partial"),
-    (r"npz\.lazy\(key\)\[([0-9:]+)\]", r"npzkit show FILE KEY \1"),
     (r"storage_options=\{'anon': True\}", "--storage-option anon=true"),
     (r"partial=True \(--partial\)", "--partial"),
+    (r"partial='drop'", "--drop-rows"),
     (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
     (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
     (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),

@@ -46,7 +46,8 @@ class Finding(NamedTuple):
         The finding, in one sentence without a full stop.
     where : int or None
         Bytes from the start of the file: to the member's local header if that is
-        damaged, and otherwise to its data. Errors of reads have the same `offset`.
+        damaged, and otherwise to its data, or to its first damaged chunk if that is
+        known. Errors of reads have the same `offset`.
     remedy : str or None
         What to do about a file that is not an archive, as a full sentence.
     """
@@ -189,11 +190,15 @@ class Lost(NamedTuple):
         What is wrong with the member.
     where : int
         Bytes from the start of the damaged file.
+    rows : sequence of (int, int)
+        The ranges of rows that are lost, each as start and stop, if the other rows of the
+        array are kept.
     """
 
     key: str
     what: str
     where: int
+    rows: Sequence[tuple[int, int]] = ()
 
 
 class RepairReport(NamedTuple):
@@ -234,7 +239,7 @@ class RepairReport(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a dict that JSON can represent."""
-        lost = [row._asdict() for row in self.lost]
+        lost = [{**row._asdict(), "rows": list(map(list, row.rows))} for row in self.lost]
         lists = {name: list(getattr(self, name)) for name in ("kept", "uncertain", "sealed")}
         return {**self._asdict(), **lists, "lost": lost}
 

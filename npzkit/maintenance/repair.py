@@ -24,7 +24,7 @@ from npzkit.files.source import Source
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.findings import Lost, RepairReport
-from npzkit.maintenance.salvage import Salvage, read_committed
+from npzkit.maintenance.salvage import Partial, Salvage, read_committed
 from npzkit.members.keys import keys_of
 from npzkit.reading.flush import complete_flushes
 from npzkit.zip.damaged_directory import NewestState, find_newest
@@ -43,7 +43,7 @@ def repair(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
-    partial: bool = False,
+    partial: Partial = False,
     uncommitted: bool = False,
     overwrite: bool = True,
     limits: Limits | None = None,
@@ -81,9 +81,18 @@ def repair(
     output : path, optional
         An existing file is replaced when the new one is complete. If this is
         `path` itself, everything that could not be saved is lost for good.
-    partial : bool, default False
-        Keep the complete rows of truncated arrays. They cannot be checked,
-        because the CRC-32 covers the complete array.
+    partial : bool, "mask" or "drop", default False
+        Keep what is left of damaged arrays. True is "mask".
+
+        - Of an array with a CRC-32 per chunk, the values outside of damaged chunks
+          are kept, and the others are masked: the array is saved as with
+          ``masked="split"``, and lost values are NaN, NaT or zero. "drop" leaves out
+          the rows with lost values instead, so the rows after them get other
+          numbers. An array that has a mask already keeps its rows.
+        - Of a truncated array, the complete rows are kept. They cannot be checked,
+          because the CRC-32 covers the complete array.
+
+        The report names the lost rows.
     uncommitted : bool, default False
         Also keep sound members after the last commit: those of an unfinished
         append, or of one whose directory is damaged.
@@ -145,6 +154,8 @@ def repair(
         raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
     if not is_distant:
         check_regular(path)
+    if partial not in (False, True, "mask", "drop"):
+        raise ValueError(f"partial must be a bool, 'mask' or 'drop', not {partial!r}")
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     with (

@@ -20,13 +20,13 @@ from npzkit.errors import (
     UnsafeNameError,
     format_count,
     shown_key,
-    some_of,
 )
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.maintenance.findings import Finding, Severity
+from npzkit.maintenance.rows import find_damage
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
@@ -46,8 +46,6 @@ from npzkit.zip.sozip import Chunks, SeekIndex, find_index, has_index_member
 
 _PROCEED_COUNT = 10_000
 """Members whose names are checked between two chances to stop."""
-_SHOWN_CHUNKS = 5
-"""Damaged chunks of an array that are named one by one."""
 
 
 # -- the archive -----------------------------------------------------------
@@ -165,7 +163,7 @@ def member_findings(
         entry = accepting_name(entry)
     for findings in (
         _header_findings(reader, key, entry, indexed),
-        _data_findings(reader, key, entry, threads, part.add),
+        _data_findings(reader, key, entry, indexed, threads, part.add),
     ):
         try:
             rows.extend(findings)
@@ -244,7 +242,12 @@ def check_data(
 
 
 def _data_findings(
-    reader: MemberReader, key: str, entry: Entry, threads: int, advance: Advance
+    reader: MemberReader,
+    key: str,
+    entry: Entry,
+    indexed: IndexedHeaders,
+    threads: int,
+    advance: Advance,
 ) -> Iterator[Finding]:
     """Read a member, and again with its seek index, if it has one."""
     source = reader.source
@@ -253,11 +256,13 @@ def _data_findings(
     except (ChecksumError, FormatError) as error:
         is_wrong = isinstance(error, ChecksumError)
         unsealed = find_unsealed(source, entry, threads) if is_wrong else None
-        more = damaged_chunks(reader, entry) if unsealed is None else unsealed
-        if more is None:
-            raise
         found = Finding._of(key, error, entry.header_offset)
-        yield found._replace(what=f"{found.what}; {more}")
+        damage = None if unsealed else find_damage(reader, entry, indexed.find(entry.name))
+        if damage is not None:
+            found = found._replace(where=damage.offset)
+        elif unsealed is None:
+            raise
+        yield found._replace(what=f"{found.what}; {damage or unsealed}")
         return
     index, end = find_index(source, entry, start), start + entry.compressed_size
     if index is not None and not _is_right(source, entry, start, index, threads):
@@ -282,40 +287,6 @@ def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, thread
     except FormatError:
         return False
     return crc == entry.crc32
-
-
-def damaged_chunks(reader: MemberReader, entry: Entry) -> str | None:
-    """Return which chunks of a damaged member have wrong data, and which rows; None if unknown.
-
-    Chunks are counted from 1, as in the errors of reads.
-    """
-    try:
-        start = data_offset(reader.source, entry)
-    except NpzkitError:
-        return None
-    index = find_index(reader.source, entry, start)
-    if index is None or not index.has_checks(entry.crc32):
-        return None
-    numbers = list(Chunks(reader.source, start, index, checked=True).damaged())
-    if not numbers:
-        return None
-    shown = some_of(numbers, lambda number: f"{number + 1:,}", _SHOWN_CHUNKS)
-    what = f"damaged {'chunk' if len(numbers) == 1 else 'chunks'} {shown} of {len(index.crc32s):,}"
-    try:
-        header = reader.find_header(entry)[0]
-    except NpzkitError:
-        # It is in the first chunk.
-        return what
-    if header is None or header.fortran_order or not header.nbytes or not header.shape:
-        return what
-    row_count = header.shape[0]
-    row_size = header.nbytes // row_count
-    first = max(numbers[0] * index.chunk_size - header.data_offset, 0) // row_size
-    end = (numbers[-1] + 1) * index.chunk_size - header.data_offset
-    stop = min(-(-end // row_size), row_count)
-    sound = f":{first}" if first else f"{stop}:" if stop < row_count else ""
-    reading = f"; npz.lazy(key)[{sound}] reads sound rows" if sound else ""
-    return f"{what}, in rows {first:,} to {stop - 1:,}{reading}"
 
 
 def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from npzkit.errors import NpzkitError, ZipFormatError, format_count, shown_key
 from npzkit.files.corrected_source import CorrectedSource
@@ -17,10 +17,21 @@ from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import BESIDE_ARRAYS, Lost, RepairReport
-from npzkit.maintenance.rules import damaged_chunks, has_wrong_index, member_error
-from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
+from npzkit.maintenance.rows import (
+    Damage,
+    Ranges,
+    RowsLeft,
+    find_damage,
+    find_rows,
+    is_masked,
+    is_seen_cut,
+    mask_name,
+    rows_in_chunks,
+)
+from npzkit.maintenance.rules import has_wrong_index, member_error
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
+from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
 from npzkit.zip.array_index import find_array_index
@@ -41,6 +52,11 @@ from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
+_NOT_MASKED = "it cannot be given a mask; partial='drop' keeps its other rows"
+
+
+Partial = bool | Literal["mask", "drop"]
+"""What is kept of a damaged array; see `npzkit.repair`."""
 
 
 class Salvage:
@@ -53,7 +69,7 @@ class Salvage:
         threads: int,
         progress: Report | None,
         *,
-        partial: bool,
+        partial: Partial,
         uncommitted: bool,
     ) -> None:
         self.source = source = CorrectedSource(source)
@@ -64,12 +80,17 @@ class Salvage:
         self._partial, self._uncommitted = partial, uncommitted
         self.sound: dict[str, Entry | RowsLeft] = {}
         self.lost: list[tuple[str, str, int]] = []
+        # The rows that are lost of an array, by what is told of it.
+        self._lost_rows: dict[tuple[str, str, int], Ranges] = {}
         # Where `verify` finds the damage of members, by the offsets of their local headers.
         self._damaged_at: dict[int, int] = {}
         self._allowance = Allowance(source.size)
         # The end of the range that a damaged member claims.
         self._claimed_end = 0
         self._claimed: set[str] = set()
+        # What is wrong with the member that was checked last.
+        self._damage: tuple[str, Damage | None] = "", None
+        self._known: tuple[Directory, IndexedHeaders] | None = None
         # The offsets of members whose seek index leads to wrong data.
         self._wrongly_indexed: set[int] = set()
         # The local headers of members without their own, by offset and name.
@@ -92,12 +113,13 @@ class Salvage:
                 cut_size = self.source.size - directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
+            self._add_masks()
             if self.lost and not self.sound and (newest is not None or directory.entries):
                 raise ZipFormatError(
                     "nothing can be saved: every member is damaged",
                     found=format_count(len(self.lost), "damaged member"),
-                    remedy="Download the file again; partial=True (--partial) keeps the rows of "
-                    "truncated arrays.",
+                    remedy="Download the file again; partial=True (--partial) keeps what is "
+                    "left of damaged arrays.",
                 )
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
@@ -131,7 +153,7 @@ class Salvage:
         self.meter.reach(self.source.size)
         for found in self.sound.values():
             if isinstance(found, RowsLeft):
-                found.write(self.source, writer)
+                found.write(writer)
                 continue
             offset = found.header_offset
             indexed = offset not in self._wrongly_indexed
@@ -148,10 +170,11 @@ class Salvage:
     ) -> RepairReport:
         # The key of a member depends on the names of the others.
         all_names = dict.fromkeys([*names, *(name for name, _, _ in self.lost)])
+        rows_of = self._lost_rows.get
         keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
         lost = tuple(
-            Lost(keys[name], what, self._damaged_at.get(offset, offset))
-            for name, what, offset in dict.fromkeys(self.lost)
+            Lost(keys[one[0]], one[1], self._damaged_at.get(one[2], one[2]), rows_of(one, ()))
+            for one in dict.fromkeys(self.lost)
         )
         kept = tuple(keys[name] for name in names)
         if newest is None:
@@ -164,9 +187,8 @@ class Salvage:
         if newest.is_complete or not newest.is_newest or name not in newest.known:
             return newest.is_complete
         found = self.sound.get(name)
-        return found is None or (
-            isinstance(found, Entry) and found.header_offset == newest.entries[name].header_offset
-        )
+        entry = found.entry if isinstance(found, RowsLeft) else found
+        return entry is None or entry.header_offset == newest.entries[name].header_offset
 
     def find(self, newest: NewestState) -> None:
         """Check the members of an archive whose end is damaged."""
@@ -192,7 +214,7 @@ class Salvage:
     def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
         """Check the members that a directory lists, which is given if it is known completely."""
         for entry in entries.values():
-            if not self._check_member(entry):
+            if not self._check_member(entry, directory):
                 self._try_other_header(entry, entries, directory)
             self.meter.reach(entry.end_offset)
 
@@ -222,6 +244,8 @@ class Salvage:
             self.lost.pop()
             self._keep(sound)
         self.source.correct(entry.header_offset, b"")
+        if sound is None:
+            self._keep_sound_chunks(entry)
 
     def _with_own_header(
         self, entry: Entry, directory: Directory | None, is_certain: bool
@@ -275,19 +299,64 @@ class Salvage:
         self.sound = committed
         self.lost = [*lost, *((entry.name, what, entry.header_offset) for entry in found)]
 
-    def _check_member(self, entry: Entry) -> bool:
+    def _check_member(self, entry: Entry, directory: Directory | None = None) -> bool:
         """Keep a sound member, or report what is wrong with it."""
         self.meter.reach(entry.header_offset)
         part = self.meter.part(entry.compressed_size, entry.uncompressed_size)
         error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
         if error is not None:
-            chunks = damaged_chunks(self._reader, entry)
-            self._add_lost(entry, error.what if chunks is None else f"{error.what}; {chunks}")
-            if error.where is not None:
-                self._damaged_at[entry.header_offset] = error.where
+            known = None
+            if directory is not None and entry.name in directory.entries:
+                if self._known is None or self._known[0] is not directory:
+                    self._known = directory, IndexedHeaders(self._reader, directory)
+                known = self._known[1].find(entry.name)
+            damage = find_damage(self._reader, entry, known)
+            self._add_lost(entry, error.what if damage is None else f"{error.what}; {damage}")
+            self._damage = error.what, damage
+            where = error.where if damage is None else damage.offset
+            if where is not None:
+                self._damaged_at[entry.header_offset] = where
         else:
             self._keep(entry)
         return error is None
+
+    def _keep_sound_chunks(self, entry: Entry) -> None:
+        """Keep what is left of the array that was checked last, in its sound chunks."""
+        what, damage = self._damage
+        if not self._partial or damage is None or entry.flags & BAD_NAME:
+            return
+        drop = self._partial == "drop" and not is_masked(entry)
+        left = rows_in_chunks(entry, damage, drop=drop)
+        if left is not None:
+            self.lost.pop()
+            self._keep_left(left, f"{what}; {damage.what}; ")
+
+    def _keep_left(self, left: RowsLeft, what: str) -> None:
+        left = left._replace(entry=self._with_sound_attributes(left.entry))
+        self.sound.pop(left.entry.name, None)
+        self.sound[left.entry.name] = left
+        self._add_lost(left.entry, what + left.outcome)
+        self._lost_rows[self.lost[-1]] = tuple(left.rows)
+
+    def _add_masks(self) -> None:
+        """Mask the filled items of arrays: in a new mask, or in the one that an array has."""
+        filled = [name for name, one in self.sound.items() if getattr(one, "fill", b"")]
+        arrays = {mask_name(name): one for name, one in self.sound.items()} if filled else {}
+        for name in filled:
+            left: Any = self.sound[name]
+            if name in arrays and is_masked(arrays[name]):
+                # Of a mask, what is lost is masked.
+                self.sound[name] = left.all_true()
+                continue
+            found = left.with_mask(self._reader, self.sound.get(mask_name(name)))
+            if found is not None:
+                self.sound.update({one.entry.name: one for one in found})
+                continue
+            del self.sound[name]
+            self.lost = [
+                (other, what.replace(left.outcome, _NOT_MASKED) if other == name else what, place)
+                for other, what, place in self.lost
+            ]
 
     def _give_usable_names(self) -> None:
         """Rename members whose names are not usable, and report them."""
@@ -373,7 +442,10 @@ class Salvage:
             self._add_lost(entry, "its header claims no data, but other data follows it")
             return after_header
         self.sound.pop(entry.name, None)
-        if self._check_member(entry) or followed:
+        if self._check_member(entry):
+            return found.end_offset
+        self._keep_sound_chunks(entry)
+        if followed or entry.name in self.sound:
             # The size is right even if the data is damaged, so no member is inside it.
             return found.end_offset
         self._claimed_end = found.end_offset
@@ -405,9 +477,7 @@ class Salvage:
         if rows is None:
             self._add_lost(found.entry, "truncated: its data extends past the end of the file")
         else:
-            entry = self._with_sound_attributes(rows.entry)
-            self.sound[entry.name] = rows._replace(entry=entry)
-            self._add_lost(found.entry, f"truncated: {rows.description}")
+            self._keep_left(rows, "truncated: ")
 
 
 def read_committed(source: Source) -> Directory:

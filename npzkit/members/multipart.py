@@ -18,7 +18,7 @@ from npzkit.members.metadata import PARTS_ATTRIBUTE
 
 OnParts = Literal["refuse", "split"]
 
-_MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
+MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
 
 
 class SplitPart(NamedTuple):
@@ -77,7 +77,7 @@ def _split_masked(array: Any) -> list[SplitPart]:
     data = np.asarray(array.data)
     return [
         SplitPart("", data, {PARTS_ATTRIBUTE: attrs}),
-        SplitPart(_MASK, np.ma.getmaskarray(array), {}),
+        SplitPart(MASK, np.ma.getmaskarray(array), {}),
     ]
 
 
@@ -135,7 +135,7 @@ def other_suffixes(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     kind = parts.get("kind")
     if kind == "strings":
         return (_OFFSETS, _MISSING) if "missing" in parts else (_OFFSETS,)
-    return (_MASK,) if kind == "masked" else ()
+    return (MASK,) if kind == "masked" else ()
 
 
 def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
@@ -164,14 +164,14 @@ def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
         return array
 
     if parts["kind"] == "masked":
-        return _join_masked(part(""), part(_MASK), key, parts)
+        return _join_masked(part(""), part(MASK), key, parts)
     missing = part(_MISSING) if "missing" in parts else None
     return _join_strings(part(""), part(_OFFSETS), missing, key, parts)
 
 
 def _join_masked(data: Any, mask: Any, key: str, parts: dict[str, Any]) -> Any:
     expected = np.ma.make_mask_descr(data.dtype)
-    _check_array(mask, data.shape, expected, key + _MASK)
+    _check_array(mask, data.shape, expected, key + MASK)
     array = np.ma.MaskedArray(data, mask=mask)
     if "fill_value" in parts:
         value = parts["fill_value"]

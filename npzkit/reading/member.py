@@ -31,7 +31,7 @@ import numpy as np
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.coding import DEFLATED, STORED
 from npzkit.codecs.decompressors import inflate_chunk, inflate_start, inflate_whole
-from npzkit.errors import ZipFormatError
+from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.block_reading import block_tasks, crc_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run
@@ -55,7 +55,7 @@ from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
-from npzkit.zip.sozip import Chunks, find_index
+from npzkit.zip.sozip import Chunks, checked_chunks, find_index
 
 if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess
@@ -486,6 +486,15 @@ class MemberReader(SmallReader):
         if data.read(1):
             raise ZipFormatError("bytes follow the pickled array in its member")
         return array
+
+    def checked_chunks(self, entry: Entry) -> Chunks | None:
+        """Return the chunks of a member; None if the CRC-32 of each is not known."""
+        source = self.ahead([entry]).source
+        try:
+            check_entry(entry, self.size_limit)
+            return checked_chunks(source, entry, data_offset(source, entry))
+        except NpzkitError:
+            return None
 
     # -- headers ------------------------------------------------------------
 

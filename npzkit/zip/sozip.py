@@ -198,6 +198,14 @@ def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
     return head.startswith(LOCAL_HEADER_SIGNATURE) and head.endswith(raw_name)
 
 
+def checked_chunks(source: Source, entry: Entry, data_start: int) -> Chunks | None:
+    """Return the chunks of a member, if the CRC-32 of each is known and believed."""
+    index = find_index(source, entry, data_start)
+    if index is None or not index.has_checks(entry.crc32):
+        return None
+    return Chunks(source, data_start, index, checked=True)
+
+
 # -- the chunks ---------------------------------------------------------------
 
 
@@ -236,6 +244,7 @@ class Chunks:
     size : int
         The member's uncompressed bytes.
     chunk_size : int
+    count : int
     is_checked : bool
     """
 
@@ -247,7 +256,7 @@ class Chunks:
         self._source = source
         self._start = data_start
         self._offsets = index.offsets
-        self._count = len(index.offsets) - 1
+        self.count = len(index.offsets) - 1
         self.size = index.uncompressed_size
         self.chunk_size = index.chunk_size
         self._lock = threading.Lock()
@@ -313,13 +322,15 @@ class Chunks:
                 del self._cache[next(iter(self._cache))]
         return chunk
 
-    def damaged(self) -> Iterator[int]:
-        """Yield the numbers of the chunks that do not have their CRC-32s."""
-        for number in range(self._count):
+    def damaged(self) -> Iterator[tuple[int, ChecksumError]]:
+        """Yield the number of each chunk that does not have its CRC-32, and its error."""
+        for number in range(self.count):
             try:
                 next(self._inflated(self._source, number, number + 1))
-            except (ChecksumError, ZipFormatError):
-                yield number
+            except ChecksumError as error:
+                yield number, error
+            except ZipFormatError as error:
+                yield number, self._damaged(number, error.what)
 
     # -- the whole ----------------------------------------------------------
 
@@ -344,7 +355,7 @@ class Chunks:
         """
         return [
             functools.partial(self._fill, begin, stop, skip_size, view)
-            for begin, stop in self._tasks(0, self._count, threads)
+            for begin, stop in self._tasks(0, self.count, threads)
         ]
 
     def _fill(self, begin: int, stop: int, skip_size: int, view: memoryview) -> tuple[int, int]:
@@ -396,7 +407,7 @@ class Chunks:
 
     def _chunk(self, number: int, piece: memoryview) -> bytes | bytearray:
         """Inflate one chunk, and check its CRC-32 if that is known."""
-        final = number == self._count - 1
+        final = number == self.count - 1
         size = self.size - number * self.chunk_size if final else self.chunk_size
         if not self._crc32s:
             return inflate_chunk(piece, size, final=final)
@@ -410,9 +421,11 @@ class Chunks:
         return chunk
 
     def _damaged(self, number: int, found: str) -> ChecksumError:
-        return ChecksumError(
-            f"chunk {number + 1} of {self._count} is damaged",
+        error = ChecksumError(
+            f"chunk {number + 1} of {self.count} is damaged",
             offset=self._start + self._offsets[number],
             found=found,
             expected=f"CRC-32 {self._crc32s[number]:08x}",
         )
+        error.chunk = number + 1
+        return error

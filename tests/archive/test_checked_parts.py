@@ -122,13 +122,61 @@ def test_the_error_says_which_chunk(tmp_path):
         assert np.array_equal(lazy[400:], LARGE[400:])
 
 
+READS = {
+    "npz[key]": lambda npz: npz["large"],
+    "load_all": lambda npz: npz.load_all(),
+    "load_all of one": lambda npz: npz.load_all(["large"]),
+    "out": lambda npz: npz.read("large", out=np.zeros_like(LARGE)),
+    "threads": lambda npz: npz.read("large", threads=1),
+    "fill": lambda npz: npz.load_all(out={"large": np.zeros_like(LARGE)}),
+    "stream": lambda npz: npz.stream("large").read(),
+    "lazy": lambda npz: npz.lazy("large")[:],
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("place", [20, 1000, -4], ids=["header", "data", "end"])
+def test_whole_reads_name_the_chunk(read, place, tmp_path):
+    """An error of any read has the key, the chunk, its offset, and what else was to be done."""
+    path = tmp_path / "a.npz"
+    saved(path)
+    data = bytearray(path.read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        entry, start = npz._archive.entry("large"), npz.info("large").data_offset
+        index = find_index(npz._archive.source, entry, start)
+    number = 4 if place == 1000 else 0 if place == 20 else len(index.crc32s) - 1
+    begin = start + index.offsets[number]
+    data[begin + place if place > 0 else start + entry.compressed_size + place] ^= 4
+    with npzkit.open(bytes(data)) as npz, pytest.raises(ChecksumError) as caught:
+        READS[read](npz)
+    error = caught.value
+    assert (error.key, error.chunk, error.offset) == ("large", number + 1, begin)
+    assert f"chunk {number + 1} of 10 is damaged" in str(error)
+
+
+def test_sound_chunks_of_a_damaged_member_are_not_blamed(tmp_path):
+    """An error that is not about a chunk, or of an array without CRC-32s of chunks, names none."""
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, large=LARGE)
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    with npzkit.open(bytes(data)) as npz, pytest.raises((ChecksumError, ZipFormatError)) as caught:
+        npz["large"]
+    assert getattr(caught.value, "chunk", None) is None
+    saved(path)
+    data = bytearray(path.read_bytes())
+    data[18] ^= 1
+    with npzkit.open(bytes(data)) as npz, pytest.raises(ZipFormatError, match="local header"):
+        npz["large"]
+
+
 def test_verify_names_chunks_and_rows(tmp_path):
     """verify says which chunks are damaged, and which rows are; and so of many, in short."""
     path, _ = damaged(tmp_path)
     (row,) = [row for row in npzkit.verify(path).rows if row.severity == "error"]
     # A chunk of 32 KiB has 65.5 rows, of which the first begins after the header of 128 bytes.
-    rows = "in rows 261 to 327; npz.lazy(key)[:261] reads sound rows"
-    assert row.what.endswith(f"; damaged chunk 5 of 10, {rows}")
+    advice = "; npzkit.repair(path, output, partial=True) saves the other values"
+    assert row.what.endswith(f"; damaged chunk 5 of 10, in rows 261 to 327{advice}")
     (lost,) = npzkit.repair(path, tmp_path / "b.npz").lost
     assert (lost.what, lost.where) == (row.what, row.where)
     with npzkit.open(path) as npz:
@@ -140,11 +188,13 @@ def test_verify_names_chunks_and_rows(tmp_path):
     for place in range(3, 10):
         data[start + place * (CHUNK + 30) - 5000] ^= 1
     (row,) = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
-    assert row.what.endswith("; npz.lazy(key)[:130] reads sound rows")
-    assert "; damaged chunks 3, 4, 5, 6, 7 and 2 more of 10, in rows 130 to 589;" in row.what
+    rows = "in rows 130 to 589; npzkit.repair"
+    assert f"; damaged chunks 3, 4, 5, 6, 7 and 2 more of 10, {rows}" in row.what
     data[start + 20] ^= 0xFF
     _, row = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
-    assert row.what.endswith("; damaged chunks 1, 3, 4, 5, 6 and 3 more of 10")
+    # The array index knows the header.
+    rows = "in rows 0 to 65, 130 to 589; npzkit.repair"
+    assert f"; damaged chunks 1, 3, 4, 5, 6 and 3 more of 10, {rows}" in row.what
 
 
 def test_it_can_be_switched_off(tmp_path):

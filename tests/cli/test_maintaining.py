@@ -305,13 +305,39 @@ def test_no_result_replaces_another(cli, folder, command, files, output):
 
 @pytest.mark.parametrize(
     "options",
-    [["--partial"], ["--uncommitted"], ["--drop-damaged", "-o", "b.npz"], ["--all", "-o", "b.npz"]],
+    [
+        ["--partial"],
+        ["--drop-rows"],
+        ["--uncommitted"],
+        ["--drop-damaged", "-o", "b.npz"],
+        ["--all", "-o", "b.npz"],
+    ],
     ids=" ".join,
 )
 def test_options_that_would_do_nothing_are_refused(cli, folder, options):
     """What is kept can only be chosen where something is written."""
     found = cli("repair", "torn.npz", *options)
     assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
+
+
+def test_lost_values_are_masked_or_left_out(cli, folder):
+    """verify names the option that masks lost values, and repair the one that drops their rows."""
+    npzkit.save(
+        "a.npz", {"x": np.arange(9000), "x.mask": np.arange(3)}, compression="deflated",
+        chunk_size=4096,
+    )  # fmt: skip
+    data = bytearray((folder / "a.npz").read_bytes())
+    data[5000] ^= 8
+    (folder / "a.npz").write_bytes(data)
+    (line,) = [line for line in cli("verify", "a.npz").out.splitlines() if " error: " in line]
+    assert "; npzkit repair a.npz -o OTHER --partial saves the other values (at" in line
+    found = cli("repair", "a.npz", "-o", "b.npz", "--partial")
+    assert "it cannot be given a mask; --drop-rows keeps its other rows" in found.out
+    assert cli("repair", "a.npz", "-o", "c.npz", "--drop-rows", "--json").json()[0]["lost"][0][
+        "rows"
+    ]
+    with npzkit.open("c.npz") as npz:
+        assert 5000 < len(npz["x"]) < 9000
 
 
 def test_a_file_without_a_directory_says_what_to_do(cli, folder):

@@ -956,7 +956,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     assert json.loads(report.to_json()) == report.as_dict()
     assert report.as_dict() == {
         "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False, "sealed": [],
-        "lost": [{"key": "y\u202e", "what": report.lost[0].what, "where": report.lost[0].where}],
+        "lost": [{"key": "y\u202e", "what": report.lost[0].what, "where": report.lost[0].where, "rows": []}],
         "uncertain": [], "is_completed": False,
     }  # fmt: skip
     lines = str(report).splitlines()
@@ -1213,9 +1213,9 @@ def damaged(draw):
     return bytes(data)
 
 
-@given(damaged(), st.booleans(), st.booleans())
+@given(damaged(), st.sampled_from([False, True, "drop"]), st.booleans())
 def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, partial, uncommitted):
-    """The output verifies, and each of its arrays is the saved one or its first rows."""
+    """The output verifies, and each of its arrays is what was saved, or a part of it."""
     folder = tmp_path_factory.getbasetemp()
     path, output = folder / "damaged.npz", folder / "whole.npz"
     path.write_bytes(data)
@@ -1230,7 +1230,9 @@ def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, parti
     with npzkit.open(output) as npz:
         arrays = npz.load_all()
     assert tuple(arrays) == report.kept
+    dropped = {row.key: row.rows for row in report.lost if "left out" in row.what}
     lost = {row.key: row.what for row in report.lost}
+    masks = {key: arrays.pop(f"{key}.mask") for key in list(arrays) if f"{key}.mask" in arrays}
     names = {key for key in arrays if key not in ARRAYS}
     # Nothing tells a name that was damaged from one that was given.
     assert len(names) <= 3
@@ -1240,6 +1242,12 @@ def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, parti
             assert partial and len(arrays[key]) <= len(ARRAYS[key])
             if GOOD.startswith(data):
                 same(arrays[key], ARRAYS[key][: len(arrays[key])])
+        elif key in dropped:
+            rows = [range(*row) for row in dropped[key]]
+            same(arrays[key], np.delete(ARRAYS[key], [n for row in rows for n in row], axis=0))
+        elif key in masks:
+            assert partial is True and "masked, the others are kept" in lost[key]
+            same(arrays[key][~masks[key]], ARRAYS[key][~masks[key]])
         else:
             same(arrays[key], ARRAYS[key])
 

@@ -76,9 +76,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if any(((fields[size] != SENTINEL_32)).any() for size in sizes):",
     ): "No size has its place in a zip64 block.",
     (
-        "maintenance/truncated.py",
-        "stream = MemberStream(source, entry, start, verify=False)",
-        "stream = MemberStream(source, entry, start, verify=True)",
+        "maintenance/rows.py",
+        "stream = MemberStream(reader.source, entry, start, verify=False)",
+        "stream = MemberStream(reader.source, entry, start, verify=True)",
     ): "The entry was made of the only header.",
     (
         "reading/member_headers.py",
@@ -91,7 +91,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "gap = max(gap, (step * stride + extent))",
     ): "Says only which items are read at once.",
     (
-        "maintenance/truncated.py",
+        "maintenance/rows.py",
         "with Pipeline(1) as pipeline:",
         "with Pipeline(2) as pipeline:",
     ): "Two threads compress the same bytes.",

@@ -1,0 +1,196 @@
+"""repair(partial=): what is left of a damaged array in its sound chunks."""
+
+from __future__ import annotations
+
+import os
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import ZipFormatError
+from npzkit.zip.sozip import find_index
+
+RNG = np.random.default_rng(0)
+CHUNK = 1 << 12
+VALUES = RNG.integers(-(2**60), 2**60, 4000)
+MASKED = np.ma.array(RNG.random(4000), mask=RNG.random(4000) < 0.1)
+ARRAYS = {
+    "floats": RNG.random((60, 70)),
+    "3-D": VALUES.reshape(40, 10, 10),
+    "long rows": VALUES.view("u1").reshape(8, -1),
+    "fortran": np.asfortranarray(VALUES.reshape(40, 100)),
+    "structured": np.rec.fromarrays([VALUES, RNG.random(4000)], names="i,x").view(np.ndarray),
+    "times": VALUES.view("M8[s]"),
+    "complex": (VALUES + 1j).astype(">c16"),
+    "text": np.array([f"{value}" for value in VALUES[:600]]),
+    "masked": MASKED,
+}
+MISSING = {"floats": np.nan, "times": np.datetime64("NaT"), "complex": np.nan}
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Return the path of a damaged archive and another path."""
+    return tmp_path / "damaged.npz", tmp_path / "saved.npz"
+
+
+def save(path, arrays, **options):
+    """Save arrays in chunks, each with an attribute."""
+    with npzkit.NpzWriter(
+        path, compression="deflated", chunk_size=CHUNK, masked="split", strings="split", **options
+    ) as writer:
+        for key, array in arrays.items():
+            writer.add(key, array, attrs={"of": key})
+
+
+def damage(path, key, numbers):
+    """Damage chunks of an array, and return the bytes of its data that are sound."""
+    data = bytearray(path.read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        entry = npz._archive.entry(key)
+        header, start = npz._archive.reader.find_header(entry)
+        index = find_index(npz._archive.source, entry, start)
+    sound = np.ones(header.nbytes, bool)
+    for number in numbers:
+        data[start + index.offsets[number] + 50] ^= 64
+        begin = number * CHUNK - header.data_offset
+        sound[max(begin, 0) : begin + CHUNK] = False
+    path.write_bytes(data)
+    return sound
+
+
+def repaired(paths, **options):
+    """Repair a file into another, which must verify, and return the report."""
+    before = paths[0].read_bytes()
+    report = npzkit.repair(*paths, **options)
+    assert paths[0].read_bytes() == before
+    found = npzkit.verify(paths[1])
+    assert found.ok, found
+    with npzkit.open(paths[1], strict=True) as npz:
+        assert tuple(npz.files) == report.kept
+    return report
+
+
+def items_of(array, sound):
+    """Return which items of an array are sound, by its bytes."""
+    order = "F" if array.flags.fnc else "C"
+    return sound.reshape(-1, array.itemsize).all(1).reshape(array.shape, order=order)
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "directory lost"])
+@pytest.mark.parametrize("numbers", [(0,), (1, 3, 4), (-1,)])
+@pytest.mark.parametrize("key", ARRAYS)
+def test_lost_values_are_masked(paths, key, numbers, is_listed):
+    """All values outside of damaged chunks are kept at their places, with key and attributes."""
+    array = ARRAYS[key]
+    save(paths[0], {"before": np.arange(3), key: array, "after": np.arange(4)})
+    count = -(-(array.nbytes + 128) // CHUNK)
+    sound = items_of(np.asarray(array), damage(paths[0], key, [n % count for n in numbers]))
+    if not is_listed:
+        with npzkit.open(paths[0]) as npz:
+            end = npz._archive.entry("after").header_offset + 20
+        os.truncate(paths[0], end)
+    report = repaired(paths, partial=True)
+    (lost,) = [row for row in report.lost if row.key == key]
+    if not is_listed and 0 in numbers:
+        # Nothing else says what array it is.
+        assert key not in report.kept
+        return
+    assert f"{np.count_nonzero(~sound):,} of {array.size:,} values are masked" in lost.what
+    rows = sound.reshape(len(sound), -1).all(1)
+    listed = [number for begin, stop in lost.rows for number in range(begin, stop)]
+    assert listed == ([] if key == "fortran" else np.flatnonzero(~rows).tolist())
+    with npzkit.open(paths[1]) as npz, np.load(paths[1]) as theirs:
+        found, mask = npz.join(key), npz[f"{key}.mask"]
+        assert npz.info(key).attrs == {"of": key}
+        np.testing.assert_array_equal(theirs[key], npz[key])
+    assert found.dtype == array.dtype and found.shape == array.shape
+    mask = mask["i"] if mask.dtype.names else mask
+    expected = ~sound | (np.ma.getmaskarray(array) if key == "masked" else False)
+    np.testing.assert_array_equal(mask, expected)
+    np.testing.assert_array_equal(found.data[sound], np.asarray(array)[sound])
+    if key in MISSING:
+        np.testing.assert_array_equal(found.data[~sound].real, MISSING[key])
+
+
+@pytest.mark.parametrize("numbers", [(0,), (1, 3, 4), (-1,)])
+@pytest.mark.parametrize("key", ["floats", "3-D", "long rows", "structured", "text", "masked"])
+def test_rows_with_lost_values_are_dropped(paths, key, numbers):
+    """partial="drop" keeps the rows without lost values; a masked array keeps all of its rows."""
+    array = ARRAYS[key]
+    save(paths[0], {key: array})
+    count = -(-(array.nbytes + 128) // CHUNK)
+    sound = items_of(np.asarray(array), damage(paths[0], key, [n % count for n in numbers]))
+    rows = sound.reshape(len(sound), -1).all(1)
+    (lost,) = repaired(paths, partial="drop").lost
+    with npzkit.open(paths[1]) as npz:
+        if key == "masked":
+            assert npz.join(key).shape == array.shape
+            return
+        assert npz.files == [key]
+        np.testing.assert_array_equal(npz[key], array[rows])
+        assert npz.info(key).attrs == {"of": key}
+    assert f"{np.count_nonzero(~rows):,} of {len(rows):,} rows are left out" in lost.what
+
+
+def test_lost_values_of_a_mask_are_masked(paths):
+    """Where it is not known whether a value was masked, it is masked."""
+    array = np.ma.array(np.arange(9000.0), mask=RNG.random(9000) < 0.5)
+    save(paths[0], {"x": array})
+    known = damage(paths[0], "x.mask", [1])
+    sound = items_of(array.data, damage(paths[0], "x", [5]))
+    report = repaired(paths, partial=True)
+    assert {row.key for row in report.lost} == {"x", "x.mask"}
+    with npzkit.open(paths[1]) as npz:
+        assert npz.files == ["x", "x.mask"]
+        found = npz.join("x")
+    np.testing.assert_array_equal(np.ma.getmaskarray(found), array.mask | ~known | ~sound)
+    np.testing.assert_array_equal(found.data[sound], array.data[sound])
+
+
+def test_what_cannot_be_masked(paths):
+    """An array whose mask would take another key is reported, and partial="drop" keeps its rows."""
+    save(paths[0], {"x": ARRAYS["floats"], "x.mask": np.arange(5), "y": np.arange(3)})
+    damage(paths[0], "x", [1])
+    (lost,) = repaired(paths, partial="mask").lost
+    assert "cannot be given a mask; partial='drop' keeps its other rows" in lost.what
+    assert lost.rows == ()
+    assert "values are masked" not in lost.what
+    assert repaired(paths, partial="drop").kept == ("x", "x.mask", "y")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_has_nothing_left_is_lost(paths, first):
+    """An array without a sound value is lost, and so is a file of only such arrays."""
+    save(paths[0], {"x": np.array(RNG.bytes(3 * CHUNK))})
+    damage(paths[0], "x", range(first, 4))
+    with pytest.raises(ZipFormatError, match="nothing can be saved"):
+        npzkit.repair(*paths, partial=True)
+
+
+def test_a_tree_has_its_structure(paths):
+    """A tree with a masked array loads as before, with everything beside arrays."""
+    tree = {"model": {"w": ARRAYS["floats"], "rate": 0.5}, "steps": [np.arange(3), 7]}
+    npzkit.save(paths[0], tree, compression="deflated", chunk_size=CHUNK)
+    damage(paths[0], "model/w", [2])
+    repaired(paths, partial=True)
+    found = npzkit.load_tree(paths[1])
+    assert np.ma.is_masked(found["model"].pop("w"))
+    assert found["model"] == {"rate": 0.5}
+    assert found["steps"][1] == 7
+
+
+def test_other_programs_chunks_are_not_checked(paths):
+    """Without CRC-32s of chunks, a damaged array is lost."""
+    np.savez_compressed(paths[0], x=VALUES, y=np.arange(3))
+    data = bytearray(paths[0].read_bytes())
+    data[5000] ^= 1
+    paths[0].write_bytes(data)
+    assert repaired(paths, partial=True).kept == ("y",)
+
+
+def test_another_choice_is_refused(paths):
+    """Only a bool, "mask" and "drop" are choices."""
+    save(paths[0], {"x": VALUES})
+    with pytest.raises(ValueError, match="'mask' or 'drop', not 'rows'"):
+        npzkit.repair(*paths, partial="rows")

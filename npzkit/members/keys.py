@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
 from operator import itemgetter
 
@@ -245,6 +244,8 @@ def _near(wanted: str, names: Iterable[str]) -> list[str]:
 
     A single mistake leaves the first or the last half of a key unchanged.
     """
+    from bisect import bisect
+
     found: list[str] = []
     for step in (1, -1):
         ranked = sorted(name[::step] for name in names)

@@ -6,6 +6,7 @@ Owns where a result goes, and how a command continues after a file that fails.
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -111,12 +112,12 @@ def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
             )
 
 
-def check_one_file(archive: ArchiveFile) -> None:
+def check_one_file(archive: ArchiveFile, remedy: str) -> None:
     """Refuse a sharded archive: a changed shard would not fit its index any more."""
     if os.path.isfile(os.path.join(archive.path, _INDEX_NAME)):
         raise UnsupportedError(
             "the files of a sharded archive are not changed one by one", path=archive.path,
-            remedy=f"npzkit convert {archive.path} FILE.npz makes one file of it.",
+            remedy=remedy.format(shlex.quote(archive.path)),
         )  # fmt: skip
 
 
@@ -305,7 +306,10 @@ def repair(
             verified = npzkit.verify(archive.path, progress=report)
             if verified.ok and not verified.torn_size:
                 return _verified(archive, verified, quiet=quiet)
-        check_one_file(archive)
+        check_one_file(
+            archive, "npzkit extract {0} -o FOLDER saves its sound arrays; npzkit repair {0}/SHARD "
+            "-o OTHER --partial keeps what is left in one shard.",
+        )  # fmt: skip
         if output is None and not drop_damaged:
             return _cut(archive, report, quiet=quiet)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
@@ -397,7 +401,7 @@ def repack(
     check_output(archives, output)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        check_one_file(archive)
+        check_one_file(archive, "npzkit convert {} FILE.npz makes one file of it.")
         before = archive.size
         target, may_replace = output_of(archive, output, may_replace=overwrite)
         npzkit.repack(archive.path, target, overwrite=may_replace, progress=report, **options)

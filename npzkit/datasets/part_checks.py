@@ -177,8 +177,14 @@ def _shard_findings(
             yield _in_shard(name, index.keys[number], Finding(None, "error", text))
     chosen = None if is_complete else [key for key in keys if key in stored]
     for row in npz.verify(chosen, progress, threads=threads).rows:
-        array = index.keys[keys[row.key][0]] if row.key in keys else None
-        yield _in_shard(name, array, row)
+        array, at = None, ""
+        if row.key in keys:
+            number, part = keys[row.key]
+            array = index.keys[number]
+            if part is not None and len(index.part_numbers(number)) > 1:
+                # What a finding says of rows is about the part.
+                at = f", part at {index.part(number, part).offset}"
+        yield _in_shard(name, array, row, at)
     if is_complete:
         others = [key for key, part in stored.items() if key not in keys and 0 not in part.shape]
         for key in others:
@@ -186,5 +192,5 @@ def _shard_findings(
             yield _in_shard(name, None, Finding(None, "note", what))
 
 
-def _in_shard(name: str, key: str | None, row: Finding) -> Finding:
-    return Finding(key, row.severity, f"shard {name!r}: {row.what}", row.where)
+def _in_shard(name: str, key: str | None, row: Finding, at: str = "") -> Finding:
+    return Finding(key, row.severity, f"shard {name!r}{at}: {row.what}", row.where)

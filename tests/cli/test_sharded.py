@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+import npzkit
 import numpy as np
 import pytest
 from sharded import WHOLE, write_run
@@ -32,6 +35,24 @@ def test_reading_commands_take_the_folder(folder, cli, command, expected):
     result = cli(name, *options, str(folder), *[word for word in rest if word not in options])
     assert result.code == 0, result
     assert expected in result.out
+
+
+def test_what_is_left_of_a_damaged_one_is_saved(folder, cli, tmp_path):
+    """repair says what saves the sound arrays, and what is left in a shard; both work."""
+    with npzkit.open(folder) as npz:
+        (part,) = npz.parts("layer/1")
+    with npzkit.open(folder / part.shard) as shard:
+        offset = shard.info(part.key).data_offset
+    data = bytearray((folder / part.shard).read_bytes())
+    data[offset] ^= 1
+    (folder / part.shard).write_bytes(data)
+    refused = cli("repair", folder, "-o", tmp_path / "a.npz")
+    assert f"npzkit extract {folder} -o FOLDER" in refused.err
+    assert f"npzkit repair {folder}/SHARD -o OTHER --partial" in refused.err
+    cli("extract", folder, "-o", tmp_path / "arrays")
+    assert sorted(os.listdir(tmp_path / "arrays")) == ["layer", "w.npy"]
+    found = cli("repair", folder / part.shard, "-o", tmp_path / "a.npz", "--partial", "--json")
+    assert [row["key"] for row in found.json()[0]["lost"]] == ["layer/1"]
 
 
 def test_files_are_made_of_the_folder(folder, cli, tmp_path):

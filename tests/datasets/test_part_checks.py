@@ -8,7 +8,7 @@ import npzkit
 import numpy as np
 import pytest
 from deep import by_turns
-from npzkit.errors import IndexFormatError, UnsafeNameError, UnsupportedError
+from npzkit.errors import ChecksumError, IndexFormatError, UnsafeNameError, UnsupportedError
 from sharded import index_of
 
 WHOLE = np.arange(24, dtype="f4").reshape(4, 6)
@@ -229,6 +229,28 @@ def test_findings_are_in_the_order_of_the_arrays(folder):
         found = [row.key for row in npz.verify().rows]
     assert set(found) == {"w", "v", "x"}
     assert found == sorted(found, key=order.index)
+
+
+def test_damaged_rows_are_those_of_a_part(tmp_path):
+    """A finding names the shard and the part in which rows are damaged, and reads the chunk."""
+    values = np.random.default_rng(0).random((60, 100))
+    with npzkit.ShardedWriter(tmp_path, compression="deflated", chunk_size=4096) as writer:
+        for start in (0, 30):
+            writer.add("x", values[start : start + 30], (start, 0), (60, 100))
+        writer.commit()
+    with npzkit.open(tmp_path) as npz:
+        part = npz.parts("x")[1]
+    data = bytearray((tmp_path / part.shard).read_bytes())
+    with npzkit.open(bytes(data)) as shard:
+        data[shard.info(part.key).data_offset + 15_000] ^= 1
+    (tmp_path / part.shard).write_bytes(data)
+    with npzkit.open(tmp_path) as npz:
+        (row,) = npz.verify().rows
+        with pytest.raises(ChecksumError, match="chunk 4 of 6 is damaged") as caught:
+            npz["x"]
+    assert (row.key, row.where) == ("x", caught.value.offset)
+    assert f"shard {part.shard!r}, part at (30, 0): " in row.what
+    assert "; damaged chunk 4 of 6, in rows 15 to 20;" in row.what
 
 
 @pytest.mark.parametrize("change", [str.capitalize, str])

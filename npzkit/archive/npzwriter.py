@@ -53,12 +53,15 @@ class NpzWriter:
         "w" replaces an existing file, "x" fails if the path exists, and "a"
         adds to an existing archive or makes a new one. In mode "a" a file
         object holds either nothing or one archive from its first byte on.
-    compression : {"stored", "deflated"} or int, default "stored"
-        Default for each array. zipfile's constants are accepted too.
+    compression : {"stored", "deflated", "zstd"} or int, default "stored"
+        Default for each array. zipfile's constants are accepted too. ``"zstd"`` is
+        read by npzkit, 7-Zip, libarchive and, from Python 3.14 on, by NumPy; it needs
+        Python 3.14 or ``pip install npzkit[zstd]``. Everything reads ``"deflated"``.
     level : int, optional
-        Default compression level of deflated arrays, 0 to 9. None uses, for
-        each stretch of the data, the fastest encoder whose output is no larger
-        than that of zlib's level 6, which NumPy uses.
+        Default compression level: 0 to 9 for deflated arrays, -7 to 19 for zstd. None
+        means 1 for zstd. For deflated arrays it uses, for each stretch of the data, the
+        fastest encoder whose output is no larger than that of zlib's level 6, which
+        NumPy uses.
     metadata : mapping, optional
         String keys with values that JSON can express, kept in the archive's
         comment, or in a hidden member if they take more than 65,535 bytes.
@@ -71,14 +74,14 @@ class NpzWriter:
         Whether each commit waits for the disk, so that it also survives a
         power failure. Without it, a commit survives a crash of the program.
     chunk_size : int, default 262_144
-        Bytes of the chunks in which arrays are deflated, 4 KiB to 64 MiB. A
+        Bytes of the chunks in which arrays are compressed, 4 KiB to 64 MiB. A
         slice reads at least one chunk. Chunks of 32 KiB take two to four times
         as long to write.
     seekable : bool, default True
-        Whether a deflated array of more than one chunk gets a seek index. The
+        Whether a compressed array of more than one chunk gets a seek index. The
         index is a hidden member that other programs skip.
     threads : int, optional
-        Number of threads that deflate and compute CRCs; by default one per
+        Number of threads that compress and compute CRCs; by default one per
         processor. The bytes written do not depend on it.
     lock_timeout : float, optional
         Seconds to wait if another writer has the file; by default it does not
@@ -139,10 +142,10 @@ class NpzWriter:
     Notes
     -----
     The bytes depend on the arrays and the options, not on the clock or the
-    host. For deflated arrays they also depend on the installed libraries and,
+    host. For compressed arrays they also depend on the installed libraries and,
     without a level, on the pieces in which an array is appended.
 
-    Deflating needs a few megabytes of memory per thread. The data of stored
+    Compressing needs a few megabytes of memory per thread. The data of stored
     arrays begins at multiples of 64 bytes, for memory maps.
 
     What needs written bytes again is not for URLs: mode "a", `commit` before

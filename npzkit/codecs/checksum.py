@@ -5,11 +5,14 @@ Owns which library computes it, ISA-L or zlib, and how the CRC-32s of two parts 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import zlib
 from collections.abc import Callable
 from typing import Any
+
+from npzkit.errors import UnsupportedError
 
 _MODULES = {
     "isal": "isal.isal_zlib",
@@ -26,6 +29,18 @@ def library(name: str) -> Any:
         return importlib.import_module(_MODULES[name])
     except ImportError:
         return None
+
+
+@functools.cache
+def zstandard_library() -> Any:
+    """Return the module of Python 3.14 and newer, or its backport."""
+    for name in ("compression.zstd", "backports.zstd"):
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    raise UnsupportedError(
+        "Zstandard needs Python 3.14, or the package backports.zstd",
+        remedy="Install it: python -m pip install 'npzkit[zstd]'.",
+    )
 
 
 _FEW_SIZE = 1 << 10

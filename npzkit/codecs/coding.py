@@ -23,19 +23,26 @@ METHOD_NAMES = {
     DEFLATED64: "deflate64",
     BZIP2: "bzip2",
     LZMA: "lzma",
-    ZSTANDARD: "zstandard",
+    ZSTANDARD: "zstd",
 }
 """The methods that npzkit can read (APPNOTE section 4.4.5)."""
-MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
+LEVELS = {STORED: (0, 9), DEFLATED: (0, 9), ZSTANDARD: (-7, 19)}
+"""The methods that npzkit can write, and their levels. The level of a writer whose arrays are
+stored is for those that it deflates."""
+ZSTANDARD_LEVEL = 1
+"""The default."""
+CHUNKED = frozenset((DEFLATED, ZSTANDARD))
+"""The methods whose members are written in chunks, so that parts of them are cheap to read."""
+MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128, ZSTANDARD: 32_768}
 """The most bytes that one compressed byte can become: a match of 258 bytes takes 2
-bits, one of 65,538 in Deflate64 takes 18."""
+bits, one of 65,538 in Deflate64 takes 18, and 4 bytes of Zstandard repeat one 131,072 times."""
 CHUNK_SIZE = 1 << 18
 """Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""
 CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26
 """Bytes a chunk may have when it is written: the specification advises 4096
 and more. A reader has whole chunks in memory, so it refuses larger ones."""
 
-Compression = Literal["stored", "deflated"] | int | None
+Compression = Literal["stored", "deflated", "zstd"] | int | None
 
 
 class Coding(NamedTuple):
@@ -44,11 +51,11 @@ class Coding(NamedTuple):
     Attributes
     ----------
     method : int
-        `STORED` or `DEFLATED`.
+        One of `LEVELS`.
     level : int or None
-        0 to 9; None chooses the encoder by a sample of the data.
+        As `LEVELS` says. None chooses the encoder of deflated data by a sample, and 1 for zstd.
     chunk_size : int
-        Uncompressed bytes of the chunks that are deflated on their own.
+        Uncompressed bytes of the chunks that are compressed on their own.
     is_seekable : bool
         Whether a seek index follows a member of more than one chunk.
     """
@@ -72,8 +79,10 @@ def method_number(compression: str | int | None) -> int:
     Raises
     ------
     ValueError
-        `compression` is not ``"stored"``, ``"deflated"`` or the number that
-        zipfile has for one of them.
+        `compression` is not ``"stored"``, ``"deflated"``, ``"zstd"`` or the number
+        that zipfile has for one of them.
+    UnsupportedError
+        The library for it is not installed.
 
     Examples
     --------
@@ -82,23 +91,28 @@ def method_number(compression: str | int | None) -> int:
     """
     if compression is None:
         return STORED
-    for number in (STORED, DEFLATED):
+    for number in LEVELS:
         if isinstance(compression, bool):
             break
         if compression == number or compression == METHOD_NAMES[number]:
+            if number == ZSTANDARD:
+                from npzkit.codecs.checksum import zstandard_library
+
+                zstandard_library()
             return number
     raise ValueError(
-        f"compression must be 'stored' or 'deflated' (or zipfile.ZIP_STORED, "
-        f"zipfile.ZIP_DEFLATED), not {compression!r}"
+        f"compression must be 'stored', 'deflated' or 'zstd' (or zipfile.ZIP_STORED, "
+        f"zipfile.ZIP_DEFLATED, zipfile.ZIP_ZSTANDARD), not {compression!r}"
     )
 
 
-def check_level(level: Any) -> int | None:
-    """Return `level` as an int from 0 to 9 or None, or raise ValueError."""
+def check_level(level: Any, method: int = STORED) -> int | None:
+    """Return `level` as an int that the method has, or None, or raise ValueError."""
     if level is None:
         return None
-    if isinstance(level, bool) or not hasattr(level, "__index__") or not 0 <= level <= 9:
-        raise ValueError(f"level must be an integer from 0 to 9, or None, not {level!r}")
+    least, most = LEVELS[method]
+    if isinstance(level, bool) or not hasattr(level, "__index__") or not least <= level <= most:
+        raise ValueError(f"level must be an integer from {least} to {most}, or None, not {level!r}")
     return operator.index(level)
 
 
@@ -126,9 +140,8 @@ def check_coding(
     """
     if chunk_size is CHUNK_SIZE and seekable is True and (compression, level) == ("stored", None):
         return _DEFAULT
-    return Coding(
-        method_number(compression), check_level(level), check_chunk_size(chunk_size), seekable
-    )
+    method = method_number(compression)
+    return Coding(method, check_level(level, method), check_chunk_size(chunk_size), seekable)
 
 
 def coding_for(
@@ -149,24 +162,26 @@ def coding_for(
         return default
     method = default.method if compression is None else method_number(compression)
     level = level_for(method, level)
+    if level is None and default.method in (method, STORED):
+        level = default.level
     return Coding(
         method,
-        default.level if level is None else level,
+        level,
         default.chunk_size if chunk_size is None else check_chunk_size(chunk_size),
         default.is_seekable if seekable is None else seekable,
     )
 
 
-def is_deflated(compression: Compression, level: int | None) -> bool:
-    """Return whether data is to be deflated; raises ValueError for a bad compression or level."""
+def checked_method(compression: Compression, level: int | None) -> int:
+    """Return the number of a compression; raises ValueError for a bad compression or level."""
     method = method_number(compression)
     level_for(method, level)
-    return method == DEFLATED
+    return method
 
 
 def level_for(method: int, level: int | None) -> int | None:
     """Check a level, and that it was not given for a stored array."""
-    level = check_level(level)
+    level = check_level(level, method)
     if level is not None and method == STORED:
-        raise ValueError("level is for compression='deflated'; stored arrays have none")
+        raise ValueError("level is for compression='deflated' or 'zstd'; stored arrays have none")
     return level

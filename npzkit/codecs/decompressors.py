@@ -20,9 +20,17 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.codecs.checksum import isal_or_zlib, library
+from npzkit.codecs.checksum import isal_or_zlib, library, zstandard_library
 from npzkit.codecs.coding import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.codecs.libdeflate import inflate_into
+from npzkit.codecs.zstandard import (
+    LAST_BLOCK,
+    MAGIC,
+    MAX_HEADER_SIZE,
+    check_frame,
+    header_size,
+    is_frame,
+)
 from npzkit.errors import UnsupportedError, ZipFormatError
 
 
@@ -259,21 +267,93 @@ def _bzip2(compressed_size: int, uncompressed_size: int) -> Decompressor:
     return Decompressor("bzip2", bz2.BZ2Decompressor(), (OSError, ValueError, EOFError))
 
 
-def _zstandard(compressed_size: int, uncompressed_size: int) -> Decompressor:
-    zstd = _import_zstandard()
-    return Decompressor("zstandard", zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
+class _Zstandard(Decompressor):
+    """Decodes frames of Zstandard that follow each other.
 
+    Parameters
+    ----------
+    compressed_size : int
+        Bytes of all frames; 0 if that is not known. Then they end where no frame follows.
+    uncompressed_size : int
+    """
 
-@functools.cache
-def _import_zstandard() -> Any:
-    """Return the module of Python 3.14 and newer, or its backport."""
-    for name in ("compression.zstd", "backports.zstd"):
-        with contextlib.suppress(ImportError):
-            return importlib.import_module(name)
-    raise UnsupportedError(
-        "reading Zstandard needs Python 3.14 or the package backports.zstd",
-        remedy="Install it: python -m pip install backports.zstd.",
-    )
+    _FIRST_STEP = 1 << 12
+    """Bytes that a new frame gets first: what follows its end is copied, and frames may be tiny."""
+
+    def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
+        self._library = zstandard_library()
+        self._unfed_size = compressed_size or None
+        self._stream: Any = None
+        self._input, self._position = b"", 0
+        self._skip_size = self._step = 0
+        self._has_begun = False
+
+    @property
+    def eof(self) -> bool:
+        if self._stream is not None or self._skip_size or not self._has_begun:
+            return False
+        if self.unused_size < len(MAGIC):
+            return self._unfed_size == 0
+        return not is_frame(self._head)
+
+    @property
+    def needs_input(self) -> bool:
+        if self._stream is not None:
+            return not self.unused_size and bool(self._stream.needs_input)
+        return bool(self._skip_size) or self.unused_size < header_size(self._head)
+
+    @property
+    def unused_size(self) -> int:
+        return len(self._input) - self._position
+
+    @property
+    def _head(self) -> bytes:
+        return self._input[self._position : self._position + MAX_HEADER_SIZE]
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        if self._unfed_size is not None:
+            self._unfed_size -= len(data)
+        self._input, self._position = self._input[self._position :] + data, 0
+        while self._stream is not None or self._begin():
+            out = self._decode(max_length)
+            if out or self.needs_input:
+                return out
+        return b""
+
+    def _decode(self, max_length: int) -> bytes:
+        stream, begin = self._stream, self._position
+        end = begin + self._step
+        self._position = min(end, len(self._input))
+        self._step = len(self._input)
+        try:
+            out: bytes = stream.decompress(self._input[begin:end], max_length)
+        except (self._library.ZstdError, EOFError) as error:
+            raise _damaged("zstd", error) from error
+        if stream.eof:
+            unused, self._stream = stream.unused_data, None
+            self._position -= len(unused)
+            if self._position < 0:
+                # Some of it came with earlier input.
+                self._input = unused + self._input[self._position + len(unused) :]
+                self._position = 0
+        return out
+
+    def _begin(self) -> bool:
+        """Begin with the next frame, if all of its header is there; skip those without data."""
+        while True:
+            skipped = min(self._skip_size, self.unused_size)
+            self._position += skipped
+            self._skip_size -= skipped
+            if self.eof or self.needs_input:
+                return False
+            head, self._has_begun = self._head, True
+            if head.startswith(MAGIC):
+                check_frame(head)
+                self._stream, self._step = self._library.ZstdDecompressor(), self._FIRST_STEP
+                return True
+            if not is_frame(head):
+                raise _damaged("zstd", ValueError("it does not begin with a frame"))
+            self._skip_size = 8 + int.from_bytes(head[4:8], "little")
 
 
 DECOMPRESSORS: dict[int, Callable[[int, int], Decompressor]] = {
@@ -281,7 +361,7 @@ DECOMPRESSORS: dict[int, Callable[[int, int], Decompressor]] = {
     DEFLATED64: _Deflate64,
     BZIP2: _bzip2,
     LZMA: _LzmaAlone,
-    ZSTANDARD: _zstandard,
+    ZSTANDARD: _Zstandard,
 }
 """For each method number, a function of the compressed and the uncompressed size."""
 
@@ -306,14 +386,16 @@ def decompressor(method: int, compressed_size: int, uncompressed_size: int) -> D
     return factory(compressed_size, uncompressed_size)
 
 
-def inflate_start(data: Any, size: int) -> bytes:
-    """Inflate the first `size` bytes of a stream, fewer if `data` holds no more.
+def decode_start(method: int, data: Any, size: int) -> bytes:
+    """Decode the first `size` bytes of a stream, fewer if `data` holds no more.
 
     Raises
     ------
     ZipFormatError
         It is damaged.
     """
+    if method != DEFLATED:
+        return decompressor(method, 0, size).decompress(data, size)
     return _inflated(data, size)[1]
 
 
@@ -326,24 +408,31 @@ def _inflated(data: Any, size: int) -> tuple[Any, bytes]:
         raise _damaged("deflate", error) from error
 
 
-def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
-    """Inflate one chunk of a member, which does not depend on earlier chunks.
+def decode_chunk(method: int, data: Any, size: int, *, final: bool) -> bytes | bytearray:
+    """Decode one chunk of a member, which does not depend on earlier chunks.
 
     Parameters
     ----------
+    method : int
+        One of `CHUNKED`.
     data : bytes-like
         If the memory is writable, it may be changed.
     size : int
         Expected uncompressed bytes.
     final : bool
-        Whether the chunk ends the stream. Other chunks end with an empty stored
-        block, so that the next one can follow.
+        Whether the chunk ends the stream.
 
     Raises
     ------
     ZipFormatError
         The chunk is damaged or has another size.
     """
+    decode = inflate_chunk if method == DEFLATED else _decompress_chunk
+    return decode(data, size, final=final)
+
+
+def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
+    """Decode one chunk as `decode_chunk` does. All but the final one end with an empty block."""
     # A size of 0 means "unknown" to libdeflate.
     if not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         raise _wrong_chunk(f"{len(data)} compressed bytes", size)
@@ -361,6 +450,38 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
             raise _damaged("deflate", error) from error
     if len(out) != size:
         raise _wrong_chunk(f"{len(out)} bytes", size)
+    return out
+
+
+def _decompress_chunk(data: Any, size: int, *, final: bool) -> bytes:
+    """Decompress one chunk, or a whole stream of frames if it is the first and `final`.
+
+    Parameters
+    ----------
+    data : bytes-like
+    size : int
+        Expected uncompressed bytes.
+    final : bool
+        Whether the chunk ends the stream.
+
+    Raises
+    ------
+    ZipFormatError
+        The chunk is damaged or has another size.
+    """
+    # No block begins as a frame does: it would be larger than a block may be.
+    start = b"" if is_frame(data) else MAGIC + b"\xa0" + size.to_bytes(4, "little")
+    frame = b"".join((start, data, b"" if final else LAST_BLOCK))
+    stream = _Zstandard(len(frame), size)
+    # One more byte than there should be, so that a longer stream shows.
+    out = stream.decompress(frame, size + 1)
+    while not stream.eof and not stream.needs_input and len(out) <= size:
+        out += stream.decompress(b"", size + 1 - len(out))
+    if len(out) != size or not stream.eof or stream.unused_size:
+        raise ZipFormatError(
+            "a chunk of Zstandard is damaged or has another size",
+            found=f"{len(out)} bytes", expected=f"{size} bytes",
+        )  # fmt: skip
     return out
 
 

@@ -13,7 +13,7 @@ import functools
 import itertools
 import operator
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import library
@@ -67,6 +67,21 @@ class Encoder(NamedTuple):
     level: int
     strategy: int = zlib.Z_DEFAULT_STRATEGY
     window_bits: int = 15
+
+    @staticmethod
+    def lead(size: int) -> bytes:
+        """Return the start of a block of `size` bytes that are in it as they are."""
+        return b"\0" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little")
+
+    def chunks(
+        self, pieces: Sequence[memoryview | bytes], *, first: bool, final: bool
+    ) -> list[bytes]:
+        """Return neighbouring chunks, deflated; if `final`, the last one ends the stream."""
+        last = len(pieces) - 1
+        return [
+            deflate_chunk(self, piece, final=final and number == last)
+            for number, piece in enumerate(pieces)
+        ]
 
 
 STORED_BLOCKS = Encoder("zlib", 0)

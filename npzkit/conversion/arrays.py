@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.codecs.coding import DEFLATED
 from npzkit.errors import printable
 from npzkit.files.progress import Advance
 from npzkit.members.tensors import extension_name
@@ -190,19 +191,19 @@ class FileOptions(NamedTuple):
 
     Attributes
     ----------
-    is_deflated : bool or None
-        None is what is usual in the format.
+    method : int or None
+        A zip method, for which other formats have others. None is what is usual in the format.
     level : int or None
     zarr_format : int
     """
 
-    is_deflated: bool | None
+    method: int | None
     level: int | None
     zarr_format: int
 
     @property
     def gzip_level(self) -> int:
-        return 6 if self.level is None else self.level
+        return 6 if self.level is None or self.method != DEFLATED else self.level
 
 
 def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:

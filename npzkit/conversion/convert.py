@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
-from npzkit.codecs.coding import is_deflated
+from npzkit.codecs.coding import checked_method
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say
 from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
@@ -105,7 +105,7 @@ def convert(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str],
     *,
-    compression: Literal["stored", "deflated"] | int | None = None,
+    compression: Literal["stored", "deflated", "zstd"] | int | None = None,
     level: int | None = None,
     zarr_format: Literal[2, 3] = 3,
     skip: bool = False,
@@ -146,11 +146,11 @@ def convert(
     dst : path or URL
         The file or folder to write. It appears when it is complete. URLs are as
         in `NpzWriter`, and are for .npz archives.
-    compression : {"stored", "deflated"} or int, optional
+    compression : {"stored", "deflated", "zstd"} or int, optional
         By default arrays are stored; those of .zarr are compressed as zarr does
         by default, and from .npz to .npz each array keeps its method.
     level : int, optional
-        0 to 9, for ``compression="deflated"``.
+        Of compressed arrays, as in `NpzWriter`. HDF5 has no zstd: it uses gzip at its level 6.
     zarr_format : {3, 2}
         The version of Zarr that is written.
     skip : bool, default False
@@ -240,8 +240,8 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptio
     """Check arguments."""
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
-    deflates = is_deflated("deflated" if compression is None else compression, level)
-    return FileOptions(None if compression is None else deflates, level, zarr_format)
+    method = checked_method("deflated" if compression is None else compression, level)
+    return FileOptions(None if compression is None else method, level, zarr_format)
 
 
 def _source_format(place: str | os.PathLike[str] | Location) -> _Format:

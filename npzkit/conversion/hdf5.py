@@ -126,7 +126,7 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
 
 def _write(file: Any, array: Array, options: FileOptions, say: Say) -> None:
     coding: dict[str, Any] = {}
-    if options.is_deflated and array.nbytes and array.shape:
+    if options.method and array.nbytes and array.shape:
         chunks = block_shape(array.shape, array.dtype.itemsize, size=_CHUNK_SIZE)
         coding = {"compression": "gzip", "compression_opts": options.gzip_level, "chunks": chunks}
     stored, noted = stored_in(array, "HDF5", say)

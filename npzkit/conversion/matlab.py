@@ -73,7 +73,7 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
     # All that savemat asks of it: each array is read when its turn comes.
     variables = SimpleNamespace(items=lambda: ((a.key, a.whole()) for a in contents.arrays))
     scipy.io.savemat(
-        path, variables, appendmat=False, do_compression=bool(options.is_deflated),
+        path, variables, appendmat=False, do_compression=bool(options.method),
         oned_as="row",
     )  # fmt: skip
 

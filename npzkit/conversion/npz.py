@@ -18,6 +18,7 @@ import numpy as np
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.codecs.coding import STORED
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
@@ -77,11 +78,11 @@ def write(path: Any, contents: Contents, options: FileOptions, say: Say) -> None
     """Write an archive to a path, or to a sink."""
     place = path if isinstance(path, str) else None
     metadata = _fitting(contents.metadata, None, say)
-    compression: Any = "deflated" if options.is_deflated else "stored"
-    with NpzWriter(path, compression=compression, level=options.level, metadata=metadata) as writer:
+    method = options.method or STORED
+    with NpzWriter(path, compression=method, level=options.level, metadata=metadata) as writer:
         for array in contents.arrays:
             attrs = _fitting(array.attrs, array.key, say)
-            write_array(writer, array, place, attrs, is_deflated=bool(options.is_deflated))
+            write_array(writer, array, place, attrs, is_compressed=method != STORED)
 
 
 def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str, Any]:
@@ -104,7 +105,7 @@ def write_array(
     path: str | None,
     attrs: Mapping[str, Any] | None = None,
     *,
-    is_deflated: bool,
+    is_compressed: bool,
 ) -> None:
     """Write an array to the archive at `path`; part by part if it is large.
 
@@ -112,13 +113,13 @@ def write_array(
     """
     if array.nbytes <= blocks.BLOCK_SIZE:
         writer.add(array.key, array.whole(), attrs=attrs)
-    elif not is_deflated and path is not None:
+    elif not is_compressed and path is not None:
         with writer.create(
             array.key, array.shape, array.dtype, attrs=attrs, fortran_order=array.fortran_order
         ) as out:
             for index, part in array.parts():
                 out[index] = part
-    elif is_deflated and _has_small_rows(array):
+    elif is_compressed and _has_small_rows(array):
         with writer.create(array.key, array.shape, array.dtype, attrs=attrs) as out:
             for _, part in array.parts():
                 out.append(part)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.coding import Compression, is_deflated
+from npzkit.codecs.coding import STORED, Compression, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import Archives, Given, Input, given_inputs, opened_inputs
 from npzkit.conversion.npz import write_array
@@ -79,9 +79,9 @@ def pack(
         of a folder have their paths in it as keys, and those of an archive
         their own keys, after the given key and a slash. An archive's attributes
         and metadata are kept.
-    compression : {"stored", "deflated"} or int, default "stored"
+    compression : {"stored", "deflated", "zstd"} or int, default "stored"
     level : int, optional
-        0 to 9, for ``compression="deflated"``.
+        Of compressed arrays, as in `NpzWriter`.
     allow_pickle : bool, default False
         Whether to read and write arrays of Python objects, which runs code
         from the inputs.
@@ -215,7 +215,7 @@ def _pack(
     `path` is None for a file object or a URL. `overwrite` replaces keys and metadata
     that the archive has.
     """
-    deflates = is_deflated(compression, level)
+    compresses = checked_method(compression, level) != STORED
     notes: dict[str, None] = {}
     with opened_inputs(given, path, notes.setdefault, allow_pickle=allow_pickle) as found:
         arrays, archives = found
@@ -233,14 +233,14 @@ def _pack(
             _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
             for item in arrays:
                 part = meter.part(item.size, item.work)
-                _add(writer, path, item, part.add, deflates=deflates)
+                _add(writer, path, item, part.add, compresses=compresses)
                 part.end()
         meter.finish()
     return PackReport(path, tuple(item.key for item in arrays), tuple(notes), tuple(taken))
 
 
 def _add(
-    writer: NpzWriter, path: str | None, item: Input, advance: Advance, *, deflates: bool
+    writer: NpzWriter, path: str | None, item: Input, advance: Advance, *, compresses: bool
 ) -> None:
     """Read an array and write it."""
     array = item.read()
@@ -252,7 +252,7 @@ def _add(
         return
     if item.key in writer:
         del writer[item.key]
-    write_array(writer, array.watched(advance), path, item.attrs, is_deflated=deflates)
+    write_array(writer, array.watched(advance), path, item.attrs, is_compressed=compresses)
 
 
 def _add_metadata(

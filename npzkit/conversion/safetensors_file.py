@@ -109,7 +109,7 @@ def why_unfit(array: Array) -> str | None:
 
 def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a file: the widest items first, so that every array is aligned."""
-    if options.is_deflated:
+    if options.method:
         say("safetensors files are not compressed")
     arrays = sorted(contents.arrays, key=lambda array: -array.dtype.itemsize)
     metadata = _format_metadata(contents)

@@ -16,6 +16,7 @@ import numpy as np
 import zarr
 import zarr.codecs
 
+from npzkit.codecs.coding import STORED, ZSTANDARD, ZSTANDARD_LEVEL
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number
 from npzkit.conversion.hierarchies import array_in_store, from_library, stored_in
 from npzkit.errors import ConversionError, printable
@@ -121,12 +122,15 @@ def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Execut
 
 def _compressor(options: FileOptions) -> Any:
     """Return what compresses chunks: zarr's default, gzip, or nothing."""
-    if options.is_deflated is None:
+    if options.method is None:
         return "auto"
-    if not options.is_deflated:
+    if options.method == STORED:
         return None
+    name, level = "GZip", options.gzip_level
+    if options.method == ZSTANDARD:
+        name, level = "Zstd", ZSTANDARD_LEVEL if options.level is None else options.level
     if options.zarr_format == 2:
         import numcodecs
 
-        return numcodecs.GZip(options.gzip_level)
-    return zarr.codecs.GzipCodec(level=options.gzip_level)
+        return getattr(numcodecs, name)(level)
+    return getattr(zarr.codecs, f"{name.capitalize()}Codec")(level=level)

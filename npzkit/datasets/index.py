@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.coding import DEFLATED, MAX_RATIOS, STORED
+from npzkit.codecs.coding import CHUNKED, MAX_RATIOS, STORED
 from npzkit.datasets.shard_names import check_attempt, check_shard_names
 from npzkit.datasets.tiling import fault_of, find_untiled
 from npzkit.errors import IndexFormatError, NpyFormatError, check_limit
@@ -359,8 +359,8 @@ class Index:
         """Check that parts of these sizes fit into the shards, as far as the index says."""
         stored = np.array(self._part_sizes, np.float64)
         factors = np.select(
-            [np.equal(self._methods, STORED), np.equal(self._methods, DEFLATED)],
-            [1.0, MAX_RATIOS[DEFLATED]], np.inf,
+            [np.equal(self._methods, method) for method in (STORED, *CHUNKED)],
+            [1.0, *map(MAX_RATIOS.__getitem__, CHUNKED)], np.inf,
         )  # fmt: skip
         with np.errstate(invalid="ignore"):
             fits = sizes <= stored * factors

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.coding import (
     CHUNK_SIZE,
-    DEFLATED,
+    CHUNKED,
     STORED,
     Coding,
     check_chunk_size,
@@ -71,7 +71,7 @@ def repack(
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Rewrite an archive, so that stored arrays are aligned and deflated ones seekable.
+    """Rewrite an archive, so that stored arrays are aligned and compressed ones seekable.
 
     Arrays that any program wrote can then be mapped, or read in parts. Members
     that need no change are copied without inflating them. Keys, their order,
@@ -85,16 +85,16 @@ def repack(
         None replaces `src`, which must be a path or the URL of a store. The old
         file stays until the new one is complete. Programs that have it open keep
         reading it.
-    compression : {None, "stored", "deflated"} or int
+    compression : {None, "stored", "deflated", "zstd"} or int
         The method of all members; None keeps the method of each.
     align : int, default 64
         Alignment of stored arrays, a power of two up to 32768.
     level : int, optional
-        Level from 0 to 9 for members that are deflated again.
+        As in `NpzWriter`, for members that are compressed again.
     chunk_size : int, default 262_144
-        As in `NpzWriter`, for members that are deflated again.
+        As in `NpzWriter`, for members that are compressed again.
     seekable : bool, default True
-        Whether to deflate members again that have no seek index and more than
+        Whether to compress members again that have no seek index and more than
         one chunk. If false, they are copied unchanged.
     threads : int, optional
         Number of threads; None uses all processors.
@@ -113,7 +113,7 @@ def repack(
     Raises
     ------
     NpzkitError
-        The archive, or a member that is stored or deflated again, is damaged.
+        The archive, or a member that is written again, is damaged.
         `dst` does not change.
     UnsupportedError
         A member is encrypted, or its method is not supported.
@@ -146,7 +146,9 @@ def repack(
     wanted = None if compression is None else method_number(compression)
     if align < 1 or align & (align - 1) or align > _MAX_ALIGNMENT:
         raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
-    coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
+    coding = Coding(
+        STORED, check_level(level, wanted or STORED), check_chunk_size(chunk_size), seekable
+    )
     if dst is None and not isinstance(src, (str, os.PathLike)):
         raise ValueError("dst is needed unless src is a path or a URL")
     timeout = check_timeout(lock_timeout)
@@ -332,7 +334,7 @@ class _Rewriting(NamedTuple):
 
     def _lacks_index(self, source: Source, entry: Entry, start: int) -> bool:
         return (
-            entry.method == DEFLATED
+            entry.method in CHUNKED
             and self.coding.is_seekable
             and entry.uncompressed_size > self.coding.chunk_size
             and find_index(source, entry, start) is None

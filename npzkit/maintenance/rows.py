@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.coding import DEFLATED, MAX_RATIOS, STORED, Coding
+from npzkit.codecs.coding import CHUNKED, DEFLATED, MAX_RATIOS, STORED, Coding
 from npzkit.errors import LimitExceededError, NpzkitError, some_of
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import npy_header, read_header
@@ -156,7 +156,7 @@ class RowsLeft(NamedTuple):
         """Write the array."""
         header, entry = self.header, self.entry
         head = npy_header(header.dtype, header.shape, header.fortran_order)
-        method = DEFLATED if entry.method == DEFLATED else STORED
+        method = entry.method if entry.method in CHUNKED else STORED
         with Pipeline(1) as pipeline:
             member = writer.begin_member(
                 entry.name, len(head) + header.nbytes, pipeline,

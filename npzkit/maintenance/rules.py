@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from npzkit.codecs.checksum import crc32_combine
-from npzkit.codecs.coding import DEFLATED, STORED
+from npzkit.codecs.coding import CHUNKED, STORED
 from npzkit.errors import (
     AmbiguousArchiveError,
     ChecksumError,
@@ -268,7 +268,7 @@ def _data_findings(
     if index is not None and not _is_right(source, entry, start, index, threads):
         what = "its seek index leads to wrong data, so parts of the array may be wrong"
         yield Finding(key, "error", what, end)
-    elif index is None and entry.method == DEFLATED and has_index_member(source, entry, start):
+    elif index is None and entry.method in CHUNKED and has_index_member(source, entry, start):
         yield Finding(key, "warning", "its seek index does not match it and is not used", end)
 
 

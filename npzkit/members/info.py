@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.coding import CHUNK_SIZE, DEFLATED, METHOD_NAMES, STORED, method_name
+from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, METHOD_NAMES, STORED, method_name
 from npzkit.errors import format_dtype, format_ratio, format_size, shown_key
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
@@ -112,7 +112,7 @@ class ArrayInfo(NamedTuple):
         Whether it is stored with its first byte at a multiple of 64.
     seekable : bool
         Whether a part can be read without the data before it: the member is
-        stored, or deflated with a seek index. `NpzFile.lazy` reads parts of
+        stored, or compressed with a seek index. `NpzFile.lazy` reads parts of
         other members too.
     attrs : mapping of str to object
         The attributes that the array was saved with.
@@ -185,15 +185,16 @@ class ArrayInfo(NamedTuple):
     def repack_adds(self) -> str | None:
         """What `npzkit.repack` adds to the array: ``"a seek index"``, ``"alignment"`` or None.
 
-        A seek index makes parts of a deflated array cheap. Other methods have none: parts of
-        such arrays become cheap if ``compression="deflated"`` or ``"stored"`` is passed as well.
+        A seek index makes parts of an array cheap that is deflated or compressed with zstd.
+        Other methods have none: parts of such arrays become cheap if ``compression="deflated"``
+        or ``"stored"`` is passed as well.
         """
         if self._is_sharded or not self.nbytes:
             return None
         if self.method == METHOD_NAMES[STORED]:
             return None if self.aligned or not self.seekable else "alignment"
-        is_deflated = self.method == METHOD_NAMES[DEFLATED]
-        return "a seek index" if is_deflated and self.has_cheap_parts is False else None
+        is_chunked = self.method in map(METHOD_NAMES.get, CHUNKED)
+        return "a seek index" if is_chunked and self.has_cheap_parts is False else None
 
     @property
     def _is_sharded(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.codecs.coding import DEFLATED, STORED, method_name
+from npzkit.codecs.coding import CHUNKED, STORED, method_name
 from npzkit.errors import ZipFormatError
 from npzkit.format.header import NpyHeader
 from npzkit.members.info import ArrayInfo, describe
@@ -29,7 +29,7 @@ from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
 from npzkit.zip.sozip import find_index
 
-_METHOD_NAMES = np.array([method_name(number) for number in range(DEFLATED + 1)], object)
+_METHOD_NAMES = np.array([method_name(number) for number in range(max(CHUNKED) + 1)], object)
 """By their numbers."""
 _OF_HEADERS = ("shape", "dtype", "fortran_order", "nbytes")
 _COLUMNS = (
@@ -95,7 +95,7 @@ class IndexedHeaders:
         fits = np.array([size if size < _MOST else -1 for size in sizes], np.int64)[numbers]
         is_known = (fits == fields["uncompressed_size"]) & (fields["disk_start"] == 0)
         is_known &= fields["flags"] & ~FLAG_UTF8 == 0
-        is_known &= (fields["method"] == STORED) | (fields["method"] == DEFLATED)
+        is_known &= np.isin(fields["method"], [STORED, *CHUNKED])
         if size_limit is not None:
             is_known &= fields["uncompressed_size"] <= size_limit
         return np.where(is_known, numbers, 0)

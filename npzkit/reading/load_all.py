@@ -1,7 +1,7 @@
 """Many members at once, faster than one by one.
 
 Owns the order of the work. Small neighbours are read by the calling thread. All others are in
-one queue for the threads, the largest first: blocks of stored members, chunks of deflated
+one queue for the threads, the largest first: blocks of stored members, chunks of compressed
 members with an index, and other members as a whole. Knows nothing about bytes:
 `npzkit.reading.member` reads a member.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from npzkit.codecs.coding import DEFLATED, STORED
+from npzkit.codecs.coding import CHUNKED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.ahead import REQUEST_COUNT, piece_size
 from npzkit.files.block_reading import TASK_SIZE
@@ -184,8 +184,8 @@ class _Batch(NamedTuple):
         near: list[Item] = []
         for item in brief:
             entry = item[1]
-            is_deflated = entry.method == DEFLATED and entry.uncompressed_size <= SMALL_SIZE
-            if is_deflated or is_plain(entry):
+            is_chunk = entry.method in CHUNKED and entry.uncompressed_size <= SMALL_SIZE
+            if is_chunk or is_plain(entry):
                 near.append(item)
             else:
                 self.results[item[0]] = self.task(item)()

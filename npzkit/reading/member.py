@@ -4,10 +4,10 @@ Owns the choice of how a member is read. Knows no keys. Six ways, of which the l
 anything:
 
 - a small stored member: one read, used in place (`npzkit.reading.small_member`);
-- a small deflated member: one read, inflated in one call (`MemberReader.inflate_in`);
+- a small compressed member: one read, decoded in one call (`MemberReader.inflate_in`);
 - a large stored member: blocks straight into the array, each block's CRC-32 computed while it is
   in the cache (`MemberReader.begin`);
-- a large deflated member with a seek index: its chunks straight into the array (likewise);
+- a large compressed member with a seek index: its chunks straight into the array (likewise);
 - a large deflated member without one: inflated in one call;
 - any other, such as a pickle, or one that is described after its data: a `MemberStream`.
 
@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.codecs.coding import DEFLATED, STORED
-from npzkit.codecs.decompressors import inflate_chunk, inflate_start, inflate_whole
+from npzkit.codecs.coding import CHUNKED, DEFLATED, STORED
+from npzkit.codecs.decompressors import decode_chunk, decode_start, inflate_whole
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.block_reading import block_tasks, crc_tasks
 from npzkit.files.source import Source
@@ -183,7 +183,7 @@ class MemberReader(SmallReader):
     def span(self, entry: Entry) -> tuple[int, int]:
         """Return where a member and its seek index lie, with some room for its headers."""
         size = entry.compressed_size + HEADERS_SIZE
-        if entry.method == DEFLATED:
+        if entry.method in CHUNKED:
             size += _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
         return entry.header_offset, min(_least_start(entry) + size, entry.end_offset)
 
@@ -200,7 +200,7 @@ class MemberReader(SmallReader):
         """Return where the headers of a member lie, and its seek index if it can have one."""
         start, end = _least_start(entry), entry.end_offset
         spans = [(entry.header_offset, min(start + HEADERS_SIZE, end))]
-        if entry.method == DEFLATED:
+        if entry.method in CHUNKED:
             spans.append((min(start + entry.compressed_size, end), self.span(entry)[1]))
         return spans
 
@@ -222,7 +222,7 @@ class MemberReader(SmallReader):
         return self._read_stream(entry, options) if found is None else found
 
     def inflate_in(self, window: Window, entry: Entry, options: Options) -> Result:
-        """Read a deflated member that lies in `window`, and that `check_entry` accepts.
+        """Read a compressed member that lies in `window`, and that `check_entry` accepts.
 
         Takes 10 microseconds. A stream takes 30.
         """
@@ -237,7 +237,7 @@ class MemberReader(SmallReader):
         return self._read_stream(entry, options) if found is None else found
 
     def read_held(self, data: bytes, entry: Entry) -> Result | None:
-        """Return the array of a small member, stored or deflated, whose bytes are `data`.
+        """Return the array of a small member, stored or in chunks, whose bytes are `data`.
 
         None if it is not a sound array of plain values.
         """
@@ -283,7 +283,7 @@ class MemberReader(SmallReader):
     ) -> Filling | None:
         """Check a large member's headers and make its array, in `memory` if it fits there.
 
-        None if it cannot be filled by tasks: deflated without an index, no array, or a pickle.
+        None if it cannot be filled by tasks: compressed without an index, no array, or a pickle.
         """
         check_entry(entry, self.size_limit)
         if is_plain(entry):
@@ -300,7 +300,7 @@ class MemberReader(SmallReader):
             if not self._fits(header, entry, options):
                 return None
             return self._filling(header, start + len(head), head, options, memory)
-        if entry.method != DEFLATED or entry.uncompressed_size < CHUNKED_SIZE:
+        if entry.method not in CHUNKED or entry.uncompressed_size < CHUNKED_SIZE:
             return None
         start = data_offset(self.source, entry, verify=options.verify)
         index = find_index(self.source, entry, start)
@@ -524,7 +524,7 @@ class MemberReader(SmallReader):
 
         The bytes begin with the local header. None for a member that a stream has to look at.
         """
-        if entry.method not in (STORED, DEFLATED) or entry.flags & FLAG_DESCRIPTOR:
+        if entry.method not in (STORED, *CHUNKED) or entry.flags & FLAG_DESCRIPTOR:
             return None
         room = entry.end_offset - entry.header_offset
         source = self.ends_of(entry) if self.source.is_distant else self.source
@@ -532,18 +532,19 @@ class MemberReader(SmallReader):
         if entry.method == STORED:
             found = self._headers.find(head, entry, verify)
         else:
-            found = self._find_deflated(head, entry, verify)
+            found = self._find_compressed(head, entry, verify)
         return found and (*found, head)
 
-    def _find_deflated(
+    def _find_compressed(
         self, head: bytes, entry: Entry, verify: bool
     ) -> tuple[NpyHeader, int] | None:
-        """Return what `HeaderFinder.find` does of a deflated member."""
+        """Return what `HeaderFinder.find` does of a compressed member."""
         start = find_data(head, entry, verify)
         if start is None:
             return None
         try:
-            data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)
+            compressed = head[start : start + entry.compressed_size]
+            data = decode_start(entry.method, compressed, HEADS_SIZE)
         except ZipFormatError:
             return None
         header = self._headers.parse(data, 0, entry)
@@ -583,9 +584,9 @@ def _attrs_of(extra: bytes) -> Mapping[str, Any]:
 
 
 def _inflated(data: memoryview, entry: Entry) -> bytearray | None:
-    """Return a whole deflated member; None if its stream is not what the entry says."""
+    """Return a whole compressed member; None if its stream is not what the entry says."""
     try:
-        return bytearray(inflate_chunk(data, entry.uncompressed_size, final=True))
+        return bytearray(decode_chunk(entry.method, data, entry.uncompressed_size, final=True))
     except ZipFormatError:
         return None
 
@@ -601,9 +602,9 @@ def _part(task: Callable[[], Part]) -> Part:
 
 
 def is_small(entry: Entry) -> bool:
-    """Whether a member is deflated, and `inflate_in` reads it faster than a stream."""
+    """Whether a member is compressed, and `inflate_in` reads it faster than a stream."""
     return (
-        entry.method == DEFLATED
+        entry.method in CHUNKED
         and entry.compressed_size < SMALL_SIZE
         and entry.uncompressed_size < CHUNKED_SIZE
     )

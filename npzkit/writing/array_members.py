@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby, repeat, tee
-from operator import add
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -75,7 +74,7 @@ class SmallArrays:
         self.arrays: list[np.ndarray[Any, Any]] = []
 
     def members(self, coding: Coding) -> SmallMembers:
-        """Return them as members: their bytes as they are stored, or deflated."""
+        """Return them as members: their bytes as they are stored, or compressed."""
         heads, head_crc32s, sizes, _ = zip(*self.heads, strict=True)
         is_stored = coding.method == STORED
         are_copies = not is_stored or max(sizes) <= _COPIED_SIZE
@@ -90,9 +89,9 @@ class SmallArrays:
         crc32s = list(map(take_crc32, data, head_crc32s))
         pieces: tuple[Any, ...] = (heads, data)
         if not is_stored:
-            from npzkit.zip.member_writer import deflate_small
+            from npzkit.zip.member_writer import compress_small
 
-            pieces = (list(map(deflate_small, map(add, heads, data), repeat(coding.level))),)
+            pieces = (list(map(compress_small, heads, data, repeat(coding))),)
         return SmallMembers(self.names, pieces, sizes, crc32s, heads, are_copies)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.coding import DEFLATED, Coding
+from npzkit.codecs.coding import STORED, Coding
 from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.files.sink import Sink
 from npzkit.format.header import index_shape
@@ -118,7 +118,7 @@ def plan_array(
         shape += inner
     if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) > np.iinfo(np.intp).max:
         raise ValueError(f"an array of shape {shape} and dtype {dtype} is too big")
-    grows = coding.method == DEFLATED or shape[:1] == (None,)
+    grows = coding.method != STORED or shape[:1] == (None,)
     if grows and (not shape or fortran_order):
         raise ValueError(
             "an array that grows by rows needs a first dimension to grow along, "
@@ -127,7 +127,7 @@ def plan_array(
     is_counted = shape[:1] == (None,)
     known = (0, *shape[1:]) if is_counted else shape
     head, extra = prepare_header(key, known, dtype, attrs, fortran_order=fortran_order)
-    if is_counted and coding.method == DEFLATED and len(head) > MAX_BLOCK_SIZE:
+    if is_counted and coding.method != STORED and len(head) > MAX_BLOCK_SIZE:
         raise LimitExceededError(
             "the array's header is too long to be completed later",
             key=key, found=f"{len(head)} bytes", expected=f"at most {MAX_BLOCK_SIZE}",

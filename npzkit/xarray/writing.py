@@ -21,7 +21,7 @@ from xarray.backends.common import ensure_dtype_not_object
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.coding import Compression, is_deflated
+from npzkit.codecs.coding import STORED, Compression, checked_method
 from npzkit.conversion.dimensions import DIMENSIONS, named_dimensions
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
@@ -66,9 +66,9 @@ def to_npz(
         The keys of a tree are the paths of its variables.
     path : path, URL or file object
         As in `npzkit.NpzWriter`.
-    compression : {"stored", "deflated"} or int, default "stored"
+    compression : {"stored", "deflated", "zstd"} or int, default "stored"
     level : int, optional
-        Of deflated arrays, as in `npzkit.NpzWriter`.
+        Of compressed arrays, as in `npzkit.NpzWriter`.
     mode : {"w", "x", "a"}, default "w"
         "w" replaces an existing file, "x" fails if it exists, and "a" adds
         variables to it, and replaces those of the same names. Dimensions of the
@@ -101,7 +101,7 @@ def to_npz(
     variable width, which are in memory meanwhile. If arrays are compressed or go
     to a URL, they are written by rows of up to 128 MiB; chunks with more rows
     than that are put into a temporary file first. Google and Azure
-    take arrays of dask only with ``compression="deflated"``.
+    take arrays of dask only if they are compressed.
 
     The names of dimensions are in the attribute ``_ARRAY_DIMENSIONS``, as in
     Zarr. Attributes of the data set are the archive's metadata. Strings are
@@ -293,7 +293,9 @@ def _write_variables(
             del writer[key]
         if not _is_chunked(data) or not data.size or not data.ndim:
             writer.add(key, np.asarray(variable.values), **options)
-        elif is_deflated(options.get("compression", compression), options.get("level")):
+        elif (
+            checked_method(options.get("compression", compression), options.get("level")) != STORED
+        ):
             _write_rows(writer, key, data, data.shape, options)
         elif by_rows:
             _write_rows(writer, key, data, (None, *data.shape[1:]), options)

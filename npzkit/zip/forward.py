@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from npzkit.codecs.coding import DEFLATED, STORED
+from npzkit.codecs.coding import CHUNKED, STORED
 from npzkit.errors import LimitExceededError, NoDataError, NpzkitError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
@@ -246,7 +246,7 @@ class ForwardMember:
         return bool(self.entry.flags & records.FLAG_DESCRIPTOR)
 
     def held(self, size: int) -> bytes | None:
-        """Return the compressed bytes of a stored or deflated member; None if they exceed `size`.
+        """Return the bytes of a member that is stored or in chunks; None if they exceed `size`.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class ForwardMember:
             As `check_entry`.
         """
         entry = self.entry
-        if entry.compressed_size > size or entry.method not in (STORED, DEFLATED):
+        if entry.compressed_size > size or entry.method not in (STORED, *CHUNKED):
             return None
         check_entry(entry, self._size_limit)
         return self._source.peek(entry.compressed_size)

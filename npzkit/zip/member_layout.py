@@ -55,6 +55,11 @@ ZIP64_SIZE = 20
 """Bytes of a local zip64 block: identifier, length and two sizes."""
 
 
+def version_needed(method: int) -> int:
+    """Return the version that a reader of members of a method needs."""
+    return records.VERSIONS_NEEDED.get(method, VERSION_DEFAULT)
+
+
 def local_header(name: str, method: int, size: int | None, extra: bytes) -> LocalHeader:
     """Return a member's header without the values that are known only later.
 
@@ -67,7 +72,7 @@ def local_header(name: str, method: int, size: int | None, extra: bytes) -> Loca
     more = 0 if size is None or method == STORED else size // 8 + 1024
     is_large = size is not None and size + more >= SENTINEL_32
     return LocalHeader(
-        records.VERSION_ZIP64 if is_large else records.VERSION_DEFAULT,
+        max(version_needed(method), records.VERSION_ZIP64 if is_large else 0),
         0 if raw_name.isascii() else records.FLAG_UTF8,
         method, 0, records.DOS_DATE_1980, 0, 0, size or 0, raw_name, extra,
     )  # fmt: skip
@@ -166,10 +171,9 @@ def central_bytes(header: LocalHeader, header_offset: int) -> bytes:
 
 def header_of(entry: Entry) -> LocalHeader:
     """Return the local header that a member with this entry has."""
-    version = records.VERSIONS_NEEDED.get(entry.method, VERSION_DEFAULT)
     return LocalHeader(
-        version, entry.flags, entry.method, 0, DOS_DATE_1980, *entry.described, entry.raw_name,
-        entry.extra,
+        version_needed(entry.method), entry.flags, entry.method, 0, DOS_DATE_1980,
+        *entry.described, entry.raw_name, entry.extra,
     )  # fmt: skip
 
 
@@ -272,6 +276,7 @@ def format_members(members: SmallMembers, method: int, start: int) -> Formatted:
 def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
     names, pieces, sizes, crc32s, *_ = members
     compressed_sizes = sizes if method == STORED else list(map(len, pieces[0]))
+    version = version_needed(method)
     headers: list[bytes] = []
     entries: list[bytes] = []
     extra_sizes: list[int] = []
@@ -284,12 +289,12 @@ def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
         place = start + LOCAL_HEADER_SIZE + name_size
         padding = PADDINGS[place % ALIGNMENT] if method == STORED else b""
         extra_size = len(padding)
-        common = (VERSION_DEFAULT, flags, method, 0, DOS_DATE_1980, crc, compressed_size, size)
+        common = (version, flags, method, 0, DOS_DATE_1980, crc, compressed_size, size)
         local = LOCAL.pack(LOCAL_HEADER_SIGNATURE, *common, name_size, extra_size)
         headers.append(local + raw_name + padding)
         if start < SENTINEL_32:
             entry = CENTRAL.pack(
-                CENTRAL_ENTRY_SIGNATURE, CREATE_SYSTEM_UNIX | VERSION_DEFAULT, *common,
+                CENTRAL_ENTRY_SIGNATURE, CREATE_SYSTEM_UNIX | version, *common,
                 name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, start,
             ) + raw_name  # fmt: skip
         else:
@@ -315,8 +320,9 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
     offsets = start + np.cumsum(taken) - taken
     if offsets[-1] >= SENTINEL_32:
         return None
+    version = version_needed(method)
     fields = {
-        "version_needed": VERSION_DEFAULT,
+        "version_needed": version,
         "flags": (name_sizes > _column(map(len, members.names))) * FLAG_UTF8,
         "method": method,
         "date": DOS_DATE_1980,
@@ -330,7 +336,7 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
     )
     entries = _format_records(
         ENTRY_LAYOUT, len(names), signature=CENTRAL_ENTRY_SIGNATURE,
-        version_made_by=CREATE_SYSTEM_UNIX | VERSION_DEFAULT,
+        version_made_by=CREATE_SYSTEM_UNIX | version,
         external_attributes=EXTERNAL_ATTRIBUTES, header_offset=offsets, **fields,
     )  # fmt: skip
     paddings = map(PADDINGS.__getitem__, places.tolist())

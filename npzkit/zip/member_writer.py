@@ -1,10 +1,10 @@
-"""One member whose bytes come one after the other, stored or deflated.
+"""One member whose bytes come one after the other, stored or compressed.
 
 Decides in which order header, data and seek index go out, what is patched when the
-data is there, and how deflated data is cut: into chunks, each compressed on its own
+data is there, and how compressed data is cut: into chunks, each compressed on its own
 and at a known offset; into groups of them, one per thread at a time; into sections,
-each with an encoder chosen for it. The stream depends on the bytes and on the pieces
-they come in, never on the threads. Knows nothing of other members.
+each with an encoder chosen for it if it is deflated. The stream depends on the bytes
+and on the pieces they come in, never on the threads. Knows nothing of other members.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.codecs.coding import STORED, Coding
+from npzkit.codecs.coding import STORED, ZSTANDARD, Coding
 from npzkit.codecs.encoders import (
     Encoder,
     choose_encoder,
@@ -21,6 +21,7 @@ from npzkit.codecs.encoders import (
     encoder_for_level,
     encoder_for_small,
 )
+from npzkit.codecs.zstandard import ZstandardEncoder
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip.extra_fields import format_padding
@@ -90,33 +91,34 @@ class MemberWriter:
         self._crc = 0
         self._start, self._start_offset = b"", 0
         self._head_size, self._head, self._local = head_size, b"", b""
-        self._deflated = (
-            None
-            if coding.method == STORED
-            else DeflatedData(self._take, pipeline, coding.level, coding.chunk_size)
+        self._chunks = (
+            None if coding.method == STORED else ChunkedData(self._take, pipeline, coding)
         )
 
     def write_start(self, data: bytes) -> None:
         """Write the first bytes, which `finish` may replace by as many others.
 
-        Deflated, they must be fewer than a chunk's.
+        Compressed, they must be fewer than a chunk's.
         """
         self._pipeline.drain()
         self._start = self._head = data
         self.size = len(data)
-        if self._deflated is None:
+        if self._chunks is None:
             self._take_stored(memoryview(data))
         else:
-            self._start_offset = self._deflated.write_as_is(data)
+            self._start_offset = self._chunks.write_as_is(data)
             self._is_seekable = self._is_seekable and len(data) < self._chunk_size
 
     def write(self, view: memoryview) -> None:
         """Write the next bytes; they may change once the pipeline is drained."""
         if not self.size:
             self._head = head_of(view, self._head_size)
+            if self._chunks is not None:
+                begun = self._chunks.begin(self._head)
+                self.size, view = begun, view[begun:]
         self.size += len(view)
-        if self._deflated is not None:
-            self._deflated.write(view)
+        if self._chunks is not None:
+            self._chunks.write(view)
         else:
             self._pipeline.drain()
             for offset in range(0, len(view), _STEP_SIZE):
@@ -124,8 +126,8 @@ class MemberWriter:
 
     def finish(self, start: bytes | None = None) -> None:
         """Complete the member: header, entry, seek index. `start` is as in `write_start`."""
-        if self._deflated is not None:
-            self._deflated.finish()
+        if self._chunks is not None:
+            self._chunks.finish()
         self._pipeline.hand_on(lambda: start, self._complete)
 
     def _take_stored(self, data: memoryview) -> None:
@@ -156,9 +158,9 @@ class MemberWriter:
         self._kept.clear()
 
     def _complete(self, start: bytes | None) -> None:
-        deflated = self._deflated
+        chunks = self._chunks
         header = self._header._replace(
-            crc32=self._crc if deflated is None else deflated.crc32,
+            crc32=self._crc if chunks is None else chunks.crc32,
             compressed_size=self._compressed_size,
             uncompressed_size=self.size,
         )
@@ -172,18 +174,17 @@ class MemberWriter:
             self._sink.patch(self._start_offset, start)
             self._head = start
         self._sink.release(self._offset)
-        if self._has_room and deflated is not None and not needs_zip64(header):
+        if self._has_room and chunks is not None and not needs_zip64(header):
             # Readers of seek indexes use the size of the central extra field.
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
         self.crc32 = header.crc32
-        has_index = deflated is not None and self._is_seekable and len(deflated.offsets) > 1
+        has_index = chunks is not None and self._is_seekable and len(chunks.offsets) > 1
         self._enter(self._name, header, self._offset, self._local, self._head, has_index)
-        if has_index and deflated is not None:
-            offsets = (*deflated.offsets, self._compressed_size)
+        if has_index and chunks is not None:
+            offsets = (*chunks.offsets, self._compressed_size)
             if start is not None:
-                first = self._crc_with(start, deflated.crc32s[0], self._chunk_size)
-                deflated.crc32s[0] = first
-            index = SeekIndex(self._chunk_size, offsets, self.size, deflated.crc32s)
+                chunks.crc32s[0] = self._crc_with(start, chunks.crc32s[0], self._chunk_size)
+            index = SeekIndex(self._chunk_size, offsets, self.size, chunks.crc32s)
             self._sink.write(format_index_member(self._name, index))
 
     def _crc_with(self, start: bytes, crc: int, size: int) -> int:
@@ -196,13 +197,13 @@ class MemberWriter:
         return crc
 
 
-# -- deflated data ------------------------------------------------------------
+# -- compressed data ----------------------------------------------------------
 
 MAX_BLOCK_SIZE = 0xFFFF
-"""Bytes that a stored block of deflate can hold."""
+"""Bytes that a block of deflate can hold as they are. One of Zstandard can hold more."""
 
 _GROUP_SIZE = 1 << 20
-"""Bytes that a thread deflates at a time: each task costs 50 microseconds more."""
+"""Bytes that a thread compresses at a time: each task costs 50 microseconds more."""
 _LEAST_GROUPS = 8
 _SECTION_SIZE = 1 << 23
 """Bytes for which one encoder is chosen: data changes along an array, and the
@@ -211,38 +212,48 @@ _SMALL_SIZE = 1 << 16
 """Below this size, threads would wait for each other longer than they work."""
 
 
-def deflate_small(data: bytes, level: int | None) -> bytes:
-    """Deflate a member of one chunk that is too small for a choice of encoders."""
-    return deflate_chunk(encoder_for_small(level), data, final=True)
+def compress_small(head: bytes, data: bytes, coding: Coding) -> bytes:
+    """Compress a member of one chunk that is too small for a choice of encoders."""
+    if coding.method != ZSTANDARD:
+        return deflate_chunk(encoder_for_small(coding.level), head + data, final=True)
+    encoder = ZstandardEncoder(coding.level, coding.chunk_size)
+    if not _is_kept(head, coding.chunk_size):
+        head, data = b"", head + data
+    return b"".join(
+        (encoder.lead(len(head)), head, *encoder.chunks([data], first=True, final=True))
+    )
+
+
+def _is_kept(head: bytes, chunk_size: int) -> bool:
+    """Whether the header of an array is in a stream of Zstandard as it is."""
+    return len(head) < min(chunk_size, MAX_BLOCK_SIZE)
 
 
 class _Group(NamedTuple):
-    """Neighbouring chunks, deflated; CRC-32s and sizes are of what they were before."""
+    """Neighbouring chunks, compressed; CRC-32s and sizes are of what they were before."""
 
     chunks: list[bytes]
     crc32s: list[int]
     sizes: list[int]
 
 
-class DeflatedData:
-    """Deflates data and passes the stream on, in order.
+class ChunkedData:
+    """Compresses data in chunks and passes the stream on, in order.
 
     Parameters
     ----------
     take : callable
         Called with each piece of the stream by the pipeline's owner.
     pipeline : Pipeline
-    level : int or None
-        0 to 9; None chooses by a sample of each section.
-    chunk_size : int
-        Bytes of every chunk but the last.
+    coding : Coding
+        Without a level, the encoder of deflated data is chosen by a sample of each section.
 
     Attributes
     ----------
     offsets : list of int
         Where each chunk begins in the stream.
     crc32s : list of int
-        Of each chunk's bytes before they were deflated.
+        Of each chunk's bytes before they were compressed.
     crc32 : int
         Of all of them. All three are complete when the pipeline was drained after
         `finish`.
@@ -252,57 +263,74 @@ class DeflatedData:
         self,
         take: Callable[[bytes], None],
         pipeline: Pipeline,
-        level: int | None,
-        chunk_size: int,
+        coding: Coding,
     ) -> None:
         self.offsets: list[int] = []
         self.crc32s: list[int] = []
         self.crc32 = 0
         self._take = take
         self._pipeline = pipeline
-        self._level = level
-        self._encoder = None if level is None else encoder_for_level(level, chunk_size)
-        self._chunk_size = chunk_size
-        self._target = chunk_size
+        method, level, chunk_size, _ = coding
+        self._leads = method == ZSTANDARD
+        self._encoder: Encoder | ZstandardEncoder | None = None
+        if method == ZSTANDARD:
+            self._encoder = ZstandardEncoder(level, chunk_size)
+        elif level is not None:
+            self._encoder = encoder_for_level(level, chunk_size)
+        self._chooses = self._encoder is None
+        self._chunk_size = self._target = chunk_size
         self._buffer = bytearray()
         self._count = 0
         self._section_end = 0
         self._position = 0
 
+    def begin(self, head: bytes = b"") -> int:
+        """Begin a stream of Zstandard with `head` as it is, and return how many bytes that took.
+
+        So the header of an array is in the first bytes of its member: a block of Zstandard,
+        which can be decoded only as a whole, has up to 128 KiB.
+        """
+        if not self._leads or self._position:
+            return 0
+        head = head if _is_kept(head, self._chunk_size) else b""
+        self.write_as_is(head)
+        return len(head)
+
     def write_as_is(self, data: bytes) -> int:
         """Begin with a block of `data` itself and return where it lies in the stream.
 
-        It may be changed there later: no other block refers to it. At most
+        It may be changed there later, because no other block refers to it. At most
         `MAX_BLOCK_SIZE` bytes; if they fill a chunk or more, the stream's chunks
         are not where a seek index has them.
         """
         size = len(data)
-        head = b"\0" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little")
+        lead = (self._encoder or Encoder).lead(size)
         if size < self._chunk_size:
             self._target -= size
-        self._position = len(head) + size
+        self._position = len(lead) + size
         self.crc32 = crc32(data)
-        self._take(head + data)
-        return len(head)
+        self._pipeline.hand_on(lambda: lead + data, self._take)
+        return len(lead)
 
     def write(self, view: memoryview) -> None:
-        """Deflate the next bytes, except those of the last chunk, which are
+        """Compress the next bytes, except those of the last chunk, which are
         copied. The next call shows whether that chunk is the last one.
         """
         while len(view):
             if not self._buffer and len(view) > self._target:
                 size = self._whole_chunks(len(view))
-                self._deflate(view[:size], view)
+                self._compress(view[:size], view)
             else:
                 size = self._target - len(self._buffer)
                 if not size:
-                    self._deflate(memoryview(bytes(self._buffer)), view)
+                    self._compress(memoryview(bytes(self._buffer)), view)
                     self._buffer.clear()
                 self._buffer += view[:size]
             view = view[size:]
 
     def finish(self) -> None:
-        """Deflate the last chunk and end the stream."""
+        """Compress the last chunk and end the stream."""
+        self.begin()
         self._submit(memoryview(bytes(self._buffer)), final=True)
 
     def _whole_chunks(self, size: int) -> int:
@@ -311,24 +339,26 @@ class DeflatedData:
             return self._target
         return (size - 1) // self._chunk_size * self._chunk_size
 
-    def _deflate(self, view: memoryview, ahead: memoryview) -> None:
-        """Deflate whole chunks; `ahead` is what a sample may be taken of."""
+    def _compress(self, view: memoryview, ahead: memoryview) -> None:
+        """Compress whole chunks; `ahead` is what a sample may be taken of."""
         self._target = self._chunk_size
         # Small data is cut into smaller groups, so that all threads have work.
         group_size = min(_GROUP_SIZE, len(view) // _LEAST_GROUPS)
         step = max(group_size // self._chunk_size, 1) * self._chunk_size
         for start in range(0, len(view), step):
-            if self._level is None and self._count >= self._section_end:
+            if self._chooses and self._count >= self._section_end:
                 sample = max(view[start:], ahead[start:], key=len)[:_SECTION_SIZE]
                 self._encoder = choose_encoder(sample)
                 self._section_end = self._count + max(_SECTION_SIZE // self._chunk_size, 1)
             self._submit(view[start : start + step], final=False)
 
     def _submit(self, view: memoryview, *, final: bool) -> None:
-        encoder, chunk_size = self._encoder, self._chunk_size
+        encoder, chunk_size, first = self._encoder, self._chunk_size, not self._count
         self._count += -(-len(view) // chunk_size)
         hand_out = self._pipeline.hand_on if len(view) < _SMALL_SIZE else self._pipeline.submit
-        hand_out(lambda: _deflate_group(encoder, view, chunk_size, final=final), self._put)
+        hand_out(
+            lambda: _compress_group(encoder, view, chunk_size, first=first, final=final), self._put
+        )
 
     def _put(self, group: _Group) -> None:
         """Pass on a group; called in the order of the bytes."""
@@ -341,17 +371,18 @@ class DeflatedData:
             self._take(chunk)
 
 
-def _deflate_group(
-    encoder: Encoder | None, view: memoryview, chunk_size: int, *, final: bool
+def _compress_group(
+    encoder: Encoder | ZstandardEncoder | None,
+    view: memoryview,
+    chunk_size: int,
+    *,
+    first: bool,
+    final: bool,
 ) -> _Group:
-    """Deflate neighbouring chunks; choose an encoder for them if none is given."""
+    """Compress neighbouring chunks; choose an encoder for them if none is given."""
     if encoder is None:
         # The only chunk there is.
         encoder = encoder_for_small(None) if len(view) < _SMALL_SIZE else choose_encoder(view)
     pieces = [view[start : start + chunk_size] for start in range(0, max(len(view), 1), chunk_size)]
-    last = len(pieces) - 1
-    chunks = [
-        deflate_chunk(encoder, piece, final=final and number == last)
-        for number, piece in enumerate(pieces)
-    ]
+    chunks = encoder.chunks(pieces, first=first, final=final)
     return _Group(chunks, list(map(crc32, pieces)), list(map(len, pieces)))

@@ -4,7 +4,7 @@ Owns the choice of how the bytes at an offset are reached, and what is kept to
 reach them sooner next time. Knows no NPY. Four kinds of member:
 
 - stored: they lie in the file;
-- deflated in chunks, with an index: by `npzkit.zip.sozip`;
+- compressed in chunks, with an index: by `npzkit.zip.sozip`;
 - deflated in one piece: inflated once, leaving seek points in memory;
 - in other methods: the stream is kept where it stands, and started over where
   an earlier offset is asked for.
@@ -22,14 +22,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.codecs.coding import CHUNK_SIZE, DEFLATED, MAX_RATIOS, STORED
+from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, DEFLATED, MAX_RATIOS, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.sozip import Chunks, SeekIndex, find_index, most_deflated
+from npzkit.zip.sozip import Chunks, SeekIndex, find_index, most_compressed
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
@@ -112,14 +112,14 @@ def open_random_access(
 
 
 def _only_chunk(entry: Entry) -> SeekIndex | None:
-    """Return the index of a deflated member that is no larger than a chunk."""
+    """Return the index of a compressed member that is no larger than a chunk."""
     size = entry.uncompressed_size
-    if entry.method != DEFLATED or not 0 < size <= CHUNK_SIZE:
+    if entry.method not in CHUNKED or not 0 < size <= CHUNK_SIZE:
         return None
-    if entry.compressed_size > most_deflated(size):
+    if entry.compressed_size > most_compressed(size):
         # A stream of many flushes.
         return None
-    return SeekIndex(size, (0, entry.compressed_size), size, (entry.crc32,))
+    return SeekIndex(size, (0, entry.compressed_size), size, (entry.crc32,), entry.method)
 
 
 class StoredBytes(RandomAccess):

@@ -1,9 +1,10 @@
-"""The chunks of a deflated member: their seek index, and how they are inflated.
+"""The chunks of a compressed member: their seek index, and how they are decoded.
 
-A member with an index was deflated in chunks that need nothing of each other (profile 1
-of sozip/sozip-spec, `sozip_specification.md`): each but the last ends in a sync flush
-and a full flush. The index is SOZip's hidden file: a stored member right after the
-deflated one, with a local header and no entry in the directory. Where SOZip leaves room
+A member with an index was compressed in chunks that need nothing of each other. Deflated, they
+are those of profile 1 of sozip/sozip-spec, `sozip_specification.md`: each but the last ends in a
+sync flush and a full flush. `npzkit.codecs.zstandard` says what chunks of Zstandard are. The
+index is SOZip's hidden file: a stored member right after the compressed one, with a local header
+and no entry in the directory. Where SOZip leaves room
 for more, npzkit keeps the CRC-32 of the data of each chunk.
 
 Decides whether an index is valid, and whether its CRC-32s are believed: combined, they must
@@ -24,8 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from npzkit.codecs.checksum import combiner, crc32
-from npzkit.codecs.coding import CHUNK_SIZE_LIMITS, DEFLATED, STORED
-from npzkit.codecs.decompressors import inflate_chunk
+from npzkit.codecs.coding import CHUNK_SIZE_LIMITS, CHUNKED, DEFLATED, STORED
+from npzkit.codecs.decompressors import decode_chunk
 from npzkit.errors import ChecksumError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
@@ -60,12 +61,15 @@ class SeekIndex(NamedTuple):
     uncompressed_size : int
     crc32s : sequence of int
         Of the data of each chunk; empty if the index has none.
+    method : int
+        Of the member.
     """
 
     chunk_size: int
     offsets: Sequence[int]
     uncompressed_size: int
     crc32s: Sequence[int] = ()
+    method: int = DEFLATED
 
     def has_checks(self, crc32: int) -> bool:
         """Return whether the CRC-32s of all chunks, combined, are that of the member."""
@@ -161,7 +165,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     data_start : int
         Where the member's compressed data begins.
     """
-    if entry.method != DEFLATED or entry.flags & FLAG_DESCRIPTOR:
+    if entry.method not in CHUNKED or entry.flags & FLAG_DESCRIPTOR:
         return None
     offset = data_start + entry.compressed_size
     room = entry.end_offset - offset
@@ -184,7 +188,8 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     data = source.read_at(offset + start, size)
     if crc32(data) != header.crc32:
         return None
-    return parse_index(data, entry.uncompressed_size, entry.compressed_size)
+    index = parse_index(data, entry.uncompressed_size, entry.compressed_size)
+    return index and index._replace(method=entry.method)
 
 
 def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
@@ -209,7 +214,7 @@ def checked_chunks(source: Source, entry: Entry, data_start: int) -> Chunks | No
 # -- the chunks ---------------------------------------------------------------
 
 
-def most_deflated(size: int) -> int:
+def most_compressed(size: int) -> int:
     """Return the most compressed bytes that a chunk of so many bytes may take in memory."""
     return 2 * size + 1024
 
@@ -253,7 +258,7 @@ class Chunks:
     ) -> None:
         self.is_checked = checked
         self._crc32s = index.crc32s if checked else ()
-        self._source = source
+        self._source, self._method = source, index.method
         self._start = data_start
         self._offsets = index.offsets
         self.count = len(index.offsets) - 1
@@ -389,11 +394,11 @@ class Chunks:
             last = min(first + step, stop)
             base = self._offsets[first]
             size = self._offsets[last] - base
-            limit = (last - first) * most_deflated(self.chunk_size)
-            # Deflate makes no longer chunks, and each is held in memory.
+            limit = (last - first) * most_compressed(self.chunk_size)
+            # No method makes longer chunks, and each is held in memory.
             if size > limit:
                 raise ZipFormatError(
-                    "a deflated chunk differs from its seek index",
+                    "a chunk differs from its seek index",
                     found=f"{size} compressed bytes",
                     expected=f"at most {limit}",
                 )
@@ -410,9 +415,9 @@ class Chunks:
         final = number == self.count - 1
         size = self.size - number * self.chunk_size if final else self.chunk_size
         if not self._crc32s:
-            return inflate_chunk(piece, size, final=final)
+            return decode_chunk(self._method, piece, size, final=final)
         try:
-            chunk = inflate_chunk(piece, size, final=final)
+            chunk = decode_chunk(self._method, piece, size, final=final)
         except ZipFormatError as error:
             raise self._damaged(number, error.what) from error
         found = crc32(chunk)

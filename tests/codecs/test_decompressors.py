@@ -23,10 +23,10 @@ from npzkit.errors import NpzkitError, UnsupportedError
 
 FIXTURES = {
     "deflated": "infozip_deflated.npz", "deflate64": "7zip_deflate64.npz", "bzip2": "7zip_bzip2.npz",
-    "lzma": "7zip_lzma.npz", "zstandard": "zipfile_zstandard.npz",
+    "lzma": "7zip_lzma.npz", "zstd": "zipfile_zstandard.npz",
 }  # fmt: skip
 DECODERS = [
-    "deflated", "deflate64 by zipfile_deflate64", "deflate64 by inflate64", "bzip2", "lzma", "zstandard",
+    "deflated", "deflate64 by zipfile_deflate64", "deflate64 by inflate64", "bzip2", "lzma", "zstd",
 ]  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def method(request, deflate64_by):
     name, _, library = request.param.partition(" by ")
     if library:
         deflate64_by(library)
-    if name == "zstandard":
+    if name == "zstd":
         pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
     return name
 
@@ -192,12 +192,12 @@ def test_streams_of_noise_give_one_error(method, fixtures):
     ("missing", "method", "named"),
     [
         (["zipfile_deflate64", "inflate64"], "deflate64", ["inflate64", "npzkit\\[deflate64]"]),
-        (["backports.zstd"], "zstandard", ["backports.zstd"]),
+        (["backports.zstd"], "zstd", ["npzkit\\[zstd]"]),
     ],
 )
 def test_a_missing_library_is_named(missing, method, named, fixtures, hide_library):
     """If a decoder is not installed, every way to read the member says what to install."""
-    if method == "zstandard" and sys.version_info >= (3, 14):
+    if method == "zstd" and sys.version_info >= (3, 14):
         pytest.skip("Python has Zstandard itself from 3.14 on")
     for name in missing:
         hide_library(name)

@@ -112,8 +112,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "A part that ends where kept bytes begin is sent later.",
     (
         "reading/member_headers.py",
-        "data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)",
-        "data = inflate_start(head[start : (start + entry.compressed_size - 1)], HEADS_SIZE)",
+        "compressed = head[start : start + entry.compressed_size]",
+        "compressed = head[start : (start + entry.compressed_size - 1)]",
     ): "A header that needs the last byte is read from the file.",
     (
         "zip/sozip.py",

@@ -1,0 +1,136 @@
+"""Zstandard (RFC 8878): the frame that npzkit writes, and the headers of those of others.
+
+Owns what a chunk is, and what a frame may ask for. A member is one frame, because zipfile reads
+no more than the first one. Its chunks need nothing of each other: the library compresses each as
+a job of its own, without the bytes, the tables and the offsets of those before. So a chunk is
+decoded as a frame of its own: with a header before it, and `LAST_BLOCK` after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from npzkit.codecs.checksum import zstandard_library
+from npzkit.codecs.coding import ZSTANDARD_LEVEL
+from npzkit.errors import LimitExceededError, UnsupportedError
+
+MAX_WINDOW_SIZE = 1 << 27
+"""Bytes of memory that a frame may ask for: as many as the command zstd allows by default."""
+_LEAST_WINDOW_BITS = 17
+"""With them, a block has up to 128 KiB, which is the most of any frame."""
+MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE_MAGICS = range(0x184D2A50, 0x184D2A60)
+MAX_HEADER_SIZE = 18
+"""Of a frame."""
+_HEADER_SIZE = 6
+"""Of a frame without content size, dictionary and checksum."""
+LAST_BLOCK = b"\x01\x00\x00"
+"""An empty raw block that ends its frame."""
+
+
+# -- writing ------------------------------------------------------------------
+
+
+class ZstandardEncoder(NamedTuple):
+    """Compresses chunks into one frame.
+
+    Attributes
+    ----------
+    level : int or None
+        The library's, which takes 0 for 3; None is `ZSTANDARD_LEVEL`.
+    chunk_size : int
+        Uncompressed bytes of the largest chunk.
+    """
+
+    level: int | None
+    chunk_size: int
+
+    def lead(self, size: int) -> bytes:
+        """Return the start of a stream, up to `size` bytes that are in it as they are."""
+        exponent = self._window_bits - 10
+        block = (size << 3).to_bytes(3, "little") if size else b""
+        return MAGIC + bytes((0, exponent << 3)) + block
+
+    def chunks(
+        self, pieces: Sequence[memoryview | bytes], *, first: bool, final: bool
+    ) -> list[bytes]:
+        """Return neighbouring chunks, compressed; `lead` comes before the first one.
+
+        Releases the GIL. The same chunk always gives the same bytes.
+        """
+        parameter = zstandard_library().CompressionParameter
+        options = {
+            parameter.compression_level: ZSTANDARD_LEVEL if self.level is None else self.level,
+            parameter.window_log: self._window_bits,
+            parameter.content_size_flag: 0,
+        }
+        if first and final and len(pieces) == 1:
+            # Without jobs, which need a thread: 10 instead of 100 microseconds.
+            compressor = zstandard_library().ZstdCompressor(options=options)
+            return [compressor.compress(pieces[0], compressor.FLUSH_FRAME)[_HEADER_SIZE:]]
+        # A thread of the library, because it makes jobs only for threads. They overlap by 0 bytes.
+        options |= {parameter.nb_workers: 1, parameter.overlap_log: 1}
+        compressor = zstandard_library().ZstdCompressor(options=options)
+        # Only a job that is not the first one does without the offsets that a frame begins with.
+        compressor.compress(b"\0", compressor.FLUSH_BLOCK)
+        chunks = [compressor.compress(piece, compressor.FLUSH_BLOCK) for piece in pieces]
+        if final:
+            chunks[-1] += LAST_BLOCK
+        return chunks
+
+    @property
+    def _window_bits(self) -> int:
+        return max(_LEAST_WINDOW_BITS, (self.chunk_size - 1).bit_length())
+
+
+# -- reading ------------------------------------------------------------------
+
+
+def is_frame(data: bytes | memoryview) -> bool:
+    """Whether bytes begin as a frame or a skippable frame does."""
+    return data[:4] == MAGIC or int.from_bytes(data[:4], "little") in _SKIPPABLE_MAGICS
+
+
+def header_size(data: bytes) -> int:
+    """Return the bytes of the header of a frame, or those needed to know them."""
+    if len(data) <= len(MAGIC):
+        return len(MAGIC) + 1
+    if not data.startswith(MAGIC):
+        return 8 if is_frame(data) else 0
+    _, window, dictionary, content = _fields(data[4])
+    return 5 + window + dictionary + content
+
+
+def _fields(descriptor: int) -> tuple[bool, int, int, int]:
+    """Return whether a frame is one segment, and the sizes of its header's optional fields."""
+    is_single = bool(descriptor & 0x20)
+    content = 1 << (descriptor >> 6) if descriptor >> 6 else int(is_single)
+    return is_single, int(not is_single), (0, 1, 2, 4)[descriptor & 3], content
+
+
+def check_frame(data: bytes) -> None:
+    """Check what a frame needs, by its complete header."""
+    is_single, window, dictionary, content = _fields(data[4])
+    end = 5 + window + dictionary
+    number = int.from_bytes(data[5 + window : end], "little")
+    if number:
+        raise UnsupportedError(
+            "the member is compressed with a dictionary of Zstandard, which is not in the archive",
+            found=f"dictionary {number}",
+            remedy="Extract it with the program that made it, and save it again.",
+            is_damage=True,
+        )
+    if is_single:
+        # A field of two bytes counts from 256.
+        size = int.from_bytes(data[end : end + content], "little") + 256 * (content == 2)
+    else:
+        base = 1 << 10 + (data[5] >> 3)
+        size = base + (base >> 3) * (data[5] & 7)
+    if size > MAX_WINDOW_SIZE:
+        raise LimitExceededError(
+            "the window of a Zstandard frame takes too much memory",
+            found=f"{size} bytes",
+            expected=f"at most {MAX_WINDOW_SIZE}",
+            remedy="Extract the member with zstd --long=31, and save it again.",
+        )

@@ -64,10 +64,11 @@ class LazyArray:
 
     Notes
     -----
-    Parts of deflated arrays are checked: each chunk of which a part is read has a CRC-32,
-    in the seek index that npzkit writes, or because an array of up to 256 KiB is one chunk.
-    Parts of other arrays are not checked, unless they are the complete array. A
-    large deflated array without a seek index is decompressed up to the part, once. After
+    Parts are checked: each chunk of which a part is read has a CRC-32, in the index that
+    npzkit writes, or because an array of up to 256 KiB is one chunk. A chunk of a stored
+    array has 64 KiB, and is read completely. Parts of large arrays that other programs
+    wrote are not checked, unless they are the complete array; `npzkit.repack` adds the
+    CRC-32s. A large deflated array without a seek index is decompressed up to the part, once. After
     that, points to start from are kept in memory while the archive is open, about 1 % of
     the array's size.
 
@@ -187,7 +188,7 @@ class LazyArray:
             raise self._located(found) from error
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Read the complete array and check its CRC-32.
+        """Read the complete array and check its CRC-32, unless made with ``verify=False``.
 
         Parameters
         ----------
@@ -213,7 +214,7 @@ class LazyArray:
         return out
 
     def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-        array: np.ndarray[Any, Any] = self._npz.read(self._key, out)
+        array: np.ndarray[Any, Any] = self._npz.read(self._key, out, self._verify)
         return array
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:

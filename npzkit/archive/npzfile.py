@@ -76,6 +76,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     mmap_mode : {None, "r", "c", "r+"}, optional
         If given, ``npz[key]`` maps the array instead of reading it; see
         `memmap`.
+    verify : bool, default True
+        Compare what is read with CRC-32s, where a call does not say otherwise; see
+        `npzkit.open`.
     strict : bool, default False
         Raise an error for oddities that otherwise only cause a warning: an
         interrupted append or a repeated name. Also raise an error for a name
@@ -154,6 +157,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         *,
         max_header_size: int = DEFAULT_HEADER_SIZE,
         mmap_mode: MmapMode | None = None,
+        verify: bool = True,
         strict: bool = False,
         limits: Limits | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -170,6 +174,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         self.pickle_kwargs = pickle_kwargs
         self.max_header_size = options["limits"].header_size
         self.mmap_mode = mmap_mode
+        self._verify = verify
         self._closes_silently = False
 
     @staticmethod
@@ -200,7 +205,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, key: str) -> NDArray[Any]:
         if self.mmap_mode is not None:
             return self._archive.memmap(key, self.mmap_mode)
-        return self._archive.read(key, True, None)
+        return self._archive.read(key, self._verify, None)
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the array with this key, or `default` if there is none."""
@@ -246,7 +251,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         self,
         key: str,
         out: np.ndarray[Any, Any] | None = None,
-        verify: bool = True,
+        verify: bool | None = None,
         *,
         threads: int | None = None,
     ) -> NDArray[Any]:
@@ -260,8 +265,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
             Filled and returned instead of a new array, as by `load_all`. It must
             have the array's shape and dtype. It is not changed unless the array is
             sound, or another program writes to the file during the call.
-        verify : bool, default True
-            Check the CRC-32. False returns damaged data as it is.
+        verify : bool, optional
+            Check the CRC-32, by default unless the archive was opened with
+            ``verify=False``. False returns damaged data as it is.
         threads : int, optional
             Number of threads that read a large stored array in blocks, or
             decompress the chunks of a deflated array with a seek index; by
@@ -295,6 +301,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         """
         if threads is not None:
             threads = thread_count(threads)
+        if verify is None:
+            verify = self._verify
         if out is None:
             found: NDArray[Any] = self._archive.read(key, verify, threads)
             return found
@@ -306,7 +314,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         keys: Iterable[str] | None = None,
         threads: int | None = None,
         *,
-        verify: bool = True,
+        verify: bool | None = None,
         out: Mapping[str, NDArray[Any]] | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Read many arrays at once, which is faster than one by one.
@@ -317,8 +325,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
             The arrays to read; by default all, or those of `out`.
         threads : int, optional
             Number of threads; by default one per processor.
-        verify : bool, default True
-            Check each CRC-32.
+        verify : bool, optional
+            Check each CRC-32, by default unless the archive was opened with
+            ``verify=False``.
         out : mapping of str to numpy.ndarray, optional
             Arrays by key, which are filled and returned instead of new ones. Each
             must have the shape and dtype of the array with its key. None of them is
@@ -357,6 +366,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         """
         self._archive.check_open()
         check_several(keys)
+        verify = self._verify if verify is None else verify
         if out is None:
             return self._archive.load_all(keys, thread_count(threads), verify)
         filled = {key: out[key] for key in (out if keys is None else keys)}
@@ -431,7 +441,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
 
         return self._archive.join(key, partial(join, read))
 
-    def lazy(self, key: str, *, verify: bool = True) -> LazyArray:
+    def lazy(self, key: str, *, verify: bool | None = None) -> LazyArray:
         """Return an array that reads only the parts that are indexed.
 
         Only the array's header is read now.
@@ -440,9 +450,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         ----------
         key : str
             With or without ``.npy``.
-        verify : bool, default True
+        verify : bool, optional
             Check each chunk of which a part is read, if its CRC-32 is known: see
-            `LazyArray`.
+            `LazyArray`. By default as the archive was opened.
 
         Returns
         -------
@@ -468,6 +478,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         >>> npz.lazy("w")[500_000:500_003]
         array([500000, 500001, 500002])
         """
+        verify = self._verify if verify is None else verify
         return self._archive.lazy(key, self, verify=verify)
 
     def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, np.dtype[Any]]:
@@ -715,7 +726,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def __reduce__(self) -> tuple[Any, ...]:
         from npzkit.archive.reopening import reduced
 
-        return reduced(self._archive, type(self), {"mmap_mode": self.mmap_mode})
+        return reduced(
+            self._archive, type(self), {"mmap_mode": self.mmap_mode, "verify": self._verify}
+        )
 
     @property
     def _limits(self) -> Limits:

@@ -198,14 +198,14 @@ class OpenedArchive:
         """Return the bytes of a member, to be read in parts, if the file has not changed."""
         entry = self.entry(key)
         self.check_unchanged()
-        # Mostly no CRC-32 is compared, which would show that the file was replaced.
+        # Of some members no CRC-32 is compared, which would show that the file was replaced.
         self.source.check_versioned()
-        start, index = None, self._index
-        if index is not None and self.source.is_distant:
-            start = index.data_start(entry)
-        if start is not None:
+        index = self._index if self.source.is_distant else None
+        start = None if index is None else index.data_start(entry)
+        if index is not None and start is not None:
             check = partial(self.check_header, entry)
-            return self.reader.random_access(entry, start, check, verify=verify)
+            indexed = index.is_indexed(entry)
+            return self.reader.random_access(entry, start, check, verify=verify, indexed=indexed)
         access = self.reader.random_access(entry, verify=verify)
         self.check_header(entry)
         return access

@@ -1,6 +1,7 @@
 """CRC-32, the checksum of zip archives, and the libraries that are installed.
 
-Owns which library computes it, ISA-L or zlib, and how the CRC-32s of two parts are combined.
+Owns which library computes it, ISA-L or zlib, how those of parts are combined, and how those of
+the chunks of some bytes are taken while the bytes come piece by piece.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import functools
 import importlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from npzkit.errors import UnsupportedError
@@ -64,14 +65,26 @@ def crc32(data: Any, value: int = 0) -> int:
     return taker.crc32(data, value)  # type: ignore[no-any-return]
 
 
+@functools.lru_cache(128)
+def _zeros(size: int) -> tuple[int, ...]:
+    """Return what each bit of a CRC-32 becomes when so many zeros follow: a linear map."""
+    if size <= 1:
+        zeros = bytes(size)
+        return tuple(zlib.crc32(zeros, 1 << bit) ^ zlib.crc32(zeros) for bit in range(32))
+    half, rest = _zeros(size // 2), _zeros(size % 2)
+    return tuple(_moved(rest, _moved(half, bit)) for bit in half)
+
+
+def _moved(zeros: Sequence[int], crc: int) -> int:
+    moved = 0
+    for bit in zeros:
+        moved ^= bit * (crc & 1)
+        crc >>= 1
+    return moved
+
+
 def _crc32_combine(first: int, second: int, size: int) -> int:
-    """Combine by running the first CRC over `size` zeros, which takes linear time."""
-    shifted, zero_crc, zeros = first, 0, bytes(1 << 16)
-    while size:
-        step = zeros[: min(size, len(zeros))]
-        shifted, zero_crc = zlib.crc32(step, shifted), zlib.crc32(step, zero_crc)
-        size -= len(step)
-    return shifted ^ zero_crc ^ second
+    return _moved(_zeros(size), first) ^ second
 
 
 def crc32_combine(first: int, second: int, size: int) -> int:
@@ -85,3 +98,93 @@ def combiner() -> Callable[[int, int, int], int]:
     combine: Callable[[int, int, int], int]
     combine = getattr(isal_or_zlib(), "crc32_combine", _crc32_combine)
     return combine
+
+
+# -- of chunks ----------------------------------------------------------------
+
+_FEW_COUNT = 64
+"""CRC-32s that are combined one by one: of fewer, that takes less time than arrays do."""
+
+
+def combined(crc32s: Sequence[int], size: int) -> int:
+    """Return the CRC-32 of parts joined, from the CRC-32 of each, if all have `size` bytes."""
+    if len(crc32s) <= _FEW_COUNT:
+        return functools.reduce(lambda first, second: crc32_combine(first, second, size), crc32s, 0)
+    import numpy as np
+
+    # Neighbours are joined, and then these: 16,384 take 0.3 ms, and 3 one by one.
+    numbers = np.array(crc32s, np.uint32)
+    while len(numbers) > 1:
+        if len(numbers) % 2:
+            # The CRC-32 of nothing.
+            numbers = np.append(numbers[:1] * 0, numbers)
+        first, second = numbers[::2], numbers[1::2]
+        table = _table(size)
+        numbers = second.copy()
+        for number, row in enumerate(table):
+            numbers ^= row[first >> 8 * number & 0xFF]
+        size *= 2
+    return int(numbers[0])
+
+
+@functools.lru_cache(64)
+def _table(size: int) -> Any:
+    """Return what each value of each byte of a CRC-32 becomes when so many zeros follow."""
+    import numpy as np
+
+    bits = np.array(_zeros(size), np.uint32).reshape(4, 8)
+    table = np.zeros((4, 256), np.uint32)
+    for bit in range(8):
+        table[:, 1 << bit : 2 << bit] = table[:, : 1 << bit] ^ bits[:, bit, None]
+    return table
+
+
+def chunk_crc32s(data: Any, chunk_size: int, offset: int = 0) -> list[int]:
+    """Return the CRC-32 of each chunk's part of `data`, which lies at `offset` of the chunks."""
+    first = -offset % chunk_size
+    starts = range(first, len(data), chunk_size)
+    take, view = isal_or_zlib().crc32, memoryview(data)
+    found = [take(view[:first])] if first and view else []
+    return found + [take(view[start : start + chunk_size]) for start in starts]
+
+
+class ChunkChecks:
+    """The CRC-32s of chunks whose bytes come piece by piece.
+
+    Attributes
+    ----------
+    chunk_size : int
+    crc32s : list of int
+        Of the chunks; of the last one, as far as it goes.
+    size : int
+        Bytes so far.
+    """
+
+    def __init__(self, chunk_size: int) -> None:
+        self.chunk_size, self.crc32s, self.size = chunk_size, list[int](), 0
+
+    def add(self, data: Any) -> None:
+        """Take the next bytes."""
+        self.put(len(data), chunk_crc32s(data, self.chunk_size, self.size))
+
+    def put(self, size: int, crc32s: Sequence[int]) -> None:
+        """Take the CRC-32s of the next bytes, as `chunk_crc32s` returns them."""
+        room = -self.size % self.chunk_size
+        if room and crc32s:
+            self.crc32s[-1] = crc32_combine(self.crc32s[-1], crc32s[0], min(room, size))
+            crc32s = crc32s[1:]
+        self.crc32s += crc32s
+        self.size += size
+
+    @property
+    def crc32(self) -> int:
+        """The CRC-32 of all bytes."""
+        return combined_with_last(self.crc32s, self.chunk_size, self.size)
+
+
+def combined_with_last(crc32s: Sequence[int], chunk_size: int, size: int) -> int:
+    """Return the CRC-32 of `size` bytes, from those of their chunks, of which the last is short."""
+    if not crc32s:
+        return 0
+    whole = crc32s[:-1]
+    return crc32_combine(combined(whole, chunk_size), crc32s[-1], size - len(whole) * chunk_size)

@@ -38,6 +38,8 @@ MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128, ZSTANDARD: 32_768}
 bits, one of 65,538 in Deflate64 takes 18, and 4 bytes of Zstandard repeat one 131,072 times."""
 CHUNK_SIZE = 1 << 18
 """Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""
+CHECKED_SIZE = 1 << 16
+"""Bytes of a stored member that have a CRC-32 of their own, if it has more than `CHUNK_SIZE`."""
 CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26
 """Bytes a chunk may have when it is written: the specification advises 4096
 and more. A reader has whole chunks in memory, so it refuses larger ones."""

@@ -37,6 +37,7 @@ def open(
     mmap_mode: MmapMode | None = None,
     allow_pickle: bool = False,
     pickle_kwargs: Mapping[str, Any] | None = None,
+    verify: bool = True,
     strict: bool = False,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -59,6 +60,9 @@ def open(
         Whether arrays of Python objects may be read.
     pickle_kwargs : dict, optional
         Passed to `pickle.loads`.
+    verify : bool, default True
+        Compare what is read with CRC-32s, where a call does not say otherwise: complete
+        arrays, and parts. Maps are never compared.
     strict : bool, default False
         Raise an error for oddities that otherwise only cause a warning.
     limits : Limits, optional
@@ -101,7 +105,7 @@ def open(
         try:
             npz = NpzFile(
                 file, mmap_mode=mmap_mode, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
-                strict=strict, limits=limits, storage_options=storage_options,
+                verify=verify, strict=strict, limits=limits, storage_options=storage_options,
             )  # fmt: skip
             _check_not_torchs(npz)
             return npz
@@ -116,8 +120,8 @@ def open(
 
     try:
         return ShardedFile(
-            cast("PathLike", file), mmap_mode=mmap_mode, strict=strict, limits=limits,
-            storage_options=storage_options,
+            cast("PathLike", file), mmap_mode=mmap_mode, verify=verify, strict=strict,
+            limits=limits, storage_options=storage_options,
         )  # fmt: skip
     except (FileNotFoundError, NotADirectoryError) as error:
         if missing is None:

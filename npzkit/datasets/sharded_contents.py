@@ -310,5 +310,7 @@ class ShardedContents(OpenShards):
             data_offset=0,
             aligned=False,
             seekable=len(parts) == 1 and parts[0].method == STORED,
+            # As npzkit writes them.
+            checked_parts=True,
             attrs=MappingProxyType(user_attrs(index.attrs(number))),
         )

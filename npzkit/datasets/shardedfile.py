@@ -64,6 +64,9 @@ class ShardedFile(NpzFile):
     mmap_mode : {None, "r", "c", "r+"}, optional
         If given, ``npz[key]`` maps the array instead of reading it; see
         `memmap`.
+    verify : bool, default True
+        Compare what is read with CRC-32s, where a call does not say otherwise; see
+        `npzkit.open`.
     strict : bool, default False
         As of `NpzFile`, for each shard.
     limits : Limits, optional
@@ -133,12 +136,13 @@ class ShardedFile(NpzFile):
         folder: PathLike,
         *,
         mmap_mode: MmapMode | None = None,
+        verify: bool = True,
         strict: bool = False,
         limits: Limits | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
-            folder, mmap_mode=mmap_mode, strict=strict, limits=limits,
+            folder, mmap_mode=mmap_mode, verify=verify, strict=strict, limits=limits,
             storage_options=storage_options,
         )  # fmt: skip
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from npzkit.codecs.checksum import crc32, crc32_combine
+from npzkit.codecs.checksum import chunk_crc32s, crc32, crc32_combine
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 
 TASK_SIZE = 1 << 24
 """Bytes per task of a thread."""
-_CACHED_SIZE = 1 << 20
+CACHED_SIZE = 1 << 20
 """Bytes to read before their CRC is computed, while they are in the cache."""
 
 
@@ -29,6 +30,23 @@ def crc32_at(
     for found in others:
         crc = crc32_combine(crc, *found)
     return crc
+
+
+def chunk_crc32s_at(file: Any, offset: int, size: int, chunk_size: int, threads: int) -> list[int]:
+    """Return the CRC-32 of each chunk of a range of a file; chunks divide a block."""
+
+    def read(start: int) -> list[int]:
+        end = min(start + TASK_SIZE, offset + size)
+        buffer = memoryview(bytearray(min(CACHED_SIZE, end - start)))
+        found = []
+        for position in range(start, end, CACHED_SIZE):
+            step = buffer[: end - position]
+            file.readinto_at(position, step)
+            found += chunk_crc32s(step, chunk_size)
+        return found
+
+    starts = range(offset, offset + size, TASK_SIZE)
+    return [*chain.from_iterable(run([partial(read, start) for start in starts], threads))]
 
 
 def crc_tasks(
@@ -46,9 +64,9 @@ def crc_tasks(
 
     def read(start: int) -> tuple[int, int]:
         end = min(start + TASK_SIZE, offset + size)
-        buffer = memoryview(bytearray(min(_CACHED_SIZE, end - start)))
+        buffer = memoryview(bytearray(min(CACHED_SIZE, end - start)))
         crc = 0
-        for position in range(start, end, _CACHED_SIZE):
+        for position in range(start, end, CACHED_SIZE):
             step = buffer[: end - position]
             file.readinto_at(position, step)
             crc = crc32(step, crc)
@@ -94,8 +112,8 @@ def _read_block(
 ) -> tuple[int, int]:
     """Fill a view, unless it is full, and return its CRC-32 and size."""
     crc = 0
-    for start in range(0, len(view), _CACHED_SIZE):
-        step = view[start : start + _CACHED_SIZE]
+    for start in range(0, len(view), CACHED_SIZE):
+        step = view[start : start + CACHED_SIZE]
         if source is not None:
             source.readinto_at(offset + start, step)
         if verify:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from npzkit.codecs.checksum import crc32_combine
-from npzkit.codecs.coding import CHUNKED, STORED
+from npzkit.codecs.coding import STORED
 from npzkit.errors import (
     AmbiguousArchiveError,
     ChecksumError,
@@ -31,7 +31,7 @@ from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.reading.flush import find_unsealed
-from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
+from npzkit.reading.indexed_headers import IndexedHeaders, find_flags, index_disagrees
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
 from npzkit.zip.commit_marks import MARK_OFFSET, is_damaged
@@ -186,8 +186,10 @@ def _header_findings(
     if expected is not None and header is None:
         yield Finding._of(key, index_disagrees(expected, "no array"), entry.header_offset)
     elif known is not None and header is not None:
-        has_index = find_index(reader.source, entry, start) is not None
-        found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
+        flags = find_flags(reader, entry, start)
+        found = describe(key, entry, header, start, parse_attrs(entry.extra), flags)
+        # CRC-32s that do not fit the member have a row of their own.
+        found = found._replace(checked_parts=known.checked_parts)
         if found != known or header != expected:
             disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
             yield Finding._of(key, disagrees, entry.header_offset)
@@ -268,8 +270,13 @@ def _data_findings(
     if index is not None and not _is_right(source, entry, start, index, threads):
         what = "its seek index leads to wrong data, so parts of the array may be wrong"
         yield Finding(key, "error", what, end)
-    elif index is None and entry.method in CHUNKED and has_index_member(source, entry, start):
+    elif index is None and has_index_member(source, entry, start):
         yield Finding(key, "warning", "its seek index does not match it and is not used", end)
+    elif index is not None and index.crc32s and not index.has_checks(entry.crc32):
+        what = (
+            "the CRC-32s of its chunks do not match it and are not used; npzkit.repack renews them"
+        )
+        yield Finding(key, "warning", what, end)
 
 
 def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, threads: int) -> bool:

@@ -19,7 +19,9 @@ from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
 from npzkit.members.tensors import restored_dtype
 from npzkit.zip.entries import Entry
+from npzkit.zip.index_notes import CHECKED, SEEKABLE
 from npzkit.zip.member_layout import ALIGNMENT
+from npzkit.zip.sozip import only_chunk
 
 
 class ArchiveInfo(NamedTuple):
@@ -114,6 +116,9 @@ class ArrayInfo(NamedTuple):
         Whether a part can be read without the data before it: the member is
         stored, or compressed with a seek index. `NpzFile.lazy` reads parts of
         other members too.
+    checked_parts : bool
+        Whether parts are compared with CRC-32s: of chunks, which npzkit writes, or of all of
+        the member, if it has at most 256 KiB.
     attrs : mapping of str to object
         The attributes that the array was saved with.
     split_into : tuple of str
@@ -138,6 +143,7 @@ class ArrayInfo(NamedTuple):
     data_offset: int
     aligned: bool
     seekable: bool
+    checked_parts: bool
     attrs: Mapping[str, Any]
     split_into: tuple[str, ...] = ()
 
@@ -236,8 +242,7 @@ def describe(
     header: NpyHeader | None,
     start: int,
     attrs: dict[str, Any],
-    *,
-    indexed: bool = False,
+    flags: int = 0,
 ) -> ArrayInfo:
     """Return the description of a member from its entry and NPY header.
 
@@ -251,8 +256,8 @@ def describe(
         The offset of the member's data in the file.
     attrs : dict
         Its attributes, including npzkit's own.
-    indexed : bool
-        Whether the member has a seek index.
+    flags : int
+        Whether an index of chunks follows the member: `npzkit.zip.index_notes`.
     """
     is_stored = entry.method == STORED
     has_data = header is not None and not header.dtype.hasobject
@@ -270,7 +275,8 @@ def describe(
         crc32=entry.crc32,
         data_offset=offset,
         aligned=is_stored and has_data and offset % ALIGNMENT == 0,
-        seekable=(is_stored or indexed) and has_data,
+        seekable=(is_stored or flags & SEEKABLE != 0) and has_data,
+        checked_parts=(flags & CHECKED != 0 or only_chunk(entry) is not None) and has_data,
         attrs=MappingProxyType(user_attrs(attrs)),
         split_into=_split_into(key, attrs) if PARTS_ATTRIBUTE in attrs else (),
     )

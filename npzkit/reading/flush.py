@@ -1,8 +1,9 @@
-"""The CRC-32 of a stored member, updated after a map changed its bytes.
+"""The CRC-32s of a stored member, updated after a map changed its bytes.
 
-Owns when the CRC is computed, what it is compared with, who waits meanwhile, and the places
-that have it: the local header and the central entry, also in a directory that an append has
-replaced. Knows no arrays.
+Owns when they are computed, what they are compared with, who waits meanwhile, and the places
+that have them: the local header and the central entry, also in a directory that an append has
+replaced, and then the index of the member's chunks. Until that is written it does not fit the
+member, so it is not believed. Knows no arrays.
 
 Several may change one member: two maps, two handles, threads, processes and
 forked children. Each flushes after its own changes, in any order. So the CRC is
@@ -20,7 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from npzkit.codecs.coding import STORED
+from npzkit.codecs.checksum import combined_with_last
+from npzkit.codecs.coding import CHECKED_SIZE, STORED
 from npzkit.errors import (
     ArchiveLockedError,
     FormatError,
@@ -28,7 +30,7 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.files.block_reading import crc32_at
+from npzkit.files.block_reading import chunk_crc32s_at
 from npzkit.files.disk import File, duplicated
 from npzkit.files.file_objects import identity_of
 from npzkit.files.locking import FileLock, holding, lock_path
@@ -38,6 +40,10 @@ from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.records import CENTRAL_ENTRY_SIZE, ENTRY_FIELDS, FLAG_DESCRIPTOR
+from npzkit.zip.sozip import find_index, format_checks, has_index_member
+
+Take = Callable[[bool], tuple[int, list[int]]]
+"""As of `Sealer.seal`."""
 
 _CRC32 = struct.Struct("<L")
 _LOCAL_CRC32_OFFSET = 14
@@ -80,15 +86,16 @@ class Sealer:
     def descriptor(self) -> Any:
         return self._file.descriptor
 
-    def seal(self, entry: Entry, take_crc32: Callable[[], int]) -> None:
-        """Write the CRC-32 of a member's bytes unless it is in the file already.
+    def seal(self, entry: Entry, take: Take) -> None:
+        """Write the CRC-32s of a member's bytes unless they are in the file already.
 
         Parameters
         ----------
         entry : Entry
             As the directory listed it when the member was mapped.
-        take_crc32 : callable
-            Returns the CRC-32 of the member's bytes as they are now.
+        take : callable
+            Returns the CRC-32s of the member's chunks as they are now: if it is given True, of
+            those that may have changed, and with them the number of the first one.
 
         Raises
         ------
@@ -101,9 +108,9 @@ class Sealer:
         last = self._last.get(entry.name, entry.crc32)
         with self._alone_in_process():
             try:
-                crc, is_written = self._seal(entry, take_crc32)
+                crc, is_written = self._seal(entry, take)
             except StaleArchiveError:
-                if take_crc32() == last:
+                if _crc32_of(take(False)[1], entry) == last:
                     return
                 raise
         # Another map may have written the CRC of changes that were made by this one.
@@ -112,27 +119,27 @@ class Sealer:
                 _check_same(self._checked_path, self.descriptor)
             self._last[entry.name] = crc
 
-    def _seal(self, entry: Entry, take_crc32: Callable[[], int]) -> tuple[int, bool]:
+    def _seal(self, entry: Entry, take: Take) -> tuple[int, bool]:
         """Return the member's CRC, and whether it was written."""
         patience = entry.uncompressed_size / _RATE
         try:
             with self._alone(patience):
-                return self._write(entry, take_crc32)
+                return self._write(entry, take)
         except ArchiveLockedError:
             # A writer may work for hours, and need not be waited for if nothing changes.
-            crc = take_crc32()
+            crc32s = take(False)[1]
             with _reader(self._file) as source:
-                if not self._seals.find_wrong(source, entry, crc):
-                    return crc, False
+                if not self._seals.find_wrong(source, entry, crc32s):
+                    return _crc32_of(crc32s, entry), False
         with self._alone(_TIMEOUT + patience):
-            return self._write(entry, take_crc32)
+            return self._write(entry, take)
 
-    def _write(self, entry: Entry, take_crc32: Callable[[], int]) -> tuple[int, bool]:
-        crc = take_crc32()
+    def _write(self, entry: Entry, take: Take) -> tuple[int, bool]:
         with _reader(self._file) as source:
-            wrong = self._seals.find_wrong(source, entry, crc)
-        self._seals.write(wrong, crc)
-        return crc, bool(wrong)
+            crc32s = self._seals.completed(source, entry, *take(True)) or take(False)[1]
+            wrong = self._seals.find_wrong(source, entry, crc32s)
+        self._seals.write(wrong)
+        return _crc32_of(crc32s, entry), bool(wrong)
 
     def fill_holes(self, offset: int, size: int) -> None:
         """Reserve room on disk for bytes that may be written through a map."""
@@ -222,8 +229,28 @@ class _Seals:
         self._entries: dict[str, Entry] = {}
         self._places: dict[tuple[int, bytes], int] = {}
 
-    def find_wrong(self, source: Source, entry: Entry, crc32: int) -> list[int]:
-        """Return the offsets at which the file has another CRC for a member.
+    def completed(
+        self, source: Source, entry: Entry, first: int, crc32s: list[int]
+    ) -> list[int] | None:
+        """Return the CRC-32s of all chunks: those that are given, and others of the file's index.
+
+        None if the index does not have them.
+        """
+        if len(crc32s) * CHECKED_SIZE >= entry.uncompressed_size:
+            return crc32s
+        now, start = self._find_again(source, entry)
+        (crc,) = _CRC32.unpack(source.read_at(now.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
+        index = find_index(source, now, start)
+        if index is None or not index.has_checks(crc):
+            return None
+        known = list(index.crc32s)
+        known[first : first + len(crc32s)] = crc32s
+        return known
+
+    def find_wrong(
+        self, source: Source, entry: Entry, crc32s: Sequence[int]
+    ) -> list[tuple[int, bytes]]:
+        """Return where the file has other CRC-32s of a member, and the bytes that belong there.
 
         Parameters
         ----------
@@ -231,36 +258,44 @@ class _Seals:
             The archive as it is now, to read from.
         entry : Entry
             As the directory listed it when it was mapped.
-        crc32 : int
-            Of the member's bytes as they are now.
+        crc32s : sequence of int
+            Of the member's chunks as they are now.
 
         Raises
         ------
         StaleArchiveError
             The member is no longer listed where it was.
         """
-        try:
-            now = self._find(source, entry)
-        except FormatError:
-            self._size = -1
-            now = self._find(source, entry)
+        now, start = self._find_again(source, entry)
+        value = _CRC32.pack(_crc32_of(crc32s, entry))
         places = [
-            now.header_offset + _LOCAL_CRC32_OFFSET,
-            self._places[_identity(now)] + _ENTRY_CRC32_OFFSET,
+            (now.header_offset + _LOCAL_CRC32_OFFSET, value),
+            (self._places[_identity(now)] + _ENTRY_CRC32_OFFSET, value),
         ]
         opened = self._opened_places.get(_identity(entry))
         if opened is not None:
-            places.append(opened + _ENTRY_CRC32_OFFSET)
-        value = _CRC32.pack(crc32)
-        return [place for place in places if source.read_at(place, len(value)) != value]
+            places.append((opened + _ENTRY_CRC32_OFFSET, value))
+        if has_index_member(source, now, start):
+            index = format_checks(now.name, crc32s, now.uncompressed_size)
+            if now.end_offset - start - now.compressed_size >= len(index):
+                places.append((start + now.compressed_size, index))
+        return [place for place in places if source.read_at(place[0], len(place[1])) != place[1]]
 
-    def write(self, places: Sequence[int], crc32: int) -> None:
-        """Write a CRC at the offsets that `find_wrong` returned: to the local header first."""
+    def write(self, places: Sequence[tuple[int, bytes]]) -> None:
+        """Write what `find_wrong` returned: to the local header first."""
         for place in places:
-            self.file.patch(place, _CRC32.pack(crc32))
+            self.file.patch(*place)
 
-    def _find(self, source: Source, entry: Entry) -> Entry:
-        """Return the member's entry as it is now, which its local header agrees with."""
+    def _find_again(self, source: Source, entry: Entry) -> tuple[Entry, int]:
+        """Return what `_find` does; the directory may be another by now."""
+        try:
+            return self._find(source, entry)
+        except FormatError:
+            self._size = -1
+            return self._find(source, entry)
+
+    def _find(self, source: Source, entry: Entry) -> tuple[Entry, int]:
+        """Return the member's entry as it is now, and where the data begins by its own header."""
         if source.size != self._size:
             directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
             start = directory.directory_offset
@@ -278,8 +313,12 @@ class _Seals:
                 key=entry.name,
                 remedy="Its changes are in the file, but not listed. Open the archive again.",
             )
-        data_offset(source, now, verify=False)
-        return now
+        return now, data_offset(source, now, verify=False)
+
+
+def _crc32_of(crc32s: Sequence[int], entry: Entry) -> int:
+    """Return the CRC-32 of a member, from those of its chunks."""
+    return combined_with_last(crc32s, CHECKED_SIZE, entry.uncompressed_size)
 
 
 def _identity(entry: Entry) -> tuple[int, bytes]:
@@ -339,18 +378,20 @@ class Unflushed(NamedTuple):
     Attributes
     ----------
     entry : Entry
-    header_crc32, data_crc32 : int
-        What the local header has, and what the data does.
+    header_crc32 : int
+        What the local header has.
+    crc32s : list of int
+        Of the data's chunks.
     """
 
     entry: Entry
     header_crc32: int
-    data_crc32: int
+    crc32s: list[int]
 
     @property
     def is_complete(self) -> bool:
         """Whether the data has one of the two CRCs, so that it has not changed since."""
-        return self.data_crc32 in (self.header_crc32, self.entry.crc32)
+        return _crc32_of(self.crc32s, self.entry) in (self.header_crc32, self.entry.crc32)
 
     def __str__(self) -> str:
         if self.is_complete:
@@ -372,7 +413,8 @@ def find_unsealed(source: Source, entry: Entry, threads: int) -> Unflushed | Non
     (crc,) = _CRC32.unpack(source.read_at(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
     if crc == entry.crc32:
         return None
-    return Unflushed(entry, crc, crc32_at(source, start, entry.compressed_size, threads))
+    crc32s = chunk_crc32s_at(source, start, entry.compressed_size, CHECKED_SIZE, threads)
+    return Unflushed(entry, crc, crc32s)
 
 
 def complete_flushes(
@@ -396,7 +438,7 @@ def complete_flushes(
             seals = _Seals(file, (0,), (directory.directory_offset, directory.size))
             with _reader(file) as now:
                 for one in complete:
-                    seals.write(seals.find_wrong(now, one.entry, one.data_crc32), one.data_crc32)
+                    seals.write(seals.find_wrong(now, one.entry, one.crc32s))
             file.sync()
         finally:
             file.close()

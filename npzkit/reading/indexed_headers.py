@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.codecs.coding import CHUNKED, STORED, method_name
+from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED, method_name
 from npzkit.errors import ZipFormatError
 from npzkit.format.header import NpyHeader
 from npzkit.members.info import ArrayInfo, describe
@@ -24,10 +24,11 @@ from npzkit.reading.member_headers import parse_plain
 from npzkit.zip.array_index import find_array_index
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.entry_columns import Columns, Ints
+from npzkit.zip.entry_columns import Bools, Columns, Ints
+from npzkit.zip.index_notes import CHECKED, SEEKABLE
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
-from npzkit.zip.sozip import find_index
+from npzkit.zip.sozip import find_index, most_compressed
 
 _METHOD_NAMES = np.array([method_name(number) for number in range(max(CHUNKED) + 1)], object)
 """By their numbers."""
@@ -113,6 +114,10 @@ class IndexedHeaders:
         start = 0 if info is None else info.data_offset - header.data_offset
         return start if 0 < start <= entry.end_offset - entry.compressed_size else None
 
+    def is_indexed(self, entry: Entry) -> bool:
+        """Whether the array index says that an index of chunks follows the member's data."""
+        return self._index is not None and self._index.row(self._rows[entry.name])[1] > 0
+
     def describe(self, key: str, entry: Entry) -> ArrayInfo | None:
         """Return what is known of a member, or None if its own headers have to be read.
 
@@ -126,9 +131,9 @@ class IndexedHeaders:
             return None
         row = self._rows[entry.name]
         start = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
-        extra_size, indexed = index.row(row)
+        extra_size, flags = index.row(row)
         attrs = parse_attrs(entry.extra)
-        return describe(key, entry, header, start + extra_size, attrs, indexed=indexed)
+        return describe(key, entry, header, start + extra_size, attrs, flags)
 
     def info(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
         """Return what `describe` does, and describe all members if many were asked for.
@@ -188,6 +193,7 @@ class IndexedHeaders:
             starts.tolist(),
             (is_stored & (starts % ALIGNMENT == 0)).tolist(),
             (is_stored | index.has_seek_index[kept]).tolist(),
+            (index.has_checks | _are_one_chunk(fields))[kept].tolist(),
             itertools.repeat(no_attrs, len(shown)),
             itertools.repeat((), len(shown)),
         )
@@ -253,8 +259,24 @@ def read_info(reader: MemberReader, key: str, entry: Entry) -> ArrayInfo:
     """Return what is known of a member by its own headers."""
     header, start = reader.header(entry)
     attrs = parse_attrs(entry.extra)
-    indexed = find_index(reader.ends_of(entry), entry, start) is not None
-    return describe(key, entry, header, start, attrs, indexed=indexed)
+    return describe(key, entry, header, start, attrs, find_flags(reader, entry, start))
+
+
+def find_flags(reader: MemberReader, entry: Entry, start: int) -> int:
+    """Return what the array index notes of a member, by the index that follows it."""
+    index = find_index(reader.ends_of(entry), entry, start)
+    if index is None:
+        return 0
+    return SEEKABLE | CHECKED if index.has_checks(entry.crc32) else SEEKABLE
+
+
+def _are_one_chunk(fields: Mapping[str, Ints]) -> Bools:
+    """Return of many members whether `only_chunk` has an index for them."""
+    size, methods = fields["uncompressed_size"], fields["method"]
+    is_small = (size > 0) & (size <= CHUNK_SIZE)
+    is_known = np.isin(methods, (STORED, *CHUNKED))
+    found: Bools = is_small & is_known & (fields["compressed_size"] <= most_compressed(size))
+    return found
 
 
 def _columns_of(entries: Mapping[str, Entry]) -> dict[str, Ints]:

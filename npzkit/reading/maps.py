@@ -18,11 +18,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.codecs.checksum import crc32
+from npzkit.codecs.checksum import chunk_crc32s
+from npzkit.codecs.coding import CHECKED_SIZE
 from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError
 from npzkit.files.source import FileSource, Source
 from npzkit.members.info import ArrayInfo
-from npzkit.reading.flush import Sealer, path_of
+from npzkit.reading.flush import Sealer, Take, path_of
 from npzkit.zip.entries import Entry
 from npzkit.zip.records import FLAG_DESCRIPTOR
 
@@ -146,22 +147,29 @@ class WritablePages(mmap.mmap):
     """The pages of one stored member, for writing.
 
     Flushing them, also by the flush of an array, writes the member's current
-    CRC-32. So does the end of the last array, in the process that mapped it.
+    CRC-32s. So does the end of the last array, in the process that mapped it.
     """
 
-    def track(self, seal: Callable[[Callable[[], int]], None], skipped: int, size: int) -> None:
-        """Take what writes the CRC, given what computes it, and where the member lies."""
+    def track(self, seal: Callable[[Take], None], skipped: int, size: int) -> None:
+        """Take what writes the CRC-32s, given what computes them, and where the member lies."""
         self._seal, self._skipped, self._size = seal, skipped, size
         self._process = os.getpid()
         _mapped.add(self)
 
     def flush(self, *args: int) -> None:
+        """Flush all pages, or ``(offset, size)`` of them: then only their chunks are read."""
         super().flush(*args)
-        self._seal(self._crc32)
 
-    def _crc32(self) -> int:
-        with memoryview(self) as view, view[self._skipped : self._skipped + self._size] as member:
-            return crc32(member)
+        def take(of_changed: bool) -> tuple[int, list[int]]:
+            offset, size = (*args, len(self))[:2] if of_changed and args else (0, len(self))
+            begin = max(offset - self._skipped, 0) // CHECKED_SIZE
+            end = min(max(offset + size - self._skipped, 0), self._size)
+            end = min(-(-end // CHECKED_SIZE) * CHECKED_SIZE, self._size)
+            start = self._skipped + begin * CHECKED_SIZE
+            with memoryview(self) as view, view[start : self._skipped + end] as member:
+                return begin, chunk_crc32s(member, CHECKED_SIZE)
+
+        self._seal(take)
 
     def flush_own(self) -> None:
         """Flush in the process that mapped them; a forked child leaves that to it."""
@@ -191,9 +199,9 @@ def _map_writable(
     before = start % mmap.ALLOCATIONGRANULARITY
     pages = WritablePages(sealer.descriptor, before + size, offset=start - before)
 
-    def seal(take_crc32: Callable[[], int]) -> None:
+    def seal(take: Take) -> None:
         try:
-            sealer.seal(entry, take_crc32)
+            sealer.seal(entry, take)
         finally:
             done(entry.name)
 

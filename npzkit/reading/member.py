@@ -55,14 +55,22 @@ from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
-from npzkit.zip.sozip import Chunks, checked_chunks, find_index
+from npzkit.zip.sozip import (
+    Chunks,
+    checked_chunks,
+    checks_index,
+    find_index,
+    may_have_index,
+    only_chunk,
+)
 
 if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess
+    from npzkit.zip.sozip import SeekIndex
 
 _INDEX_SIZE = 1 << 11
 """Bytes allowed for a seek index, beside one for each `_INDEXED_SIZE` of the member."""
-_INDEXED_SIZE = 1 << 15
+_INDEXED_SIZE = 1 << 14
 _FORESEEN_COUNT = 20_000
 """Members whose headers are fetched together: a few kilobytes each."""
 
@@ -125,7 +133,7 @@ class MemberReader(SmallReader):
     ) -> None:
         super().__init__(source, limits, allow_pickle=allow_pickle)
         self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
-        self._accesses: dict[tuple[str, bool], RandomAccess] = {}
+        self._accesses: dict[tuple[str, int, bool], RandomAccess] = {}
         self._process = os.getpid()
         # Of a distant source: what was fetched of members that are read in parts.
         self._nearer: dict[str, Source] = {}
@@ -200,8 +208,10 @@ class MemberReader(SmallReader):
         """Return where the headers of a member lie, and its seek index if it can have one."""
         start, end = _least_start(entry), entry.end_offset
         spans = [(entry.header_offset, min(start + HEADERS_SIZE, end))]
-        if entry.method in CHUNKED:
-            spans.append((min(start + entry.compressed_size, end), self.span(entry)[1]))
+        if may_have_index(entry):
+            begin = start + entry.compressed_size
+            size = HEADERS_SIZE + _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
+            spans.append((min(begin, end), min(begin + size, end)))
         return spans
 
     def ends_of(self, entry: Entry) -> Source:
@@ -420,21 +430,25 @@ class MemberReader(SmallReader):
         check: Callable[[], object] = lambda: None,
         *,
         verify: bool = True,
+        indexed: bool = False,
     ) -> RandomAccess:
         """Return the archive's one access to a member's bytes, which it keeps.
 
         With `verify`, it compares the CRC-32 of each chunk where that is known.
 
-        If it is known where a stored member's data probably begins, its headers
-        and its first bytes are fetched together, and `check` is called with these.
+        If it is known where a stored member's data probably begins, and whether it is
+        `indexed`, its headers and its first bytes are fetched together, and `check` is called
+        with these.
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
             self._accesses, self._nearer, self._process = {}, {}, os.getpid()
-        access = self._accesses.get((entry.name, verify))
+        # A map may have changed its CRC-32.
+        kept = entry.name, entry.crc32, verify
+        access = self._accesses.get(kept)
         if access is None:
             check_entry(entry, self.size_limit)
-            from npzkit.zip.random_access import StoredBytes, open_random_access
+            from npzkit.zip.random_access import StoredBytes, find_checks, open_random_access
 
             source = self.ends_of(entry)
             if data_start is None:
@@ -442,13 +456,17 @@ class MemberReader(SmallReader):
                 access = open_random_access(source, entry, start, verify=verify)
             else:
 
-                def find_start() -> int:
+                def find() -> tuple[int, SeekIndex | None]:
                     check()
-                    return data_offset(source, entry, verify=False)
+                    start = data_offset(source, entry, verify=False)
+                    return start, find_checks(source, entry, start, verify)
 
-                access = StoredBytes(source, entry, data_start, find_start)
+                checks = only_chunk(entry)
+                if checks is None and indexed:
+                    checks = checks_index((), entry.uncompressed_size)
+                access = StoredBytes(source, entry, data_start, checks if verify else None, find)
             # If two threads get here, both use the first one's object.
-            access = self._accesses.setdefault((entry.name, verify), access)
+            access = self._accesses.setdefault(kept, access)
         return access
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:

@@ -7,14 +7,14 @@ share one NPY header, and their data is copied in runs. Writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby, repeat, tee
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, repeat, starmap, tee
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from npzkit.codecs.checksum import crc32, isal_or_zlib
-from npzkit.codecs.coding import STORED, Coding
+from npzkit.codecs.checksum import ChunkChecks, crc32, isal_or_zlib
+from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
 from npzkit.format.array import array_bytes, simple_header
 from npzkit.members.keys import check_key, check_keys
 from npzkit.zip.member_layout import SmallMembers
@@ -75,6 +75,7 @@ class SmallArrays:
 
     def members(self, coding: Coding) -> SmallMembers:
         """Return them as members: their bytes as they are stored, or compressed."""
+        crc32s: Sequence[int]
         heads, head_crc32s, sizes, _ = zip(*self.heads, strict=True)
         is_stored = coding.method == STORED
         are_copies = not is_stored or max(sizes) <= _COPIED_SIZE
@@ -86,13 +87,18 @@ class SmallArrays:
         else:
             data = list(map(_bytes_of, self.arrays))
         take_crc32 = crc32 if len(data) < _FEW_COUNT else isal_or_zlib().crc32
-        crc32s = list(map(take_crc32, data, head_crc32s))
+        indexes: Sequence[bytes] = [b""] * len(data)
+        if is_stored and coding.is_seekable and max(sizes) > CHUNK_SIZE:
+            columns = zip(self.names, heads, data, sizes, strict=True)
+            crc32s, indexes = zip(*starmap(_checked, columns), strict=True)
+        else:
+            crc32s = list(map(take_crc32, data, head_crc32s))
         pieces: tuple[Any, ...] = (heads, data)
         if not is_stored:
             from npzkit.zip.member_writer import compress_small
 
             pieces = (list(map(compress_small, heads, data, repeat(coding))),)
-        return SmallMembers(self.names, pieces, sizes, crc32s, heads, are_copies)
+        return SmallMembers(self.names, pieces, sizes, crc32s, heads, indexes, are_copies)
 
 
 Member: TypeAlias = "Prepared | SmallArrays"
@@ -207,6 +213,18 @@ class Preparation:
             yield _prepared(key, name, array, None, allow_pickle=self._allow_pickle)
         if run.names:
             yield run
+
+
+def _checked(name: str, head: bytes, data: bytes, size: int) -> tuple[int, bytes]:
+    """Return the CRC-32 of a stored member and its index, which small ones do not have."""
+    checks = ChunkChecks(CHECKED_SIZE)
+    checks.add(head)
+    checks.add(data)
+    if size <= CHUNK_SIZE:
+        return checks.crc32, b""
+    from npzkit.zip.sozip import format_checks
+
+    return checks.crc32, format_checks(name, checks.crc32s, size)
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> bytes | memoryview:

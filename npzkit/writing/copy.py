@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npzkit.codecs.checksum import crc32
-from npzkit.codecs.coding import STORED
+from npzkit.codecs.checksum import ChunkChecks
+from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source
@@ -20,7 +20,7 @@ from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_UTF8, SENTINEL_16
-from npzkit.zip.sozip import find_index
+from npzkit.zip.sozip import SeekIndex, checks_index, find_index, with_checks
 from npzkit.zip.writer import ZipWriter
 
 PIECE_SIZE = 1 << 24
@@ -54,7 +54,7 @@ def copy_member(
     verify : bool, default True
         Check the CRC-32 of a stored member.
     indexed : bool, default True
-        Keep the seek index.
+        Write an index of the member's chunks, with their CRC-32s, if it has chunks.
     advance : callable, optional
         Called with the number of compressed bytes after each read.
 
@@ -66,13 +66,23 @@ def copy_member(
         The member is encrypted, or cannot be copied for a similar reason.
     """
     entry, start = check_copyable(source, entry)
-    index = find_index(source, entry, start) if indexed else None
+    checks = ChunkChecks(CHECKED_SIZE)
     lead = 0
     if entry.method == STORED:
         lead = npy_header_size(source.read_at(start, min(PREFIX_SIZE, entry.compressed_size)))
+
+    def take_index() -> SeekIndex | None:
+        if not indexed:
+            return None
+        if entry.method == STORED:
+            has_index = checks.size > CHUNK_SIZE and checks.crc32 == entry.crc32
+            return checks_index(checks.crc32s, checks.size) if has_index else None
+        index = find_index(source, entry, start)
+        return index and with_checks(source, start, index, entry.crc32)
+
     target = entry if renamed is None else renamed
     writer.copy_member(
-        target, _pieces(source, start, entry, verify=verify, advance=advance), index,
+        target, _pieces(source, start, entry, checks, verify=verify, advance=advance), take_index,
         extra=foreign_extra(target.extra), alignment=alignment, lead_size=lead,
         head=_read_npy_header(source, entry, start),
     )  # fmt: skip
@@ -111,17 +121,23 @@ def rename_entry(entry: Entry, name: str) -> Entry:
 
 
 def _pieces(
-    source: Source, start: int, entry: Entry, *, verify: bool, advance: Advance | None
+    source: Source,
+    start: int,
+    entry: Entry,
+    checks: ChunkChecks,
+    *,
+    verify: bool,
+    advance: Advance | None,
 ) -> Iterator[bytes]:
-    """Yield a member's compressed bytes; check the CRC-32 if it is stored."""
-    size, crc = entry.compressed_size, 0
-    is_checked = verify and entry.method == STORED
-    for offset in range(start, start + size, PIECE_SIZE):
-        piece = source.read_at(offset, min(PIECE_SIZE, start + size - offset))
-        if is_checked:
-            crc = crc32(piece, crc)
+    """Yield a member's compressed bytes; take those of a stored one into `checks`."""
+    end = start + entry.compressed_size
+    is_stored = entry.method == STORED
+    for offset in range(start, end, PIECE_SIZE):
+        piece = source.read_at(offset, min(PIECE_SIZE, end - offset))
+        if is_stored:
+            checks.add(piece)
         yield piece
         if advance is not None:
             advance(len(piece))
-    if is_checked:
-        check_crc32(crc, entry, start)
+    if is_stored and verify:
+        check_crc32(checks.crc32, entry, start)

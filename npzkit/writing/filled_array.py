@@ -14,8 +14,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from npzkit.codecs.coding import CHECKED_SIZE
 from npzkit.errors import UnsupportedError
-from npzkit.files.block_reading import crc32_at
+from npzkit.files.block_reading import chunk_crc32s_at
 from npzkit.files.disk import File
 from npzkit.files.sink import Sink
 from npzkit.writing import created_array
@@ -188,10 +189,12 @@ def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> Fil
     """Reserve room for an array of known shape, and write its header there."""
     sink, size = writer.sink, plan.size
     assert size is not None  # noqa: S101 - an array of unknown size grows
-    member = writer.reserve_member(plan.name, size, plan.extra)
+    is_seekable = plan.coding.is_seekable
+    member = writer.reserve_member(plan.name, size, plan.extra, is_seekable=is_seekable)
     sink.patch(member.offset, plan.head)
 
     def complete() -> None:
-        member.seal(crc32_at(sink, member.offset, member.size, threads), plan.head)
+        crc32s = chunk_crc32s_at(sink, member.offset, member.size, CHECKED_SIZE, threads)
+        member.seal(crc32s, plan.head)
 
     return FilledArray(plan, sink, member.offset + len(plan.head), owner, complete)

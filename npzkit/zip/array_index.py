@@ -11,7 +11,8 @@ The body is little-endian::
     head_count times:  uint16 size, then as many bytes
     entry_count times, in the directory's order:
         uint32  number of the head, from 1; 0 if it is not kept.
-                The top bit is set if a seek index follows the member.
+                The top bit is set if an index of chunks follows the member, and
+                the next one if it has the CRC-32s of the chunks.
         uint16  size of the local header's extra field
     footer, 76 bytes: `npzkit.zip.footer`
 
@@ -34,7 +35,9 @@ from npzkit.zip.entry_columns import Bools, Ints
 from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE
 from npzkit.zip.index_notes import (
     BEGIN_SIZE,
+    CHECKED,
     HEAD_COUNT,
+    HEAD_MASK,
     HEAD_SIZE,
     RAW_INDEX_NAME,
     ROW,
@@ -71,7 +74,7 @@ class ArrayIndex(NamedTuple):
     @property
     def numbers(self) -> Ints:
         """The head of each entry."""
-        return (self.table["head"] & (SEEKABLE - 1)).astype(np.int64)
+        return (self.table["head"] & HEAD_MASK).astype(np.int64)
 
     @property
     def extra_sizes(self) -> Ints:
@@ -82,10 +85,14 @@ class ArrayIndex(NamedTuple):
     def has_seek_index(self) -> Bools:
         return self.table["head"] >= SEEKABLE
 
-    def row(self, number: int) -> tuple[int, bool]:
-        """Return the size of an entry's local extra field, and whether it has a seek index."""
+    @property
+    def has_checks(self) -> Bools:
+        return (self.table["head"] & CHECKED) > 0
+
+    def row(self, number: int) -> tuple[int, int]:
+        """Return the size of an entry's local extra field, and its flags."""
         head, extra_size = self.table[number].item()
-        return extra_size, head >= SEEKABLE
+        return extra_size, head & ~HEAD_MASK
 
 
 def read_notes(source: Source, directory: Directory) -> Notes:

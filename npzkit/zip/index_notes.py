@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import repeat
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
@@ -24,7 +23,9 @@ RAW_INDEX_NAME = INDEX_NAME.encode()
 _HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
 HEAD_COUNT = struct.Struct("<L")
 HEAD_SIZE = struct.Struct("<H")
-SEEKABLE = 1 << 31
+SEEKABLE, CHECKED = 1 << 31, 1 << 30
+"""Bits of a row: an index of chunks follows the member, and it has the CRC-32s of the chunks."""
+HEAD_MASK = CHECKED - 1
 ROW = struct.Struct("<LH")
 BEGIN_SIZE = LOCAL_HEADER_SIZE + len(RAW_INDEX_NAME)
 _UNKNOWN = bytes(ROW.size)
@@ -66,21 +67,25 @@ class Notes:
         # Of a new archive in which nothing is replaced, each head is used.
         self._is_new = rows is None
 
-    def enter(self, name: str, head: bytes, extra_size: int, has_seek_index: bool) -> None:
+    def enter(self, name: str, head: bytes, extra_size: int, flags: int) -> None:
         """Keep the note of a member, in place of one of the same name.
 
-        It has the member's head, the bytes of the extra field of its local header, and
-        whether a seek index follows it.
+        It has the member's head, the bytes of the extra field of its local header, and the
+        flags `SEEKABLE` and `CHECKED`.
         """
         self._is_new &= name not in self._rows
-        self._rows[name] = _format_row(self._heads[head], extra_size, has_seek_index)
+        self._rows[name] = _format_row(self._heads[head], extra_size, flags)
 
     def enter_plain(
-        self, names: Sequence[str], heads: Iterable[bytes], extra_sizes: Iterable[int]
+        self,
+        names: Sequence[str],
+        heads: Iterable[bytes],
+        extra_sizes: Iterable[int],
+        flags: Iterable[int],
     ) -> None:
-        """Keep the notes of many members without seek indexes."""
+        """Keep the notes of many members."""
         numbers = map(self._heads.__getitem__, heads)
-        rows = map(_format_row, numbers, extra_sizes, repeat(False))
+        rows = map(_format_row, numbers, extra_sizes, flags)
         count = len(self._rows) + len(names)
         self._rows.update(zip(names, rows, strict=True))
         self._is_new &= len(self._rows) == count
@@ -134,8 +139,8 @@ class Notes:
         renumbered = {}
         for row in dict.fromkeys(rows):
             number, extra_size = ROW.unpack(row)
-            head = self._heads.in_order[number & ~SEEKABLE]
-            renumbered[row] = ROW.pack(number & SEEKABLE | used[head], extra_size)
+            head = self._heads.in_order[number & HEAD_MASK]
+            renumbered[row] = ROW.pack(number & ~HEAD_MASK | used[head], extra_size)
         return used.in_order[1:], list(map(renumbered.__getitem__, rows))
 
 
@@ -160,5 +165,5 @@ class _Heads(dict[bytes, int]):
 
 
 @lru_cache(256)
-def _format_row(number: int, extra_size: int, has_seek_index: bool) -> bytes:
-    return ROW.pack(number | has_seek_index << 31, extra_size)
+def _format_row(number: int, extra_size: int, flags: int) -> bytes:
+    return ROW.pack(number | flags, extra_size)

@@ -244,6 +244,8 @@ class SmallMembers(NamedTuple):
         Of the uncompressed bytes.
     heads : sequence of bytes
         What the array index keeps of each.
+    indexes : sequence of bytes
+        What follows each: its index, or nothing.
     are_copies : bool
         Whether all pieces are small, and are best written together.
     """
@@ -253,6 +255,7 @@ class SmallMembers(NamedTuple):
     sizes: Sequence[int]
     crc32s: Sequence[int]
     heads: Sequence[bytes]
+    indexes: Sequence[bytes]
     are_copies: bool = True
 
 
@@ -274,14 +277,14 @@ def format_members(members: SmallMembers, method: int, start: int) -> Formatted:
 
 
 def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
-    names, pieces, sizes, crc32s, *_ = members
+    names, pieces, sizes, crc32s, _, indexes, _ = members
     compressed_sizes = sizes if method == STORED else list(map(len, pieces[0]))
     version = version_needed(method)
     headers: list[bytes] = []
     entries: list[bytes] = []
     extra_sizes: list[int] = []
-    for name, size, compressed_size, crc in zip(
-        names, sizes, compressed_sizes, crc32s, strict=True
+    for name, size, compressed_size, crc, index in zip(
+        names, sizes, compressed_sizes, crc32s, indexes, strict=True
     ):
         raw_name = name.encode()
         name_size = len(raw_name)
@@ -301,8 +304,8 @@ def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
             entry = central_bytes(LocalHeader(*common, raw_name, b""), start)
         entries.append(entry)
         extra_sizes.append(extra_size)
-        start = place + extra_size + compressed_size
-    return chain.from_iterable(zip(headers, *pieces, strict=True)), entries, extra_sizes
+        start = place + extra_size + compressed_size + len(index)
+    return chain.from_iterable(zip(headers, *pieces, indexes, strict=True)), entries, extra_sizes
 
 
 def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted | None:
@@ -310,13 +313,14 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
     names = list(map(str.encode, members.names))
     name_sizes, sizes = _column(map(len, names)), _column(members.sizes)
     compressed_sizes = sizes if method == STORED else _column(map(len, members.pieces[0]))
+    index_sizes = _column(map(len, members.indexes))
     places = np.zeros(len(names), np.int64)
     if method == STORED:
         # Data begins aligned, so its size says where the next header does.
-        places[0], places[1:] = start, sizes[:-1]
+        places[0], places[1:] = start, (sizes + index_sizes)[:-1]
         places = (places + LOCAL_HEADER_SIZE + name_sizes) % ALIGNMENT
     extra_sizes = _PADDING_SIZES[places]
-    taken = LOCAL_HEADER_SIZE + name_sizes + extra_sizes + compressed_sizes
+    taken = LOCAL_HEADER_SIZE + name_sizes + extra_sizes + compressed_sizes + index_sizes
     offsets = start + np.cumsum(taken) - taken
     if offsets[-1] >= SENTINEL_32:
         return None
@@ -340,7 +344,7 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
         external_attributes=EXTERNAL_ATTRIBUTES, header_offset=offsets, **fields,
     )  # fmt: skip
     paddings = map(PADDINGS.__getitem__, places.tolist())
-    parts = zip(headers, names, paddings, *members.pieces, strict=True)
+    parts = zip(headers, names, paddings, *members.pieces, members.indexes, strict=True)
     listed = list(map(add, entries, names))
     return chain.from_iterable(parts), listed, extra_sizes.tolist()
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.codecs.coding import STORED, ZSTANDARD, Coding
+from npzkit.codecs.checksum import ChunkChecks, crc32, crc32_combine
+from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, ZSTANDARD, Coding
 from npzkit.codecs.encoders import (
     Encoder,
     choose_encoder,
@@ -28,7 +28,7 @@ from npzkit.zip.extra_fields import format_padding
 from npzkit.zip.index_notes import head_of
 from npzkit.zip.member_layout import ZIP64_SIZE, local_header, needs_zip64
 from npzkit.zip.records import LocalHeader
-from npzkit.zip.sozip import SeekIndex, format_index_member
+from npzkit.zip.sozip import SeekIndex, checks_index, hidden_index
 
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
@@ -66,7 +66,7 @@ class MemberWriter:
     def __init__(
         self,
         sink: Sink,
-        enter: Callable[[str, LocalHeader, int, bytes, bytes, bool], object],
+        enter: Callable[[str, LocalHeader, int, bytes, bytes, int], object],
         layout: Callable[[LocalHeader, int], bytes],
         name: str,
         size: int | None,
@@ -88,7 +88,7 @@ class MemberWriter:
         self._offset = -1
         self._kept: list[bytes] = []
         self._compressed_size = 0
-        self._crc = 0
+        self._checks = ChunkChecks(CHECKED_SIZE)
         self._start, self._start_offset = b"", 0
         self._head_size, self._head, self._local = head_size, b"", b""
         self._chunks = (
@@ -131,7 +131,7 @@ class MemberWriter:
         self._pipeline.hand_on(lambda: start, self._complete)
 
     def _take_stored(self, data: memoryview) -> None:
-        self._crc = crc32(data, self._crc)
+        self._checks.add(data)
         self._take(data)
 
     def _take(self, data: bytes | memoryview) -> None:
@@ -158,14 +158,12 @@ class MemberWriter:
         self._kept.clear()
 
     def _complete(self, start: bytes | None) -> None:
-        chunks = self._chunks
-        header = self._header._replace(
-            crc32=self._crc if chunks is None else chunks.crc32,
-            compressed_size=self._compressed_size,
-            uncompressed_size=self.size,
-        )
+        crc = self._checks.crc32 if self._chunks is None else self._chunks.crc32
         if start is not None and start != self._start:
-            header = header._replace(crc32=self._crc_with(start, header.crc32, self.size))
+            crc = self._crc_with(start, crc, self.size)
+        header = self._header._replace(
+            crc32=crc, compressed_size=self._compressed_size, uncompressed_size=self.size
+        )
         if self._offset < 0:
             self._put_header(header, is_final=start is None)
         else:
@@ -174,18 +172,29 @@ class MemberWriter:
             self._sink.patch(self._start_offset, start)
             self._head = start
         self._sink.release(self._offset)
-        if self._has_room and chunks is not None and not needs_zip64(header):
+        if self._has_room and self._chunks is not None and not needs_zip64(header):
             # Readers of seek indexes use the size of the central extra field.
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
-        self.crc32 = header.crc32
-        has_index = chunks is not None and self._is_seekable and len(chunks.offsets) > 1
-        self._enter(self._name, header, self._offset, self._local, self._head, has_index)
-        if has_index and chunks is not None:
+        self.crc32 = crc
+        index = self._index(start) if self._is_seekable else None
+        hidden, flags = hidden_index(self._name, index) if index is not None else (b"", 0)
+        self._enter(self._name, header, self._offset, self._local, self._head, flags)
+        self._sink.write(hidden)
+
+    def _index(self, start: bytes | None) -> SeekIndex | None:
+        """Return the index, if the member has more than one chunk."""
+        chunks = self._chunks
+        if self.size <= (CHUNK_SIZE if chunks is None else self._chunk_size):
+            return None
+        if chunks is None:
+            index = checks_index(self._checks.crc32s, self.size)
+        else:
             offsets = (*chunks.offsets, self._compressed_size)
-            if start is not None:
-                chunks.crc32s[0] = self._crc_with(start, chunks.crc32s[0], self._chunk_size)
             index = SeekIndex(self._chunk_size, offsets, self.size, chunks.crc32s)
-            self._sink.write(format_index_member(self._name, index))
+        if start is not None:
+            first = self._crc_with(start, index.crc32s[0], index.chunk_size)
+            index = index._replace(crc32s=[first, *index.crc32s[1:]])
+        return index
 
     def _crc_with(self, start: bytes, crc: int, size: int) -> int:
         """Return the CRC of the first `size` bytes once `start` replaced those they begin with.

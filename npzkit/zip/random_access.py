@@ -3,7 +3,7 @@
 Owns the choice of how the bytes at an offset are reached, and what is kept to
 reach them sooner next time. Knows no NPY. Four kinds of member:
 
-- stored: they lie in the file;
+- stored: they lie in the file, compared with the CRC-32s of the chunks that they touch;
 - compressed in chunks, with an index: by `npzkit.zip.sozip`;
 - deflated in one piece: inflated once, leaving seek points in memory;
 - in other methods: the stream is kept where it stands, and started over where
@@ -18,18 +18,22 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, DEFLATED, MAX_RATIOS, STORED
+import numpy as np
+
+from npzkit.codecs.checksum import ChunkChecks
+from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, DEFLATED, MAX_RATIOS, STORED
 from npzkit.errors import ZipFormatError
-from npzkit.files.block_reading import block_tasks
+from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.sozip import Chunks, SeekIndex, find_index, most_compressed
+from npzkit.zip.sozip import Chunks, SeekIndex, find_index, only_chunk
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
@@ -45,6 +49,10 @@ _GRACE_SIZE = 1 << 20
 _IDLE_COUNT = 4
 """Streams kept where they stopped, so that reading goes on there."""
 _STEP_SIZE = 1 << 18
+_HOT_SIZE = 1 << 18
+"""Bytes that are read, and checked while they are in the cache."""
+_SHARED_SIZE = 1 << 22
+"""Bytes from which on threads share the reading and checking of a part."""
 
 
 class RandomAccess:
@@ -102,8 +110,10 @@ def open_random_access(
         Compare the CRC-32s of chunks that are known.
     """
     if entry.method == STORED:
-        return StoredBytes(source, entry, data_start)
-    index = find_index(source, entry, data_start) or _only_chunk(entry)
+        return StoredBytes(
+            source, entry, data_start, find_checks(source, entry, data_start, verify)
+        )
+    index = find_index(source, entry, data_start) or only_chunk(entry)
     if index is None:
         return _Streamed(source, entry, data_start)
     checked = verify and index.has_checks(entry.crc32)
@@ -111,51 +121,117 @@ def open_random_access(
     return _Indexed(chunks, lambda: _Streamed(source, entry, data_start))
 
 
-def _only_chunk(entry: Entry) -> SeekIndex | None:
-    """Return the index of a compressed member that is no larger than a chunk."""
-    size = entry.uncompressed_size
-    if entry.method not in CHUNKED or not 0 < size <= CHUNK_SIZE:
-        return None
-    if entry.compressed_size > most_compressed(size):
-        # A stream of many flushes.
-        return None
-    return SeekIndex(size, (0, entry.compressed_size), size, (entry.crc32,), entry.method)
+def find_checks(
+    source: Source, entry: Entry, data_start: int, verify: bool = True
+) -> SeekIndex | None:
+    """Return the index of a stored member whose CRC-32s are believed; None without `verify`."""
+    index = (only_chunk(entry) or find_index(source, entry, data_start)) if verify else None
+    return index if index is not None and index.has_checks(entry.crc32) else None
 
 
 class StoredBytes(RandomAccess):
-    """Bytes as they lie in the file.
+    """Bytes as they lie in the file, compared with the CRC-32s of chunks if these are known.
 
-    If only the index said where they begin, `find_start` returns where they do, by the
-    member's own headers. It is called after the first bytes were read, and before they are
-    returned.
+    The chunks at both ends of a part are read completely.
+
+    Parameters
+    ----------
+    source : Source
+    entry : Entry
+    data_start : int
+    checks : SeekIndex or None
+    find : callable, optional
+        If only the array index said where the bytes begin, and whether they have CRC-32s:
+        returns what their own headers say, and their `checks`. It is called after the first
+        bytes were read, and before they are returned.
     """
-
-    granularity = STORED_GRANULARITY
 
     def __init__(
         self,
         source: Source,
         entry: Entry,
         data_start: int,
-        find_start: Callable[[], int] | None = None,
+        checks: SeekIndex | None,
+        find: Callable[[], tuple[int, SeekIndex | None]] | None = None,
     ) -> None:
         self.size = entry.uncompressed_size
-        self._find_start = find_start
+        self._source = source
+        self._start, self._checks, self._find = data_start, checks, find
+        self.granularity = STORED_GRANULARITY if checks is None else CHECKED_SIZE
         if source.is_distant:
             self.granularity, self.reads_at_once = DISTANT_GRANULARITY, DISTANT_READS
-        self._source = source
-        self._start = data_start
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
-        start = self._start
-        run(block_tasks(self._source, start + offset, view, verify=False), threads)
-        find_start = self._find_start
-        if find_start is not None:
+        start, checks, find = self._start, self._checks, self._find
+        end, size = offset + len(view), checks.chunk_size if checks else 1
+        begin, stop = offset - offset % size, min(-(-end // size) * size, self.size)
+        is_distant = self._source.is_distant
+        if len(view) < stop - begin <= (TASK_SIZE if is_distant else CHUNK_SIZE):
+            # By one request, or one call.
+            memory = _memory(stop - begin)
+            self.readinto(begin, memory)
+            view[:] = memory[offset - begin : end - begin]
+            return
+        step = TASK_SIZE
+        if threads > 1 and len(view) > _SHARED_SIZE and not is_distant:
+            step = min(-(-len(view) // threads // CHUNK_SIZE) * CHUNK_SIZE, TASK_SIZE)
+        parts = (
+            [[(offset, view)]]
+            if stop - begin == len(view) <= step
+            else [
+                _pieces(first, min(first + step, stop), offset, view)
+                for first in range(begin, stop, step)
+            ]
+        )
+        if is_distant:
+            self._source.fill([(start + first, piece) for part in parts for first, piece in part])
+        if find is not None:
             # In this order, because other threads may be here too.
-            self._start = find_start()
-            self._find_start = None
-        if self._start != start:
+            self._start, self._checks = find()
+            self._find = None
+        if self._start != start or (self._checks and not checks):
             self.readinto(offset, view, threads)
+            return
+        run([functools.partial(self._take, part) for part in parts], threads)
+
+    def _take(self, pieces: list[tuple[int, memoryview]]) -> None:
+        """Read pieces that follow each other, unless that was done, and check their chunks."""
+        source, index = self._source, self._checks
+        checks = ChunkChecks(index.chunk_size) if index else None
+        for offset, piece in pieces:
+            for start in range(0, len(piece), _HOT_SIZE):
+                step = piece[start : start + _HOT_SIZE]
+                if not source.is_distant:
+                    source.readinto_at(self._start + offset + start, step)
+                if checks is not None:
+                    checks.add(step)
+        if index is not None and checks is not None:
+            index.compare(checks.crc32s, pieces[0][0], self._start)
+
+
+def _pieces(begin: int, stop: int, offset: int, view: memoryview) -> list[tuple[int, memoryview]]:
+    """Return where complete chunks go: the part that `view` has, and memory for the rest.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Where the chunks begin and end in the member.
+    offset : int
+        Where `view` begins in the member.
+    view : memoryview
+    """
+    end = offset + len(view)
+    pieces = [
+        (begin, _memory(max(offset - begin, 0))),
+        (max(begin, offset), view[max(begin - offset, 0) : stop - offset]),
+        (end, _memory(max(stop - end, 0))),
+    ]
+    return [piece for piece in pieces if len(piece[1])]
+
+
+def _memory(size: int) -> memoryview:
+    # Not filled with zeros.
+    return np.empty(size, np.uint8).data
 
 
 class _Indexed(RandomAccess):

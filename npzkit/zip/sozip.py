@@ -1,4 +1,4 @@
-"""The chunks of a compressed member: their seek index, and how they are decoded.
+"""The chunks of a member: their index, and how they are decoded.
 
 A member with an index was compressed in chunks that need nothing of each other. Deflated, they
 are those of profile 1 of sozip/sozip-spec, `sozip_specification.md`: each but the last ends in a
@@ -6,6 +6,9 @@ sync flush and a full flush. `npzkit.codecs.zstandard` says what chunks of Zstan
 index is SOZip's hidden file: a stored member right after the compressed one, with a local header
 and no entry in the directory. Where SOZip leaves room
 for more, npzkit keeps the CRC-32 of the data of each chunk.
+
+A stored member of more than 256 KiB has an index too, with these CRC-32s and without
+offsets: each chunk but the last has 64 KiB.
 
 Decides whether an index is valid, and whether its CRC-32s are believed: combined, they must
 be the member's own. A chunk that does not have its CRC-32 is damaged, and raises
@@ -20,17 +23,27 @@ import functools
 import itertools
 import operator
 import struct
+import sys
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from npzkit.codecs.checksum import combiner, crc32
-from npzkit.codecs.coding import CHUNK_SIZE_LIMITS, CHUNKED, DEFLATED, STORED
+from npzkit.codecs.checksum import combined_with_last, crc32
+from npzkit.codecs.coding import (
+    CHECKED_SIZE,
+    CHUNK_SIZE,
+    CHUNK_SIZE_LIMITS,
+    CHUNKED,
+    DEFLATED,
+    STORED,
+)  # fmt: skip
 from npzkit.codecs.decompressors import decode_chunk
 from npzkit.errors import ChecksumError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
+from npzkit.zip.index_notes import CHECKED, SEEKABLE
 from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
@@ -42,6 +55,8 @@ from npzkit.zip.records import (
 
 _HEADER = struct.Struct("<LLLLQQ")
 _VERSION = 1
+_INDEXED = {STORED, *CHUNKED}
+"""Methods of members that may have an index."""
 _OFFSET_FORMATS = {4: "L", 8: "Q"}
 _MAX_SKIP_SIZE = 1 << 16
 _LEAST_CHUNK_SIZE = 1 << 10
@@ -57,7 +72,7 @@ class SeekIndex(NamedTuple):
         Uncompressed bytes of every chunk but the last.
     offsets : sequence of int
         Compressed bytes before each chunk, 0 for the first one, and the size
-        of the stream at the end: one more than there are chunks.
+        of the stream at the end: one more than there are chunks. None of a stored member.
     uncompressed_size : int
     crc32s : sequence of int
         Of the data of each chunk; empty if the index has none.
@@ -73,13 +88,44 @@ class SeekIndex(NamedTuple):
 
     def has_checks(self, crc32: int) -> bool:
         """Return whether the CRC-32s of all chunks, combined, are that of the member."""
-        if not self.crc32s:
-            return False
-        *crc32s, last = self.crc32s
-        combine, found, size = combiner(), 0, self.chunk_size
-        for number in crc32s:
-            found = combine(found, number, size)
-        return combine(found, last, self.uncompressed_size - len(crc32s) * size) == crc32
+        size = self.uncompressed_size
+        return bool(self.crc32s) and combined_with_last(self.crc32s, self.chunk_size, size) == crc32
+
+    def compare(self, crc32s: list[int], offset: int, start: int) -> None:
+        """Compare the CRC-32s of some chunks of a stored member.
+
+        Parameters
+        ----------
+        crc32s : list of int
+            What was read has these.
+        offset : int
+            Where the first of the chunks begins in the member.
+        start : int
+            Where the member's data begins in the file.
+
+        Raises
+        ------
+        ChecksumError
+            A chunk is damaged.
+        """
+        first = offset // self.chunk_size
+        if crc32s == list(self.crc32s[first : first + len(crc32s)]):
+            return
+        for number, crc in enumerate(crc32s, first):
+            if crc != self.crc32s[number]:
+                place = start + number * self.chunk_size
+                raise self.damaged(number, place, f"CRC-32 {crc:08x}")
+
+    def damaged(self, number: int, offset: int, found: str) -> ChecksumError:
+        """Return the error for a chunk that lies at `offset` of the file."""
+        error = ChecksumError(
+            f"chunk {number + 1} of {len(self.crc32s)} is damaged",
+            offset=offset,
+            found=found,
+            expected=f"CRC-32 {self.crc32s[number]:08x}",
+        )
+        error.chunk = number + 1
+        return error
 
 
 def index_name(name: str) -> bytes:
@@ -103,13 +149,25 @@ def is_index_name(name: str) -> bool:
 
 def format_index(index: SeekIndex) -> bytes:
     """Format an index: header, CRC-32s, then the offsets of all chunks but the first."""
-    *offsets, compressed_size = index.offsets
+    *offsets, compressed_size = index.offsets or (0, index.uncompressed_size)
+    offset_size = 8 if index.offsets else 0
     count = len(index.crc32s)
     header = _HEADER.pack(
-        _VERSION, 4 * count, index.chunk_size, 8, index.uncompressed_size, compressed_size
-    )
+        _VERSION, 4 * count, index.chunk_size, offset_size, index.uncompressed_size,
+        compressed_size,
+    )  # fmt: skip
     checks = struct.pack(f"<{count}L", *index.crc32s)
     return header + checks + struct.pack(f"<{len(offsets) - 1}Q", *offsets[1:])
+
+
+def checks_index(crc32s: Sequence[int], size: int) -> SeekIndex:
+    """Return the index of a stored member of so many bytes, from the CRC-32s of its chunks."""
+    return SeekIndex(CHECKED_SIZE, (), size, crc32s, STORED)
+
+
+def format_checks(name: str, crc32s: Sequence[int], size: int) -> bytes:
+    """Format the hidden member with the index of a stored member."""
+    return format_index_member(name, checks_index(crc32s, size))
 
 
 def format_index_member(name: str, index: SeekIndex) -> bytes:
@@ -123,8 +181,16 @@ def format_index_member(name: str, index: SeekIndex) -> bytes:
     return format_hidden(raw_name, format_index(index))
 
 
-def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> SeekIndex | None:
-    """Parse an index; None if it does not fit a member of these sizes.
+def hidden_index(name: str, index: SeekIndex) -> tuple[bytes, int]:
+    """Return the hidden member with a member's index, and its flags in the array index."""
+    data = format_index_member(name, index)
+    return data, (SEEKABLE | CHECKED if index.crc32s else SEEKABLE) if data else 0
+
+
+def parse_index(
+    data: bytes, uncompressed_size: int, compressed_size: int, method: int = DEFLATED
+) -> SeekIndex | None:
+    """Parse an index; None if it does not fit a member of these sizes and this method.
 
     Every offset is checked: ascending, and within the stream.
     """
@@ -133,7 +199,7 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
     version, skip_size, chunk_size, offset_size, full_size, size = _HEADER.unpack_from(data)
     if (
         version != _VERSION
-        or offset_size not in _OFFSET_FORMATS
+        or offset_size not in ((0,) if method == STORED else _OFFSET_FORMATS)
         or (full_size, size) != (uncompressed_size, compressed_size)
         or not _LEAST_CHUNK_SIZE <= chunk_size <= CHUNK_SIZE_LIMITS[1]
         or full_size <= chunk_size
@@ -145,14 +211,28 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
     start = _HEADER.size + skip_size
     if len(data) != start + count * offset_size:
         return None
+    crc32s: Sequence[int] = ()
+    if skip_size == 4 * (count + 1):
+        # Makes no int of each.
+        crc32s = array("I", data[_HEADER.size : start])
+        if sys.byteorder == "big":
+            crc32s.byteswap()
+    if method == STORED:
+        is_known = chunk_size == CHECKED_SIZE and bool(crc32s)
+        return checks_index(crc32s, full_size) if is_known else None
     inner = struct.unpack_from(f"<{count}{_OFFSET_FORMATS[offset_size]}", data, start)
     offsets = (0, *inner, size)
     if not all(map(operator.lt, offsets, itertools.islice(offsets, 1, None))):
         return None
-    crc32s: tuple[int, ...] = ()
-    if skip_size == 4 * (count + 1):
-        crc32s = struct.unpack_from(f"<{count + 1}L", data, _HEADER.size)
-    return SeekIndex(chunk_size, offsets, full_size, crc32s)
+    return SeekIndex(chunk_size, offsets, full_size, crc32s, method)
+
+
+def may_have_index(entry: Entry) -> bool:
+    """Whether the index of a member may follow its data."""
+    if entry.method == STORED and entry.uncompressed_size <= CHUNK_SIZE:
+        return False
+    end = entry.header_offset + entry.least_size
+    return entry.method in _INDEXED and entry.end_offset > end
 
 
 def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | None:
@@ -165,7 +245,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     data_start : int
         Where the member's compressed data begins.
     """
-    if entry.method not in CHUNKED or entry.flags & FLAG_DESCRIPTOR:
+    if entry.method not in _INDEXED or entry.flags & FLAG_DESCRIPTOR:
         return None
     offset = data_start + entry.compressed_size
     room = entry.end_offset - offset
@@ -188,8 +268,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     data = source.read_at(offset + start, size)
     if crc32(data) != header.crc32:
         return None
-    index = parse_index(data, entry.uncompressed_size, entry.compressed_size)
-    return index and index._replace(method=entry.method)
+    return parse_index(data, entry.uncompressed_size, entry.compressed_size, entry.method)
 
 
 def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
@@ -214,8 +293,8 @@ def checked_chunks(source: Source, entry: Entry, data_start: int) -> Chunks | No
 # -- the chunks ---------------------------------------------------------------
 
 
-def most_compressed(size: int) -> int:
-    """Return the most compressed bytes that a chunk of so many bytes may take in memory."""
+def most_compressed(size: Any) -> Any:
+    """Return the most compressed bytes that a chunk of so many bytes may take; or of many."""
     return 2 * size + 1024
 
 
@@ -257,12 +336,13 @@ class Chunks:
         self, source: Source, data_start: int, index: SeekIndex, *, checked: bool = False
     ) -> None:
         self.is_checked = checked
+        self._index = index
         self._crc32s = index.crc32s if checked else ()
         self._source, self._method = source, index.method
         self._start = data_start
-        self._offsets = index.offsets
-        self.count = len(index.offsets) - 1
-        self.size = index.uncompressed_size
+        self.size = size = index.uncompressed_size
+        self._offsets = index.offsets or (*range(0, size, index.chunk_size), size)
+        self.count = len(self._offsets) - 1
         self.chunk_size = index.chunk_size
         self._lock = threading.Lock()
         self._cache: dict[int, bytes | bytearray] = {}
@@ -339,6 +419,10 @@ class Chunks:
 
     # -- the whole ----------------------------------------------------------
 
+    def crc32s(self) -> list[int]:
+        """Return the CRC-32 of each chunk."""
+        return [crc32(chunk) for _, chunk in self._inflated(self._source, 0, self.count)]
+
     def whole_tasks(
         self, skip_size: int, view: memoryview, threads: int
     ) -> list[Callable[[], tuple[int, int]]]:
@@ -371,6 +455,9 @@ class Chunks:
             size += len(chunk)
             self._place(number, chunk, skip_size, view)
         return crc, size
+
+    def _damaged(self, number: int, found: str) -> ChecksumError:
+        return self._index.damaged(number, self._start + self._offsets[number], found)
 
     # -- both ---------------------------------------------------------------
 
@@ -410,27 +497,45 @@ class Chunks:
                 piece = data[self._offsets[number] - base : self._offsets[number + 1] - base]
                 yield number, self._chunk(number, piece)
 
-    def _chunk(self, number: int, piece: memoryview) -> bytes | bytearray:
+    def _chunk(self, number: int, piece: memoryview) -> Any:
         """Inflate one chunk, and check its CRC-32 if that is known."""
         final = number == self.count - 1
         size = self.size - number * self.chunk_size if final else self.chunk_size
-        if not self._crc32s:
-            return decode_chunk(self._method, piece, size, final=final)
+        chunk: Any = piece
         try:
-            chunk = decode_chunk(self._method, piece, size, final=final)
+            if self._method != STORED:
+                chunk = decode_chunk(self._method, piece, size, final=final)
         except ZipFormatError as error:
+            if not self._crc32s:
+                raise
             raise self._damaged(number, error.what) from error
+        if not self._crc32s:
+            return chunk
         found = crc32(chunk)
         if found != self._crc32s[number]:
             raise self._damaged(number, f"CRC-32 {found:08x}")
         return chunk
 
-    def _damaged(self, number: int, found: str) -> ChecksumError:
-        error = ChecksumError(
-            f"chunk {number + 1} of {self.count} is damaged",
-            offset=self._start + self._offsets[number],
-            found=found,
-            expected=f"CRC-32 {self._crc32s[number]:08x}",
-        )
-        error.chunk = number + 1
-        return error
+
+def with_checks(source: Source, data_start: int, index: SeekIndex, crc32: int) -> SeekIndex:
+    """Return the index of a deflated member with CRC-32s of its chunks, if these are sound."""
+    if index.has_checks(crc32):
+        return index
+    index = index._replace(crc32s=())
+    try:
+        complete = index._replace(crc32s=Chunks(source, data_start, index).crc32s())
+    except ZipFormatError:
+        return index
+    return complete if complete.has_checks(crc32) else index
+
+
+def only_chunk(entry: Entry) -> SeekIndex | None:
+    """Return the index of a member that is no larger than a chunk, whoever wrote it."""
+    size = entry.uncompressed_size
+    if entry.method not in _INDEXED or not 0 < size <= CHUNK_SIZE:
+        return None
+    if entry.compressed_size > most_compressed(size):
+        # A stream of many flushes.
+        return None
+    offsets = () if entry.method == STORED else (0, entry.compressed_size)
+    return SeekIndex(size, offsets, size, (entry.crc32,), entry.method)

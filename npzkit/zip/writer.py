@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.codecs.coding import STORED, Coding
+from npzkit.codecs.checksum import ChunkChecks, chunk_crc32s, combined_with_last, crc32
+from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
 from npzkit.files.sink import Sink
 from npzkit.zip import records
 from npzkit.zip.commit_marks import (
@@ -27,7 +27,7 @@ from npzkit.zip.commit_marks import (
     room_before_end,
 )
 from npzkit.zip.entries import Entry
-from npzkit.zip.index_notes import Notes, head_of
+from npzkit.zip.index_notes import CHECKED, SEEKABLE, Notes, head_of
 from npzkit.zip.member_layout import (
     ALIGNMENT,
     SmallMembers,
@@ -136,7 +136,7 @@ class ZipWriter:
         written. The bytes are the same either way.
         """
         if coding.method == STORED and isinstance(pieces, Sequence):
-            self._write_stored(name, pieces, size, pipeline, extra)
+            self._write_stored(name, pieces, size, pipeline, extra, coding.is_seekable)
             return
         member = self.begin_member(name, size, pipeline, coding=coding, extra=extra)
         for piece in pieces:
@@ -197,21 +197,35 @@ class ZipWriter:
             self._is_deflating = False
 
     def _write_stored(
-        self, name: str, pieces: Sequence[Any], size: int, pipeline: Pipeline, extra: bytes
+        self,
+        name: str,
+        pieces: Sequence[Any],
+        size: int,
+        pipeline: Pipeline,
+        extra: bytes,
+        is_seekable: bool,
     ) -> None:
         """Write data that lies in memory, so that its size and its place are known."""
         self.wait_for_place(pipeline)
         sink = self.sink
         if sink.is_concurrent and size >= _PARALLEL_SIZE:
-            member = self.reserve_member(name, size, extra)
+            member = self.reserve_member(name, size, extra, is_seekable=is_seekable)
             _put_down_all(sink, member, pieces, pipeline, self._head_of(pieces))
             return
-        crc = 0
-        for piece in pieces:
-            crc = crc32(piece, crc)
+        crc, index = 0, None
+        if is_seekable and size > CHUNK_SIZE:
+            from npzkit.zip.sozip import checks_index
+
+            checks = ChunkChecks(CHECKED_SIZE)
+            for piece in pieces:
+                checks.add(piece)
+            crc, index = checks.crc32, checks_index(checks.crc32s, size)
+        else:
+            for piece in pieces:
+                crc = crc32(piece, crc)
         header = local_header(name, STORED, size, extra)
         header = header._replace(crc32=crc, compressed_size=size)
-        self._put(name, header, pieces, self._head_of(pieces))
+        self._put(name, header, pieces, self._head_of(pieces), lambda: index)
 
     def _put(
         self,
@@ -219,39 +233,53 @@ class ZipWriter:
         header: LocalHeader,
         pieces: Iterable[Any],
         head: bytes,
-        seek_index: bytes = b"",
+        take_index: Callable[[], SeekIndex | None],
         alignment: int = ALIGNMENT,
         lead_size: int = 0,
     ) -> None:
-        """Write a member whose header is known, and its seek index."""
+        """Write a member whose header is known, and its index, which is known after its data."""
         header_offset, sink = self._begin(), self.sink
         local = local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
         sink.reserve(len(local) + header.compressed_size)
         sink.write(local)
         for piece in pieces:
             sink.write(piece)
-        self.enter(name, header, header_offset, local, head, bool(seek_index))
-        sink.write(seek_index)
+        seek_index, index, flags = take_index(), b"", 0
+        if seek_index is not None:
+            from npzkit.zip.sozip import hidden_index
+
+            index, flags = hidden_index(name, seek_index)
+        self.enter(name, header, header_offset, local, head, flags)
+        sink.write(index)
 
     def _head_of(self, pieces: Sequence[Any]) -> bytes:
         return head_of(pieces[0], self._head_size) if pieces else b""
 
-    def reserve_member(self, name: str, size: int, extra: bytes = b"") -> ReservedMember:
-        """Leave room for a stored member whose bytes come in any order."""
+    def reserve_member(
+        self, name: str, size: int, extra: bytes = b"", *, is_seekable: bool = True
+    ) -> ReservedMember:
+        """Leave room for a stored member whose bytes come in any order, and for its index."""
         header_offset = self._begin()
         header = local_header(name, STORED, size, extra)._replace(compressed_size=size)
         local = local_bytes(header, header_offset)
         # A commit that comes before the seal makes this the archive's first bytes.
         self.sink.write(local)
-        self.sink.skip(size)
+        count = -(-size // CHECKED_SIZE) if is_seekable and size > CHUNK_SIZE else 0
+        index_size = 0
+        if count:
+            from npzkit.zip.sozip import format_checks
+
+            index_size = len(format_checks(name, [0] * count, size))
+        self.sink.skip(size + index_size)
         self.listed.setdefault(name, b"")
-        return ReservedMember(self, name, header, header_offset, local)
+        return ReservedMember(self, name, header, header_offset, local, has_index=index_size > 0)
 
     def write_small(self, members: SmallMembers, method: int) -> None:
         """Write small members together: the bytes are those of `write_member`."""
         pieces, entries, extra_sizes = format_members(members, method, self._begin())
         self.listed.update(zip(members.names, entries, strict=True))
-        self._notes.enter_plain(members.names, members.heads, extra_sizes)
+        flags = [SEEKABLE | CHECKED if index else 0 for index in members.indexes]
+        self._notes.enter_plain(members.names, members.heads, extra_sizes, flags)
         for piece in (b"".join(pieces),) if members.are_copies else pieces:
             self.sink.write(piece)
 
@@ -259,7 +287,7 @@ class ZipWriter:
         self,
         entry: Entry,
         pieces: Iterable[bytes],
-        index: SeekIndex | None,
+        take_index: Callable[[], SeekIndex | None],
         *,
         extra: bytes,
         alignment: int = ALIGNMENT,
@@ -274,8 +302,8 @@ class ZipWriter:
             Name, method, sizes and CRC are taken over.
         pieces : iterable of bytes
             Its compressed bytes.
-        index : SeekIndex or None
-            Written again behind them.
+        take_index : callable
+            Called when they are written: returns the index that is written behind them, if any.
         extra : bytes
             For both headers.
         alignment, lead_size : int
@@ -283,12 +311,9 @@ class ZipWriter:
         head : bytes
             What the array index keeps of it.
         """
-        from npzkit.zip.sozip import format_index_member
-
         kept = entry._replace(flags=entry.flags & records.KEPT_FLAGS, extra=extra)
-        seek_index = b"" if index is None else format_index_member(entry.name, index)
         header = header_of(kept)
-        self._put(entry.name, header, pieces, head, seek_index, alignment, lead_size)
+        self._put(entry.name, header, pieces, head, take_index, alignment, lead_size)
 
     def enter(
         self,
@@ -297,12 +322,12 @@ class ZipWriter:
         header_offset: int,
         local: bytes,
         head: bytes,
-        has_index: bool = False,
+        flags: int = 0,
     ) -> None:
         """List a member, with its header as it is formatted; it replaces one of the same name."""
         self.listed[name] = central_bytes(header, header_offset)
         extra_size = len(local) - records.LOCAL_HEADER_SIZE - len(header.name)
-        self._notes.enter(name, head, extra_size, has_index)
+        self._notes.enter(name, head, extra_size, flags)
 
     def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:
         """Write the central directory and the end record: all that is listed counts.
@@ -364,24 +389,44 @@ class ReservedMember:
     """
 
     def __init__(
-        self, writer: ZipWriter, name: str, header: LocalHeader, header_offset: int, local: bytes
+        self,
+        writer: ZipWriter,
+        name: str,
+        header: LocalHeader,
+        header_offset: int,
+        local: bytes,
+        *,
+        has_index: bool,
     ) -> None:
         self._writer = writer
         self._name = name
         self._header = header
         self._header_offset = header_offset
         self._local = local
+        self._has_index = has_index
         self.offset = header_offset + len(local)
         self.size = header.uncompressed_size
 
-    def seal(self, crc: int, head: bytes) -> None:
-        """Complete its header and list it, now that its CRC is known.
+    def seal(self, crc32s: Sequence[int], head: bytes) -> None:
+        """Complete its header and its index, and list it, now that its CRC-32s are known.
 
-        `head` is what the array index keeps of it.
+        Parameters
+        ----------
+        crc32s : sequence of int
+            Of its chunks of `npzkit.codecs.coding.CHECKED_SIZE` bytes.
+        head : bytes
+            What the array index keeps of it.
         """
-        header = self._header._replace(crc32=crc)
-        self._writer.sink.patch(self._header_offset, local_bytes(header, self._header_offset))
-        self._writer.enter(self._name, header, self._header_offset, self._local, head)
+        sink, size = self._writer.sink, self.size
+        if self._has_index:
+            from npzkit.zip.sozip import format_checks
+
+            sink.patch(self.offset + size, format_checks(self._name, crc32s, size))
+        header = self._header._replace(crc32=combined_with_last(crc32s, CHECKED_SIZE, size))
+        sink.patch(self._header_offset, local_bytes(header, self._header_offset))
+        place = self._header_offset, self._local, head
+        flags = SEEKABLE | CHECKED if self._has_index else 0
+        self._writer.enter(self._name, header, *place, flags)
 
 
 def _put_down_all(
@@ -393,17 +438,13 @@ def _put_down_all(
     a time: two threads that wrote took longer than one (42 and 37 ms for 256
     MiB; writing alone takes 35).
     """
-    crc, offset = 0, member.offset
-
-    def add(size: int, found: int) -> None:
-        nonlocal crc
-        crc = crc32_combine(crc, found, size)
-
+    checks, offset = ChunkChecks(CHECKED_SIZE), 0
     for piece in pieces:
         view = memoryview(piece)
         for start in range(0, len(view), _BLOCK_SIZE):
             block = view[start : start + _BLOCK_SIZE]
-            pipeline.submit(partial(crc32, block), partial(add, len(block)))
-            sink.patch(offset + start, block)
+            take = partial(chunk_crc32s, block, CHECKED_SIZE, offset + start)
+            pipeline.submit(take, partial(checks.put, len(block)))
+            sink.patch(member.offset + offset + start, block)
         offset += len(view)
-    pipeline.hand_on(lambda: None, lambda _: member.seal(crc, head))
+    pipeline.hand_on(lambda: None, lambda _: member.seal(checks.crc32s, head))

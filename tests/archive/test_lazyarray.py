@@ -82,7 +82,7 @@ def _small_sizes(monkeypatch):
     """Seek points, gaps and threads for arrays of kilobytes."""
     monkeypatch.setattr(random_access, "SPACING", 512)
     monkeypatch.setattr(random_access, "_STEP_SIZE", 256)
-    monkeypatch.setattr(random_access.StoredBytes, "granularity", 16)
+    monkeypatch.setattr(random_access, "STORED_GRANULARITY", 16)
     monkeypatch.setattr(random_access._Streamed, "granularity", 512)
     monkeypatch.setattr(reader, "CHUNKED_SIZE", 0)
     monkeypatch.setattr(bulk, "CHUNKED_SIZE", 0)
@@ -222,7 +222,7 @@ def test_a_slice_reads_its_chunks():
 
 def test_gaps_are_read_along(monkeypatch):
     """Rows that lie close together are read in one call."""
-    monkeypatch.setattr(random_access.StoredBytes, "granularity", 1 << 14)
+    monkeypatch.setattr(random_access, "STORED_GRANULARITY", 1 << 14)
     calls = []
     monkeypatch.setattr(
         Counting,
@@ -242,7 +242,7 @@ def test_gaps_are_read_along(monkeypatch):
 
 def test_wide_gaps_are_read_in_spans(monkeypatch):
     """Where all of it would be too much at once, spans of a bounded size are read."""
-    monkeypatch.setattr(random_access.StoredBytes, "granularity", 1 << 14)
+    monkeypatch.setattr(random_access, "STORED_GRANULARITY", 1 << 14)
     monkeypatch.setattr(spans, "_SPAN_SIZE", 20_000)
     sizes = []
     monkeypatch.setattr(

@@ -214,13 +214,13 @@ def test_tasks_are_small(tmp_path):
 
 
 def test_a_slice_reads_only_its_bytes():
-    """A few rows of an array behind a URL take a few kilobytes, not a chunk."""
+    """A few rows of an array behind a URL take the ends of their chunks, not a block."""
     array = np.arange(400_000.0).reshape(1000, 400)
     with RangeServer().running() as server:
         found = from_npz(server.put(packed({"x": array, "y": np.zeros(20_000)})), "x")
         server.forget()
         check_same(found[500:502].compute(), array[500:502])
-        assert server.size < 20_000
+        assert server.size <= 2 << 16
 
 
 def test_all_of_an_array_is_checked_by_its_crc(tmp_path):

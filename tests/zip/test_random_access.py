@@ -77,7 +77,7 @@ ARCHIVES = {kind: packed(kind) for kind in KINDS}
 @pytest.fixture(autouse=True)
 def _close_points(monkeypatch):
     """Seek points every few kilobytes instead of megabytes; and a chunk is as small."""
-    monkeypatch.setattr(random_access, "CHUNK_SIZE", 1 << 13)
+    monkeypatch.setattr("npzkit.zip.sozip.CHUNK_SIZE", 1 << 13)
     monkeypatch.setattr(random_access, "SPACING", 1 << 13)
     monkeypatch.setattr(random_access._Streamed, "granularity", 1 << 13)
     monkeypatch.setattr(random_access, "_STEP_SIZE", 1 << 10)

@@ -316,7 +316,7 @@ def test_small_members_behind_4_gib(count):
     writer = ZipWriter(sink)
     names = [f"{letter}.npy" for letter in string.ascii_letters[:count]]
     pieces = [bytes(60)] * count, [bytes(40)] * count
-    members = SmallMembers(names, pieces, [100] * count, [0] * count, [b""] * count)
+    members = SmallMembers(names, pieces, [100] * count, [0] * count, [b""] * count, [b""] * count)
     writer.write_small(members, 0)
     writer.commit()
     offsets = []

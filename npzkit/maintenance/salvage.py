@@ -442,10 +442,10 @@ class Salvage:
             self._add_lost(entry, "its header claims no data, but other data follows it")
             return after_header
         self.sound.pop(entry.name, None)
-        if self._check_member(entry):
-            return found.end_offset
-        self._keep_sound_chunks(entry)
-        if followed or entry.name in self.sound:
+        is_sound = self._check_member(entry)
+        if not is_sound:
+            self._keep_sound_chunks(entry)
+        if is_sound or followed:
             # The size is right even if the data is damaged, so no member is inside it.
             return found.end_offset
         self._claimed_end = found.end_offset

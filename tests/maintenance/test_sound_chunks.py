@@ -168,6 +168,27 @@ def test_what_has_nothing_left_is_lost(paths, first):
         npzkit.repair(*paths, partial=True)
 
 
+def test_a_header_in_a_damaged_chunk_says_nothing(paths):
+    """If the directory is lost, and the header is in a damaged chunk, the array is lost."""
+    save(paths[0], {"y": np.arange(3), "x": VALUES, "z": np.arange(3)}, level=0)
+    data = paths[0].read_bytes()
+    place = data.index(b"<i8", data.index(b"x.npy"))
+    with npzkit.open(data) as npz:
+        end = npz._archive.entry("z").header_offset + 20
+    paths[0].write_bytes(data[:place] + b"<f8" + data[place + 3 : end])
+    assert repaired(paths, partial=True).kept == ("y",)
+
+
+def test_a_mask_in_another_order_is_not_changed(paths):
+    """An array in Fortran order whose mask is in C order cannot be masked."""
+    array = np.ma.array(ARRAYS["fortran"], mask=np.zeros((40, 100), bool))
+    save(paths[0], {"x": array})
+    damage(paths[0], "x", [1])
+    report = repaired(paths, partial=True)
+    assert report.kept == ("x.mask",)
+    assert "cannot be given a mask" in report.lost[0].what
+
+
 def test_a_tree_has_its_structure(paths):
     """A tree with a masked array loads as before, with everything beside arrays."""
     tree = {"model": {"w": ARRAYS["floats"], "rate": 0.5}, "steps": [np.arange(3), 7]}

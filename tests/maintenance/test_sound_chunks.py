@@ -134,7 +134,7 @@ def test_rows_with_lost_values_are_dropped(paths, key, numbers):
     assert f"{np.count_nonzero(~rows):,} of {len(rows):,} rows are left out" in lost.what
 
 
-@pytest.mark.parametrize("method", ["deflated", "zstd"])
+@pytest.mark.parametrize("method", ["stored", "deflated", "zstd"])
 def test_any_method(paths, method):
     """Arrays of each method whose chunks have CRC-32s keep the values of sound chunks."""
     if method == "zstd":

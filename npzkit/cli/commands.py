@@ -43,9 +43,7 @@ _GROUPS = {
         "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
         "convert": ("editing", "Convert SRC to DST, each in the format that its name says."),
     },
-    "Training": {
-        "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
-    },
+    "Training": {"ckpt": ("ckpt", "List, check and remove the checkpoints of a training run.")},
     "Learn": {
         "help": ("pages", "Show a page of the guide, or list its topics."),
         "demo": ("demo", "Write sample files to FOLDER, and say what to try with them."),

@@ -329,10 +329,7 @@ class Index:
         self._check_stored_once(counts)
 
     def _check_tilings(
-        self,
-        rows: np.ndarray[Any, Any],
-        bounds: np.ndarray[Any, Any],
-        counts: np.ndarray[Any, Any],
+        self, rows: np.ndarray[Any, Any], bounds: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
     ) -> None:
         """Check that the parts of several arrays, with as many axes, tile each of them."""
         boxes = [self.boxes(row) for row in rows.tolist()]

@@ -125,10 +125,7 @@ def newer_version(what: str, found: object, expected: int) -> UnsupportedError:
 
 
 def format_index(
-    attempt: str,
-    metadata: Mapping[str, Any],
-    shards: list[ShardRow],
-    arrays: list[ArrayRow],
+    attempt: str, metadata: Mapping[str, Any], shards: list[ShardRow], arrays: list[ArrayRow]
 ) -> bytes:
     """Return the bytes of ``index.json``, which end with their checksum."""
     pairs = [[row.descr, row.extension] for row in arrays]

@@ -200,12 +200,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
     """
 
     def __init__(
-        self,
-        files: Files,
-        known: Known,
-        axis: int | None,
-        keys: list[str] | None,
-        threads: int,
+        self, files: Files, known: Known, axis: int | None, keys: list[str] | None, threads: int
     ) -> None:
         self._files, self._known, self.axis = files, known, axis
         self._keys, self._threads = keys, threads

@@ -68,10 +68,7 @@ def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[st
 
 
 def find_archives(
-    folder: PathLike,
-    *,
-    recursive: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    folder: PathLike, *, recursive: bool = False, storage_options: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Return the archives in a folder: files that end with ``.npz``, and sharded archives.
 

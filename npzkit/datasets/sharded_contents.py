@@ -95,10 +95,7 @@ class ShardedContents(OpenShards):
         )  # fmt: skip
 
     def verify(
-        self,
-        keys: list[str] | None,
-        progress: Callable[[int, int], object] | None,
-        threads: int,
+        self, keys: list[str] | None, progress: Callable[[int, int], object] | None, threads: int
     ) -> VerifyReport:
         from npzkit.datasets.part_checks import verify_shards
         from npzkit.maintenance.findings import VerifyReport

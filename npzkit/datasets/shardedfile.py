@@ -148,10 +148,7 @@ class ShardedFile(NpzFile):
 
     @staticmethod
     def _contents(
-        file: Any,
-        own_fid: bool,
-        options: dict[str, Any],
-        storage_options: Mapping[str, Any] | None,
+        file: Any, own_fid: bool, options: dict[str, Any], storage_options: Mapping[str, Any] | None
     ) -> ShardedContents:
         return ShardedContents(file, options, storage_options)
 

@@ -91,11 +91,7 @@ class HistogramOverview:
 
 
 def histogram_overview(
-    source: Any,
-    items: Sequence[Any] = (),
-    *,
-    budget: int = BUDGET,
-    proceed: Proceed = go_on,
+    source: Any, items: Sequence[Any] = (), *, budget: int = BUDGET, proceed: Proceed = go_on
 ) -> HistogramOverview:
     """Return the histogram and the statistics of an array, or of a part of it.
 

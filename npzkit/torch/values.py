@@ -99,8 +99,7 @@ def _encoded(value: Any, key: str, arrays: dict[str, Any], depth: int = 0) -> An
     is_plain = kind in (complex, bytes) or (is_numpys and value.dtype.kind != "O")
     if not (is_plain or is_tensor(value)):
         raise _refused(
-            f"{kind.__module__}.{kind.__qualname__}",
-            f"{without_pickle(value, key).remedy}",
+            f"{kind.__module__}.{kind.__qualname__}", f"{without_pickle(value, key).remedy}"
         )
     array, entry = encode(value)
     if array is MISSING:

@@ -71,10 +71,7 @@ class Controls:
     """
 
     def __init__(
-        self,
-        change: Callable[..., object],
-        find: Callable[[str], object],
-        status: Div,
+        self, change: Callable[..., object], find: Callable[[str], object], status: Div
     ) -> None:
         self._change, self._status = change, status
         self._is_setting = False

@@ -152,10 +152,7 @@ class Answer(RequestHandler):
             self.set_header(name, value)
 
     def log_exception(
-        self,
-        typ: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         if typ is not None and value is not None and not isinstance(value, HTTPError):
             app_log.error("npzkit view could not answer", exc_info=(typ, value, tb))

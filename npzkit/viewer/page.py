@@ -381,11 +381,7 @@ class Page:
         )  # fmt: skip
 
     def _show_array(
-        self,
-        shown: Shown,
-        info: ArrayInfo,
-        reason: Reason,
-        mark: tuple[int, ...] | None,
+        self, shown: Shown, info: ArrayInfo, reason: Reason, mark: tuple[int, ...] | None
     ) -> None:
         """Show an array whose shape and dtype are known."""
         self._is_asking = False

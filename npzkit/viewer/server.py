@@ -209,12 +209,7 @@ class PageServer:
         The port is in use.
     """
 
-    def __init__(
-        self,
-        make_page: Callable[[Any], object],
-        archives: Any,
-        port: int,
-    ) -> None:
+    def __init__(self, make_page: Callable[[Any], object], archives: Any, port: int) -> None:
         self._guard = Guard()
         self._socket = _bound(port)
         self._guard.port = self._socket.getsockname()[1]

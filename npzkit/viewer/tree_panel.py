@@ -58,10 +58,7 @@ class TreePanel:
     """
 
     def __init__(
-        self,
-        archives: Sequence[ShownArchive],
-        choose: Callable[[int, str], object],
-        worker: Worker,
+        self, archives: Sequence[ShownArchive], choose: Callable[[int, str], object], worker: Worker
     ) -> None:
         self._archives, self._choose, self._worker = archives, choose, worker
         self._opened = [archive.tree.folders(_OPEN_COUNT) for archive in archives]

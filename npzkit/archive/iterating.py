@@ -16,6 +16,7 @@ from npzkit.errors import (
     NpzkitError,
     OutdatedArraysError,
     shown_value,
+    some_of,
     warn,
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from npzkit.typing import SupportsRead
-
-_SHOWN_COUNT = 10
-"""Keys that a message names."""
 
 
 def iter_arrays(
@@ -163,7 +161,7 @@ def _report(comparison: Comparison, strict: bool) -> None:
         raise OutdatedArraysError.of(comparison.outdated, comparison.unread)
     if not comparison.replaced:
         return
-    names = ", ".join(map(shown_value, comparison.replaced[:_SHOWN_COUNT]))
+    names = some_of(comparison.replaced, shown_value)
     what = "arrays came more than once in the stream, because they were replaced"
     if strict:
         raise AmbiguousArchiveError(

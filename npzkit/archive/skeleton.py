@@ -21,6 +21,7 @@ from npzkit.codecs.coding import STORED
 from npzkit.format import descr_to_dtype
 from npzkit.members.info import ArrayInfo
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED
+from npzkit.zip.sozip import checks_places, find_index
 
 Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """By key, the shape and dtype of each array of a file."""
@@ -49,7 +50,6 @@ _LOCAL_FIELDS = 10
 """Where time, date and CRC-32 are in a local header: eight bytes."""
 _ENTRY_FIELDS = 12
 """Where they are in an entry of the directory."""
-_ZEROS = bytes(8)
 
 
 class _Member:
@@ -64,11 +64,14 @@ class _Member:
         Number of the gap, and place in it, of the CRC-32 in the two headers.
     head_crc : int
         CRC-32 of the NPY header.
+    checks : list of (int, slice)
+        Number of the gap, and places in it, of the CRC-32s of chunks, and of their index.
     """
 
     def __init__(self, info: ArrayInfo, gap: int, head_crc: int) -> None:
         self.info, self.gap, self.head_crc = info, gap, head_crc
         self.local = self.entry = (0, 0)
+        self.checks: list[tuple[int, slice]] = []
 
     def empty(self) -> np.ndarray[Any, Any]:
         """Return an array to be filled."""
@@ -103,9 +106,12 @@ class Skeleton:
         directory: slice,
     ) -> None:
         self._members, self._size, self._directory = members, size, directory
+        # Time, date and CRC-32 in both headers; in the index of chunks, its CRC-32, and theirs.
         self._blanks = [
-            (gap, place - 4) for member in members for gap, place in (member.local, member.entry)
-        ]
+            (gap, slice(place - 4, place + 4))
+            for member in members
+            for gap, place in (member.local, member.entry)
+        ] + [blank for member in members for blank in member.checks]
         self._gaps = [bytearray(data) for _, data in gaps]
         self._spans = [(start, start + len(data)) for start, data in gaps]
         self._blank(self._gaps)
@@ -113,7 +119,8 @@ class Skeleton:
 
     def _blank(self, gaps: list[bytearray]) -> None:
         for gap, place in self._blanks:
-            gaps[gap][place : place + 8] = _ZEROS
+            data = gaps[gap]
+            data[place] = bytes(len(data[place]))
 
     def match(self, descriptor: Any) -> int | None:
         """Return the CRC-32 of the directory of a file of the same size; None if not alike."""
@@ -206,6 +213,9 @@ def skeleton_of(archive: OpenedArchive, infos: Mapping[str, ArrayInfo]) -> Skele
         head_size = entry.uncompressed_size - info.nbytes
         member = _Member(info, len(gaps) - 1, crc32(gaps[-1][1][-head_size:]))
         member.local = len(gaps) - 1, entry.header_offset - end + _LOCAL_FIELDS + 4
+        index = find_index(source, entry, info.data_offset - head_size)
+        if index is not None:
+            member.checks = [(len(gaps), place) for place in checks_places(entry.name, index)]
         members.append(member)
         end = info.data_offset + info.nbytes
     gaps.append((end, bytearray(source.read_at(end, size - end))))

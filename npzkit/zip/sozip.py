@@ -181,6 +181,12 @@ def format_index_member(name: str, index: SeekIndex) -> bytes:
     return format_hidden(raw_name, format_index(index))
 
 
+def checks_places(name: str, index: SeekIndex) -> tuple[slice, slice]:
+    """Return where the hidden member has its own CRC-32, and those of the chunks."""
+    start = LOCAL_HEADER_SIZE + len(index_name(name)) + _HEADER.size
+    return slice(14, 18), slice(start, start + 4 * len(index.crc32s))
+
+
 def hidden_index(name: str, index: SeekIndex) -> tuple[bytes, int]:
     """Return the hidden member with a member's index, and its flags in the array index."""
     data = format_index_member(name, index)

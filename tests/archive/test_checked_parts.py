@@ -1,4 +1,4 @@
-"""Parts of deflated arrays: each chunk of which a part is read has a CRC-32, which is compared."""
+"""Parts of arrays: each chunk of which a part is read has a CRC-32, which is compared."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ import zlib
 
 import forge
 import npzkit
+import npzkit.reading.maps
 import numpy as np
 import pytest
+from crash import recorded, replay
 from deep import amount
+from npzkit.archive.skeleton import skeleton_of
 from npzkit.errors import ChecksumError, NpyFormatError, NpzkitError, ZipFormatError
-from npzkit.zip.sozip import SeekIndex, find_index, format_index
+from npzkit.zip.sozip import SeekIndex, checks_index, find_index, format_index
 
 RANDOM = np.random.default_rng(0)
 # Incompressible bytes are stored within deflate, so that a flipped bit decodes to other values.
 LARGE = RANDOM.integers(0, 256, (600, 500)).astype("u1")
 SMALL = RANDOM.integers(0, 256, 5000).astype("u1")
 ARRAYS = {"large": LARGE, "small": SMALL, "scaled": np.sin(np.arange(90_000) / 100)}
+TALL = RANDOM.random((40_000, 7)).astype("f4")
+"""17.1 chunks of a stored array."""
 CHUNK = 1 << 15
 
 
@@ -61,7 +66,67 @@ def shards(path):
         writer.commit()
 
 
-WAYS = [saved, created, appended, repacked, copied]
+def stored(path):
+    npzkit.save(path, ARRAYS)
+
+
+def stored_in_rows(path):
+    with npzkit.NpzWriter(path) as writer:
+        for key, array in ARRAYS.items():
+            with writer.create(key, (None, *array.shape[1:]), array.dtype) as rows:
+                for start in range(0, len(array), 77):
+                    rows.append(array[start : start + 77])
+
+
+def stored_in_any_order(path):
+    with npzkit.NpzWriter(path) as writer:
+        for key, array in ARRAYS.items():
+            with writer.create(key, array.shape, array.dtype) as filled:
+                filled[100:] = array[100:]
+                filled[:100] = array[:100]
+
+
+def stored_and_appended(path):
+    npzkit.save(path, {"first": SMALL})
+    with npzkit.NpzWriter(path, "a") as writer:
+        for key, array in ARRAYS.items():
+            writer.add(key, array, attrs={"unit": "m"})
+
+
+def stored_and_renamed(path):
+    npzkit.save(path, {f"old {key}": array for key, array in ARRAYS.items()})
+    with npzkit.NpzWriter(path, "a") as writer:
+        for key in ARRAYS:
+            writer.rename(f"old {key}", key)
+
+
+def numpys(path):
+    np.savez(path, **ARRAYS)
+    npzkit.repack(path)
+
+
+def to_a_stream(path):
+    class Stream(io.RawIOBase):
+        """A pipe: nothing that was written can be changed."""
+
+        data = b""
+
+        def write(self, data):
+            self.data += bytes(data)
+            return len(data)
+
+        def writable(self):
+            return True
+
+    stream = Stream()
+    npzkit.save(stream, ARRAYS)
+    path.write_bytes(stream.data)
+
+
+WAYS = [
+    saved, created, appended, repacked, copied, stored, stored_in_rows, stored_in_any_order,
+    stored_and_appended, stored_and_renamed, numpys, to_a_stream,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", WAYS)
@@ -75,6 +140,7 @@ def test_no_part_is_wrong(make, tmp_path):
         key = ("large", "scaled", "small")[number % 3]
         with npzkit.open(sound) as npz:
             entry = npz._archive.entry(key)
+            assert npz.info(key).checked_parts
         data = bytearray(sound)
         data[rng.randrange(entry.header_offset + 80, entry.end_offset)] ^= 1 << rng.randrange(8)
         array = ARRAYS[key]
@@ -311,3 +377,213 @@ def test_file_objects_too():
     data[200_000] ^= 8
     with npzkit.open(bytes(data)) as npz, pytest.raises(ChecksumError):
         npz.lazy("x")[:]
+
+
+# -- stored arrays --------------------------------------------------------------
+
+
+def sums(path, key="x"):
+    """Return the CRC-32s of chunks that an archive has of a stored array, and of its own bytes."""
+    with npzkit.open(path) as npz:
+        archive = npz._archive.one_file()
+        entry = archive.entry(key)
+        start = npz.info(key).data_offset + npz.info(key).nbytes - entry.uncompressed_size
+        index = find_index(archive.source, entry, start)
+    data = path.read_bytes()[start : start + entry.compressed_size]
+    return list(index.crc32s), [
+        zlib.crc32(data[at : at + 65_536]) for at in range(0, len(data), 65_536)
+    ]
+
+
+@pytest.mark.parametrize("size", [262_016, 262_017, 327_552, 2_000_000, 2_200_000, 17_000_000])
+def test_stored_arrays_of_every_size_have_checks(tmp_path, size):
+    """From 256 KiB on with the NPY header, by whichever way they are written; smaller ones have none."""
+    path, array = tmp_path / "a.npz", np.arange(size, dtype="u4").astype("u1")
+    npzkit.save(path, {"x": array, "y": SMALL})
+    with npzkit.open(path) as npz:
+        assert npz.info("x").checked_parts
+        assert np.array_equal(npz.lazy("x")[size - 70_000 :], array[size - 70_000 :])
+    assert npzkit.verify(path).ok
+    if size > 262_016:
+        found, expected = sums(path)
+        assert found == expected
+    with np.load(path) as npz:
+        assert np.array_equal(npz["x"], array)
+    npzkit.save(path, {"x": array}, seekable=False)
+    assert path.read_bytes().count(b"x.npy") == 2
+    with npzkit.open(path) as npz:
+        assert npz.info("x").checked_parts == (size == 262_016)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("scale", [1, 90])
+def test_any_part_of_a_stored_array(tmp_path, scale, threads, monkeypatch):
+    """Parts of all sizes, that begin and end anywhere, are right; and errors if a chunk is damaged."""
+    monkeypatch.setattr("npzkit.archive.lazyarray.thread_count", lambda count: threads)
+    path, array = tmp_path / "a.npz", np.tile(TALL, (scale, 1))
+    npzkit.save(path, {"x": array})
+    with npzkit.open(path) as npz:
+        place = npz.info("x").data_offset + 655_360 * scale
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    # The chunk begins before the array does, by the header of 128 bytes.
+    first = (655_360 * scale) // 28 - 128 // 28
+    rng = random.Random(scale)
+    with npzkit.open(path) as npz:
+        lazy = npz.lazy("x")
+        for _ in range(60):
+            begin = rng.randrange(len(array))
+            end = begin + rng.choice([1, 5, 3000, len(array)])
+            if end < first - 2341 or begin > first + 2341:
+                assert np.array_equal(lazy[begin:end], array[begin:end])
+            elif begin <= first - 2341 and end >= first + 2341:
+                with pytest.raises(ChecksumError, match="is damaged"):
+                    lazy[begin:end]
+
+
+def test_a_flush_renews_the_checks(tmp_path):
+    """What a map changes is checked afterwards, by all of it or by a range of it."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": TALL, "y": SMALL})
+    for ranged in (False, True):
+        with npzkit.open(path) as npz:
+            mapped = npz.memmap("x", "r+")
+            mapped[20_000] = 1 + ranged
+            with pytest.raises(ChecksumError, match=r"npz\.flush\(\)"):
+                npz.lazy("x")[20_000]
+            if ranged:
+                page = 20_000 * 28 // 4096 * 4096
+                mapped.base.flush(page, 8192)
+            else:
+                mapped.flush()
+            assert npz.lazy("x")[20_000, 0] == 1 + ranged
+            found, expected = sums(path)
+            assert found == expected
+        assert npzkit.verify(path).ok
+
+
+def test_a_flush_of_a_range_reads_its_chunks(tmp_path, monkeypatch):
+    """It costs what the range has; without the checks in the file, all of the array."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": TALL})
+    sizes, real = [], npzkit.reading.maps.chunk_crc32s
+    monkeypatch.setattr(
+        npzkit.reading.maps, "chunk_crc32s",
+        lambda data, size: sizes.append(len(data)) or real(data, size),
+    )  # fmt: skip
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("x", "r+")
+        mapped[20_000] = 5
+        mapped.base.flush(20_000 * 28 // 4096 * 4096, 8192)
+        assert sizes == [65_536]
+        mapped.base.flush()
+        assert sizes == [65_536, TALL.nbytes + 128]
+    assert npzkit.verify(path).ok
+    npzkit.save(path, {"x": TALL}, seekable=False)
+    del mapped
+    sizes.clear()
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("x", "r+")
+        mapped[20_000] = 5
+        mapped.base.flush(20_000 * 28 // 4096 * 4096, 8192)
+        assert sizes == [65_536, TALL.nbytes + 128]
+    assert npzkit.verify(path).ok
+
+
+def test_a_kill_within_a_flush_of_a_large_map(tmp_path):
+    """At no moment is a part wrong or refused once the data is listed; verify says what is left."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": TALL})
+    changed = TALL.copy()
+    changed[20_000] = 1
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("x", "r+")
+        mapped[20_000] = 1
+        with recorded(tmp_path) as recorder:
+            mapped.flush()
+    before = recorder.contents[recorder.names[str(path)]]
+    calls = [call for call in recorder.calls if call.kind == "write"]
+    assert len(calls) == 3
+    for count in range(len(calls) + 1):
+        path.write_bytes(replay(before, calls[:count]))
+        with npzkit.open(path) as npz:
+            if count < 2:
+                with pytest.raises(ChecksumError):
+                    npz.lazy("x")[20_000]
+            else:
+                # The CRC-32s in the index are the old ones, and are not believed.
+                assert np.array_equal(npz.lazy("x")[5:30_000], changed[5:30_000])
+        if count == 2:
+            (row,) = npzkit.verify(path).rows
+            assert (row.severity, "npzkit.repack renews them" in row.what) == ("warning", True)
+        npzkit.repair(path)
+        if count == 1:
+            found, expected = sums(path)
+            assert found == expected
+        assert npzkit.verify(path).ok == (count > 0)
+
+
+def test_checks_that_were_changed_are_not_believed(tmp_path):
+    """CRC-32s of chunks that are not, together, the array's say nothing, whoever wrote them."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": TALL})
+    found, _ = sums(path)
+    data = path.read_bytes()
+    old = format_index(checks_index(found, TALL.nbytes + 128))
+    new = format_index(checks_index([*found[:-1], 7], TALL.nbytes + 128))
+    place = data.index(old)
+    header = data.rindex(b"PK\3\4", 0, place)
+    path.write_bytes(
+        data[: header + 14] + struct.pack("<L", zlib.crc32(new)) + data[header + 18 : place] + new
+        + data[place + len(old) :]
+    )  # fmt: skip
+    with npzkit.open(path) as npz:
+        assert np.array_equal(npz.lazy("x")[39_000:], TALL[39_000:])
+        assert np.array_equal(npz["x"], TALL)
+    assert "do not match it" in str(npzkit.verify(path))
+    npzkit.repack(path)
+    assert not npzkit.verify(path).rows
+
+
+def test_an_archive_that_is_opened_without_checks(tmp_path):
+    """With verify=False, what is read is what the bytes say, unless a call asks for the check."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": TALL})
+    with npzkit.open(path) as npz:
+        place = npz.info("x").data_offset
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    with npzkit.open(bytes(data), verify=False) as npz:
+        for found in (npz["x"], npz.read("x"), npz.load_all()["x"], npz.lazy("x")[:5]):
+            assert found[0, 0] != TALL[0, 0]
+        assert npz.lazy("x").read()[0, 0] != TALL[0, 0]
+        for read in (npz.read, npz.lazy):
+            with pytest.raises(ChecksumError):
+                read("x", verify=True)[:5]
+        with pytest.raises(ChecksumError):
+            npz.load_all(verify=True)
+    path.write_bytes(data)
+    with npzkit.open(path, verify=False) as npz, pickle.loads(pickle.dumps(npz)) as copy:
+        assert copy["x"][0, 0] != TALL[0, 0]
+
+
+def test_files_that_are_alike_but_for_data_and_checks(tmp_path):
+    """Files of one kind are recognised, though the CRC-32s of their chunks differ, and damage is not."""
+    paths = [tmp_path / f"{number}.npz" for number in range(3)]
+    for number, path in enumerate(paths):
+        npzkit.save(path, {"x": TALL + number, "y": SMALL})
+    with npzkit.open(paths[0]) as npz:
+        skeleton = skeleton_of(npz._archive.one_file(), {key: npz.info(key) for key in npz})
+        place = npz.info("x").data_offset
+    with paths[1].open("rb") as file:
+        assert skeleton.match(file.fileno()) is not None
+        found = skeleton.read(file.fileno(), ["x"], {})
+        assert np.array_equal(found["x"], TALL + 1)
+    data = bytearray(paths[2].read_bytes())
+    data[place] ^= 1
+    paths[2].write_bytes(data)
+    with paths[2].open("rb") as file:
+        assert skeleton.read(file.fileno(), ["x"], {}) is None

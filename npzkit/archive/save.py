@@ -113,11 +113,7 @@ def save(
     """
     is_dict = type(arrays) is dict
     if not is_dict:
-        if isinstance(file, Mapping):
-            raise TypeError("the file comes first: npzkit.save(file, {'key': array})")
-        from npzkit.members.labels import check_unlabelled
-
-        check_unlabelled(arrays)
+        _check_arrays(file, arrays)
         is_dict = isinstance(arrays, dict)
     is_tree = False
     if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
@@ -135,6 +131,15 @@ def save(
         file, metadata=metadata, durable=durable, threads=threads, lock_timeout=lock_timeout,
         storage_options=storage_options,
     )  # fmt: skip
+
+
+def _check_arrays(file: Any, arrays: Any) -> None:
+    """Refuse a mapping in the place of a file, and arrays that have more than arrays keep."""
+    if isinstance(file, Mapping):
+        raise TypeError("the file comes first: npzkit.save(file, {'key': array})")
+    from npzkit.members.labels import check_unlabelled
+
+    check_unlabelled(arrays)
 
 
 def _flattened(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:

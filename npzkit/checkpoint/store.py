@@ -385,10 +385,8 @@ class CheckpointStore:
             text = format_record(Record(step, measured, noted, structure), prepared._names_crc32)
             write = partial(storage.commit, step, prepared, text)
             if size is not None:
-                write = partial(
-                    storage.commit_shards, step, arrays, text, compression=self._compression,
-                    shard_size=size,
-                )  # fmt: skip
+                options = {"compression": self._compression, "shard_size": size}
+                write = partial(storage.commit_shards, step, arrays, text, **options)
             work = partial(self._commit, step, write, is_read_back=verify is not None)
             saving = Saving(step, path)
             if snapshot is None:

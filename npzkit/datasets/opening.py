@@ -101,12 +101,13 @@ def open(
     ['x', 'y', 'scalar']
     """
     missing: OSError | None = None
+    options: Any = {
+        "mmap_mode": mmap_mode, "verify": verify, "strict": strict, "limits": limits,
+        "storage_options": storage_options,
+    }  # fmt: skip
     if not _names_folder(file):
         try:
-            npz = NpzFile(
-                file, mmap_mode=mmap_mode, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
-                verify=verify, strict=strict, limits=limits, storage_options=storage_options,
-            )  # fmt: skip
+            npz = NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
             _check_not_torchs(npz)
             return npz
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
@@ -119,10 +120,7 @@ def open(
     from npzkit.datasets.shardedfile import ShardedFile
 
     try:
-        return ShardedFile(
-            cast("PathLike", file), mmap_mode=mmap_mode, verify=verify, strict=strict,
-            limits=limits, storage_options=storage_options,
-        )  # fmt: skip
+        return ShardedFile(cast("PathLike", file), **options)
     except (FileNotFoundError, NotADirectoryError) as error:
         if missing is None:
             raise

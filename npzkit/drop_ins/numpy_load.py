@@ -92,10 +92,8 @@ def load(
         # Any other encoding could change the bytes of array data in a pickle.
         raise ValueError(f"encoding must be 'ASCII', 'latin1', or 'bytes', not {encoding!r}")
     pickle_kwargs = {"encoding": encoding, "fix_imports": fix_imports}
-    options: dict[str, Any] = {
-        "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
-        "max_header_size": max_header_size,
-    }  # fmt: skip
+    options: Any = {"allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs}
+    options["max_header_size"] = max_header_size
     name = os.fsdecode(file) if isinstance(file, bytes) else file
     place: Any = find_location(name, storage_options)
     archive, archive_options = place, options
@@ -118,8 +116,7 @@ def load(
                 return open_memmap(place, mode=mmap_mode, max_header_size=limit)
             return read_array(stream, **options)
         except NpzkitError as error:
-            error.locate(path=_path_of(place))
-            raise
+            raise error.locate(path=_path_of(place)) from error.__cause__
 
 
 def _beginning_of(stream: Any, place: Any) -> bytes:

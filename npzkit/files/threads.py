@@ -74,10 +74,7 @@ def _work_and_say(ended: SimpleQueue[None], work: Callable[..., None], *args: An
 
 
 def run(
-    tasks: Sequence[Callable[[], T]],
-    threads: int,
-    *,
-    first: Callable[[], object] | None = None,
+    tasks: Sequence[Callable[[], T]], threads: int, *, first: Callable[[], object] | None = None
 ) -> list[T]:
     """Call every task and return the results in order.
 

@@ -234,6 +234,18 @@ def mask_name(name: str) -> str:
     return key + MASK + name[len(key) :]
 
 
+def array_name(name: str) -> str:
+    """Return the name of the array of which a member may be the mask; empty for other names.
+
+    Examples
+    --------
+    >>> array_name("t.mask.npy"), array_name("t.npy")
+    ('t.npy', '')
+    """
+    key = name.removesuffix(SUFFIX)
+    return key.removesuffix(MASK) + name[len(key) :] if key.endswith(MASK) else ""
+
+
 def _form(header: NpyHeader) -> tuple[Any, ...]:
     return header.shape, header.dtype, header.fortran_order
 

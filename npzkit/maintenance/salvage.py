@@ -21,6 +21,7 @@ from npzkit.maintenance.rows import (
     Damage,
     Ranges,
     RowsLeft,
+    array_name,
     find_damage,
     find_rows,
     is_masked,
@@ -325,11 +326,16 @@ class Salvage:
         what, damage = self._damage
         if not self._partial or damage is None or entry.flags & BAD_NAME:
             return
-        drop = self._partial == "drop" and not is_masked(entry)
+        drop = self._partial == "drop" and not (is_masked(entry) or self._is_mask(entry.name))
         left = rows_in_chunks(entry, damage, drop=drop)
         if left is not None:
             self.lost.pop()
             self._keep_left(left, f"{what}; {damage.what}; ")
+
+    def _is_mask(self, name: str) -> bool:
+        """Return whether a member is the mask of an array that is kept."""
+        array = self.sound.get(array_name(name))
+        return array is not None and is_masked(array)
 
     def _keep_left(self, left: RowsLeft, what: str) -> None:
         left = left._replace(entry=self._with_sound_attributes(left.entry))
@@ -341,11 +347,10 @@ class Salvage:
     def _add_masks(self) -> None:
         """Mask the filled items of arrays: in a new mask, or in the one that an array has."""
         filled = [name for name, one in self.sound.items() if getattr(one, "fill", b"")]
-        arrays = {mask_name(name): one for name, one in self.sound.items()} if filled else {}
         for name in filled:
             left: Any = self.sound[name]
-            if name in arrays and is_masked(arrays[name]):
-                # Of a mask, what is lost is masked.
+            if self._is_mask(name):
+                # What is lost of it is masked.
                 self.sound[name] = left.all_true()
                 continue
             found = left.with_mask(self._reader, self.sound.get(mask_name(name)))

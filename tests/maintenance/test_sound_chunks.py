@@ -157,13 +157,14 @@ def test_any_method(paths, method):
     np.testing.assert_array_equal(found.data[~found.mask], array[~found.mask])
 
 
-def test_lost_values_of_a_mask_are_masked(paths):
+@pytest.mark.parametrize("partial", ["mask", "drop"])
+def test_lost_values_of_a_mask_are_masked(paths, partial):
     """Where it is not known whether a value was masked, it is masked."""
     array = np.ma.array(np.arange(9000.0), mask=RNG.random(9000) < 0.5)
     save(paths[0], {"x": array})
     known = damage(paths[0], "x.mask", [1])
     sound = items_of(array.data, damage(paths[0], "x", [5]))
-    report = repaired(paths, partial=True)
+    report = repaired(paths, partial=partial)
     assert {row.key for row in report.lost} == {"x", "x.mask"}
     with npzkit.open(paths[1]) as npz:
         assert npz.files == ["x", "x.mask"]

@@ -587,3 +587,18 @@ def test_files_that_are_alike_but_for_data_and_checks(tmp_path):
     paths[2].write_bytes(data)
     with paths[2].open("rb") as file:
         assert skeleton.read(file.fileno(), ["x"], {}) is None
+
+
+def test_repack_adds_the_checks_of_other_programs_chunks(tmp_path):
+    """A seek index without CRC-32s, as SOZip's writers make it, gets those of its chunks."""
+    path = tmp_path / "a.npz"
+    saved(path)
+    path.write_bytes(with_crc32s(path.read_bytes(), lambda crc32s: ()))
+    npzkit.repack(path, tmp_path / "b.npz")
+    data = bytearray((tmp_path / "b.npz").read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        info = npz.info("large")
+        assert (info.method, info.checked_parts) == ("deflated", True)
+    data[info.data_offset + 100_000] ^= 1
+    with npzkit.open(bytes(data)) as npz, pytest.raises(ChecksumError, match="chunk 4 of 10"):
+        npz.lazy("large")[1:]

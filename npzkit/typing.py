@@ -10,14 +10,9 @@ import zipfile
 from typing import Any, Protocol, TypeAlias
 
 __all__ = [
-    "ArchiveLike",
-    "OpenArchive",
-    "PathLike",
-    "Readable",
-    "SupportsRead",
-    "SupportsWrite",
+    "ArchiveLike", "OpenArchive", "PathLike", "Readable", "SupportsRead", "SupportsWrite",
     "Writable",
-]
+]  # fmt: skip
 
 
 class SupportsRead(Protocol):

@@ -20,16 +20,6 @@ from npzkit.checkpoint.store import CheckpointStore
 from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, NoCheckpointError
 
 __all__ = [
-    "Checkpoint",
-    "CheckpointStore",
-    "DamagedCheckpointError",
-    "DamagedCheckpointWarning",
-    "NoCheckpointError",
-    "Policy",
-    "Saving",
-    "Status",
-    "StoreReport",
-    "best",
-    "every",
-    "latest",
-]
+    "Checkpoint", "CheckpointStore", "DamagedCheckpointError", "DamagedCheckpointWarning",
+    "NoCheckpointError", "Policy", "Saving", "Status", "StoreReport", "best", "every", "latest",
+]  # fmt: skip

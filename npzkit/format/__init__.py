@@ -44,29 +44,12 @@ from npzkit.format.memmap import isfileobj, open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 __all__ = [
-    "ARRAY_ALIGN",
-    "BUFFER_SIZE",
-    "EXPECTED_KEYS",
-    "GROWTH_AXIS_MAX_DIGITS",
-    "MAGIC_LEN",
-    "MAGIC_PREFIX",
-    "descr_to_dtype",
-    "drop_metadata",
-    "dtype_to_descr",
-    "header_data_from_array_1_0",
-    "isfileobj",
-    "magic",
-    "open_memmap",
-    "read_array",
-    "read_array_header_1_0",
-    "read_array_header_2_0",
-    "read_array_header_3_0",
-    "read_magic",
-    "write_array",
-    "write_array_header_1_0",
-    "write_array_header_2_0",
-    "write_array_header_3_0",
-]
+    "ARRAY_ALIGN", "BUFFER_SIZE", "EXPECTED_KEYS", "GROWTH_AXIS_MAX_DIGITS", "MAGIC_LEN",
+    "MAGIC_PREFIX", "descr_to_dtype", "drop_metadata", "dtype_to_descr",
+    "header_data_from_array_1_0", "isfileobj", "magic", "open_memmap", "read_array",
+    "read_array_header_1_0", "read_array_header_2_0", "read_array_header_3_0", "read_magic",
+    "write_array", "write_array_header_1_0", "write_array_header_2_0", "write_array_header_3_0",
+]  # fmt: skip
 
 BUFFER_SIZE = 2**18
 """Bytes of NumPy's read buffer. npzkit does not use it; it exists for compatibility."""

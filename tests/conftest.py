@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from deep import DEEP, amount
 from hypothesis import HealthCheck, settings
-from npzkit.codecs import checksum, decompressors
+from npzkit.codecs import checksum, decompressors, zstandard
 from npzkit.files import rename_order
 
 settings.register_profile(
@@ -144,6 +144,7 @@ def interrupts():
 def hide_library(monkeypatch):
     """Call with the name of a decoder's package: the test runs as if it were not installed."""
     caches = [decompressors._import_deflate64, checksum.zstandard_library]
+    caches.append(zstandard._decompress_function)
 
     def hide(name):
         for known in [known for known in sys.modules if known.startswith(f"{name}.")]:

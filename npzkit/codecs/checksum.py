@@ -44,6 +44,20 @@ def zstandard_library() -> Any:
     )
 
 
+def exported_functions(module: str, *names: str) -> tuple[Any, ...] | None:
+    """Return C functions of the library in an extension module.
+
+    None if it is not installed or does not export all of them, as on Windows.
+    """
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(str(importlib.import_module(module).__file__))
+        return tuple(getattr(library, name) for name in names)
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
 _FEW_SIZE = 1 << 10
 """Bytes whose CRC-32 zlib computes in less than a microsecond."""
 

@@ -21,13 +21,22 @@ from collections.abc import Callable
 from typing import Any
 
 from npzkit.codecs.checksum import isal_or_zlib, library, zstandard_library
-from npzkit.codecs.coding import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
+from npzkit.codecs.coding import (
+    BZIP2,
+    DEFLATED,
+    DEFLATED64,
+    LZMA,
+    MAX_RATIOS,
+    METHOD_NAMES,
+    ZSTANDARD,
+)
 from npzkit.codecs.libdeflate import inflate_into
 from npzkit.codecs.zstandard import (
     LAST_BLOCK,
     MAGIC,
     MAX_HEADER_SIZE,
     check_frame,
+    decompress_into,
     header_size,
     is_frame,
 )
@@ -408,7 +417,9 @@ def _inflated(data: Any, size: int) -> tuple[Any, bytes]:
         raise _damaged("deflate", error) from error
 
 
-def decode_chunk(method: int, data: Any, size: int, *, final: bool) -> bytes | bytearray:
+def decode_chunk(
+    method: int, data: Any, size: int, *, final: bool, memory: memoryview | None = None
+) -> bytes | bytearray | memoryview:
     """Decode one chunk of a member, which does not depend on earlier chunks.
 
     Parameters
@@ -421,6 +432,9 @@ def decode_chunk(method: int, data: Any, size: int, *, final: bool) -> bytes | b
         Expected uncompressed bytes.
     final : bool
         Whether the chunk ends the stream.
+    memory : memoryview, optional
+        Writable, of `size` bytes. If it can be filled, it is returned; it may contain anything
+        if an error is raised.
 
     Raises
     ------
@@ -428,10 +442,12 @@ def decode_chunk(method: int, data: Any, size: int, *, final: bool) -> bytes | b
         The chunk is damaged or has another size.
     """
     decode = inflate_chunk if method == DEFLATED else _decompress_chunk
-    return decode(data, size, final=final)
+    return decode(data, size, final=final, memory=memory)
 
 
-def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
+def inflate_chunk(
+    data: Any, size: int, *, final: bool, memory: memoryview | None = None
+) -> bytes | bytearray | memoryview:
     """Decode one chunk as `decode_chunk` does. All but the final one end with an empty block."""
     # A size of 0 means "unknown" to libdeflate.
     if not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
@@ -444,8 +460,11 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
         if not stream.eof or stream.unused_data:
             raise _wrong_chunk("no end mark, or bytes after it", size)
     else:
+        data = _ended(data)
+        if memory is not None and not memoryview(data).readonly and inflate_into(data, memory):
+            return memory
         try:
-            out = libdeflate.deflate_decompress(_ended(data), size)
+            out = libdeflate.deflate_decompress(data, size)
         except libdeflate.DeflateError as error:
             raise _damaged("deflate", error) from error
     if len(out) != size:
@@ -453,35 +472,26 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     return out
 
 
-def _decompress_chunk(data: Any, size: int, *, final: bool) -> bytes:
-    """Decompress one chunk, or a whole stream of frames if it is the first and `final`.
-
-    Parameters
-    ----------
-    data : bytes-like
-    size : int
-        Expected uncompressed bytes.
-    final : bool
-        Whether the chunk ends the stream.
-
-    Raises
-    ------
-    ZipFormatError
-        The chunk is damaged or has another size.
-    """
+def _decompress_chunk(
+    data: Any, size: int, *, final: bool, memory: memoryview | None = None
+) -> bytes | bytearray | memoryview:
+    """Decompress one chunk as `decode_chunk` does: all frames, if it is the first and `final`."""
     # No block begins as a frame does: it would be larger than a block may be.
     start = b"" if is_frame(data) else MAGIC + b"\xa0" + size.to_bytes(4, "little")
     frame = b"".join((start, data, b"" if final else LAST_BLOCK))
+    if not 0 < size <= MAX_RATIOS[ZSTANDARD] * len(frame):
+        raise _wrong_chunk(f"{len(data)} compressed bytes", size)
+    memory = memoryview(bytearray(size)) if memory is None else memory
+    if decompress_into(frame, memory):
+        return memory
+    # Here errors have their causes.
     stream = _Zstandard(len(frame), size)
     # One more byte than there should be, so that a longer stream shows.
     out = stream.decompress(frame, size + 1)
     while not stream.eof and not stream.needs_input and len(out) <= size:
         out += stream.decompress(b"", size + 1 - len(out))
     if len(out) != size or not stream.eof or stream.unused_size:
-        raise ZipFormatError(
-            "a chunk of Zstandard is damaged or has another size",
-            found=f"{len(out)} bytes", expected=f"{size} bytes",
-        )  # fmt: skip
+        raise _wrong_chunk(f"{len(out)} bytes", size)
     return out
 
 
@@ -535,7 +545,7 @@ _EMPTY_FINAL_BLOCK = b"\x03\x00"
 
 def _wrong_chunk(found: str, size: int) -> ZipFormatError:
     return ZipFormatError(
-        "a deflated chunk differs from its seek index", found=found, expected=f"{size} bytes"
+        "a chunk differs from its seek index", found=found, expected=f"{size} bytes"
     )
 
 

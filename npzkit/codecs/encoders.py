@@ -74,7 +74,7 @@ class Encoder(NamedTuple):
         return b"\0" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little")
 
     def chunks(
-        self, pieces: Sequence[memoryview | bytes], *, first: bool, final: bool
+        self, pieces: Sequence[memoryview | bytes], spare: Any, *, first: bool, final: bool
     ) -> list[bytes]:
         """Return neighbouring chunks, deflated; if `final`, the last one ends the stream."""
         last = len(pieces) - 1

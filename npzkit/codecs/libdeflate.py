@@ -9,9 +9,9 @@ called, as on Windows, the package's function is used.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
-from typing import Any
+
+from npzkit.codecs.checksum import exported_functions
 
 
 def inflate_into(data: memoryview, memory: memoryview) -> bool | None:
@@ -39,7 +39,8 @@ def inflate_into(data: memoryview, memory: memoryview) -> bool | None:
 @functools.cache
 def _inflate_function() -> Callable[[memoryview, memoryview], bool] | None:
     """Return what `inflate_into` calls; None if this installation lacks it."""
-    functions = _exported_functions("alloc_decompressor", "deflate_decompress", "free_decompressor")
+    names = "alloc_decompressor", "deflate_decompress", "free_decompressor"
+    functions = exported_functions("deflate._deflate", *(f"libdeflate_{name}" for name in names))
     if functions is None:
         return None
     import ctypes
@@ -65,17 +66,3 @@ def _inflate_function() -> Callable[[memoryview, memoryview], bool] | None:
         return result == 0
 
     return inflate
-
-
-def _exported_functions(*names: str) -> tuple[Any, ...] | None:
-    """Return C functions of libdeflate.
-
-    None if the package is not installed or does not export all of them, as on Windows.
-    """
-    try:
-        import ctypes
-
-        library = ctypes.CDLL(str(importlib.import_module("deflate._deflate").__file__))
-        return tuple(getattr(library, f"libdeflate_{name}") for name in names)
-    except (ImportError, OSError, AttributeError):
-        return None

@@ -8,13 +8,15 @@ decoded as a frame of its own: with a header before it, and `LAST_BLOCK` after i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from npzkit.codecs.checksum import zstandard_library
+from npzkit.codecs.checksum import exported_functions, zstandard_library
 from npzkit.codecs.coding import ZSTANDARD_LEVEL
 from npzkit.errors import LimitExceededError, UnsupportedError
 
+_BACKPORT = "backports.zstd._zstd"
 MAX_WINDOW_SIZE = 1 << 27
 """Bytes of memory that a frame may ask for: as many as the command zstd allows by default."""
 _LEAST_WINDOW_BITS = 17
@@ -53,11 +55,18 @@ class ZstandardEncoder(NamedTuple):
         return MAGIC + bytes((0, exponent << 3)) + block
 
     def chunks(
-        self, pieces: Sequence[memoryview | bytes], *, first: bool, final: bool
+        self,
+        pieces: Sequence[memoryview | bytes],
+        spare: dict[Any, list[Any]],
+        *,
+        first: bool,
+        final: bool,
     ) -> list[bytes]:
         """Return neighbouring chunks, compressed; `lead` comes before the first one.
 
-        Releases the GIL. The same chunk always gives the same bytes.
+        Releases the GIL. The same chunk always gives the same bytes. Compressors are kept in
+        `spare`; a process that forks must not keep them longer than a call, because each has a
+        thread.
         """
         parameter = zstandard_library().CompressionParameter
         options = {
@@ -71,10 +80,15 @@ class ZstandardEncoder(NamedTuple):
             return [compressor.compress(pieces[0], compressor.FLUSH_FRAME)[_HEADER_SIZE:]]
         # A thread of the library, because it makes jobs only for threads. They overlap by 0 bytes.
         options |= {parameter.nb_workers: 1, parameter.overlap_log: 1}
-        compressor = zstandard_library().ZstdCompressor(options=options)
-        # Only a job that is not the first one does without the offsets that a frame begins with.
-        compressor.compress(b"\0", compressor.FLUSH_BLOCK)
+        kept = spare.setdefault(self, [])
+        try:
+            compressor = kept.pop()
+        except IndexError:
+            compressor = zstandard_library().ZstdCompressor(options=options)
+            # Only a job that is not the first does without the offsets that a frame begins with.
+            compressor.compress(b"\0", compressor.FLUSH_BLOCK)
         chunks = [compressor.compress(piece, compressor.FLUSH_BLOCK) for piece in pieces]
+        kept.append(compressor)
         if final:
             chunks[-1] += LAST_BLOCK
         return chunks
@@ -85,6 +99,42 @@ class ZstandardEncoder(NamedTuple):
 
 
 # -- reading ------------------------------------------------------------------
+
+
+def decompress_into(frames: bytes, memory: memoryview) -> bool | None:
+    """Decompress frames that fill `memory` exactly; releases the GIL.
+
+    1.2 to 2 times as fast as the library's Python functions, which copy the data three times.
+
+    Returns
+    -------
+    bool or None
+        False if they are damaged, have another size, or need a dictionary. None if the library's
+        C function cannot be called here.
+    """
+    decompress = _decompress_function()
+    return None if decompress is None else decompress(frames, memory)
+
+
+@functools.cache
+def _decompress_function() -> Callable[[bytes, memoryview], bool] | None:
+    """Return what `decompress_into` calls; None if this installation lacks it."""
+    module = "_zstd" if zstandard_library().__name__.startswith("compression") else _BACKPORT
+    functions = exported_functions(module, "ZSTD_decompress")
+    if functions is None:
+        return None
+    import ctypes
+
+    (decompress,) = functions
+    address, size = ctypes.c_void_p, ctypes.c_size_t
+    decompress.argtypes, decompress.restype = (address, size, ctypes.c_char_p, size), size
+    place = ctypes.c_char.from_buffer
+
+    def decompressed(frames: bytes, memory: memoryview) -> bool:
+        target = ctypes.byref(place(memory))
+        return bool(decompress(target, len(memory), frames, len(frames)) == len(memory))
+
+    return decompressed
 
 
 def is_frame(data: bytes | memoryview) -> bool:

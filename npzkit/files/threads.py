@@ -166,6 +166,11 @@ class Pipeline:
         With one thread, each task runs when it is submitted.
     while_waiting : callable, optional
         Called before each wait for a task, and regularly while the pipeline waits.
+
+    Attributes
+    ----------
+    spare : dict
+        What tasks keep for later tasks. Leaving the ``with`` block drops it.
     """
 
     def __init__(self, threads: int, while_waiting: Callable[[], object] | None = None) -> None:
@@ -173,6 +178,7 @@ class Pipeline:
         self._while_waiting = while_waiting
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._workers = _Threads(_do, self._jobs)
+        self.spare: dict[Any, list[Any]] = {}
         self._pending: deque[tuple[Callable[[], Outcome], Callable[[Any], None]]] = deque()
 
     def submit(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -242,6 +248,7 @@ class Pipeline:
                     self._jobs.get_nowait()
             self._dismiss()
             self._workers.wait()
+            self.spare.clear()
 
     def _dismiss(self) -> None:
         """Tell every worker to end after its current task."""

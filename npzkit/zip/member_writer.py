@@ -10,7 +10,8 @@ and on the pieces they come in, never on the threads. Knows nothing of other mem
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import ChunkChecks, crc32, crc32_combine
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, ZSTANDARD, Coding
@@ -229,7 +230,7 @@ def compress_small(head: bytes, data: bytes, coding: Coding) -> bytes:
     if not _is_kept(head, coding.chunk_size):
         head, data = b"", head + data
     return b"".join(
-        (encoder.lead(len(head)), head, *encoder.chunks([data], first=True, final=True))
+        (encoder.lead(len(head)), head, *encoder.chunks([data], {}, first=True, final=True))
     )
 
 
@@ -362,12 +363,13 @@ class ChunkedData:
             self._submit(view[start : start + step], final=False)
 
     def _submit(self, view: memoryview, *, final: bool) -> None:
-        encoder, chunk_size, first = self._encoder, self._chunk_size, not self._count
-        self._count += -(-len(view) // chunk_size)
+        group = partial(
+            _compress_group, self._encoder, view, self._chunk_size, self._pipeline.spare,
+            first=not self._count, final=final,
+        )  # fmt: skip
+        self._count += -(-len(view) // self._chunk_size)
         hand_out = self._pipeline.hand_on if len(view) < _SMALL_SIZE else self._pipeline.submit
-        hand_out(
-            lambda: _compress_group(encoder, view, chunk_size, first=first, final=final), self._put
-        )
+        hand_out(group, self._put)
 
     def _put(self, group: _Group) -> None:
         """Pass on a group; called in the order of the bytes."""
@@ -384,6 +386,7 @@ def _compress_group(
     encoder: Encoder | ZstandardEncoder | None,
     view: memoryview,
     chunk_size: int,
+    spare: Any,
     *,
     first: bool,
     final: bool,
@@ -393,5 +396,5 @@ def _compress_group(
         # The only chunk there is.
         encoder = encoder_for_small(None) if len(view) < _SMALL_SIZE else choose_encoder(view)
     pieces = [view[start : start + chunk_size] for start in range(0, max(len(view), 1), chunk_size)]
-    chunks = encoder.chunks(pieces, first=first, final=final)
+    chunks = encoder.chunks(pieces, spare, first=first, final=final)
     return _Group(chunks, list(map(crc32, pieces)), list(map(len, pieces)))

@@ -316,6 +316,9 @@ _CACHE_SIZE = 1 << 20
 """Bytes of chunks kept, so that neighbouring reads do not inflate twice."""
 
 
+_NOWHERE = memoryview(b"")
+
+
 class Chunks:
     """One member's chunks.
 
@@ -392,8 +395,8 @@ class Chunks:
         if begin < stop and min(stop * self.chunk_size, self.size) > end:
             stop -= 1
             self._place(stop, self._cached(source, stop), offset, view)
-        for number, chunk in self._inflated(source, begin, stop):
-            self._place(number, chunk, offset, view)
+        for _ in self._inflated(source, begin, stop, offset, view):
+            pass
 
     def _place(self, number: int, chunk: bytes | bytearray, offset: int, view: memoryview) -> None:
         """Copy what of a chunk belongs in `view`, which begins at `offset` of the member."""
@@ -455,11 +458,10 @@ class Chunks:
 
     def _fill(self, begin: int, stop: int, skip_size: int, view: memoryview) -> tuple[int, int]:
         crc = size = 0
-        for number, chunk in self._inflated(self._source, begin, stop):
-            # Compute the CRC and copy while the chunk is in the cache.
+        for _, chunk in self._inflated(self._source, begin, stop, skip_size, view):
+            # Compute the CRC while the chunk is in the cache.
             crc = crc32(chunk, crc)
             size += len(chunk)
-            self._place(number, chunk, skip_size, view)
         return crc, size
 
     def _damaged(self, number: int, found: str) -> ChecksumError:
@@ -475,11 +477,12 @@ class Chunks:
         return [(start, min(start + step, end)) for start in range(begin, end, step)]
 
     def _inflated(
-        self, source: Source, begin: int, stop: int
-    ) -> Iterator[tuple[int, bytes | bytearray]]:
-        """Inflate chunks in order, reading the compressed bytes of a few at a time.
+        self, source: Source, begin: int, stop: int, offset: int = 0, view: memoryview = _NOWHERE
+    ) -> Iterator[tuple[int, Any]]:
+        """Inflate chunks in order, and put what belongs there in `view` as `_place` does.
 
-        Into one buffer: fresh memory for each read costs 10 % of the time.
+        The compressed bytes of a few are read at a time, into one buffer: fresh memory for each
+        read costs 10 % of the time.
         """
         step = max(_READ_SIZE // self.chunk_size, 1)
         buffer = bytearray()
@@ -501,16 +504,24 @@ class Chunks:
             source.readinto_at(self._start + base, data)
             for number in range(first, last):
                 piece = data[self._offsets[number] - base : self._offsets[number + 1] - base]
-                yield number, self._chunk(number, piece)
+                start = number * self.chunk_size - offset
+                room = view[max(start, 0) : max(start + self._size_of(number), 0)]
+                chunk = self._chunk(number, piece, room)
+                if chunk is not room:
+                    self._place(number, chunk, offset, view)
+                yield number, chunk
 
-    def _chunk(self, number: int, piece: memoryview) -> Any:
-        """Inflate one chunk, and check its CRC-32 if that is known."""
-        final = number == self.count - 1
-        size = self.size - number * self.chunk_size if final else self.chunk_size
+    def _size_of(self, number: int) -> int:
+        return min(self.size - number * self.chunk_size, self.chunk_size)
+
+    def _chunk(self, number: int, piece: memoryview, room: memoryview) -> Any:
+        """Inflate one chunk, in `room` if it fits there, and check its CRC-32 if that is known."""
+        final, size = number == self.count - 1, self._size_of(number)
+        memory = room if len(room) == size else None
         chunk: Any = piece
         try:
             if self._method != STORED:
-                chunk = decode_chunk(self._method, piece, size, final=final)
+                chunk = decode_chunk(self._method, piece, size, final=final, memory=memory)
         except ZipFormatError as error:
             if not self._crc32s:
                 raise

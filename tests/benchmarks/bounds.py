@@ -32,6 +32,7 @@ from unittest import mock
 
 import dask_rows
 import npzkit
+import npzkit.codecs.encoders
 import npzkit.zip.member_writer
 import npzkit.zip.sozip
 import numpy as np
@@ -172,7 +173,7 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
         def save(array: np.ndarray = array) -> None:
             npzkit.savez_compressed(io.BytesIO(), a=array)
 
-        encoded = Calls(npzkit.zip.member_writer, "deflate_chunk", save)
+        encoded = Calls(npzkit.codecs.encoders, "deflate_chunk", save)
         chosen = Calls(npzkit.zip.member_writer, "choose_encoder", save)
         deflated = np.frombuffer(b"".join(task() for task in encoded.tasks), np.uint8)
         parts: Contenders = {
@@ -188,7 +189,7 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
 
 def slice_own(place: Place) -> Iterator[Bounded]:
     work = next(works.slice_own(place))
-    inflated = Calls(npzkit.zip.sozip, "inflate_chunk", work.contenders["npzkit"])
+    inflated = Calls(npzkit.zip.sozip, "decode_chunk", work.contenders["npzkit"])
     parts: Contenders = {
         "decoder alone, one processor": partial(inflated.repeat, 1),
         "decoder alone, all processors": partial(inflated.repeat, thread_count(None)),

@@ -84,8 +84,8 @@ def test_each_chunk_is_decoded_on_its_own():
     encoder = ZstandardEncoder(3, 1 << 16)
     # A chunk that begins with matches of offset 1, 4 and 8, with which every frame begins.
     pieces = [DATA[:65536], bytes(65536), b"abcd" * 16384, DATA[:300]]
-    chunks = encoder.chunks(pieces, first=True, final=True)
-    assert chunks[1:] == encoder.chunks(pieces[1:], first=False, final=True)
+    chunks = encoder.chunks(pieces, {}, first=True, final=True)
+    assert chunks[1:] == encoder.chunks(pieces[1:], {}, first=False, final=True)
     assert zstd.decompress(encoder.lead(0) + b"".join(chunks)) == b"".join(pieces)
     for number, (piece, chunk) in enumerate(zip(pieces, chunks, strict=True)):
         final = number == 3

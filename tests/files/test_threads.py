@@ -125,7 +125,7 @@ def test_an_error_on_a_thread(tmp_path, monkeypatch, number, threads):
     path = tmp_path / "a.npz"
     npzkit.save(path, {"old": np.arange(3)})
     old = path.read_bytes()
-    real = npzkit.zip.member_writer.deflate_chunk
+    real = npzkit.codecs.encoders.deflate_chunk
     calls = iter(range(1, 1 << 30))
 
     def failing(*args, **options):
@@ -133,7 +133,7 @@ def test_an_error_on_a_thread(tmp_path, monkeypatch, number, threads):
             raise OSError(28, "No space left on device")
         return real(*args, **options)
 
-    monkeypatch.setattr("npzkit.zip.member_writer.deflate_chunk", failing)
+    monkeypatch.setattr("npzkit.codecs.encoders.deflate_chunk", failing)
     before = threads_running()
     with pytest.raises(OSError, match="No space"):
         npzkit.save(path, {"a": NOISE, "b": NOISE}, compression="deflated", threads=threads)

@@ -14,7 +14,7 @@ import safetensors.numpy
 
 Arrays = dict[str, np.ndarray]
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 

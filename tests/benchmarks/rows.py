@@ -188,6 +188,20 @@ ROWS = {
         "a second such slice, file by np.savez_compressed", works.slice_foreign,
         (ahead("numpy", 50),),
     ),
+    "slice-stored": Row(
+        "slice 1 % of 128 MiB stored float32", works.slice_stored,
+        (time_over("verify=False", 1.3),),
+    ),
+    "slice-again": Row(
+        "slices of an open array, stored", works.slice_again, (time_over("verify=False", 1.3),)
+    ),
+    "save-chunks": Row(
+        "save with CRC-32s of chunks", works.save_chunks, (time_over("seekable=False", 1.03),)
+    ),
+    "open-chunks": Row(
+        "open and read one, with CRC-32s of chunks", works.open_chunks,
+        (time_over("seekable=False", 1.03),),
+    ),
     "statistics-mean": Row(
         "show --stats, against np.load and mean", works.statistics_mean, (mean_ahead("numpy", 1),)
     ),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 import zarr
-from data import KEYS, KINDS, MIB, Arrays, keyed, kind, mixed, noise, real, small_arrays
+from data import KEYS, KIB, KINDS, MIB, Arrays, keyed, kind, mixed, noise, real, small_arrays
 
 
 class Work(NamedTuple):
@@ -664,6 +665,94 @@ def slice_foreign(place: Place) -> Iterator[Work]:
                 "numpy": turns.next(lambda part: first_numpy(foreign, "a")[part]),
             },
         )
+
+
+def slice_stored(place: Place) -> Iterator[Work]:
+    array = kind("float32 weights", place.part(128 * MIB))
+    own, tensors, h5, z = place.paths("k.npz", "s.st", "slice.h5", "slice.zarr")
+    npzkit.save(own, {"a": array})
+    safetensors.numpy.save_file({"a": array}, tensors)
+    save_h5py(h5, {"a": array})
+    zarr.create_array(z, data=array, chunks=(MIB // 4,), compressors=None, overwrite=True)
+    turns = _Turns(len(array))
+
+    def slice_npzkit(part: slice, *, verify: bool = True) -> np.ndarray:
+        with npzkit.open(own) as npz:
+            return npz.lazy("a", verify=verify)[part]
+
+    def slice_safetensors(part: slice) -> np.ndarray:
+        with safetensors.safe_open(tensors, "np") as file:
+            return file.get_slice("a")[part]
+
+    def slice_h5py(part: slice) -> np.ndarray:
+        with h5py.File(h5) as file:
+            return file["a"][part]
+
+    yield Work(
+        "float32 weights",
+        {
+            "npzkit": turns.first(slice_npzkit),
+            "verify=False": turns.next(lambda part: slice_npzkit(part, verify=False)),
+            "safetensors": turns.next(slice_safetensors),
+            "h5py": turns.next(slice_h5py),
+            "zarr": turns.next(lambda part: zarr.open_array(z, mode="r")[part]),
+        },
+    )
+
+
+def slice_again(place: Place) -> Iterator[Work]:
+    """Yield slices of an array that is open, long ones and short ones."""
+    array = kind("float32 weights", place.part(128 * MIB))
+    (own,) = place.paths("k.npz")
+    npzkit.save(own, {"a": array})
+    with npzkit.open(own) as npz:
+        checked, unchecked = npz.lazy("a"), npz.lazy("a", verify=False)
+        turns = _Turns(len(array))
+        yield Work(
+            "1 %",
+            {
+                "npzkit": turns.first(checked.__getitem__),
+                "verify=False": turns.next(unchecked.__getitem__),
+            },
+        )
+        starts = range(0, len(array) - KIB, len(array) // 100)
+        yield Work(
+            "100 of 4 KiB",
+            {
+                "npzkit": lambda: [checked[start : start + KIB] for start in starts],
+                "verify=False": lambda: [unchecked[start : start + KIB] for start in starts],
+            },
+        )
+
+
+def save_chunks(place: Place) -> Iterator[Work]:
+    """Yield the saving of arrays with and without the CRC-32s of their chunks."""
+    for count, size in ((4, 64), (128, 1)):
+        arrays = noise(count, place.part(size * MIB))
+        ours, without = place.paths("k.npz", "without.npz")
+        save = partial(npzkit.save, without, arrays, seekable=False)
+        yield Work(
+            f"{count} x {size} MiB",
+            {
+                "npzkit": fresh(ours, partial(npzkit.save, ours, arrays)),
+                "seekable=False": fresh(without, save),
+            },
+        )
+
+
+def open_chunks(place: Place) -> Iterator[Work]:
+    """Yield the opening of an archive, and one of its arrays, with and without such CRC-32s."""
+    arrays = noise(place.part(300), place.part(300 << 10))
+    ours, without = place.paths("k.npz", "without.npz")
+    npzkit.save(ours, arrays)
+    npzkit.save(without, arrays, seekable=False)
+    yield Work(
+        "300 x 300 KiB",
+        {
+            "npzkit": lambda: first_npzkit(ours, "a4"),
+            "seekable=False": lambda: first_npzkit(without, "a4"),
+        },
+    )
 
 
 # -- processes ---------------------------------------------------------------

@@ -238,7 +238,14 @@ def ways_of(name: str) -> list[str]:
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    return [name for name in modules if importlib.util.find_spec(name) is None]
+    return [name for name in modules if not _is_installed(name)]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # The package that it is in.
+        return False
 
 
 def damage(name: str, reader: Here, folder: Path, flips: int, seed: int) -> Iterator[Counts]:

@@ -7,6 +7,7 @@ the keys and shapes. It yields what it reads: key, index within the array, and v
 from __future__ import annotations
 
 import struct
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
@@ -470,9 +471,12 @@ NEEDED_BY = {"dask": ("dask",), "xarray": ("xarray",), "DCP": ("torch", "ml_dtyp
 UNCHECKED = {"memmap", "load(mmap_mode=)"}
 """npzkit's ways that compare no checksums."""
 
+ZSTD = ("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd",)
+
 FORMATS = {
     "npzkit stored": Format(npzkit.save, OURS | STREAM | MAPS),
     "npzkit deflated": Format(partial(npzkit.save, compression="deflated"), OURS | STREAM),
+    "npzkit zstd": Format(partial(npzkit.save, compression="zstd"), OURS | STREAM, ZSTD),
     "npzkit shards": Format(save_shards, OURS),
     "npzkit DCP": Format(partial(save_dcp, is_ours=True), {"DCP": by_dcp}, NEEDED_BY["DCP"]),
     "npzkit steps": Format(

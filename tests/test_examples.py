@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ PROGRAMS = {
     "train_torch": (36, "torch", "torch._dynamo"),
     "train_jax": (60, "jax"),
     "fit_sklearn": (12, "sklearn", "sklearn.linear_model"),
+    "train_keras": (30, "keras", "torch", "torch._dynamo"),
 }
 """In how many calls each program is killed, and what it imports, its package first.
 
@@ -27,20 +29,40 @@ To save a step takes some eight calls that change a file.
 """
 
 
+RESUMED = {"train_lightning": "lightning", "train_transformers": "transformers"}
+"""Programs in which a framework decides when it saves, and its package."""
+
+
 def output_of(*command) -> str:
     """Run a Python program, which is to end well, and return what it printed."""
     done = subprocess.run(
-        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=600
-    )
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=600,
+        env=os.environ | {"KERAS_BACKEND": "torch"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_each_program_is_tried():
     """No example is left out, neither here nor in the guide."""
-    assert {path.stem for path in (TESTS / "examples").glob("*.py")} == set(PROGRAMS)
+    assert {path.stem for path in (TESTS / "examples").glob("*.py")} == {*PROGRAMS, *RESUMED}
     page = (Path(npzkit.__file__).parent / "guide" / "training.md").read_text(encoding="utf-8")
-    assert all(f"(../../tests/examples/{name}.py)" in page for name in PROGRAMS)
+    assert all(f"(../../tests/examples/{name}.py)" in page for name in (*PROGRAMS, *RESUMED))
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_framework_continues_with_what_npzkit_saved(tmp_path, name):
+    """From the second checkpoint on, the losses are the same as without a break."""
+    if importlib.util.find_spec(RESUMED[name]) is None:
+        pytest.skip(f"the package {RESUMED[name]} is not installed")
+    program = TESTS / "examples" / f"{name}.py"
+    expected = output_of(program, tmp_path)
+    assert len(set(expected.split())) >= 6
+    saved = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    for path in saved[2:]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert any(npzkit.find_archives(tmp_path, recursive=True)) or saved[0].suffix == ".ckpt"
+    assert output_of(program, tmp_path) == expected
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

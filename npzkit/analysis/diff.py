@@ -19,7 +19,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
-from npzkit.files.progress import Meter, Report
+from npzkit.files.progress import Meter, Part, Report
 from npzkit.files.urls import find_locations
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
@@ -398,8 +398,8 @@ class _Comparison:
         sizes = [sum(pairs[key][n].nbytes for key in read if key in pairs) for n in range(2)]
         compared_size = sum(a.nbytes for a, b in pairs.values() if self._is_compared(a, b))
         meter = Meter(progress, sum(sizes) + compared_size)
-        self._check("a", read, meter, 0, sizes[0])
-        self._check("b", read, meter, sizes[0], sizes[1])
+        for side, size in zip("ab", sizes, strict=True):
+            self._check(side, read, meter.part(size))
         damaged = {problem.key for problem in self.problems}
         for key, (a, b) in pairs.items():
             if key not in damaged:
@@ -422,11 +422,10 @@ class _Comparison:
         except _UnreadableError as error:
             self.problems.append(error.args[0])
 
-    def _check(self, side: str, keys: list[str], meter: Meter, start: int, size: int) -> None:
+    def _check(self, side: str, keys: list[str], share: Part) -> None:
         """Compare CRC-32s with what they cover, and note what is damaged."""
-        report = (self.a if side == "a" else self.b).verify(
-            keys, lambda done, total: meter.reach(start + size * done // max(total, 1))
-        )
+        report = (self.a if side == "a" else self.b).verify(keys, share.reach)
+        share.end()
         # The first fault of a member is enough.
         errors = {row.key: row for row in reversed(report.rows) if row.severity == "error"}
         self.problems += [

@@ -9,7 +9,6 @@ that parts tile their arrays is checked when the index is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
@@ -130,21 +129,16 @@ def verify_shards(
             wanted.setdefault(index.home(number), []).append((number, None))
     total = sum(index.nbytes[number] for number in numbers)
     rows: list[Finding] = []
-    meter, done = Meter(progress, total), 0
+    meter = Meter(progress, total)
     for shard, chosen in sorted(wanted.items()):
         size = sum(index.part_nbytes(number, part) for number, part in chosen if part is not None)
-        report = partial(_reach, meter, done, size)
-        rows += _shard_findings(index, open_shard, shard, chosen, report, threads, is_complete)
-        done += size
+        share = meter.part(size)
+        rows += _shard_findings(index, open_shard, shard, chosen, share.reach, threads, is_complete)
+        share.end()
     meter.finish()
     order = {key: at for at, key in enumerate(index.keys)}
     rows.sort(key=lambda row: order.get(row.key or "", -1))
     return tuple(rows), total
-
-
-def _reach(meter: Meter, start: int, size: int, done: int, _: int) -> None:
-    """Report the progress of one shard as a part of all."""
-    meter.reach(start + min(done, size))
 
 
 def _shard_findings(

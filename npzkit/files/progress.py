@@ -103,6 +103,11 @@ class Part:
             self._worked += count
             self._count(self._size * self._worked // max(self._work, 1))
 
+    def reach(self, done: int, total: int) -> None:
+        """Count the share that is done: a report, for work that is a part of another."""
+        with self._lock:
+            self._count(self._size * done // max(total, 1))
+
     def end(self) -> None:
         """Count the rest of the part."""
         with self._lock:

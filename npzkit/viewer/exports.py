@@ -22,6 +22,7 @@ from tornado.ioloop import IOLoop
 from tornado.log import app_log
 from tornado.web import HTTPError, RequestHandler
 
+from npzkit import format as npy
 from npzkit.conversion.csv_tables import check_is_table, write_table
 from npzkit.errors import NpyFormatError, NpzkitError, printable
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
@@ -99,18 +100,11 @@ class Slice:
         return len(self._header()) + math.prod(self.shape) * int(self.source.dtype.itemsize)
 
     def _header(self) -> bytes:
-        stream = io.BytesIO()
-        dtype = self.source.dtype
-        shown = {
-            "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False,
-            "shape": self.shape,
-        }  # fmt: skip
-        # A version is chosen that can hold it; version 3.0 warns that it is new.
-        is_ascii = repr(shown).isascii()
-        write = np.lib.format.write_array_header_2_0
-        if is_ascii and len(repr(shown)) < 60_000:
-            write = np.lib.format.write_array_header_1_0
-        write(stream, shown)
+        descr, stream = npy.dtype_to_descr(self.source.dtype), io.BytesIO()
+        fields = {"descr": descr, "fortran_order": False, "shape": self.shape}
+        is_usual = repr(fields).isascii() and len(repr(fields)) < 60_000
+        write = npy.write_array_header_1_0 if is_usual else npy.write_array_header_3_0
+        write(stream, fields)
         return stream.getvalue()
 
     def npy(self) -> Iterator[bytes]:

@@ -62,7 +62,7 @@ def test_the_npy_file_has_the_slice(shown, expected):
 @pytest.mark.parametrize(
     "x", [np.arange(12, dtype=">i2").reshape(3, 4), np.array(3.5), np.zeros((0, 3)),
           np.array(["a", "Ω"]), np.arange(10, dtype="u1").repeat(12).reshape(10, 4, 3),
-          np.zeros(3, [("é", "f4"), ("b", "U3")])],
+          np.zeros(3, [("é", "f4"), ("b", "U3")]), np.zeros(3, [("温", "f4")])],
     ids=repr,
 )  # fmt: skip
 def test_every_dtype_comes_back(x):

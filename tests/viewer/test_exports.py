@@ -65,6 +65,7 @@ def test_the_npy_file_has_the_slice(shown, expected):
           np.zeros(3, [("é", "f4"), ("b", "U3")]), np.zeros(3, [("温", "f4")])],
     ids=repr,
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
 def test_every_dtype_comes_back(x):
     """The file of a complete array is that array, pictures and records included."""
     found = saved(slice_of(x))

@@ -74,6 +74,10 @@ def deflated() -> bytes:
     return saved({"a": np.arange(200_000)}, {"b": np.zeros(9)}, compression="deflated")
 
 
+def zstandard():
+    return saved({"a": np.arange(200_000)}, {"b": np.zeros(9)}, compression="zstd")
+
+
 def many() -> bytes:
     return saved({f"k{number}": np.full(number % 7, number) for number in range(300)})
 
@@ -166,7 +170,7 @@ def by_page(data: bytes) -> Any:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: SMALL, lambda: COMMITS, with_large_metadata, deflated, many, changed_attributes,
+    [lambda: SMALL, lambda: COMMITS, with_large_metadata, deflated, zstandard, many, changed_attributes,
      zip64, of_numpy, lambda: saved({}), lambda: saved({}, metadata={"a": 1})],
 )  # fmt: skip
 def test_the_reader_of_the_page_reads_what_npzkit_reads(make):
@@ -369,6 +373,14 @@ def test_the_reader_of_the_page_reads_a_checkpoint(tmp_path):
     found = plain_reader.read_step(archive)
     assert found.pop("npzkit.tree")
     assert found == {"step": 100, "metrics": {"loss": 0.5}, "metadata": {}}
+
+
+def test_the_reader_of_the_page_reads_chunks():
+    """Each chunk of an array of Zstandard is a frame with what the page adds to it."""
+    archive = plain_reader.Archive(zstandard())
+    chunks = list(archive.chunks("a.npy"))
+    assert len(chunks) == 7
+    assert b"".join(chunks) == archive.member("a.npy")
 
 
 # -- the page itself -------------------------------------------------------------------

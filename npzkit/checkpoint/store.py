@@ -75,7 +75,7 @@ class CheckpointStore:
     when_busy : {"wait", "skip", "raise"}, default "wait"
         What `save` does while another save is under way: wait for it, do nothing
         and return a `Saving` that says so, or raise ArchiveLockedError.
-    compression : {"stored", "deflated"}, default "stored"
+    compression : {"stored", "deflated", "zstd"}, default "stored"
         As in `npzkit.save`.
     durable : bool, default True
         Wait for the disk, so that a step that was saved survives a power failure.

@@ -16,10 +16,12 @@ import click
 
 import npzkit
 from npzkit.cli.file_argument import (
+    COMPRESSIONS,
     archive_argument,
     complete_key,
     file_size,
     inputs_argument,
+    level_option,
     named_file,
     opened,
     print_written,
@@ -32,11 +34,6 @@ PIPE = "-"
 """Stands for the standard streams."""
 
 
-level_option = click.option(
-    "--level", type=click.IntRange(0, 9), help="Of --compression deflated: 1 is fast, 9 is small."
-)
-
-
 def input_options(command: Any) -> Any:
     """Add the options for reading inputs and writing arrays."""
     command = click.option(
@@ -44,7 +41,7 @@ def input_options(command: Any) -> Any:
     )(command)
     command = level_option(command)
     return click.option(
-        "-c", "--compression", type=click.Choice(["stored", "deflated"]), default="stored",
+        "-c", "--compression", type=COMPRESSIONS, default="stored",
         show_default=True, help="How arrays are written.",
     )(command)  # fmt: skip
 
@@ -215,7 +212,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 @click.argument("src", type=named_file)
 @click.argument("dst", type=named_file)
 @click.option(
-    "-c", "--compression", type=click.Choice(["stored", "deflated"]),
+    "-c", "--compression", type=COMPRESSIONS,
     help="How arrays are written. By default they are stored, except that a .zarr has zarr's "
     "default compression, and from .npz to .npz each array keeps its own.",
 )  # fmt: skip
@@ -239,8 +236,8 @@ def convert(
 
     Example: npzkit convert model.npz model.safetensors
     """
-    if options["level"] is not None and options["compression"] != "deflated":
-        raise click.UsageError("--level needs --compression deflated.")
+    if options["level"] is not None and options["compression"] not in ("deflated", "zstd"):
+        raise click.UsageError("--level needs --compression deflated or zstd.")
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)

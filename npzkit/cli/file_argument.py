@@ -31,6 +31,13 @@ _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
 _NOTE = "npzkit.tree"
 """The metadata that says how nested data was saved."""
 
+COMPRESSIONS = click.Choice(["stored", "deflated", "zstd"])
+level_option = click.option(
+    "--level", type=click.IntRange(-7, 19),
+    help="Of compressed arrays: a low one is fast, a high one small. deflated: 0 to 9; zstd: -7 to "
+    "19, by default 1.",
+)  # fmt: skip
+
 
 class _NamedFile(click.Path):
     """A path that is not checked here, except that ``-`` is refused."""

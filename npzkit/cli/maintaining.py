@@ -15,12 +15,14 @@ import click
 
 import npzkit
 from npzkit.cli.file_argument import (
+    COMPRESSIONS,
     ArchiveFile,
     archives_argument,
     complete_key,
     file_size,
     files_argument,
     find_archives,
+    level_option,
     named_file,
     naming_in_warnings,
     recursive_option,
@@ -372,16 +374,16 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
     "By default FILE is replaced.",
 )  # fmt: skip
 @click.option(
-    "-c", "--compression", type=click.Choice(["stored", "deflated"]),
+    "-c", "--compression", type=COMPRESSIONS,
     help="Compression of all arrays. By default each keeps its own.",
 )  # fmt: skip
-@click.option("--level", type=click.IntRange(0, 9), help="Level of arrays that are deflated.")
+@level_option
 @click.option(
     "--align", type=int, default=64, show_default=True, help="Alignment of stored data, in bytes."
 )
 @click.option(
     "--seekable/--no-seekable", default=True,
-    help="Deflate arrays again if they have no seek index.",
+    help="Compress arrays again if they have no seek index.",
 )  # fmt: skip
 @click.option("--durable", is_flag=True, help="Wait until the result is on disk.")
 @folder_options
@@ -393,7 +395,7 @@ def repack(
 ) -> int:  # fmt: skip
     """Rewrite FILEs: aligned, seekable, without dead space.
 
-    Stored arrays can then be mapped, and parts of deflated arrays read quickly.
+    Stored arrays can then be mapped, and parts of compressed arrays read quickly.
 
     Example: npzkit repack model.npz
     """

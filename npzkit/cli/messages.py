@@ -33,7 +33,7 @@ _WORDS = (
     (r"npzkit\.repack\(path, url\)", "npzkit repack PATH -o URL"),
     (r"npzkit\.repack\b(\([^()]*\))?", "npzkit repack FILE"),
     (r"compression=None, seekable=False", "--no-seekable without --compression"),
-    (r"compression='(stored|deflated)'", r"--compression \1"),
+    (r"compression='(stored|deflated|zstd)'", r"--compression \1"),
     (r"when allow_pickle=False", "without --allow-pickle"),
     (r"allow_pickle=True", "--allow-pickle"),
     (r"overwrite=True to add\(\)", "--overwrite"),

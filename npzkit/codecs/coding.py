@@ -185,5 +185,7 @@ def level_for(method: int, level: int | None) -> int | None:
     """Check a level, and that it was not given for a stored array."""
     level = check_level(level, method)
     if level is not None and method == STORED:
-        raise ValueError("level is for compression='deflated' or 'zstd'; stored arrays have none")
+        raise ValueError(
+            "level is for compression='deflated' and compression='zstd'; stored arrays have none"
+        )
     return level

@@ -127,11 +127,14 @@ def test_repack_takes_options(cli, tmp_path, monkeypatch):
     path = str(tmp_path / "a.npz")
     npzkit.save(path, {"x": np.arange(300_000) % 1000})
     sizes = {}
-    for level in ("1", "9"):
-        assert cli("repack", path, "-c", "deflated", "--level", level).code == 0
+    for method, level in (("deflated", "1"), ("deflated", "9"), ("zstd", "-7"), ("zstd", "8")):
+        assert cli("repack", path, "-c", method, "--level", level).code == 0
+        with npzkit.open(path) as npz:
+            assert npz.info("x").method == method
         sizes[level] = os.path.getsize(path)
         npzkit.save(path, npzkit.load_tree(path))
     assert sizes["9"] < sizes["1"]
+    assert sizes["8"] < sizes["-7"]
     for option, seekable in (("--seekable", True), ("--no-seekable", False)):
         assert cli("repack", path, "-c", "deflated", option).code == 0
         with npzkit.open(path) as npz:

@@ -388,7 +388,7 @@ def test_quiet_and_json_for_many_files(cli, folder, command):
 
 def test_a_wrong_argument_is_said_once(cli, folder):
     """What is wrong with an option is no fault of a file: nothing is begun."""
-    for options in (["--align", "3"], ["--level", "10"]):
+    for options in (["--align", "3"], ["--level", "20"]):
         found = cli("repack", "good.npz", "deep/er/good.npz", *options)
         assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
 

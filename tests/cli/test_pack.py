@@ -126,12 +126,13 @@ def test_wrong_usage_of_pack(cli, here):
     assert list(np.load("old.npz")) == ["x"]
 
 
-def test_pack_compresses_and_tells(cli, here):
+@pytest.mark.parametrize("method", ["deflated", "zstd"])
+def test_pack_compresses_and_tells(cli, here, method):
     """--compression and --level are the archive's; --json tells keys and size."""
     np.save("x.npy", np.zeros(100_000))
-    found = json.loads(
-        cli("pack", "a.npz", "x.npy", "-c", "deflated", "--level", "9", "--json").out
-    )
+    found = json.loads(cli("pack", "a.npz", "x.npy", "-c", method, "--level", "9", "--json").out)
+    with npzkit.open("a.npz") as npz:
+        assert npz.info("x").method == method
     assert found == {"output": "a.npz", "keys": ["x"], "size": os.path.getsize("a.npz")}
     assert found["size"] < 10_000
 

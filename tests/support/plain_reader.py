@@ -14,6 +14,11 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+try:
+    from compression import zstd
+except ImportError:
+    from backports import zstd
+
 END = b"PK\5\6"
 TAIL_SIZE = 65_557
 
@@ -423,14 +428,39 @@ class Archive:
         if entry.method == 0:
             check(size == compressed_size, "the sizes differ")
         else:
-            check(entry.method == 8, "the method is not supported")
-            check(size <= 1032 * compressed_size, "the size is too large")
+            check(entry.method in (8, 93), "the method is not supported")
+            most = 1032 if entry.method == 8 else 32_768
+            check(size <= most * compressed_size, "the size is too large")
             try:
-                found = zlib.decompress(found, -15)
-            except zlib.error as error:
+                found = zlib.decompress(found, -15) if entry.method == 8 else zstd.decompress(found)
+            except (zlib.error, zstd.ZstdError) as error:
                 raise RefusedError("the stream is damaged") from error
         check(len(found) == size and zlib.crc32(found) == crc, "the data is damaged")
         return found
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Decode each chunk of an array of Zstandard on its own, and check its CRC-32."""
+        entry, data = self.entries[name], self.data
+        name_size, extra_size = struct.unpack_from("<2H", data, entry.offset + 26)
+        begin = entry.offset + 30 + name_size + extra_size
+        stop = begin + entry.compressed_size
+        name_size, extra_size = struct.unpack_from("<2H", data, stop + 26)
+        place = stop + 30 + name_size + extra_size
+        fields = struct.unpack_from("<4L2Q", data, place)
+        check(fields[0] == 1 and fields[3:] == (8, entry.size, entry.compressed_size), "no index")
+        count, crcs = fields[1] // 4, struct.unpack_from(f"<{fields[1] // 4}L", data, place + 32)
+        offsets = struct.unpack_from(f"<{count - 1}Q", data, place + 32 + fields[1])
+        offsets = (0, *offsets, entry.compressed_size)
+        for number in range(count):
+            frame = data[begin + offsets[number] : begin + offsets[number + 1]]
+            size = min(fields[2], entry.size - number * fields[2])
+            if number:
+                frame = b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<L", size) + frame
+            if number < count - 1:
+                frame += b"\1\0\0"
+            found = zstd.decompress(frame)
+            check(len(found) == size and zlib.crc32(found) == crcs[number], "a damaged chunk")
+            yield found
 
     def array(self, name: str) -> Array:
         data = self.member(name)

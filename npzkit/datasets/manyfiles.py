@@ -425,11 +425,10 @@ class Samples(Sequence[dict[str, "NDArray[Any]"]]):
         many = self._many
         if many.axis is None:
             return many._files.read(number, many.files, many._arrays(number), {})
-        return {key: self._along(many.lazy(key), number) for key in many}
-
-    @staticmethod
-    def _along(joined: JoinedArray, number: int) -> Any:
-        return joined[(slice(None),) * joined._layout.axis + (number,)]
+        return {
+            key: many.lazy(key)[(slice(None),) * layout.axis + (number,)]
+            for key, layout in many._layouts.items()
+        }
 
     def __repr__(self) -> str:
         return f"<{len(self)} samples of {self._many!r}>"

@@ -292,7 +292,7 @@ def test_what_is_no_array(path):
 
 
 def test_only_what_is_selected_is_read():
-    """Opening reads the end of the file, and a selection only its own bytes."""
+    """Opening reads the end of the file, and a selection only its own chunks."""
     dataset = xr.Dataset({"big": (("y", "x"), np.random.default_rng(0).random((1000, 1000)))})
     with tempfile.TemporaryDirectory() as folder:
         to_npz(dataset, f"{folder}/a.npz")
@@ -306,7 +306,8 @@ def test_only_what_is_selected_is_read():
         opening = server.size
         assert opening < 70_000  # the end of the file, and the array's header
         xr.testing.assert_equal(rows.load(), dataset["big"].isel(y=slice(500, 502)))
-        assert 16_000 <= server.size - opening < 20_000
+        # The chunk that they are in is compared with its CRC-32.
+        assert 16_000 <= server.size - opening < 70_000
         found.close()
 
 

@@ -161,7 +161,7 @@ class MemberWriter:
     def _complete(self, start: bytes | None) -> None:
         crc = self._checks.crc32 if self._chunks is None else self._chunks.crc32
         if start is not None and start != self._start:
-            crc = self._crc_with(start, crc, self.size)
+            crc = self._crc_with(start, crc, 0, self.size)
         header = self._header._replace(
             crc32=crc, compressed_size=self._compressed_size, uncompressed_size=self.size
         )
@@ -193,17 +193,20 @@ class MemberWriter:
             offsets = (*chunks.offsets, self._compressed_size)
             index = SeekIndex(self._chunk_size, offsets, self.size, chunks.crc32s)
         if start is not None:
-            first = self._crc_with(start, index.crc32s[0], index.chunk_size)
-            index = index._replace(crc32s=[first, *index.crc32s[1:]])
+            crc32s, step = [*index.crc32s], index.chunk_size
+            for number, begin in enumerate(range(0, len(start), step)):
+                end = min(begin + step, self.size)
+                crc32s[number] = self._crc_with(start, crc32s[number], begin, end)
+            index = index._replace(crc32s=crc32s)
         return index
 
-    def _crc_with(self, start: bytes, crc: int, size: int) -> int:
-        """Return the CRC of the first `size` bytes once `start` replaced those they begin with.
+    def _crc_with(self, start: bytes, crc: int, begin: int, end: int) -> int:
+        """Return the CRC of the bytes from `begin` to `end` once `start` replaced the first ones.
 
         A CRC is linear: what the two starts differ by is moved over the rest.
         """
-        for data in (self._start, start):
-            crc ^= crc32_combine(crc32(data), 0, size - len(start))
+        for data in (self._start[begin:end], start[begin:end]):
+            crc ^= crc32_combine(crc32(data), 0, end - begin - len(data))
         return crc
 
 

@@ -419,8 +419,12 @@ def test_a_header_of_several_chunks(tmp_path):
     """The header that replaces the first one, when the rows are counted, is in the checks too."""
     path, names = tmp_path / "a.npz", [f"{number:0>150}" for number in range(1000)]
     rows = np.zeros(200, [(name, "u1") for name in names])
-    with npzkit.NpzWriter(path) as writer, pytest.warns(UserWarning, match="format 2"):
-        writer.create("x", (None,), rows.dtype).append(rows)
+    with (
+        npzkit.NpzWriter(path) as writer,
+        pytest.warns(UserWarning, match="format 2"),
+        writer.create("x", (None,), rows.dtype) as created,
+    ):
+        created.append(rows)
     with npzkit.open(path, limits=npzkit.Limits(header_size=1 << 20)) as npz:
         assert npz.info("x").data_offset > 2 * 65_536
         assert npz.info("x").checked_parts

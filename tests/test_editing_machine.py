@@ -7,6 +7,7 @@ import copy
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -182,7 +183,7 @@ class Editing(RuleBasedStateMachine):
     @precondition(lambda self: self.writer is None)
     @rule(
         mode=st.sampled_from("aaaw"),
-        compression=st.sampled_from(["stored", "deflated"]),
+        compression=st.sampled_from(["stored", "deflated", "zstd"]),
         metadata=st.none() | METADATA,
         auto_repack=st.booleans(),
         durable=st.booleans(),
@@ -228,7 +229,7 @@ class Editing(RuleBasedStateMachine):
         key=st.sampled_from(KEYS),
         array=arrays(),
         attrs=ATTRS,
-        compression=st.sampled_from(["stored", "deflated", None]),
+        compression=st.sampled_from(["stored", "deflated", "zstd", None]),
     )
     def add(self, key, array, attrs, compression):
         if key in self.pending:
@@ -325,7 +326,7 @@ class Editing(RuleBasedStateMachine):
         key=st.sampled_from(KEYS),
         seed=st.integers(0, 9),
         counts=st.lists(st.sampled_from([0, 1, 7, LARGE]), max_size=3),
-        compression=st.sampled_from(["stored", "deflated"]),
+        compression=st.sampled_from(["stored", "deflated", "zstd"]),
     )
     def grow(self, key, seed, counts, compression):
         if key in self.pending:
@@ -436,7 +437,7 @@ class Editing(RuleBasedStateMachine):
             file.write(left)
 
     @precondition(lambda self: self.writer is None and self.committed is not None)
-    @rule(compression=st.sampled_from([None, "stored", "deflated"]))
+    @rule(compression=st.sampled_from([None, "stored", "deflated", "zstd"]))
     def repack(self, compression):
         with self.expecting_tail():
             npzkit.repack(self.path, compression=compression, chunk_size=1 << 14)
@@ -485,13 +486,17 @@ class Editing(RuleBasedStateMachine):
         tail = self.path.read_bytes()[len(self.bytes) :]
         if len(tail) > TAIL_LIMIT or b"PK\5\6" in tail:
             return
+        with zipfile.ZipFile(self.path) as archive:
+            is_read = sys.version_info >= (3, 14) or 93 not in {
+                info.compress_type for info in archive.infolist()
+            }
         with np.load(self.path) as theirs:
             assert theirs.files == list(self.committed)
-            for key, kept in self.committed.items():
+            for key, kept in self.committed.items() if is_read else ():
                 check_same(theirs[key], kept.array)
         if not tail:
             with zipfile.ZipFile(self.path) as archive:
-                assert archive.testzip() is None
+                assert not is_read or archive.testzip() is None
                 assert len(archive.namelist()) == len(set(archive.namelist()))
 
     @invariant()

@@ -217,7 +217,7 @@ def least_end(source: Source) -> int:
     size, place, listed = source.size, 0, 0
     allowance = Allowance(size)
     for _ in range(_FOLLOWED_COUNT):
-        head = source.read_at(place, max(min(records.LOCAL_HEADER_SIZE, size - place), 0))
+        head = _read_within(source, place, records.LOCAL_HEADER_SIZE)
         if not head.startswith(records.LOCAL_HEADER_SIGNATURE):
             break
         start = place + (header_end(head) if len(head) == records.LOCAL_HEADER_SIZE else len(head))
@@ -236,8 +236,7 @@ def least_end(source: Source) -> int:
             place = size + 1 if found is None else found.end_offset
     # What is there of the directory.
     for _ in range(_FOLLOWED_COUNT):
-        room = max(min(records.CENTRAL_ENTRY_SIZE, size - place), 0)
-        head = source.read_at(place, room)
+        head = _read_within(source, place, records.CENTRAL_ENTRY_SIZE)
         is_entry = head.startswith(records.CENTRAL_ENTRY_SIGNATURE)
         if not is_entry or len(head) < records.CENTRAL_ENTRY_SIZE:
             break
@@ -248,6 +247,12 @@ def least_end(source: Source) -> int:
         # The comment, whose size ends the record.
         return place + records.END_SIZE + int.from_bytes(head[20:22], "little")
     return place + max(listed, 0) + records.END_SIZE
+
+
+def _read_within(source: Source, place: int, size: int) -> bytes:
+    """Return what the file has of some bytes, which may be beyond any offset."""
+    room = max(source.size - place, 0)
+    return source.read_at(source.size - room, min(size, room))
 
 
 def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> FoundMember | None:

@@ -48,7 +48,7 @@ class Tally:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append", "stream", "index", "end", "http"}
+    target : {"npy", "archive", "append", "stream", "index", "end", "http", "zstd"}
     runs, seconds : float
         When it is done.
     folder : Path or None
@@ -151,6 +151,7 @@ def _limit_memory() -> None:
 
 
 def mutate(target: str, data: bytes, rng: random.Random, seeds: tuple[bytes, ...]) -> bytes:
+    from mutate_bytes import mutate_bytes
     from mutate_end import mutate_end
     from mutate_http import mutate_http
     from mutate_index import mutate_index
@@ -159,6 +160,7 @@ def mutate(target: str, data: bytes, rng: random.Random, seeds: tuple[bytes, ...
 
     mutations = {
         "npy": mutate_npy, "index": mutate_index, "end": mutate_end, "http": mutate_http,
+        "zstd": mutate_bytes,
     }  # fmt: skip
     change = mutations.get(target, mutate_zip)
     return change(data, rng, seeds)[:INPUT_SIZE]
@@ -227,7 +229,7 @@ def guided(tally: Tally, seed: int, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz npzkit against its oracle.")
     parser.add_argument(
-        "target", choices=("npy", "archive", "append", "stream", "index", "end", "http")
+        "target", choices=("npy", "archive", "append", "stream", "index", "end", "http", "zstd")
     )
     parser.add_argument("--runs", type=int, default=float("inf"), help="inputs in all")
     parser.add_argument("--seconds", type=float, default=float("inf"))

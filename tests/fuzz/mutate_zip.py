@@ -16,6 +16,11 @@ import re
 import struct
 import zlib
 
+try:
+    from compression import zstd
+except ImportError:
+    from backports import zstd
+
 from mutate_bytes import interesting, mutate_bytes
 from mutate_npy import mutate_npy
 
@@ -295,7 +300,9 @@ def _inflated(member: Record, limit: int = 1 << 17) -> bytes | None:
             return zlib.decompressobj(-15).decompress(member.raw, limit)
         if method == 12:
             return bz2.BZ2Decompressor().decompress(member.raw, limit)
-    except (zlib.error, OSError):
+        if method == 93:
+            return zstd.ZstdDecompressor().decompress(member.raw, limit)
+    except (zlib.error, OSError, zstd.ZstdError):
         return None
     return member.raw if method == 0 else None
 
@@ -509,8 +516,9 @@ def _content(archive: Archive, rng: random.Random, others: _Others) -> None:
     if data is None:
         return
     data = mutate_npy(data, rng)
-    method = rng.choice((0, 0, 8, 8, 8, 12))
-    member.raw = {0: bytes, 12: bz2.compress}.get(method, lambda data: _deflate(data, rng))(data)
+    method = rng.choice((0, 0, 8, 8, 8, 12, 93))
+    compressors = {0: bytes, 12: bz2.compress, 93: zstd.compress}
+    member.raw = compressors.get(method, lambda data: _deflate(data, rng))(data)
     _describe(archive, member, data, method)
     if rng.random() < 0.2:
         # Its data stands elsewhere.

@@ -11,6 +11,7 @@ import npzkit
 import numpy as np
 from check_http import http_seeds
 from check_index import index_seeds
+from check_zstd import zstd_seeds
 from forge import Member, archive, npy, sozip
 
 __all__ = ["FINDINGS", "seeds_of"]
@@ -141,14 +142,16 @@ def _with_array_index() -> list[bytes]:
 
 
 def _indexed() -> list[bytes]:
-    """Deflated members with seek indexes, npzkit's and forged ones."""
-    stream = io.BytesIO()
-    big = (np.arange(6000) // 7 % 11).astype("u1").reshape(600, 10)
-    with npzkit.NpzWriter(stream, compression="deflated", chunk_size=4096) as w:
-        w["big"] = np.tile(big, (2, 1))
-        w["x"] = np.arange(3)
+    """Compressed members with seek indexes, npzkit's and forged ones."""
+    big, own = (np.arange(6000) // 7 % 11).astype("u1").reshape(600, 10), []
+    for compression in ("deflated", "zstd"):
+        stream = io.BytesIO()
+        with npzkit.NpzWriter(stream, compression=compression, chunk_size=4096) as w:
+            w["big"] = np.tile(big, (2, 1))
+            w["x"] = np.arange(3)
+        own.append(stream.getvalue())
     data = npy(np.zeros(3000, "u1"))
-    return [stream.getvalue(), sozip("a.npy", data, 1024), sozip("d/a.npy", data, 512)]
+    return [*own, sozip("a.npy", data, 1024), sozip("d/a.npy", data, 512)]
 
 
 def archive_seeds() -> list[bytes]:
@@ -180,7 +183,12 @@ def archive_seeds() -> list[bytes]:
         for path in sorted(FOLDER.glob("*.npz"))
         if path.stat().st_size <= _LARGEST
     ]
-    own = [_own(), _own(compression="deflated"), _own(metadata={"a": [1, None, "ä"]})]
+    own = [
+        _own(),
+        _own(compression="deflated"),
+        _own(compression="zstd"),
+        _own(metadata={"a": [1, None, "ä"]}),
+    ]
     return [
         *own,
         _nested(),
@@ -239,5 +247,6 @@ def end_seeds() -> list[bytes]:
 def seeds_of(target: str) -> tuple[bytes, ...]:
     """Return what a target begins with: its findings, and what is made for it."""
     findings = [path.read_bytes() for path in sorted(FINDINGS.glob(f"{target}-*"))]
-    makers = {"npy": npy_seeds, "index": index_seeds, "end": end_seeds, "http": http_seeds}
+    makers = {"npy": npy_seeds, "index": index_seeds, "end": end_seeds, "http": http_seeds,
+              "zstd": zstd_seeds}  # fmt: skip
     return *makers.get(target, archive_seeds)(), *findings

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import sys
+import zlib
 
 import npzkit
 import numpy as np
 import pytest
+from forge import Member, archive, npy
 from npzkit.errors import PickleRefusedError, UnsupportedError
 
 X = np.arange(12, dtype="<i8").reshape(4, 3)
@@ -75,6 +78,20 @@ def check_arrays(path, method):
                 assert found.dtype == expected.dtype
             assert np.array_equal(np.lib.format.read_array(npz.stream(key)), expected)
         assert npz["y"].flags.f_contiguous
+
+
+def test_frames_of_the_command_zstd(fixtures):
+    """An array in two frames, with skippable ones at both ends, is read as one member."""
+    pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
+    raw, data = (fixtures / "zstd_frames.zst").read_bytes(), npy(X)
+    size = {"usize": len(data), "crc": zlib.crc32(data)}
+    made = archive(Member("x.npy", b"", method=93, raw=raw, central=size, local=size))
+    with npzkit.open(made) as npz:
+        assert np.array_equal(npz["x"], X)
+        assert np.array_equal(npz.lazy("x")[2:], X[2:])
+        assert npz.verify().ok
+    (found,) = npzkit.iter_arrays(io.BytesIO(made))
+    assert np.array_equal(found[1], X)
 
 
 def test_what_numpy_reads_too(fixtures):

@@ -43,6 +43,20 @@ def test_zip_programs(command, written):
     assert "warning" not in (found.stdout + found.stderr).lower()
 
 
+@pytest.mark.parametrize("command", [["7z", "x", "-so"], ["bsdtar", "-xOf"]], ids=" ".join)
+def test_programs_that_read_zstandard(command, tmp_path):
+    """7-Zip and libarchive extract the data of arrays in one chunk and in several."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    array = np.random.default_rng(0).integers(0, 99, 100_000)
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"large": array, "small": array[:9]}, compression="zstd")
+    found = subprocess.run([*command, str(path)], capture_output=True, timeout=60, check=True)
+    stream = io.BytesIO(found.stdout)
+    for count in (100_000, 9):
+        assert np.array_equal(np.lib.format.read_array(stream), array[:count])
+
+
 def edit(path, change, **options):
     with npzkit.NpzWriter(path, "a", auto_repack=False, **options) as w:
         change(w)

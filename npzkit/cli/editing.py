@@ -16,9 +16,9 @@ import click
 
 import npzkit
 from npzkit.cli.file_argument import (
-    COMPRESSIONS,
     archive_argument,
     complete_key,
+    compression_option,
     file_size,
     inputs_argument,
     level_option,
@@ -39,11 +39,9 @@ def input_options(command: Any) -> Any:
     command = click.option(
         "--allow-pickle", is_flag=True, help="Accept Python objects, which can run code from IN."
     )(command)
-    command = level_option(command)
-    return click.option(
-        "-c", "--compression", type=COMPRESSIONS, default="stored",
-        show_default=True, help="How arrays are written.",
-    )(command)  # fmt: skip
+    text = "How arrays are written."
+    written = compression_option(default="stored", show_default=True, help=text)
+    return written(level_option(command))
 
 
 @contextlib.contextmanager
@@ -211,8 +209,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 @click.command()
 @click.argument("src", type=named_file)
 @click.argument("dst", type=named_file)
-@click.option(
-    "-c", "--compression", type=COMPRESSIONS,
+@compression_option(
     help="How arrays are written. By default they are stored, except that a .zarr has zarr's "
     "default compression, and from .npz to .npz each array keeps its own.",
 )  # fmt: skip

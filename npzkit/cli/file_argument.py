@@ -6,6 +6,7 @@ Owns where FILE may come from, and how its keys are completed at a prompt.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -31,7 +32,9 @@ _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
 _NOTE = "npzkit.tree"
 """The metadata that says how nested data was saved."""
 
-COMPRESSIONS = click.Choice(["stored", "deflated", "zstd"])
+compression_option = functools.partial(
+    click.option, "-c", "--compression", type=click.Choice(["stored", "deflated", "zstd"])
+)
 level_option = click.option(
     "--level", type=click.IntRange(-7, 19),
     help="Of compressed arrays: a low one is fast, a high one small. deflated: 0 to 9; zstd: -7 to "

@@ -15,10 +15,10 @@ import click
 
 import npzkit
 from npzkit.cli.file_argument import (
-    COMPRESSIONS,
     ArchiveFile,
     archives_argument,
     complete_key,
+    compression_option,
     file_size,
     files_argument,
     find_archives,
@@ -373,10 +373,7 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
     help="Where to write the result: a file, or a folder, in which each FILE has its name. "
     "By default FILE is replaced.",
 )  # fmt: skip
-@click.option(
-    "-c", "--compression", type=COMPRESSIONS,
-    help="Compression of all arrays. By default each keeps its own.",
-)  # fmt: skip
+@compression_option(help="Compression of all arrays. By default each keeps its own.")
 @level_option
 @click.option(
     "--align", type=int, default=64, show_default=True, help="Alignment of stored data, in bytes."

@@ -154,13 +154,17 @@ def _table(size: int) -> Any:
     return table
 
 
-def chunk_crc32s(data: Any, chunk_size: int, offset: int = 0) -> list[int]:
-    """Return the CRC-32 of each chunk's part of `data`, which lies at `offset` of the chunks."""
+def chunk_crc32s(data: Any, chunk_size: int, offset: int = 0, value: int = 0) -> list[int]:
+    """Return the CRC-32 of each chunk's part of `data`, which lies at `offset` of the chunks.
+
+    That of the first one is continued from `value`.
+    """
     first = -offset % chunk_size
-    starts = range(first, len(data), chunk_size)
     take, view = isal_or_zlib().crc32, memoryview(data)
-    found = [take(view[:first])] if first and view else []
-    return found + [take(view[start : start + chunk_size]) for start in starts]
+    found = [take(view[:first], value)] if first and view else []
+    for start in range(first, len(view), chunk_size):
+        found.append(take(view[start : start + chunk_size]))
+    return found
 
 
 class ChunkChecks:

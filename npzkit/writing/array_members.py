@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from npzkit.codecs.checksum import ChunkChecks, crc32, isal_or_zlib
+from npzkit.codecs.checksum import chunk_crc32s, combined_with_last, crc32, isal_or_zlib
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
 from npzkit.format.array import array_bytes, simple_header
 from npzkit.members.keys import check_key, check_keys
@@ -89,7 +89,7 @@ class SmallArrays:
         take_crc32 = crc32 if len(data) < _FEW_COUNT else isal_or_zlib().crc32
         indexes: Sequence[bytes] = [b""] * len(data)
         if is_stored and coding.is_seekable and max(sizes) > CHUNK_SIZE:
-            columns = zip(self.names, heads, data, sizes, strict=True)
+            columns = zip(self.names, self.heads, data, strict=True)
             crc32s, indexes = zip(*starmap(_checked, columns), strict=True)
         else:
             crc32s = list(map(take_crc32, data, head_crc32s))
@@ -215,16 +215,15 @@ class Preparation:
             yield run
 
 
-def _checked(name: str, head: bytes, data: bytes, size: int) -> tuple[int, bytes]:
+def _checked(name: str, head: _Head, data: bytes) -> tuple[int, bytes]:
     """Return the CRC-32 of a stored member and its index, which small ones do not have."""
-    checks = ChunkChecks(CHECKED_SIZE)
-    checks.add(head)
-    checks.add(data)
-    if size <= CHUNK_SIZE:
-        return checks.crc32, b""
+    if head.size <= CHUNK_SIZE:
+        return crc32(data, head.crc32), b""
     from npzkit.zip.sozip import format_checks
 
-    return checks.crc32, format_checks(name, checks.crc32s, size)
+    crc32s = chunk_crc32s(data, CHECKED_SIZE, len(head.data), head.crc32)
+    crc = combined_with_last(crc32s, CHECKED_SIZE, head.size)
+    return crc, format_checks(name, crc32s, head.size)
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> bytes | memoryview:

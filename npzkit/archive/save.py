@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding, level_for, method_number
+from npzkit.codecs.checksum import crc32
+from npzkit.codecs.coding import (
+    CHUNK_SIZE,
+    Coding,
+    Compression,
+    check_coding,
+    level_for,
+    method_number,
+)
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.file_objects import can_write
 from npzkit.files.locking import check_timeout
@@ -211,6 +220,22 @@ class PreparedArchive:
                 extras.append((member.name, member.extra))
         return names_crc32(names, extras)
 
+    def _crc32s(self) -> dict[str, int]:
+        """Return the CRC-32 of each array's member by its name; nothing can be written then."""
+        from npzkit.files.threads import run
+
+        self._is_written = True
+        found: dict[str, int] = {}
+        tasks: dict[str, Callable[[], int]] = {}
+        for member in self._members:
+            if isinstance(member, SmallArrays):
+                small = member.members(Coding(is_seekable=False))
+                found.update(zip(small.names, small.crc32s, strict=True))
+            else:
+                tasks[member.name] = partial(reduce, _crc32_with, member.pieces, 0)
+        taken = run([*tasks.values()], thread_count(None))
+        return found | dict(zip(tasks, taken, strict=True))
+
     def write(self, file: Any, *, formatted: bytes | None = None, **options: Any) -> None:
         """Write the archive.
 
@@ -292,6 +317,10 @@ class PreparedArchive:
                 archive: WrittenArchive = writer._archive
                 group = _until_full(archive, size, member, members)
                 archive.alone(archive.write, group, self._coding, False)
+
+
+def _crc32_with(crc: int, piece: Any) -> int:
+    return crc32(piece, crc)
 
 
 def _until_full(

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.record import Record, record_of
 from npzkit.checkpoint.steps import StepIdentity, Steps, looks_at
+from npzkit.datasets.part_checks import Seen
+from npzkit.datasets.sharded_contents import ShardedContents
 from npzkit.errors import NpzkitError, StaleArchiveError, is_damage, printable
 from npzkit.maintenance.findings import Finding, VerifyReport
 
@@ -110,15 +112,15 @@ class Catalog:
         known = self._known.get(step)
         return None if known is None else known.identity
 
-    def note(self, step: int, identity: StepIdentity, *, is_sound: bool) -> None:
+    def note(self, step: int, identity: StepIdentity, *, is_sound: bool | None) -> None:
         """Remember whether the file of a step with this identity is sound."""
         self._known[step] = self._known_of(step, identity)._replace(is_sound=is_sound)
 
-    def note_saved(self, step: int) -> None:
-        """Remember that a step is sound, because it was just saved."""
+    def note_saved(self, step: int, *, is_sound: bool | None) -> None:
+        """Remember whether a step is sound that was just saved."""
         # What cannot be looked at now is saved all the same, and read when that matters.
         with contextlib.suppress(OSError):
-            self.note(step, self._storage.identity(step), is_sound=True)
+            self.note(step, self._storage.identity(step), is_sound=is_sound)
 
     def read(
         self,
@@ -209,8 +211,10 @@ class Catalog:
         """Return the names of all metrics of these steps."""
         return list(dict.fromkeys(name for step in steps for name in self.metrics(step)))
 
-    def verify(self, step: int) -> VerifyReport:
+    def verify(self, step: int, seen: Seen | None = None) -> VerifyReport:
         """Check every byte of a step, and remember the result.
+
+        `seen` is that of `npzkit.datasets.part_checks.verify_shards`.
 
         Raises
         ------
@@ -220,7 +224,7 @@ class Catalog:
         path = self._storage.path_of(step)
         try:
             identity, report = self.read(
-                step, lambda npz: _report_of(npz, step), lambda report: report.ok
+                step, lambda npz: _report_of(npz, step, seen), lambda report: report.ok
             )
         except (NpzkitError, OSError) as error:
             if is_damage(error):
@@ -230,14 +234,18 @@ class Catalog:
         self.note(step, identity, is_sound=report.ok)
         return report
 
-    def is_damaged(self, step: int) -> bool:
-        """Return whether a step was found damaged before; nothing is read."""
+    def is_sound(self, step: int) -> bool | None:
+        """Return whether a step was found sound before, None if unknown; nothing is read."""
         try:
-            return self._of(step).is_sound is False
+            return self._of(step).is_sound
         except OSError as error:
             if is_gone(error):
-                return False
+                return None
             raise
+
+    def is_damaged(self, step: int) -> bool:
+        """Return whether a step was found damaged before; nothing is read."""
+        return self.is_sound(step) is False
 
     def newest_sound(self) -> int | None:
         """Return the newest step that is sound, which is read if that is not known."""
@@ -252,8 +260,10 @@ class Catalog:
         return None
 
 
-def _report_of(npz: NpzFile, step: int) -> VerifyReport:
+def _report_of(npz: NpzFile, step: int, seen: Seen | None) -> VerifyReport:
     """Return what is wrong with an open step."""
+    if isinstance(npz._archive, ShardedContents):
+        npz._archive.seen = seen
     report = npz.verify()
     try:
         record_of(npz, step)

@@ -21,6 +21,8 @@ from npzkit.members.metadata import TREE_KEY, as_read, format_metadata
 
 _OWN_KEY = "npzkit.checkpoint"
 """The key of the format's version and of the checksums."""
+_AGE = "age"
+"""In that item: for how many steps frozen arrays were not written."""
 _VERSION = 1
 _LARGEST_STEP = 10**18 - 1
 
@@ -110,8 +112,10 @@ def _number(name: str, value: Any) -> int | float | bool:
     return found
 
 
-def format_record(record: Record, names_crc32: int) -> bytes:
+def format_record(record: Record, names_crc32: int, age: int = 0) -> bytes:
     """Return the metadata of a step's archive as JSON, with their checksums.
+
+    `age` is what `age_of` returns.
 
     Raises
     ------
@@ -127,7 +131,16 @@ def format_record(record: Record, names_crc32: int) -> bytes:
         metadata[TREE_KEY] = record.structure
     text = format_metadata(metadata)
     own = {"version": _VERSION, "names_crc32": names_crc32, "crc32": zlib.crc32(text)}
+    if age:
+        own[_AGE] = age
     return with_item(text, {_OWN_KEY: own})
+
+
+def age_of(metadata: Mapping[str, Any]) -> int:
+    """Return how many steps before this one have the frozen arrays that it has, at most."""
+    own = metadata.get(_OWN_KEY)
+    age = own.get(_AGE) if isinstance(own, dict) else None
+    return age if type(age) is int else 0
 
 
 def record_of(npz: NpzFile, step: int) -> Record:

@@ -19,22 +19,30 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.datasets import INDEX_NAME
+from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
-from npzkit.datasets.shard_names import attempt_of, is_temporary
+from npzkit.datasets.shard_names import ShardRecord, attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.datasets.sharding import read_index
-from npzkit.errors import ArchiveLockedError, DamagedCheckpointError, NpzkitError, StaleArchiveError
+from npzkit.errors import (
+    ArchiveLockedError,
+    DamagedCheckpointError,
+    NpzkitError,
+    StaleArchiveError,
+    printable,
+    warn,
+)
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
-from npzkit.stores.objects import Found, LocalFolder, StorePrefix, objects_at
+from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
 AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}
@@ -180,6 +188,7 @@ class Steps:
     """
 
     _lock: Any = None
+    _has_warned = False
 
     def __init__(self, folder: str | os.PathLike[str], *, durable: bool) -> None:
         # A program may change its working directory while a store is open.
@@ -299,6 +308,19 @@ class Steps:
             status = status._replace(size=sum(file.size for file in files))
         return status
 
+    def index_of(self, step: int) -> tuple[LocalFolder | StorePrefix, Index]:
+        """Return where the shards of a step are, and its index.
+
+        Raises
+        ------
+        FileNotFoundError
+            The step is no folder.
+        """
+        if not self._is_folder(step):
+            raise self._missing(step)
+        place = self._place(step)
+        return place, _index_at(place)
+
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step; FileNotFoundError if it does not exist."""
         options = {**AS_SAVED, **options}
@@ -338,11 +360,34 @@ class Steps:
             self._remove_folder(step)
 
     def commit_shards(
-        self, step: int, arrays: Mapping[str, Any], metadata: bytes, **options: Any
+        self,
+        step: int,
+        groups: Sequence[Mapping[str, Any]],
+        metadata: bytes,
+        taken: tuple[Objects, Sequence[ShardRecord]] | None = None,
+        *,
+        order: Iterable[str] = (),
+        **options: Any,
     ) -> None:
         """Write a step as a folder, which replaces an older one, or a file, when complete.
 
-        `options` are those of `npzkit.ShardedWriter`.
+        Parameters
+        ----------
+        step : int
+        groups : sequence of mapping
+            Arrays by key; those of different groups are in different shards.
+        metadata : bytes
+        taken : (Objects, sequence of ShardRecord), optional
+            Shards of another step that this one has too, and where they are.
+        order : iterable of str, optional
+            Of all keys.
+        options
+            Of `npzkit.ShardedWriter`.
+
+        Warns
+        -----
+        RuntimeWarning
+            For the first time, what is taken had to be copied.
         """
         older = self._file_now(step)
         durable = self._durable or older is not None
@@ -351,7 +396,15 @@ class Steps:
             durable=durable, **options,
         )  # fmt: skip
         try:
-            writer.update(arrays)
+            writer._order = order
+            if taken is not None:
+                place, records = taken
+                are_linked = [writer._take(place, record) for record in records]
+                if not all(are_linked):
+                    self._warn_of_copies()
+            for arrays in groups:
+                writer.update(arrays)
+                writer._complete_shard()
             writer.commit(writer.close())
             if durable:
                 self._here.settle(())
@@ -362,6 +415,12 @@ class Steps:
         except BaseException:
             self._give_up(step, writer)
             raise
+
+    def _warn_of_copies(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            what = "files cannot be linked here, so frozen arrays are copied for each step"
+            warn(f"{what}: {printable(self.path)}", RuntimeWarning)
 
     def _overtaken(self, step: int) -> ArchiveLockedError:
         return ArchiveLockedError(
@@ -528,11 +587,15 @@ class Steps:
             lock.close()
 
 
+def _index_at(place: LocalFolder | StorePrefix) -> Index:
+    return parse_index(read_index(place), _NO_LIMITS)
+
+
 def _named(place: LocalFolder | StorePrefix) -> set[str]:
     """Return the shards that the index of a folder names; none if there is no index."""
     # A share may remember that there was no index: only the list and the file together say so.
     if INDEX_NAME in place.listed() or place.find(INDEX_NAME) is not None:
-        return {shard.name for shard in parse_index(read_index(place)).shards}
+        return {shard.name for shard in _index_at(place).shards}
     return set()
 
 

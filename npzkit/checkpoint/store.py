@@ -19,6 +19,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import Catalog, StoreReport
+from npzkit.checkpoint.frozen import Shared, check_refresh, find_shared
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request, compare_steps
 from npzkit.checkpoint.policies import Mode, Policy, best_of
 from npzkit.checkpoint.record import (
@@ -33,6 +34,7 @@ from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.steps import Status, Steps, looks_at
 from npzkit.codecs.coding import Compression
+from npzkit.datasets.part_checks import Seen
 from npzkit.datasets.sharding import parse_size
 from npzkit.errors import (
     ArchiveLockedError,
@@ -47,6 +49,7 @@ from npzkit.files.urls import Location, find_location
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.containers import flatten
 from npzkit.members.keys import suggestion
+from npzkit.trees.restoring import KeySelection
 
 WhenBusy = Literal["wait", "skip", "raise"]
 
@@ -80,6 +83,8 @@ class CheckpointStore:
     durable : bool, default True
         Wait for the disk, so that a step that was saved survives a power failure.
         Stores of objects always do so.
+    frozen : str or iterable of str, optional
+        As in `save`, for all steps.
     max_memory : int, optional
         Most bytes to copy for a save in the background. A larger tree is written
         before `save` returns. By default, copies may have any size.
@@ -144,6 +149,7 @@ class CheckpointStore:
         compression: Compression = "stored",
         durable: bool = True,
         *,
+        frozen: str | Iterable[str] | None = None,
         max_memory: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -158,6 +164,7 @@ class CheckpointStore:
         PreparedArchive({}, compression)
         self._is_background, self._when_busy = bool(background), when_busy
         self._compression, self._max_memory = compression, max_memory
+        self._frozen = _selection(frozen)
         place: Any = find_location(folder, storage_options)
         if isinstance(place, Location):
             from npzkit.checkpoint.bucket import Bucket
@@ -312,6 +319,9 @@ class CheckpointStore:
         *,
         verify: Literal["after"] | None = None,
         shard_size: int | str | None = None,
+        frozen: str | Iterable[str] | None = None,
+        check: bool = True,
+        refresh: int | None = None,
     ) -> Saving:
         """Save a tree as a step, then remove the steps that the policy does not keep.
 
@@ -336,6 +346,19 @@ class CheckpointStore:
             ``"5GB"``, for file systems and stores that want no larger ones. The
             step is then a folder, which `npzkit.open` opens too. An array stays
             in one file. By default, a step is one file.
+        frozen : str or iterable of str, optional
+            Keys or patterns of arrays that do not change from step to step, such as
+            ``"backbone/*"``; by default those of the store, and ``()`` for none. The
+            step is a folder, and they have files of their own. If they are the same
+            as in the newest step, its files are linked: they take no room and no time.
+            Stores of objects copy them, and nothing is uploaded. Each step stays complete.
+        check : bool, default True
+            Compare the CRC-32s of frozen arrays with those of the newest step. If an
+            array has changed, it is written, with a warning. False compares only shapes
+            and dtypes: what has changed is then lost.
+        refresh : int, optional
+            Write the frozen arrays again every so many steps, because damage to a
+            linked file is damage to all steps that have it. By default never.
 
         Returns
         -------
@@ -348,7 +371,8 @@ class CheckpointStore:
         Raises
         ------
         TypeError, ValueError, NpzkitError
-            An argument cannot be saved; no file was changed.
+            An argument cannot be saved, or a pattern of `frozen` matches no array; no file
+            was changed.
         ArchiveLockedError
             Another store writes to the folder, or wrote this step meanwhile; or a
             save is under way, with ``when_busy="raise"``.
@@ -363,37 +387,75 @@ class CheckpointStore:
         -----
         RuntimeWarning
             An old step cannot be removed; the others are. Or newer steps exist, and the
-            policy will not keep this one. Or no step has a metric that the policy needs.
+            policy will not keep this one. Or no step has a metric that the policy needs. Or
+            a frozen array has changed, or files cannot be linked and are copied.
+
+        Notes
+        -----
+        Do not change a linked file in place, as mode ``"a"`` of `npzkit.NpzWriter` and maps
+        of mode ``"r+"`` do: that changes all steps that have it.
         """
         step = check_step(step)
         if verify not in (None, "after"):
             raise ValueError(f"verify must be None or 'after', not {verify!r}")
+        check_refresh(refresh)
         storage, size = self._storage, None if shard_size is None else parse_size(shard_size)
-        path = storage.file_path(step) if size is None else storage.folder_path(step)
+        selection = self._frozen if frozen is None else _selection(frozen)
+        is_file = size is None and selection is None
+        path = storage.file_path(step) if is_file else storage.folder_path(step)
         with self._background.turn:
             self._begin(step)
             if self._is_refused(step):
                 return Saving(step, path, skipped=True)
             arrays, structure = flatten(tree)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
-            snapshot = self._snapshot(arrays)
+            fixed = [] if selection is None else self._frozen_in(arrays, selection)
             self._background.wait(unsaved=step)
-            self._storage.begin_writing()
+            storage.begin_writing()
+            shared, is_sound = self._shared({key: arrays[key] for key in fixed}, check, refresh)
+            left = arrays.keys() - (shared.keys if shared else ())
+            snapshot = self._snapshot({key: arrays[key] for key in arrays if key in left})
             if snapshot is not None:
-                arrays = snapshot.take()
+                arrays = {**arrays, **snapshot.take()}
             prepared = PreparedArchive(arrays, self._compression)
-            text = format_record(Record(step, measured, noted, structure), prepared._names_crc32)
+            record = Record(step, measured, noted, structure)
+            text = format_record(record, prepared._names_crc32, shared.age if shared else 0)
             write = partial(storage.commit, step, prepared, text)
-            if size is not None:
-                options = {"compression": self._compression, "shard_size": size}
-                write = partial(storage.commit_shards, step, arrays, text, **options)
-            work = partial(self._commit, step, write, is_read_back=verify is not None)
+            if not is_file:
+                groups = [left.intersection(fixed), left.difference(fixed)]
+                write = partial(
+                    storage.commit_shards, step,
+                    [{key: arrays[key] for key in arrays if key in group} for group in groups],
+                    text, shared and shared[:2], order=list(arrays),
+                    compression=self._compression, **({} if size is None else {"shard_size": size}),
+                )  # fmt: skip
+            work = partial(
+                self._commit, step, write, is_sound=is_sound, is_read_back=verify is not None
+            )
             saving = Saving(step, path)
             if snapshot is None:
                 saving._finish(work())
             else:
                 self._background.start(saving, work)
             return saving
+
+    def _frozen_in(self, arrays: Mapping[str, Any], selection: KeySelection) -> list[str]:
+        """Return the keys of frozen arrays; MemberNotFoundError if a pattern matches none."""
+        keys = list(arrays)
+        found = selection.keys(keys)
+        selection.check_used(keys, self.folder, is_empty=not found)
+        return found
+
+    def _shared(
+        self, arrays: Mapping[str, Any], check: bool, refresh: int | None
+    ) -> tuple[Shared | None, bool | None]:
+        """Return what the next step shares with the newest, and whether it will be sound then."""
+        newest = max(self._storage.steps(), default=None) if arrays else None
+        if newest is None or (is_sound := self._catalog.is_sound(newest)) is False:
+            return None, True
+        shared = find_shared(self._storage, newest, arrays, check=check, refresh=refresh)
+        # What is written now has its checksums computed. What is shared is as sound as it was.
+        return shared, True if shared is None else is_sound
 
     def _is_refused(self, step: int) -> bool:
         """Return whether a save is to be skipped; raise ArchiveLockedError if it is to fail."""
@@ -416,12 +478,17 @@ class CheckpointStore:
         return None if is_large else snapshot
 
     def _commit(
-        self, step: int, write: Callable[[], None], *, is_read_back: bool
+        self,
+        step: int,
+        write: Callable[[], None],
+        *,
+        is_sound: bool | None,
+        is_read_back: bool,
     ) -> tuple[int, ...]:
         """Write a step, and return the steps that the policy removed then."""
         write()
-        # Its checksums have just been computed: retention reads it for nothing.
-        self._catalog.note_saved(step)
+        # If its checksums have just been computed, retention would read it for nothing.
+        self._catalog.note_saved(step, is_sound=is_sound)
         if is_read_back:
             self._storage.drop_cache(step)
             for row in self._catalog.verify(step).rows:
@@ -535,6 +602,9 @@ class CheckpointStore:
     def verify(self, step: int | None = None) -> StoreReport:
         """Check every byte of a step, or of all steps.
 
+        A file that several steps share is read once. If it is damaged, all of these steps
+        are, and the first one says how.
+
         Returns
         -------
         StoreReport
@@ -550,18 +620,19 @@ class CheckpointStore:
             step = check_step(step)
             return StoreReport(self.folder, {step: self._verified(step)})
         reports: dict[int, VerifyReport] = {}
+        seen: Seen = {}
         for steps in looks_at(self._storage.steps, self.folder):
             for number in steps:
                 # Another process may have removed it.
                 with contextlib.suppress(NoCheckpointError):
-                    reports[number] = self._verified(number)
+                    reports[number] = self._verified(number, seen)
             if reports:
                 break
         return StoreReport(self.folder, reports)
 
-    def _verified(self, step: int) -> VerifyReport:
+    def _verified(self, step: int, seen: Seen | None = None) -> VerifyReport:
         with self._loader.explained(step), self._readers.reading(step):
-            return self._catalog.verify(step)
+            return self._catalog.verify(step, seen)
 
     def diff(self, a: int, b: int) -> DiffReport:
         """Find out what differs between two steps: arrays by their CRC-32s, and values.
@@ -691,3 +762,11 @@ class CheckpointStore:
                 raise
             # The error that ended the block is the one to be raised.
             error.add_note(f"Besides, a checkpoint was not saved: {failure}")
+
+
+def _selection(patterns: str | Iterable[str] | None) -> KeySelection | None:
+    """Return what is declared frozen, or None."""
+    if patterns is None or patterns == "":
+        return None
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    return KeySelection(patterns, "frozen") if patterns else None

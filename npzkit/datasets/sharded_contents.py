@@ -33,6 +33,7 @@ from npzkit.members.notes import missing_or_tied
 from npzkit.reading.blocks import PIECE_SIZE
 
 if TYPE_CHECKING:
+    from npzkit.datasets.part_checks import Seen
     from npzkit.maintenance.findings import VerifyReport
 
 
@@ -43,6 +44,8 @@ class ShardedContents(OpenShards):
     own_file = None
     names_crc32 = None
     """The index has a checksum of its own."""
+    seen: Seen | None = None
+    """What `verify` has found of the files of other archives, which may be shards of this one."""
 
     def one_file(self) -> OpenedArchive:
         raise UnsupportedError(
@@ -102,8 +105,9 @@ class ShardedContents(OpenShards):
 
         numbers = range(len(self)) if keys is None else [self.find(key) for key in keys]
         rows, size = verify_shards(
-            self.index, self.shard, numbers, progress, threads, is_complete=keys is None
-        )
+            self.index, self.shard, numbers, progress, threads, self.seen,
+            is_complete=keys is None,
+        )  # fmt: skip
         unchecked = len(self) - len(numbers)
         return VerifyReport(self.path, rows, len(numbers), size, unchecked_count=unchecked)
 

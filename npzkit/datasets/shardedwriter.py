@@ -39,6 +39,7 @@ from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 
 if TYPE_CHECKING:
+    from npzkit.stores.objects import Objects
     from npzkit.typing import PathLike
 
 
@@ -148,6 +149,8 @@ class ShardedWriter:
         self._count = 0
         self._shard: NpzWriter | None = None
         self._shard_name = ""
+        # Of the keys in the index, if it is not that in which they were written.
+        self._order: Iterable[str] = ()
         self._is_open = True
 
     def __repr__(self) -> str:
@@ -239,9 +242,8 @@ class ShardedWriter:
                 "the writer is closed", path=self._place.name, remedy="Make another one."
             )
         if self._shard is None:
-            name = shard_name(self.attempt, self._name, self._count)
+            name = self._next_name()
             self._shard = NpzWriter(self._place.file(name), "x", **self._options)
-            self._count += 1
             self._shard_name = name
         shard = self._shard
         try:
@@ -251,6 +253,19 @@ class ShardedWriter:
             raise
         if shard._archive.sink.position >= self._shard_size:
             self._complete_shard()
+
+    def _next_name(self) -> str:
+        self._count += 1
+        return shard_name(self.attempt, self._name, self._count - 1)
+
+    def _take(self, place: Objects, record: ShardRecord) -> bool:
+        """Make a complete shard of another archive one of this archive too.
+
+        It is linked, or copied by the store. Returns False if this process copied it.
+        """
+        own = record._replace(name=self._next_name())
+        self._records.append(own)
+        return self._place.take(place, record.name, own.name, durable=self._durable)
 
     def _complete_shard(self) -> None:
         if self._shard is None:
@@ -331,8 +346,9 @@ class ShardedWriter:
         records = [read[shard] if isinstance(shard, str) else shard for shard in given]
         try:
             commit_index(
-                self._place, records, self.metadata, attempt=self.attempt, durable=self._durable
-            )
+                self._place, records, self.metadata, attempt=self.attempt, durable=self._durable,
+                order=self._order,
+            )  # fmt: skip
         except IndexFormatError as error:
             if shards is None and error.remedy is None:
                 error.remedy = (

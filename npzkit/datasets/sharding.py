@@ -240,6 +240,7 @@ def commit_index(
     attempt: str,
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     durable: bool = False,
+    order: Iterable[str] = (),
 ) -> None:
     """Make these shards the contents of the archive, in place of what it had.
 
@@ -257,6 +258,8 @@ def commit_index(
         Attributes by key, beside those that the parts were saved with.
     durable : bool
         Wait for the disk. That is always done if the index replaces another one.
+    order : iterable of str, optional
+        Keys that the index lists first.
 
     Raises
     ------
@@ -270,7 +273,7 @@ def commit_index(
     """
     records = [record for record in records if record.parts]
     try:
-        data = _format(records, metadata, attempt, attrs or {})
+        data = _format(records, metadata, attempt, attrs or {}, order)
         parse_index(data)
     except NpzkitError as error:
         error.locate(path=place.name)
@@ -301,8 +304,9 @@ def _format(
     metadata: Mapping[str, Any] | None,
     attempt: str,
     attrs: Mapping[str, Mapping[str, Any]],
+    order: Iterable[str],
 ) -> bytes:
-    by_key: dict[str, list[tuple[int, StoredPart]]] = {}
+    by_key: dict[str, list[tuple[int, StoredPart]]] = {key: [] for key in order}
     for number, record in enumerate(records):
         for part in record.parts:
             by_key.setdefault(part.key, []).append((number, part))

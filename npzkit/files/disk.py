@@ -366,6 +366,24 @@ def link(source: str, target: str) -> None:
             os.unlink(source)
 
 
+def share(source: str, target: str) -> bool:
+    """Give a file a second name, and return whether the file system can do so.
+
+    Raises
+    ------
+    FileNotFoundError, FileExistsError
+    """
+    try:
+        # A link to a symbolic link would be relative to another folder.
+        os.link(os.path.realpath(source), target)
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except (OSError, AttributeError):
+        # No hard links (FAT, some network shares), or too many of this file.
+        return False
+    return True
+
+
 def unlink(path: str) -> None:
     """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):

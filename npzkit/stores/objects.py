@@ -39,6 +39,8 @@ from npzkit.stores.upload_sink import UploadSink
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
 _LOCK_ATTEMPTS = 10
+_COPIED_SIZE = 1 << 23
+"""Bytes of a file that are copied at a time."""
 
 
 class Found(NamedTuple):
@@ -129,6 +131,25 @@ class Objects(abc.ABC):
 
     @abc.abstractmethod
     def _sink(self, name: str, older: bytes | None, *, durable: bool) -> Sink: ...
+
+    def take(self, place: Objects, name: str, new: str, *, durable: bool = False) -> bool:
+        """Give a file of another place of this kind a new name here, and leave it there too.
+
+        Returns whether no byte of it came through this process: a disk links it, and a store
+        copies it itself, where each can do so.
+        """
+        sink = self._sink(new, None, durable=durable)
+        try:
+            with contextlib.closing(open_anywhere(place.file(name))) as source:
+                for offset in range(0, source.size, _COPIED_SIZE):
+                    size = min(_COPIED_SIZE, source.size - offset)
+                    sink.write(source.read_at(offset, size))
+            sink.commit(b"")
+        except BaseException:
+            sink.abort()
+            raise
+        sink.close()
+        return False
 
     def _overtaken(self) -> StaleArchiveError:
         return StaleArchiveError(
@@ -233,6 +254,11 @@ class LocalFolder(Objects):
 
     def _sink(self, name: str, older: bytes | None, *, durable: bool) -> PathSink:
         return PathSink(self.file(name), exclusive=older is None, durable=durable)
+
+    def take(self, place: Objects, name: str, new: str, *, durable: bool = False) -> bool:
+        return disk.share(place.file(name), self.file(new)) or super().take(
+            place, name, new, durable=durable
+        )
 
     def remove(self, name: str, mark: Any = None) -> bool:
         path = self.file(name)
@@ -371,6 +397,21 @@ class StorePrefix(Objects):
         if tag is None and older is not None:
             raise self._overtaken()
         return self.upload(name, tag)
+
+    def take(self, place: Objects, name: str, new: str, *, durable: bool = False) -> bool:
+        store = self._store()
+
+        def copied() -> bool:
+            source, target = FsspecStore(*place.file(name)).path, f"{store.path}/{new}"
+            try:
+                store.call(store.file_system.cp_file, source, target)
+            except NotImplementedError:
+                return False
+            return True
+
+        return self._try(store, f"the copy {new}", copied) or super().take(
+            place, name, new, durable=durable
+        )
 
     def remove(self, name: str, mark: Any = None) -> bool:
         """Remove an object. S3 compares the mark at that instant; other stores, just before it."""

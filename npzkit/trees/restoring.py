@@ -74,6 +74,8 @@ class KeySelection:
     Parameters
     ----------
     patterns : str or iterable of str
+    name : str, default "only"
+        Of the argument, for messages.
 
     Raises
     ------
@@ -87,13 +89,13 @@ class KeySelection:
     (['a/1', 'a/1/x', 'bias'], False)
     """
 
-    def __init__(self, patterns: str | Iterable[str]) -> None:
+    def __init__(self, patterns: str | Iterable[str], name: str = "only") -> None:
         patterns = [patterns] if isinstance(patterns, str) else list(patterns)
         if not patterns:
-            raise ValueError("only must have at least one pattern")
+            raise ValueError(f"{name} must have at least one pattern")
         for pattern in patterns:
             if not isinstance(pattern, str):
-                raise TypeError(f"only must be patterns of keys, not {pattern!r}")
+                raise TypeError(f"{name} must be patterns of keys, not {pattern!r}")
         self._rules = list(map(_rule, patterns))
         self._used: set[str] = set()
 

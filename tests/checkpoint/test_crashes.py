@@ -42,8 +42,14 @@ LOST = -1
 """Stands for no step at all among what may be found, and for no version of a step."""
 SHARD_SIZE = 1000
 """Bytes of a file, in steps that are folders: each has two files, and an index."""
-FORMS = {"files": (None,), "folders": (SHARD_SIZE,), "both": (None, SHARD_SIZE)}
+FROZEN = -1
+"""Stands for a size: a step whose array "base" is declared frozen."""
+FORMS = {
+    "files": (None,), "folders": (SHARD_SIZE,), "linked": (FROZEN,),
+    "all": (None, SHARD_SIZE, FROZEN, FROZEN),
+}  # fmt: skip
 """The sizes of files with which steps are saved in turn."""
+BASE = np.arange(300)
 
 
 def value_of(step: int, version: int = 0) -> np.ndarray:
@@ -52,12 +58,14 @@ def value_of(step: int, version: int = 0) -> np.ndarray:
 
 def tree_of(step: int, version: int = 0) -> dict:
     value = value_of(step, version)
-    return {"w": value, "v": -value, "note": {"version": version, "name": "x" * 50}}
+    note = {"version": version, "name": "x" * 50}
+    return {"w": value, "base": BASE, "v": -value, "note": note}
 
 
 def save(store, step, version=0, size=None):
     tree, metrics = tree_of(step, version), {"loss": float(step)}
-    return store.save(step, tree, metrics=metrics, shard_size=size)
+    form = {"frozen": "base"} if size == FROZEN else {"shard_size": size}
+    return store.save(step, tree, metrics=metrics, **form)
 
 
 def checked(checkpoint) -> tuple[int, int]:
@@ -66,6 +74,7 @@ def checked(checkpoint) -> tuple[int, int]:
     value = value_of(checkpoint.step, version)
     np.testing.assert_array_equal(checkpoint.tree["w"], value)
     np.testing.assert_array_equal(checkpoint.tree["v"], -value)
+    np.testing.assert_array_equal(checkpoint.tree["base"], BASE)
     return checkpoint.step, version
 
 
@@ -341,7 +350,7 @@ def some_actions(rng: random.Random, steps: dict[int, int], version: int) -> lis
         # A deletion removes no other step, also of those that a killed retention has left.
         kept = {"save": 2, "prune": 1, "delete": len(after)}[verb]
         steps = dict(sorted(after.items())[-kept:])
-        actions.append(Action(verb, step, version, rng.choice(FORMS["both"]), steps))
+        actions.append(Action(verb, step, version, rng.choice(FORMS["all"]), steps))
         version += 1
     return actions
 

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from npzkit.errors import ArchiveLockedError, LimitExceededError, StaleArchiveError
+from npzkit.files import disk
 from npzkit.files.locking import lock_path
 from npzkit.files.urls import find_location
 from npzkit.stores.objects import LocalFolder, objects_at, objects_matching
@@ -65,6 +66,41 @@ def test_a_file_is_removed_on_a_condition(objects):
     assert objects.remove("a", objects.find("a").mark)
     assert objects.remove("a")
     assert objects.find("a") is None
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_a_file_is_taken_from_another_place(objects, can_link, monkeypatch):
+    """It is there under its new name and stays where it was; a large one is copied in pieces."""
+    place = objects_at(find_location(f"{objects.name}/other"))
+    data = bytes(range(256)) * 9
+    for each in (place, objects):
+        each.begin_writing()
+    place.put("a", data, None)
+    if not can_link:
+        monkeypatch.setattr("npzkit.stores.objects._COPIED_SIZE", 100)
+        monkeypatch.setattr("npzkit.files.disk.share", lambda source, target: False)
+        monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cp_file", unable)
+    assert objects.take(place, "a", "b") is can_link
+    assert place.read("a") == objects.read("b") == data
+    with pytest.raises(FileNotFoundError):
+        objects.take(place, "c", "d")
+    assert objects.listed().keys() - {"other"} == {"b"}
+
+
+def unable(*arguments):
+    raise NotImplementedError
+
+
+def test_a_link_to_a_link(tmp_path):
+    """What is linked is the file that a symbolic link leads to."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "file").write_bytes(b"one")
+    (tmp_path / "x" / "link").symlink_to("file")
+    assert disk.share(str(tmp_path / "x" / "link"), str(tmp_path / "b"))
+    assert (tmp_path / "b").samefile(tmp_path / "x" / "file")
+    assert not (tmp_path / "b").is_symlink()
+    with pytest.raises(FileExistsError):
+        disk.share(str(tmp_path / "x" / "file"), str(tmp_path / "b"))
 
 
 def test_a_folder_is_locked(tmp_path):

@@ -1,0 +1,296 @@
+"""Arrays that are declared frozen: written once, and shared by the steps that follow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import fsspec
+import npzkit
+import numpy as np
+import pytest
+from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.checkpoint.background import Background
+from npzkit.errors import DamagedCheckpointWarning, MemberNotFoundError
+from npzkit.files import disk
+from npzkit.stores.objects import Objects
+from s3 import needs_s3, s3_server
+
+FROZEN = "backbone/*"
+
+
+def tree_of(step, base=0):
+    backbone = {"w": np.arange(5000.0) + base, "none": np.zeros((0, 3)), "b": np.ones(3)}
+    return {"head": np.full(40, step), "backbone": backbone, "bias": np.full(3, step)}
+
+
+def check(store, step, base=0):
+    tree, expected = store.load(step).tree, tree_of(step, base)
+    assert list(tree) == list(expected)
+    np.testing.assert_equal(tree, expected)
+
+
+@pytest.fixture(params=["folder", "store"])
+def place(request, tmp_path):
+    """A folder, and a store of objects."""
+    if request.param == "folder":
+        yield str(tmp_path / "run")
+        return
+    yield "memory://frozen/run"
+    with contextlib.suppress(FileNotFoundError):
+        fsspec.filesystem("memory").rm("/frozen", recursive=True)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with CheckpointStore(tmp_path / "run", durable=False) as store:
+        yield store
+
+
+def shards_of(store, step):
+    """Return the shards of a step, by the inode of each."""
+    return {path.stat().st_ino: path for path in Path(store.path(step)).glob("*.npz")}
+
+
+def shared(store, *steps):
+    """Return the inodes of the files that all of these steps have."""
+    return set.intersection(*(set(shards_of(store, step)) for step in steps))
+
+
+def damage(path):
+    """Flip a bit of an array in a shard."""
+    with open(path, "r+b") as file:
+        file.seek(9000)
+        byte = file.read(1)
+        file.seek(9000)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_each_step_is_complete_alone(place, monkeypatch):
+    """Steps that share files can be read, compared and removed as others; keys keep their order."""
+    # No file is copied by this process.
+    monkeypatch.setattr(Objects, "take", None)
+    with CheckpointStore(place) as store:
+        for step in range(3):
+            store.save(step, tree_of(step), frozen=FROZEN)
+        assert store.diff(1, 2).changed == ("head", "bias")
+        assert store.verify().ok
+        store.delete(0)
+        for step in (1, 2):
+            check(store, step)
+        with npzkit.open(store.path(2)) as npz:
+            assert list(npz) == ["head", "backbone/w", "backbone/none", "backbone/b", "bias"]
+
+
+def test_steps_have_the_same_files(store):
+    """The files of frozen arrays are links of one; `numpy.load` opens each."""
+    for step in range(3):
+        store.save(step, tree_of(step), frozen=["backbone/w", "backbone/none", "backbone/b"])
+    (number,) = shared(store, 0, 1, 2)
+    with np.load(shards_of(store, 2)[number]) as npz:
+        assert sorted(npz.files) == ["backbone/b", "backbone/none", "backbone/w"]
+    assert store.status(2).size > 40_000
+    # A step that is saved again shares with itself, or with a newer one.
+    store.save(2, tree_of(2), frozen=FROZEN)
+    store.save(1, tree_of(1), frozen=FROZEN)
+    assert shared(store, 0, 1, 2) == {number}
+    for step in range(3):
+        check(store, step)
+
+
+def test_arrays_of_every_kind(store, arrays):
+    """The CRC-32s of arrays of any dtype, order and size are those of their members."""
+    arrays["large"] = np.ones((1 << 18) + 1)
+    arrays["large strided"] = np.ones((2, 1 << 18))[:, ::2]
+    for step in range(2):
+        store.save(step, {**arrays, "step": np.arange(step)}, frozen=list(arrays))
+    assert len(shared(store, 0, 1)) == 1
+    assert store.diff(0, 1).changed == ("step",)
+
+
+@pytest.mark.parametrize("check_crcs", [True, False])
+def test_a_frozen_array_that_changes(store, check_crcs):
+    """It is written with a warning that names it; unchecked, only its shape and dtype count."""
+    save = store.save
+    save(1, tree_of(1), frozen=FROZEN)
+    with contextlib.ExitStack() as stack:
+        if check_crcs:
+            stack.enter_context(pytest.warns(RuntimeWarning, match="since step 1: backbone/w. "))
+        save(2, tree_of(2, base=1), frozen=FROZEN, check=check_crcs)
+    check(store, 2, base=1 if check_crcs else 0)
+    for changed in (np.arange(5000), np.ones(8)):
+        tree = tree_of(3)
+        tree["backbone"]["w"] = changed
+        with pytest.warns(RuntimeWarning, match="since step 2: backbone/w. "):
+            save(3, tree, frozen=FROZEN, check=check_crcs)
+        np.testing.assert_array_equal(store.load(3).tree["backbone"]["w"], changed)
+        store.delete(3)
+
+
+def test_only_files_of_frozen_arrays_are_shared(store):
+    """An array that lies beside others which are not frozen is written, without a warning."""
+    store.save(1, tree_of(1), frozen="backbone/w")
+    for step in (2, 3):
+        store.save(step, tree_of(step), frozen=FROZEN)
+        check(store, step)
+    assert (len(shared(store, 1, 2)), len(shared(store, 2, 3))) == (1, 2)
+
+
+def test_a_fresh_copy_every_n_steps(store):
+    """`refresh=3` writes the frozen arrays in steps 0, 3, 6, also in a store that is new."""
+    for step in range(8):
+        with CheckpointStore(store.folder, frozen=FROZEN, durable=False) as other:
+            other.save(step, tree_of(step), refresh=3)
+    for steps in ((0, 1, 2), (3, 4, 5), (6, 7)):
+        assert len(shared(store, *steps)) == 1
+    assert not shared(store, 2, 3) | shared(store, 5, 6)
+
+
+def test_the_declaration_of_a_store(tmp_path):
+    """`CheckpointStore(frozen=...)` holds for all steps but those that say otherwise."""
+    with CheckpointStore(tmp_path, frozen=iter([FROZEN]), durable=False) as store:
+        store.save(1, tree_of(1))
+        store.save(2, tree_of(2))
+        assert len(shared(store, 1, 2)) == 1
+        path = store.save(3, tree_of(3), frozen=()).path
+        assert path == store.path(3) == str(tmp_path / "step_00000003.npz")
+        store.save(4, tree_of(4))
+        assert not shared(store, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"frozen": "backbone/v"}, MemberNotFoundError, "backbone/v"),
+        ({"frozen": [FROZEN, "x*"]}, MemberNotFoundError, "no key matches the pattern 'x\\*'"),
+        ({"frozen": [3]}, TypeError, "frozen must be patterns of keys, not 3"),
+        ({"frozen": FROZEN, "refresh": 0}, ValueError, "refresh must be at least 1, not 0"),
+        ({"frozen": FROZEN, "refresh": 1.5}, TypeError, "refresh must be an integer"),
+    ],
+)
+def test_bad_declarations(store, options, error, text):
+    """A pattern that matches nothing is an error, and nothing is written."""
+    with pytest.raises(error, match=text):
+        store.save(1, tree_of(1), **options)
+    assert not os.path.exists(store.folder)
+
+
+def test_in_the_background(tmp_path, monkeypatch):
+    """What is shared is not copied in memory, so it does not count for `max_memory`."""
+    started, start = [], Background.start
+    monkeypatch.setattr(
+        Background, "start", lambda *given: started.append(given[1].step) or start(*given)
+    )
+    with CheckpointStore(tmp_path, background=True, max_memory=1000, frozen=FROZEN) as store:
+        for step in range(3):
+            store.save(step, tree_of(step))
+        assert started == [1, 2]
+        for step in range(3):
+            check(store, step)
+
+
+# -- places without links -------------------------------------------------------
+
+
+class NoLinks:
+    """`os` of a system whose file system has no hard links."""
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def link(self, source, target):
+        raise PermissionError(1, "Operation not permitted")
+
+
+def test_without_links_files_are_copied(store, monkeypatch):
+    """Each step is complete, and one warning says that its files are copies."""
+    monkeypatch.setattr(disk, "os", NoLinks())
+    store.save(0, tree_of(0), frozen=FROZEN)
+    with pytest.warns(RuntimeWarning, match="files cannot be linked here") as caught:
+        store.save(1, tree_of(1), frozen=FROZEN)
+        store.save(2, tree_of(2), frozen=FROZEN)
+    assert len(caught) == 1
+    assert not shared(store, 0, 1) | shared(store, 1, 2)
+    assert len(shards_of(store, 2)) == 2
+    for step in range(3):
+        check(store, step)
+    assert store.verify().ok
+
+
+# -- damage ---------------------------------------------------------------------
+
+
+def test_damage_to_a_shared_file(store):
+    """All steps that share it are damaged; it is read and explained once, and not shared again."""
+    for step in range(4):
+        store.save(step, tree_of(step), frozen=FROZEN, refresh=2)
+    (number,) = shared(store, 2, 3)
+    damage(shards_of(store, 3)[number])
+    with pytest.warns(DamagedCheckpointWarning) as caught:
+        assert store.load().step == 1
+    assert len(caught) == 2
+    report = store.verify()
+    assert report.damaged == (2, 3)
+    (first,) = report.steps[2].rows
+    (again,) = report.steps[3].rows
+    assert (first.key, again.key) == ("backbone/w", None)
+    assert str(shards_of(store, 2)[number]) in again.what
+    store.save(4, tree_of(4), frozen=FROZEN)
+    check(store, 4)
+
+
+def test_a_sound_step_stays_if_a_shared_file_is_damaged(tmp_path):
+    """Retention reads a step that shares with one which this process has not read."""
+    with CheckpointStore(tmp_path, durable=False) as store:
+        for step in (1, 2):
+            store.save(step, tree_of(step), frozen=FROZEN, refresh=1)
+        damage(max(shards_of(store, 2).values(), key=lambda path: path.stat().st_size))
+    with CheckpointStore(tmp_path, keep=latest(1), durable=False) as store:
+        assert store.save(3, tree_of(3), frozen=FROZEN).removed == ()
+        assert store.verify().damaged == (2, 3)
+        check(store, 1)
+
+
+def test_a_step_that_cannot_be_read_shares_nothing(store):
+    """If the newest step has no index or lacks a shard, everything is written."""
+    for step in range(3):
+        store.save(step, tree_of(step), frozen=FROZEN)
+    largest = max(shards_of(store, 2).values(), key=lambda path: path.stat().st_size)
+    largest.unlink()
+    store.save(3, tree_of(3), frozen=FROZEN)
+    assert not shared(store, 1, 3)
+    check(store, 3)
+    Path(store.path(3), "index.json").write_bytes(b"{}")
+    store.save(4, tree_of(4), frozen=FROZEN)
+    check(store, 4)
+
+
+# -- S3 -------------------------------------------------------------------------
+
+
+@needs_s3
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_s3_copies_what_is_shared(monkeypatch):
+    """No byte of a frozen array is sent a second time, or received."""
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    sent, send = [], AIOHTTPSession.send
+
+    async def counted(session, request):
+        sent.append(len(request.body or b"") if request.method == "PUT" else 0)
+        return await send(session, request)
+
+    monkeypatch.setattr(AIOHTTPSession, "send", counted)
+    with (
+        s3_server() as options,
+        CheckpointStore("s3://data/frozen", storage_options=options) as store,
+    ):
+        for step in range(2):
+            store.save(step, tree_of(step), frozen=FROZEN)
+            total = sum(sent)
+            sent.clear()
+            assert total > 40_000 if step == 0 else total < 5_000
+        store.delete(0)
+        check(store, 1)
+        assert store.verify().ok

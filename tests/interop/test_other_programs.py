@@ -24,6 +24,7 @@ def written(request, tmp_path, arrays):
         for key, array in arrays.items():
             w.add(key, array, attrs={"unit": "m"})
         w["größe"] = np.arange(3)
+        w["large"] = np.arange(100_000)
     return path
 
 
@@ -92,6 +93,11 @@ def seek_indexes(path):
     npzkit.save(path, {"x": np.arange(300_000), "y": np.ones(2)}, compression="deflated")
 
 
+def stored_indexes(path):
+    npzkit.save(path, {"x": np.arange(300_000), "y": np.ones(2)})
+    edit(path, lambda w: w.add("z", np.ones(70_000)))
+
+
 def seventy_members(path):
     npzkit.save(path, {f"k{i}": np.full(3, i) for i in range(70)})
     edit(path, lambda w: w.add("k5", np.zeros(2), overwrite=True))
@@ -103,7 +109,8 @@ def savez_and_append(path):
 
 
 STATES = [
-    one_commit, three_commits, hidden_metadata, seek_indexes, seventy_members, savez_and_append
+    one_commit, three_commits, hidden_metadata, seek_indexes, stored_indexes, seventy_members,
+    savez_and_append,
 ]  # fmt: skip
 LISTINGS = {
     "unzip": (["unzip", "-Z1"], "^(.+)$"),
@@ -211,7 +218,7 @@ def test_zipfile(written, arrays):
 def test_numpy(written, arrays):
     """np.load finds the same keys and arrays, and nothing else."""
     with np.load(written) as theirs:
-        assert theirs.files == [*arrays, "größe"]
+        assert theirs.files == [*arrays, "größe", "large"]
         for key, array in arrays.items():
             assert np.array_equal(theirs[key], np.asanyarray(array))
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
     from npzkit.analysis.diff import DiffReport, diff
+    from npzkit.analysis.methods import MethodTrial, compare_methods
     from npzkit.analysis.statistics import ArrayPart, statistics
     from npzkit.archive.iterating import iter_arrays
     from npzkit.archive.lazyarray import LazyArray
@@ -52,9 +53,11 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousArchiveWarning", "ArchiveInfo", "ArrayInfo", "ArrayPart", "ConvertReport",
     "CreatedArray", "DiffReport", "ExtractReport", "Finding", "LazyArray", "Limits", "ManyFiles",
+    "MethodTrial",
     "NpzFile", "NpzWriter", "NpzkitError", "PackReport", "PreparedArchive", "RepairReport",
     "ShardedFile", "ShardedWriter", "Statistics", "TornArchiveWarning", "VerifyReport", "Viewer",
-    "add", "checkpoint", "convert", "default_storage_options", "diff", "errors", "extract",
+    "add", "checkpoint", "compare_methods", "convert", "default_storage_options", "diff", "errors",
+    "extract",
     "find_archives", "format", "iter_arrays", "kerchunk", "load", "load_tree", "local_path", "open",
     "open_many", "pack", "receiving", "repack", "repair", "report", "save", "savez",
     "savez_compressed", "statistics", "verify", "view",
@@ -67,6 +70,7 @@ _HOMES = {
     name: module
     for module, names in {
         "npzkit.analysis.diff": "DiffReport diff",
+        "npzkit.analysis.methods": "MethodTrial compare_methods",
         "npzkit.analysis.statistics": "ArrayPart Statistics statistics",
         "npzkit.archive.iterating": "iter_arrays",
         "npzkit.archive.lazyarray": "LazyArray",

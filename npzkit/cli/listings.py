@@ -307,17 +307,23 @@ def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
 @click.command()
 @archive_argument
 @key_argument
+@click.option("--methods", is_flag=True, help="Try each compression method on samples of FILE.")
 @json_option
-def info(file: str, key: str | None, as_json: bool) -> int:
+def info(file: str, key: str | None, methods: bool, as_json: bool) -> int:
     """Show details of FILE or of one array.
 
-    This reads headers only. FILE may be - for the standard input; a pipe is
+    This reads headers only, except with --methods, which shows how large FILE would be with each
+    compression method, and how fast. FILE may be - for the standard input; a pipe is
     copied to a temporary file first.
 
     Example: npzkit info model.npz weights
     """
     members: list[Member] = []
+    if methods and key is not None:
+        raise click.UsageError("--methods is for all of FILE; leave out KEY.")
     with opened(file) as npz:
+        if methods:
+            return _print_methods(npz, as_json=as_json)
         if key is None:
             members = members_of(npz, npz.files)
             found = _archive_facts(npz, members)
@@ -330,6 +336,26 @@ def info(file: str, key: str | None, as_json: bool) -> int:
     else:
         print_fields(fields)
     return tell_unreadable(members)
+
+
+def _print_methods(npz: npzkit.NpzFile, *, as_json: bool) -> int:
+    trials = npzkit.compare_methods(npz)
+    if as_json:
+        print_json([trial._asdict() for trial in trials])
+        return 0
+    headings = [
+        ("method", "left"),
+        *((name, "right") for name in ("size", "ratio", "save", "load")),
+    ]
+    rows = [
+        (
+            trial.method, format_size(trial.size), format_ratio(trial.size, trial.nbytes),
+            *(f"{speed / 1e6:,.0f} MB/s" for speed in trial[3:]),
+        )
+        for trial in trials
+    ]  # fmt: skip
+    print_table(headings, rows)
+    return 0
 
 
 _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import shutil
@@ -442,3 +443,15 @@ def test_a_dtype_has_one_name_everywhere(cli, tmp_path):
         texts.append(cli(command, path).out)
     texts.append(cli("info", path, "text").out + cli("info", path, "swapped").out)
     assert [text for text in texts if "<U8" not in text or ">f4" not in text] == []
+
+
+def test_info_tries_methods(cli, tmp_path):
+    """`info --methods` has a row per compression method, for programs too, and takes no key."""
+    path = str(tmp_path / "a.npz")
+    npzkit.save(path, {"x": np.zeros(10_000)})
+    lines = cli("info", path, "--methods").out.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["method", "stored", "deflated"]
+    assert lines[1].split()[3] == "100"
+    found = json.loads(cli("info", path, "--methods", "--json").out)
+    assert [row["method"] for row in found[:2]] == ["stored", "deflated"]
+    assert cli("info", path, "x", "--methods").code == 2

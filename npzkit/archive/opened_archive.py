@@ -200,13 +200,13 @@ class OpenedArchive:
         self.check_unchanged()
         # Of some members no CRC-32 is compared, which would show that the file was replaced.
         self.source.check_versioned()
-        index = self._index if self.source.is_distant else None
-        start = None if index is None else index.data_start(entry)
-        if index is not None and start is not None:
+        index = self._index
+        checked = index is not None and index.has_checks(entry)
+        start = index.data_start(entry) if index is not None and self.source.is_distant else None
+        if start is not None:
             check = partial(self.check_header, entry)
-            indexed = index.is_indexed(entry)
-            return self.reader.random_access(entry, start, check, verify=verify, indexed=indexed)
-        access = self.reader.random_access(entry, verify=verify)
+            return self.reader.random_access(entry, start, check, verify=verify, checked=checked)
+        access = self.reader.random_access(entry, verify=verify, checked=checked)
         self.check_header(entry)
         return access
 

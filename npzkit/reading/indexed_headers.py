@@ -79,6 +79,7 @@ class IndexedHeaders:
         self.infos: dict[str, ArrayInfo] = {}
         limit = reader.header_limit
         self._index = index = find_array_index(reader.source, directory)
+        self._is_damaged = index is None and directory.footer is not None
         if index is not None:
             self._headers = [None, *(parse_plain(head, limit) for head in index.heads[1:])]
             self._fields = _columns_of(entries)
@@ -114,9 +115,11 @@ class IndexedHeaders:
         start = 0 if info is None else info.data_offset - header.data_offset
         return start if 0 < start <= entry.end_offset - entry.compressed_size else None
 
-    def is_indexed(self, entry: Entry) -> bool:
-        """Whether the array index says that an index of chunks follows the member's data."""
-        return self._index is not None and self._index.row(self._rows[entry.name])[1] > 0
+    def has_checks(self, entry: Entry) -> bool:
+        """Whether CRC-32s of chunks should follow the member's data; true if that is not known."""
+        if self._index is None:
+            return self._is_damaged
+        return bool(self._index.row(self._rows[entry.name])[1] & CHECKED)
 
     def describe(self, key: str, entry: Entry) -> ArrayInfo | None:
         """Return what is known of a member, or None if its own headers have to be read.

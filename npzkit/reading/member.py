@@ -430,15 +430,16 @@ class MemberReader(SmallReader):
         check: Callable[[], object] = lambda: None,
         *,
         verify: bool = True,
-        indexed: bool = False,
+        checked: bool = False,
     ) -> RandomAccess:
         """Return the archive's one access to a member's bytes, which it keeps.
 
-        With `verify`, it compares the CRC-32 of each chunk where that is known.
+        With `verify`, it compares the CRC-32 of each chunk where that is known. If these should
+        be there (`checked`), but are damaged or out of date, all of the member is compared once:
+        what damaged them may have damaged its end, too.
 
-        If it is known where a stored member's data probably begins, and whether it is
-        `indexed`, its headers and its first bytes are fetched together, and `check` is called
-        with these.
+        If it is known where a stored member's data probably begins, its headers and its first
+        bytes are fetched together, and `check` is called with these.
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
@@ -454,15 +455,20 @@ class MemberReader(SmallReader):
             if data_start is None:
                 start = data_offset(source, entry, verify=False)
                 access = open_random_access(source, entry, start, verify=verify)
+                if verify and checked and not access.is_checked:
+                    self.read(entry, Options(keeps=False))
             else:
 
                 def find() -> tuple[int, SeekIndex | None]:
                     check()
                     start = data_offset(source, entry, verify=False)
-                    return start, find_checks(source, entry, start, verify)
+                    checks = find_checks(source, entry, start, verify)
+                    if verify and checked and checks is None:
+                        self.read(entry, Options(keeps=False))
+                    return start, checks
 
                 checks = only_chunk(entry)
-                if checks is None and indexed:
+                if checks is None and checked:
                     checks = checks_index((), entry.uncompressed_size)
                 access = StoredBytes(source, entry, data_start, checks if verify else None, find)
             # If two threads get here, both use the first one's object.

@@ -69,12 +69,15 @@ class RandomAccess:
         How many calls of `readinto` are best made at a time.
     chunk_size : int or None
         Bytes that are inflated together, where there is an index.
+    is_checked : bool
+        Whether CRC-32s of parts are compared.
     """
 
     size: int
     granularity: int
     reads_at_once = 1
     chunk_size: int | None = None
+    is_checked = False
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
         """Fill `view` (format ``B``) with the bytes at `offset`.
@@ -157,6 +160,7 @@ class StoredBytes(RandomAccess):
         self.size = entry.uncompressed_size
         self._source = source
         self._start, self._checks, self._find = data_start, checks, find
+        self.is_checked = checks is not None
         self.granularity = STORED_GRANULARITY if checks is None else CHECKED_SIZE
         if source.is_distant:
             self.granularity, self.reads_at_once = DISTANT_GRANULARITY, DISTANT_READS
@@ -239,7 +243,7 @@ class _Indexed(RandomAccess):
 
     def __init__(self, chunks: Chunks, open_plain: Callable[[], RandomAccess]) -> None:
         self.size, self.granularity = chunks.size, chunks.chunk_size
-        self.chunk_size = chunks.chunk_size
+        self.chunk_size, self.is_checked = chunks.chunk_size, chunks.is_checked
         self._chunks = chunks
         self._open_plain = open_plain
         self._plain: RandomAccess | None = None

@@ -17,7 +17,9 @@ from crash import recorded, replay
 from deep import amount
 from npzkit.archive.skeleton import skeleton_of
 from npzkit.errors import ChecksumError, NpyFormatError, NpzkitError, ZipFormatError
+from npzkit.zip.footer import FOOTER_SIZE
 from npzkit.zip.sozip import SeekIndex, checks_index, find_index, format_index
+from range_server import RangeServer
 
 RANDOM = np.random.default_rng(0)
 # Incompressible bytes are stored within deflate, so that a flipped bit decodes to other values.
@@ -583,6 +585,29 @@ def test_an_archive_that_is_opened_without_checks(tmp_path):
     path.write_bytes(data)
     with npzkit.open(path, verify=False) as npz, pickle.loads(pickle.dumps(npz)) as copy:
         assert copy["x"][0, 0] != TALL[0, 0]
+
+
+@pytest.mark.parametrize("make", [saved, stored])
+@pytest.mark.parametrize("reach", ["checks", "array index"])
+def test_data_that_is_damaged_together_with_its_checks(make, reach, tmp_path):
+    """Damage may take the end of an array, and what says which CRC-32s it had: it is an error."""
+    path = tmp_path / "a.npz"
+    make(path)
+    data = bytearray(path.read_bytes())
+    key = "large" if reach == "checks" else "scaled"
+    with npzkit.open(bytes(data)) as npz:
+        info, entry = npz.info(key), npz._archive.entry(key)
+        end = npz._archive.directory.directory_offset - FOOTER_SIZE
+    begin = info.data_offset - (128 if info.method == "stored" else 0) + entry.compressed_size - 9
+    end = begin + 60 if reach == "checks" else end
+    data[begin:end] = bytes(end - begin)
+    with RangeServer().running() as server:
+        url = server.put(bytes(data))
+        for file in (bytes(data), url):
+            with npzkit.open(file) as npz, pytest.raises((ChecksumError, ZipFormatError)):
+                npz.lazy(key)[-5:]
+    with npzkit.open(bytes(data), verify=False) as npz:
+        assert np.array_equal(npz.lazy(key)[:5], ARRAYS[key][:5])
 
 
 def test_files_that_are_alike_but_for_data_and_checks(tmp_path):

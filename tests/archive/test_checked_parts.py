@@ -61,6 +61,18 @@ def saved(path):
     npzkit.save(path, ARRAYS, compression="deflated", chunk_size=CHUNK)
 
 
+def saved_with_zstd(path):
+    npzkit.save(path, ARRAYS, compression="zstd", chunk_size=CHUNK)
+
+
+def rows_with_zstd(path):
+    with npzkit.NpzWriter(path, compression="zstd", chunk_size=CHUNK) as writer:
+        for key, array in ARRAYS.items():
+            with writer.create(key, (None, *array.shape[1:]), array.dtype) as rows:
+                for start in range(0, len(array), 77):
+                    rows.append(array[start : start + 77])
+
+
 def shards(path):
     with npzkit.ShardedWriter(path, compression="deflated", chunk_size=CHUNK) as writer:
         for key, array in ARRAYS.items():
@@ -126,7 +138,7 @@ def to_a_stream(path):
 
 
 WAYS = [
-    saved, created, appended, repacked, copied, stored, stored_in_rows, stored_in_any_order,
+    saved, saved_with_zstd, rows_with_zstd, created, appended, repacked, copied, stored, stored_in_rows, stored_in_any_order,
     stored_and_appended, stored_and_renamed, numpys, to_a_stream,
 ]  # fmt: skip
 

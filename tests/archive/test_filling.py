@@ -71,6 +71,8 @@ SAVE = {
     "numpy deflated": lambda path: by_zipfile(path, zipfile.ZIP_DEFLATED),
     "bzip2": lambda path: by_zipfile(path, zipfile.ZIP_BZIP2, zipfile.ZIP_STORED),
     "shards": lambda path: by_shards(path, "stored"),
+    "zstd": lambda path: npzkit.save(path, ARRAYS, compression="zstd"),
+    "zstd shards": lambda path: by_shards(path, "zstd"),
     "deflated shards": lambda path: by_shards(path, "deflated"),
 }
 MEMORY = {

@@ -155,7 +155,7 @@ def edited(edit, **arrays):
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_own_archives_come_as_open_gives_them(kind, compression, arrays):
     """Arrays of all kinds, indexes and metadata: each array comes once, in order, writable."""
     data = saved({**arrays, "noise": NOISE}, compression=compression, metadata={"m": "x" * 70_000})
@@ -525,7 +525,7 @@ def test_a_stream_that_is_cut_anywhere(make):
             assert TornArchiveWarning in categories or len(expected) == len(found)
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_an_append_that_was_not_finished(compression, tmp_path):
     """What a killed writer left behind the last commit warns, wherever it ends; nothing of it comes."""
     path = tmp_path / "a.npz"

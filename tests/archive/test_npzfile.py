@@ -170,7 +170,7 @@ def test_large_arrays_in_blocks(tmp_path, compression, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
-@given(any_arrays(), st.sampled_from(COMPRESSIONS))
+@given(any_arrays(), st.sampled_from([*COMPRESSIONS, "zstd"]))
 def test_any_array_survives_an_archive(array, compression):
     """Whatever is saved comes back, by npzkit and by numpy, its member numpy's own bytes."""
     stream, expected = io.BytesIO(), io.BytesIO()
@@ -178,9 +178,11 @@ def test_any_array_survives_an_archive(array, compression):
     np.lib.format.write_array(expected, array)
     npz = npzkit.open(stream)
     assert npz.stream("a").read() == expected.getvalue()
-    with np.load(io.BytesIO(stream.getvalue())) as theirs:
-        for found in (npz["a"], npz.load_all()["a"], theirs["a"]):
-            assert same(found, array)
+    found = [npz["a"], npz.load_all()["a"]]
+    if compression in COMPRESSIONS:
+        with np.load(io.BytesIO(stream.getvalue())) as theirs:
+            found.append(theirs["a"])
+    assert all(same(each, array) for each in found)
 
 
 def test_streams_interleave(path, arrays):

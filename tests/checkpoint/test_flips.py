@@ -24,6 +24,7 @@ from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, is_d
 FORMS = {
     "file": {},
     "deflated": {"compression": "deflated"},
+    "zstd": {"compression": "zstd"},
     "folder": {"shard_size": 400},
 }
 OLDER, NEWEST = 1, 2

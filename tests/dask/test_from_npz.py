@@ -104,7 +104,7 @@ def test_bfloat16_stays_bfloat16(tmp_path):
 # -- chunks -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_chunks_follow_the_file(tmp_path, compression):
     """Chunks are complete rows, a multiple of those in the file, and as large as dask wants."""
     array = np.zeros((2000, 1000))

@@ -60,7 +60,9 @@ def test_any_array_in_any_chunks(tmp_path_factory, array, data):
         for length in array.shape
     )
     size = data.draw(st.integers(1, 1000))
-    options = data.draw(st.sampled_from([{}, {"compression": "deflated", "level": 1}]))
+    options = data.draw(
+        st.sampled_from([{}, {"compression": "deflated", "level": 1}, {"compression": "zstd"}])
+    )
     to_npz(folder, {"x": da.from_array(array, chunks=chunks)}, shard_size=size, **options)
     with npzkit.open(folder) as npz:
         check_same(np.asarray(npz["x"]), array)
@@ -344,7 +346,7 @@ def test_blocks_of_a_narrower_dtype_are_converted(tmp_path):
 # -- memory -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_memory_stays_within_a_chunk_or_two(tmp_path, compression):
     """Reading, computing and writing 6 chunks takes the memory of a chunk and its result."""
     array = np.random.default_rng(0).integers(0, 99, (6, 250_000))

@@ -56,7 +56,7 @@ def test_a_small_archive_is_one_request():
 
 
 @pytest.mark.parametrize("has_any_order", [True, False])
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_a_large_archive_is_parts(compression, has_any_order):
     """All parts but the last have the same size; together they are the bytes of a file."""
     upload = RecordedUpload(has_any_order=has_any_order)
@@ -78,7 +78,7 @@ def test_an_archive_without_arrays():
 
 
 @pytest.mark.parametrize("part_size", [7, 100, 5000])
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_arrays_that_grow(monkeypatch, compression, part_size):
     """The part with a header waits until the header is final, wherever parts begin."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", part_size)

@@ -82,6 +82,16 @@ def deflated(path):
     return history
 
 
+def zstandard(path):
+    history = History(path)
+    with history.edit("w", compression="zstd", chunk_size=4096) as e:
+        e.add("seekable", np.arange(1500, dtype="<u4") // 50, attrs={"unit": "m"})
+        e.add("d", np.arange(40))
+    with history.edit(compression="zstd") as e:
+        e.add("e", np.arange(90) % 7)
+    return history
+
+
 def with_comments(path):
     history = History(path)
     for step in range(3):
@@ -329,7 +339,7 @@ def with_a_repaired_directory(path):
 
 
 CASES = [
-    one_commit, stored, durable, deflated, with_comments, with_long_comments, with_large_metadata,
+    one_commit, stored, durable, deflated, zstandard, with_comments, with_long_comments, with_large_metadata,
     with_dtypes, with_edited_attributes, with_changed_members, emptied, by_numpy, by_numpy_compressed,
     by_zipfile, with_zip64, of_tiny_commits, of_one_session, in_a_file_object, with_created_arrays,
     with_an_archive_inside, of_many, rolled_forward, cut_and_continued, with_a_repaired_end,

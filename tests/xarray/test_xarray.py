@@ -472,7 +472,7 @@ def test_dask_arrays_are_written_block_by_block(path, monkeypatch):
         lazy = da.from_array(array, chunks=chunks).map_blocks(
             seen, dtype="f8", meta=np.ones((0, 0))
         )
-        for compression in ("stored", "deflated"):
+        for compression in ("stored", "deflated", "zstd"):
             found = reread(xr.Dataset({"a": (("y", "x"), lazy)}), path, compression=compression)
             np.testing.assert_array_equal(found["a"], array)
         with open(path, "wb") as file:
@@ -646,7 +646,7 @@ def test_urls_of_stores():
         xr.testing.assert_identical(again.load(), example())
         again.close()
         chunked = example().chunk({"time": 2})
-        for compression in ("stored", "deflated"):
+        for compression in ("stored", "deflated", "zstd"):
             to_npz(chunked, url, compression=compression)
             with xr.open_dataset(url, engine=NpzBackend) as found:
                 xr.testing.assert_identical(found.load(), example())

@@ -188,8 +188,8 @@ def _header_findings(
     elif known is not None and header is not None:
         flags = find_flags(reader, entry, start)
         found = describe(key, entry, header, start, parse_attrs(entry.extra), flags)
-        # CRC-32s that do not fit the member have a row of their own.
-        found = found._replace(checked_parts=known.checked_parts)
+        # An index that does not fit the member, or is lost, has a row of its own.
+        found = found._replace(seekable=known.seekable, checked_parts=known.checked_parts)
         if found != known or header != expected:
             disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
             yield Finding._of(key, disagrees, entry.header_offset)
@@ -270,7 +270,7 @@ def _data_findings(
     if index is not None and not _is_right(source, entry, start, index, threads):
         what = "its seek index leads to wrong data, so parts of the array may be wrong"
         yield Finding(key, "error", what, end)
-    elif index is None and has_index_member(source, entry, start):
+    elif index is None and (indexed.flags(entry) or has_index_member(source, entry, start)):
         yield Finding(key, "warning", "its seek index does not match it and is not used", end)
     elif index is not None and index.crc32s and not index.has_checks(entry.crc32):
         what = (

@@ -115,11 +115,13 @@ class IndexedHeaders:
         start = 0 if info is None else info.data_offset - header.data_offset
         return start if 0 < start <= entry.end_offset - entry.compressed_size else None
 
+    def flags(self, entry: Entry) -> int:
+        """Return what the array index says of the index of chunks that follows a member's data."""
+        return 0 if self._index is None else self._index.row(self._rows[entry.name])[1]
+
     def has_checks(self, entry: Entry) -> bool:
         """Whether CRC-32s of chunks should follow the member's data; true if that is not known."""
-        if self._index is None:
-            return self._is_damaged
-        return bool(self._index.row(self._rows[entry.name])[1] & CHECKED)
+        return self._is_damaged or self.flags(entry) & CHECKED > 0
 
     def describe(self, key: str, entry: Entry) -> ArrayInfo | None:
         """Return what is known of a member, or None if its own headers have to be read.

@@ -600,6 +600,18 @@ def test_an_archive_that_is_opened_without_checks(tmp_path):
 
 
 @pytest.mark.parametrize("make", [saved, stored])
+def test_verify_misses_an_index(make, tmp_path):
+    """If nothing is left of an index that the array index knows of, verify warns, for its array."""
+    path = tmp_path / "a.npz"
+    make(path)
+    data = path.read_bytes()
+    place = data.index(b".large.npy.sozip.idx")
+    *_, row = npzkit.verify(data[: place - 30] + bytes(50) + data[place + 20 :]).rows
+    assert (row.severity, row.key) == ("warning", "large")
+    assert "its seek index does not match it" in row.what
+
+
+@pytest.mark.parametrize("make", [saved, stored])
 @pytest.mark.parametrize("reach", ["checks", "array index"])
 def test_data_that_is_damaged_together_with_its_checks(make, reach, tmp_path):
     """Damage may take the end of an array, and what says which CRC-32s it had: it is an error."""

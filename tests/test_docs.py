@@ -25,8 +25,8 @@ MODULES = ["npzkit"] + [
 ]
 
 
-ENGINES = ["dask", "torch", "xarray"]
-"""Packages that users bring, each with a module of its name, and examples in the guide."""
+ENGINES = ["dask", "jax", "torch", "xarray"]
+"""Packages that users bring, each with a room of its name, and examples in the guide."""
 
 
 def imported(name):
@@ -139,7 +139,7 @@ def test_the_code_for_an_engine_runs(page, engine, tmp_path, monkeypatch):
 
 
 def test_each_engine_has_code_on_a_page():
-    """dask, torch and xarray are shown by programs that run."""
+    """dask, JAX, torch and xarray are shown by programs that run."""
     text = "".join(PAGES.values())
     assert all(f"```python {engine}\n" in text for engine in ENGINES)
 

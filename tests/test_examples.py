@@ -20,6 +20,7 @@ PROGRAMS = {
     "train_numpy": (36, "numpy"),
     "train_torch": (36, "torch", "torch._dynamo"),
     "train_jax": (60, "jax"),
+    "train_jax_processes": (60, "jax"),
     "fit_sklearn": (12, "sklearn", "sklearn.linear_model"),
     "train_keras": (30, "keras", "torch", "torch._dynamo"),
 }

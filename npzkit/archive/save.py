@@ -5,6 +5,7 @@ Owns `save`: what it checks before any file is touched, and in which order.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
@@ -26,6 +27,7 @@ from npzkit.files.file_objects import can_write
 from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, find_location
 from npzkit.files.whole_file import WholeFile
+from npzkit.imported import imported
 from npzkit.limits import thread_count
 from npzkit.members.metadata import FLAT, TREE_KEY, format_checked, without_note
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts
     from npzkit.typing import Writable
 
+_JOINT = "npzkit.jax.processes"
+"""The module that saves arrays which are spread over processes, imported with the first one."""
 _FEW_COUNT = 4
 """Most runs of small arrays that are written in one go: they fit in the cache."""
 
@@ -108,6 +112,10 @@ def save(
     `load_tree` splits keys at their slashes only if the archive does not say what was
     saved: those of other programs, and of arrays that were added one by one.
 
+    If an array of JAX is spread over processes, all of them call `save` with the same tree,
+    after ``jax.distributed.initialize()``. `file` is a folder then, which becomes a sharded
+    archive: each process writes the parts that it has.
+
     What is not an array is kept in the metadata under ``npzkit.tree``. Bytes are
     saved as arrays of uint8. At the top level, numbers, strings and lists of
     them are saved as arrays, as by `numpy.savez`.
@@ -124,12 +132,21 @@ def save(
     if not is_dict:
         _check_arrays(file, arrays)
         is_dict = isinstance(arrays, dict)
-    is_tree = False
+    is_tree = is_spread = False
     if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
         arrays, metadata, is_tree = _flattened(arrays, metadata)
+        is_spread = _are_spread(arrays)
     if not is_tree and is_dict and "/" in "".join(map(str, arrays)):
         # A copy of an archive may come with the note of that one.
         metadata = {TREE_KEY: FLAT, **(metadata or {})}
+    if is_spread:
+        joint = importlib.import_module(_JOINT)
+        joint.save(
+            file, arrays, metadata=metadata, compression=compression, level=level,
+            durable=durable, chunk_size=chunk_size, seekable=seekable, threads=threads,
+            storage_options=storage_options,
+        )  # fmt: skip
+        return
     if level is not None:
         level_for(method_number(compression), level)
     prepared = PreparedArchive(
@@ -162,6 +179,15 @@ def _flattened(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, An
     arrays, note = flatten(arrays)
     plain, _ = without_note(metadata or {})
     return arrays, plain if note is None else {**plain, TREE_KEY: note}, True
+
+
+def _are_spread(arrays: Mapping[str, Any]) -> bool:
+    """Return whether arrays of JAX have parts in other processes, too."""
+    if imported("jax") is None or not isinstance(arrays, dict):
+        return False
+    from npzkit.members.tensors import is_spread
+
+    return any(map(is_spread, arrays.values()))
 
 
 def _is_flat(arrays: dict[Any, Any]) -> bool:

@@ -74,7 +74,7 @@ class Saving:
 
     def _finish(self, removed: tuple[int, ...]) -> None:
         """Note what was removed after the step was saved."""
-        self.removed = removed
+        self.removed = tuple(removed)
         self._ended.set()
 
     def _run(self, work: Callable[[], tuple[int, ...]]) -> None:

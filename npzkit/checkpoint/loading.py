@@ -27,6 +27,7 @@ from npzkit.errors import (
     is_damage,
     warn,
 )
+from npzkit.jax.agreement import Agreement
 from npzkit.members.containers import children_of
 from npzkit.members.keys import child_key
 from npzkit.trees.loaded_tree import read_tree
@@ -63,7 +64,7 @@ class Checkpoint(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What of a step to read, and how."""
+    """What of a step to read, and how; and with which processes to agree about the step."""
 
     only: str | Iterable[str] | None = None
     like: Any = None
@@ -71,6 +72,7 @@ class Request(NamedTuple):
     strict: bool = True
     verify: bool = True
     mmap_mode: Any = None
+    agreement: Agreement = Agreement()
 
 
 class Loader:
@@ -99,7 +101,7 @@ class Loader:
         misses = 0
 
         def look() -> tuple[list[int], int]:
-            found = self._storage.steps()
+            found = request.agreement.first(self._storage.steps)
             return [step for step in found if step not in damaged and step not in gone], misses
 
         for found, _ in looks_at(look, self._storage.path):
@@ -111,7 +113,7 @@ class Loader:
                 except NoCheckpointError:
                     misses += 1
                     # If it was removed since, newer ones may have come.
-                    if step in self._storage.steps():
+                    if step in request.agreement.first(self._storage.steps):
                         gone.append(step)
                     break
                 except DamagedCheckpointError as error:
@@ -143,11 +145,14 @@ class Loader:
         DamagedCheckpointError
             It is damaged.
         """
+        return request.agreement.own(partial(self._step, step, request))
+
+    def _step(self, step: int, request: Request) -> Checkpoint:
         with self.explained(step), self._readers.reading(step):
             identity, checkpoint = self._catalog.read(
                 step, lambda npz: self._read(npz, step, request)
             )
-        if request.verify and request.only is None:
+        if request.verify and request.only is None and not request.agreement.is_joint:
             self._catalog.note(step, identity, is_sound=True)
         return checkpoint
 

@@ -359,53 +359,28 @@ class Steps:
         if self._has_folder(step):
             self._remove_folder(step)
 
+    def shard_writer(self, step: int, **options: Any) -> ShardedWriter:
+        """Return what writes to the folder of a step; `options` are those of the class."""
+        return ShardedWriter(self._folder_of(step), **{"durable": self._durable, **options})
+
     def commit_shards(
         self,
         step: int,
-        groups: Sequence[Mapping[str, Any]],
         metadata: bytes,
-        taken: tuple[Objects, Sequence[ShardRecord]] | None = None,
-        *,
-        order: Iterable[str] = (),
+        fill: Callable[[ShardedWriter], Iterable[str | ShardRecord]],
         **options: Any,
     ) -> None:
         """Write a step as a folder, which replaces an older one, or a file, when complete.
 
-        Parameters
-        ----------
-        step : int
-        groups : sequence of mapping
-            Arrays by key; those of different groups are in different shards.
-        metadata : bytes
-        taken : (Objects, sequence of ShardRecord), optional
-            Shards of another step that this one has too, and where they are.
-        order : iterable of str, optional
-            Of all keys.
-        options
-            Of `npzkit.ShardedWriter`.
-
-        Warns
-        -----
-        RuntimeWarning
-            For the first time, what is taken had to be copied.
+        `fill` returns the shards that count. `options` are those of `npzkit.ShardedWriter`.
         """
         older = self._file_now(step)
         durable = self._durable or older is not None
-        writer = ShardedWriter(
-            self._folder_of(step), metadata=parse_metadata(metadata, None),
-            durable=durable, **options,
-        )  # fmt: skip
+        writer = self.shard_writer(
+            step, metadata=parse_metadata(metadata, None), durable=durable, **options
+        )
         try:
-            writer._order = order
-            if taken is not None:
-                place, records = taken
-                are_linked = [writer._take(place, record) for record in records]
-                if not all(are_linked):
-                    self._warn_of_copies()
-            for arrays in groups:
-                writer.update(arrays)
-                writer._complete_shard()
-            writer.commit(writer.close())
+            writer.commit(fill(writer))
             if durable:
                 self._here.settle(())
             self._take_place_of_file(step, older)
@@ -415,6 +390,41 @@ class Steps:
         except BaseException:
             self._give_up(step, writer)
             raise
+
+    def fill(
+        self,
+        groups: Sequence[Mapping[str, Any]],
+        taken: tuple[Objects, Sequence[ShardRecord]] | None,
+        order: Iterable[str],
+        writer: ShardedWriter,
+    ) -> list[ShardRecord]:
+        """Write the arrays of a step, and return the shards that have them.
+
+        Parameters
+        ----------
+        groups : sequence of mapping
+            Arrays by key; those of different groups are in different shards.
+        taken : (Objects, sequence of ShardRecord) or None
+            Shards of another step that this one has too, and where they are.
+        order : iterable of str
+            Of all keys.
+        writer : ShardedWriter
+
+        Warns
+        -----
+        RuntimeWarning
+            For the first time, what is taken had to be copied.
+        """
+        writer._order = order
+        if taken is not None:
+            place, records = taken
+            are_linked = [writer._take(place, record) for record in records]
+            if not all(are_linked):
+                self._warn_of_copies()
+        for arrays in groups:
+            writer.update(arrays)
+            writer._complete_shard()
+        return writer.close()
 
     def _warn_of_copies(self) -> None:
         if not self._has_warned:

@@ -35,6 +35,7 @@ from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.steps import Status, Steps, looks_at
 from npzkit.codecs.coding import Compression
 from npzkit.datasets.part_checks import Seen
+from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.datasets.sharding import parse_size
 from npzkit.errors import (
     ArchiveLockedError,
@@ -42,10 +43,13 @@ from npzkit.errors import (
     NoCheckpointError,
     NpzkitError,
     StaleArchiveError,
+    UnsupportedError,
     is_damage,
     warn,
 )
 from npzkit.files.urls import Location, find_location
+from npzkit.jax import agreement_of, joint_save
+from npzkit.jax.agreement import Agreement
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.containers import flatten
 from npzkit.members.keys import suggestion
@@ -120,6 +124,12 @@ class CheckpointStore:
     Close a store at a URL before the program ends. At its end, Python 3.12 and
     versions without `threading`'s private hooks start no thread, which the first
     request to a store may need. The save then fails with a warning.
+
+    If an array of JAX is spread over processes, all of them call `save` with the same
+    tree, and `load` with ``like=``. Each one writes the parts that it has, and the first one
+    completes the step, which is a folder then, and removes old steps. If one process fails,
+    all of them raise an error. If one finds a step to be damaged, all load an older one.
+    Nothing of such a tree can be frozen.
 
     The background does not copy an array that cannot change: one that is read-only
     together with all that it is a view of. Do not write to such an array's memory
@@ -401,17 +411,26 @@ class CheckpointStore:
         check_refresh(refresh)
         storage, size = self._storage, None if shard_size is None else parse_size(shard_size)
         selection = self._frozen if frozen is None else _selection(frozen)
-        is_file = size is None and selection is None
+        arrays, structure = flatten(tree)
+        joint = joint_save(arrays)
+        if joint is not None and selection is not None:
+            raise UnsupportedError(
+                "arrays that are spread over processes cannot be linked to older ones",
+                path=self.folder, remedy='Pass frozen="", or no frozen=.',
+            )  # fmt: skip
+        is_file = size is None and selection is None and joint is None
         path = storage.file_path(step) if is_file else storage.folder_path(step)
         with self._background.turn:
             self._begin(step)
-            if self._is_refused(step):
+            if self._is_refused(step, joint):
                 return Saving(step, path, skipped=True)
-            arrays, structure = flatten(tree)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
             fixed = [] if selection is None else self._frozen_in(arrays, selection)
             self._background.wait(unsaved=step)
-            storage.begin_writing()
+            if joint is None:
+                storage.begin_writing()
+            else:
+                arrays = joint.arrays
             shared, is_sound = self._shared({key: arrays[key] for key in fixed}, check, refresh)
             left = arrays.keys() - (shared.keys if shared else ())
             snapshot = self._snapshot({key: arrays[key] for key in arrays if key in left})
@@ -420,18 +439,20 @@ class CheckpointStore:
             prepared = PreparedArchive(arrays, self._compression)
             record = Record(step, measured, noted, structure)
             text = format_record(record, prepared._names_crc32, shared.age if shared else 0)
-            write = partial(storage.commit, step, prepared, text)
-            if not is_file:
-                groups = [left.intersection(fixed), left.difference(fixed)]
-                write = partial(
-                    storage.commit_shards, step,
-                    [{key: arrays[key] for key in arrays if key in group} for group in groups],
-                    text, shared and shared[:2], order=list(arrays),
-                    compression=self._compression, **({} if size is None else {"shard_size": size}),
-                )  # fmt: skip
-            work = partial(
-                self._commit, step, write, is_sound=is_sound, is_read_back=verify is not None
-            )
+            commit = partial(self._commit, step, is_sound=is_sound, is_read_back=verify is not None)
+            options: dict[str, Any] = {"compression": self._compression}
+            options |= {} if size is None else {"shard_size": size}
+            in_shards = partial(self._commit_shards, step, text, commit, options)
+            if is_file:
+                work = partial(commit, partial(storage.commit, step, prepared, text))
+            elif joint is None:
+                parts = [left.intersection(fixed), left.difference(fixed)]
+                groups = [{key: arrays[key] for key in arrays if key in part} for part in parts]
+                taken = shared and shared[:2]
+                work = partial(in_shards, partial(storage.fill, groups, taken, list(arrays)))
+            else:
+                writer = partial(storage.shard_writer, step, **options)
+                work = partial(joint.save, arrays, writer, in_shards)
             saving = Saving(step, path)
             if snapshot is None:
                 saving._finish(work())
@@ -457,10 +478,14 @@ class CheckpointStore:
         # What is written now has its checksums computed. What is shared is as sound as it was.
         return shared, True if shared is None else is_sound
 
-    def _is_refused(self, step: int) -> bool:
+    def _is_refused(self, step: int, joint: Agreement | None = None) -> bool:
         """Return whether a save is to be skipped; raise ArchiveLockedError if it is to fail."""
+        if self._when_busy == "wait":
+            return False
+        if joint is not None:
+            return bool(joint.first(partial(self._is_refused, step)))
         under_way = self._background.under_way
-        if under_way is None or self._when_busy == "wait":
+        if under_way is None:
             return False
         if self._when_busy == "raise":
             raise ArchiveLockedError(
@@ -496,6 +521,18 @@ class CheckpointStore:
                     error = NpzkitError(row.what, key=row.key, offset=row.where)
                     raise self._loader.damaged(step, error)
         return self._retention.apply_after_commit(step)
+
+    def _commit_shards(
+        self,
+        step: int,
+        text: bytes,
+        commit: Callable[[Callable[[], None]], tuple[int, ...]],
+        options: dict[str, Any],
+        fill: Callable[[ShardedWriter], Any],
+    ) -> tuple[int, ...]:
+        # With several processes, only the one that comes here takes the lock.
+        self._storage.begin_writing()
+        return commit(partial(self._storage.commit_shards, step, text, fill, **options))
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the save under way has ended.
@@ -590,7 +627,8 @@ class CheckpointStore:
             raise ValueError("like and into are both examples; pass one of them")
         # Several steps may be tried, each with all patterns.
         only = only if only is None or isinstance(only, str) else list(only)
-        request = Request(only, like, into, strict, bool(verify), mmap_mode)
+        agreement = agreement_of(like if into is None else into)
+        request = Request(only, like, into, strict, bool(verify), mmap_mode, agreement)
         number = None if step is None else check_step(step)
         self._settle()
         return (

@@ -190,6 +190,12 @@ def is_jax_array(value: object) -> bool:
     return jax is not None and isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
 
 
+def is_spread(value: Any) -> bool:
+    """Return whether other processes have parts of an array of JAX, or of one described."""
+    sharding = value.sharding if is_jax_array(value) else None
+    return sharding is not None and not sharding.is_fully_addressable
+
+
 def holds_keys(value: Any) -> bool:
     """Return whether an array of JAX has random keys."""
     dtypes = imported("jax").dtypes
@@ -225,11 +231,19 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
             f"NumPy cannot make an array of this object: {shown_value(str(error))}",
             key=key,
             found=type(value).__name__,
-            remedy="Items of different lengths cannot form an array: save each under its own key, "
-            "or pad them to the same length."
-            if isinstance(value, (list, tuple))
-            else "Convert it to a NumPy array first.",
+            remedy=_remedy_for(value),
         ) from error
+
+
+def _remedy_for(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return (
+            "Items of different lengths cannot form an array: save each under its own key, or pad "
+            "them to the same length."
+        )
+    if is_spread(value):
+        return "npzkit.save and CheckpointStore.save save what several processes have together."
+    return "Convert it to a NumPy array first."
 
 
 def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.ndarray[Any, Any]:

@@ -7,12 +7,14 @@ has is `npzkit.members.tensors`'s. Imports neither package.
 
 from __future__ import annotations
 
+import functools
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from npzkit.imported import imported
-from npzkit.members.tensors import extension_name, holds_keys, special_dtype, to_array
+from npzkit.members.tensors import extension_name, holds_keys, is_spread, special_dtype, to_array
 
 
 def native(array: Any) -> Any:
@@ -132,21 +134,48 @@ def array_like(array: Any, like: Any) -> Any:
 
     Parameters
     ----------
-    array : numpy.ndarray
+    array : numpy.ndarray or LazyArray
         Of the form of `like`. It must not be changed any more.
     like : jax.Array or jax.ShapeDtypeStruct
+        If it is spread over processes, this one gets the parts of its devices. Of a lazy
+        array, only these are read.
     """
     jax = imported("jax")
+    if is_spread(like):
+        return _spread_like(jax, array, like)
     if holds_keys(like):
-        # Keys that are only described do not say what their algorithm is.
-        algorithm = jax.random.key_impl(jax.numpy.empty((), like.dtype))
-        array = jax.random.wrap_key_data(array, impl=algorithm)
+        array = _keys_of(jax, array, like)
     elif like.weak_type:
         array = _weak(jax.numpy, array)
     return jax.device_put(array, like.sharding)
 
 
+def _spread_like(jax: Any, array: Any, like: Any) -> Any:
+    """Return an array of which each process has made the parts that its devices have."""
+
+    @functools.cache
+    def box(*bounds: tuple[int, int]) -> Any:
+        # The Ellipsis makes an array of one without dimensions too.
+        found = array[(*(slice(*ends) for ends in bounds), ...)]
+        return _keys_of(jax, found, like) if holds_keys(like) else found
+
+    def part(index: tuple[slice, ...]) -> Any:
+        # Devices with the same part share what was read.
+        return box(*(axis.indices(n)[:2] for axis, n in zip(index, like.shape, strict=False)))
+
+    made = jax.make_array_from_callback(like.shape, like.sharding, part, like.dtype)
+    if not holds_keys(like) and like.weak_type:
+        made = jax.jit(partial(_weak, jax.numpy), out_shardings=like.sharding)(made)
+    return made
+
+
+def _keys_of(jax: Any, array: Any, like: Any) -> Any:
+    # Keys that are only described do not say what their algorithm is.
+    algorithm = jax.random.key_impl(jax.numpy.empty((), like.dtype))
+    return jax.random.wrap_key_data(array, impl=algorithm)
+
+
 def _weak(jnp: Any, array: Any) -> Any:
     """Return a JAX array whose dtype gives way to others, as that of a Python number does."""
-    zeros = jnp.full(array.shape, array.dtype.type(0).item())
+    zeros = jnp.full(array.shape, np.dtype(array.dtype).type(0).item())
     return zeros.at[...].set(array) if zeros.dtype == array.dtype else array

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import os.path
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.imported import imported
 from npzkit.members.containers import children_of, is_changeable, is_record, rebuilt, update
 from npzkit.members.keys import child_key, is_within
-from npzkit.members.tensors import form_of, identity, is_jax_array, is_tensor
+from npzkit.members.tensors import form_of, identity, is_jax_array, is_spread, is_tensor
 from npzkit.trees.frameworks import (
     array_like,
     fill,
@@ -195,7 +197,8 @@ class Fitting:
 
     def _fit(self, like: Any, saved: Any, key: str) -> Any:
         """Return a saved leaf as the example has it, or raise _Differs."""
-        array = _array_of(saved)
+        is_lazy = isinstance(saved, LazyArray) and is_spread(like)
+        array = saved if is_lazy else _array_of(saved)
         if isinstance(like, np.generic):
             return _checked(array, (), like.dtype)[()]
         if isinstance(like, _PYTHON):
@@ -209,7 +212,7 @@ class Fitting:
         if is_jax_array(like):
             array = number_like(saved, like) if array is None else array
             array = _checked(array, *jax_form(like))
-            return array_like(self._unshared(array, saved), like)
+            return array_like(array if is_lazy else self._unshared(array, saved), like)
         if hasattr(like, "shape") and hasattr(like, "dtype"):
             return self._array(like, _checked(array, tuple(like.shape), like.dtype), saved, key)
         return _restored(saved)
@@ -276,20 +279,33 @@ def _check_no_model(like: Any, key: str) -> None:
 
 def places_in(node: Any, key: str) -> dict[str, Any]:
     """Return the arrays of an example that bytes can be read into, also of tensors, by key."""
+    found: dict[str, Any] = {}
+    for below, leaf in leaves_in(node, key):
+        place = leaf
+        if is_tensor(leaf):
+            # One of a kind that cannot be filled is reported when it is.
+            with contextlib.suppress(UnsupportedError):
+                place = view_of(leaf) if identity(leaf) and leaf.is_contiguous() else None
+        is_usual = type(place) is np.ndarray and place.ndim and place.flags.forc
+        if is_usual and place.flags.writeable and not place.dtype.hasobject:
+            found[below] = place
+    return found
+
+
+def spread_in(node: Any, key: str = "") -> set[str]:
+    """Return the keys of an example's arrays of JAX that are spread over processes."""
+    if imported("jax") is None:
+        return set()
+    return {below for below, leaf in leaves_in(node, key) if is_spread(leaf)}
+
+
+def leaves_in(node: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and the leaves of an example."""
     children = children_of(node)
-    if children is not None:
-        found: dict[str, Any] = {}
-        for name, child in children.items():
-            found |= places_in(child, child_key(key, name))
-        return found
-    place = node
-    if is_tensor(node):
-        # One of a kind that cannot be filled is reported when it is.
-        with contextlib.suppress(UnsupportedError):
-            place = view_of(node) if identity(node) and node.is_contiguous() else None
-    is_usual = type(place) is np.ndarray and place.ndim and place.flags.forc
-    is_fillable = is_usual and place.flags.writeable and not place.dtype.hasobject
-    return {key: place} if is_fillable else {}
+    if children is None:
+        yield key, node
+    for name, child in (children or {}).items():
+        yield from leaves_in(child, child_key(key, name))
 
 
 def _restored(saved: Any) -> Any:
@@ -304,6 +320,8 @@ def _restored(saved: Any) -> Any:
 
 def _array_of(saved: Any) -> Any:
     """Return the array of a saved leaf, or None."""
+    if isinstance(saved, LazyArray):
+        return saved[...]
     if isinstance(saved, np.ndarray):
         return saved
     if type(saved) is SavedTensor:

@@ -19,7 +19,7 @@ from npzkit.members.containers import MISSING
 from npzkit.members.keys import is_within, missing, with_folders
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import links
-from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in
+from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in, spread_in
 from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
 
 Read = Callable[[Collection[str]], dict[str, Any]]
@@ -55,6 +55,7 @@ def read_tree(
     filling = _Filling(npz, threads, verify)
     if read is None:
         read = filling.read
+        filling.spread = spread_in(example, prefix)
         filling.find_places(into, prefix)
     as_tensor = None if example is None else SavedTensor
     tree = _tree_of(npz, read, prefix, selection, as_tensor)
@@ -73,12 +74,14 @@ def read_tree(
 class _Filling:
     """Reads arrays, or checks them and leaves them to be read straight into an example's.
 
-    Those of the example then stand for what was saved. `outs` has them, by key.
+    Those of the example then stand for what was saved. `outs` has them, by key. Of what is
+    `spread` over processes, this one reads its parts when they are wanted.
     """
 
     def __init__(self, npz: NpzFile, threads: int | None, verify: bool) -> None:
         self._npz, self._threads, self._verify = npz, threads, verify
         self._places: dict[str, Any] = {}
+        self.spread: set[str] = set()
         self.outs: dict[str, Any] = {}
 
     def find_places(self, example: Any, prefix: str) -> None:
@@ -93,7 +96,7 @@ class _Filling:
     def read(self, keys: Collection[str]) -> dict[str, Any]:
         """Return arrays by their keys; an example's own if `outs` has it now."""
         places = self._places
-        split = set(self._npz._archive.split_keys(keys)) if places else set()
+        split = set(self._npz._archive.split_keys(keys)) if places or self.spread else set()
         count = Counter(map(self._address, keys))
         outs = {
             key: places[key] for key in keys
@@ -101,8 +104,10 @@ class _Filling:
             and split.isdisjoint((key, key.rpartition(".")[0])) and self._fits(key)
         }  # fmt: skip
         self.outs |= outs
-        others = [key for key in keys if key not in outs]
-        found = self._npz.load_all(others, self._threads, verify=self._verify)
+        spread = self.spread - split
+        lazy = {key: self._npz.lazy(key, verify=self._verify) for key in keys if key in spread}
+        others = [key for key in keys if key not in outs and key not in lazy]
+        found = lazy | self._npz.load_all(others, self._threads, verify=self._verify)
         if self._verify:
             self.fill(outs, is_trial=True)
         return found | outs

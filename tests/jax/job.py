@@ -1,0 +1,266 @@
+"""One process of a job of JAX: ``python job.py CASE NUMBER COUNT PORT FOLDER``.
+
+A case is a function here. It asserts what it shows, and what a process prints reaches the test.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+
+import jax
+import npzkit
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.datasets.shardedwriter import ShardedWriter
+from npzkit.errors import DamagedCheckpointWarning, NpzkitError, UnsupportedError
+
+FSDP = {"w": ("data", None), "b": ("data",), "scale": (None,), "keys": ("data",)}
+TENSOR = {"w": (None, "model"), "b": ("model",), "scale": ("data",), "keys": ()}
+BOTH = {"w": ("data", "model"), "b": (("data", "model"),), "scale": (), "keys": (("model",),)}
+"""How arrays are spread over the devices of all processes: two devices each."""
+
+
+def meshes():
+    """Return how the arrays may be spread, by name."""
+    devices = np.array(jax.devices())
+    line, plane = devices.reshape(-1, 1), devices.reshape(-1, 2)
+    for name, mesh, specs in (
+        ("fsdp", line, FSDP), ("tensor", plane, TENSOR), ("both", plane, BOTH)
+    ):  # fmt: skip
+        mesh = jax.sharding.Mesh(mesh, ("data", "model"))
+        yield name, {key: NamedSharding(mesh, PartitionSpec(*spec)) for key, spec in specs.items()}
+
+
+FORMS = {
+    "w": ((8, 16), "f4"), "b": ((24,), jnp.bfloat16), "scale": ((4,), "f2"), "keys": ((8,), "u4")
+}  # fmt: skip
+
+
+def part(key, index):
+    """Return a part of an array, whose values tell where they belong; keys as numbers."""
+    shape, dtype = FORMS[key]
+    shape = (*shape, 2) if key == "keys" else shape
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)[index]
+
+
+def spread(shardings):
+    """Return the arrays, spread over the processes."""
+
+    def made(key, index):
+        found = part(key, index)
+        return jax.random.wrap_key_data(found) if key == "keys" else found
+
+    return {
+        key: jax.make_array_from_callback(FORMS[key][0], sharding, partial(made, key))
+        for key, sharding in shardings.items()
+    }
+
+
+def described(shardings):
+    """Return descriptions of the arrays."""
+    forms = {**FORMS, "keys": ((8,), jax.random.key(0).dtype)}
+    return {
+        key: jax.ShapeDtypeStruct(*forms[key], sharding=sharding)
+        for key, sharding in shardings.items()
+    }
+
+
+def check(arrays, shardings):
+    """Check the parts that this process has."""
+    for key, array in arrays.items():
+        assert array.sharding.is_equivalent_to(shardings[key], array.ndim), key
+        for shard in array.addressable_shards:
+            found = jax.random.key_data(shard.data) if key == "keys" else shard.data
+            expected = part(key, shard.index)
+            assert found.dtype == expected.dtype, key
+            assert np.array_equal(found, expected), key
+
+
+def is_first():
+    return jax.process_index() == 0
+
+
+def meet(name):
+    multihost_utils.sync_global_devices(name)
+
+
+# -- cases ------------------------------------------------------------------
+
+
+def placements(folder):
+    """What is spread in one way comes back in any other, also by a description."""
+    for name, shardings in meshes():
+        npzkit.save(f"{folder}/{name}", {**spread(shardings), "step": 3, "own": np.eye(2)})
+        for other, others in meshes():
+            like = spread(others) if name == other else described(others)
+            like |= {"step": 0, "own": np.zeros((2, 2))}
+            loaded = npzkit.load_tree(f"{folder}/{name}", like=like)
+            assert (loaded.pop("step"), loaded.pop("own").sum()) == (3, 2)
+            check(loaded, others)
+
+
+def kinds(folder):
+    """A number keeps its weak type, an array may be empty, and one key is replicated."""
+    _, shardings = next(meshes())
+    everywhere = NamedSharding(shardings["w"].mesh, PartitionSpec())
+    state = {
+        "rate": jax.jit(lambda: 0.5, out_shardings=everywhere)(),
+        "none": jax.jit(lambda: jnp.zeros((0, 3)), out_shardings=shardings["w"])(),
+        "key": jax.jit(lambda: jax.random.key(3), out_shardings=everywhere)(),
+        "local": jnp.arange(3),
+    }
+    npzkit.save(f"{folder}/kinds", state)
+    loaded = npzkit.load_tree(f"{folder}/kinds", like=state)
+    assert loaded["rate"].weak_type
+    assert float(loaded["rate"]) == 0.5
+    assert loaded["none"].shape == (0, 3)
+    assert jax.random.bits(loaded["key"]) == jax.random.bits(state["key"])
+    assert loaded["local"].sum() == 3
+    # A number that was saved without JAX is what all processes have.
+    if is_first():
+        npzkit.save(f"{folder}/number", {"all": {"rate": 0.25}})
+    meet("number")
+    like = {"all": {"rate": state["rate"]}}
+    assert float(npzkit.load_tree(f"{folder}/number", like=like)["all"]["rate"]) == 0.25
+
+
+def steps(folder):
+    """A store saves in the background by all processes, and one of them removes old steps."""
+    _, shardings = next(meshes())
+    with CheckpointStore(f"{folder}/steps", keep=latest(2), background=True) as store:
+        for step in range(4):
+            saving = store.save(step, {"params": spread(shardings)}, {"loss": step})
+        saving.wait()
+        assert saving.removed == (1,)
+        assert store.steps == (2, 3)
+        found = store.load(like={"params": described(shardings)})
+        assert (found.step, found.metrics) == (3, {"loss": 3})
+        check(found.tree["params"], shardings)
+        if is_first():
+            assert store.verify().ok
+    skipping = CheckpointStore(f"{folder}/skipping", background=True, when_busy="skip")
+    with skipping as store:
+        savings = [store.save(step, spread(shardings)) for step in range(8)]
+        skipped = [saving.step for saving in savings if saving.skipped]
+    print("skipped", skipped, flush=True)
+
+
+def optimizer(folder):
+    """The state of an optimizer, as optax makes it under jit."""
+    if importlib.util.find_spec("optax") is None:
+        print("optax is not installed", flush=True)
+        return
+    import optax
+
+    _, shardings = next(meshes())
+    params = {key: array for key, array in spread(shardings).items() if key != "keys"}
+    adam = optax.adamw(1e-3)
+    _, state = jax.jit(adam.update)(params, jax.jit(adam.init)(params), params)
+    like = jax.tree.map(
+        lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=each.sharding), state
+    )
+    with CheckpointStore(f"{folder}/optimizer") as store:
+        store.save(1, state)
+        loaded = store.load(like=like).tree
+    assert jax.tree.structure(loaded) == jax.tree.structure(state)
+    for one, other in zip(jax.tree.leaves(loaded), jax.tree.leaves(state), strict=True):
+        for shard, expected in zip(one.addressable_shards, other.addressable_shards, strict=True):
+            assert np.array_equal(shard.data, expected.data)
+
+
+def refused(folder):
+    """A file, and a call that is not for several processes, are refused in all of them."""
+    state = spread(next(meshes())[1])
+    with pytest.raises(UnsupportedError, match="Name a folder"):
+        npzkit.save(f"{folder}/a.npz", state)
+    with pytest.raises(NpzkitError, match=r"npzkit\.save and CheckpointStore"):
+        npzkit.savez(f"{folder}/a.npz", **state)
+
+
+def failing(folder):
+    """One process cannot write: all of them raise an error, and the older step stays."""
+    _, shardings = next(meshes())
+    state, add = spread(shardings), ShardedWriter.add
+    for number in (0, 1):
+        with CheckpointStore(f"{folder}/failing") as store:
+            store.save(1, state)
+            if jax.process_index() == number:
+                ShardedWriter.add = lambda *args: os.stat("/none/such")
+            kind = FileNotFoundError if jax.process_index() == number else NpzkitError
+            what = "none/such" if jax.process_index() == number else f"process {number} failed"
+            with pytest.raises(kind, match=what):
+                store.save(2, state)
+            ShardedWriter.add = add
+            assert store.steps == (1,)
+            store.save(1, state)
+            assert store.load(like=state).step == 1
+    meet("failing")
+    assert not list(Path(f"{folder}/failing/step_00000002").glob("*.npz"))
+
+
+def damaged(folder):
+    """One process finds damage in its part: all of them load the step before."""
+    _, shardings = next(meshes())
+    with CheckpointStore(f"{folder}/damaged") as store:
+        for step in (1, 2):
+            store.save(step, spread(shardings))
+        if is_first():
+            last = part("w", slice(-1, None)).tobytes()
+            for path in Path(store.path(2)).glob("*.npz"):
+                data = path.read_bytes()
+                path.write_bytes(data.replace(last, b"!" + last[1:]))
+        meet("damaged")
+        with pytest.warns(DamagedCheckpointWarning):
+            found = store.load(like=described(shardings))
+        assert found.step == 1
+        check(found.tree, shardings)
+
+
+def killed(folder):
+    """A process dies while it saves a step."""
+    state = spread(next(meshes())[1])
+    with CheckpointStore(f"{folder}/killed") as store:
+        store.save(1, state)
+        if jax.process_index() == jax.process_count() - 1:
+            ShardedWriter.close = lambda self: os._exit(9)
+        store.save(2, state)
+
+
+def several(folder):
+    for case in (placements, kinds, steps, optimizer, refused, failing, damaged):
+        case(folder)
+    print("done", flush=True)
+    killed(folder)
+
+
+def others(folder):
+    """Load what four processes saved, by another number of them."""
+    for name, shardings in meshes():
+        check(
+            npzkit.load_tree(f"{folder}/{name}", like=described(shardings), only=[*FSDP]), shardings
+        )
+    with CheckpointStore(f"{folder}/killed") as store:
+        state = spread(next(meshes())[1])
+        assert store.load(like=state).step == 1
+        store.save(2, state)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    case, number, count, port, folder = sys.argv[1:]
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.distributed.initialize(
+        f"127.0.0.1:{port}", int(count), int(number), heartbeat_timeout_seconds=10,
+        cluster_detection_method="deactivate",
+    )  # fmt: skip
+    warnings.simplefilter("ignore", ResourceWarning)
+    globals()[case](folder)

@@ -1,0 +1,91 @@
+"""Arrays of JAX that are spread over processes: saved by four, loaded by any number."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.checkpoint import CheckpointStore
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+JOB = Path(__file__).with_name("job.py")
+WHOLE = np.arange(128, dtype="f4").reshape(8, 16)
+
+
+def run(case, count, folder):
+    """Run a job, and return what each process printed, and its exit code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "PYTHONPATH": str(Path(npzkit.__file__).parent.parent)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(JOB), case, str(number), str(count), str(port), str(folder)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    try:
+        return [(each.communicate(timeout=240)[0], each.returncode) for each in processes]
+    finally:
+        for each in processes:
+            with contextlib.suppress(OSError):
+                each.kill()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Return the folder of what a job of four saved, until one of them was killed."""
+    folder = tmp_path_factory.mktemp("job")
+    found = run("several", 4, folder)
+    for printed, _ in found:
+        assert "done" in printed.splitlines(), printed
+    assert found[3][1] == 9
+    assert all(code for _, code in found)
+    skipped = {line for printed, _ in found for line in printed.splitlines() if "skipped" in line}
+    assert len(skipped) == 1  # all processes skip the same steps
+    return folder
+
+
+def test_four_processes_save_and_load(saved):
+    """Each process writes a file of its own parts, which `np.load` opens."""
+    with npzkit.open(saved / "both") as npz:
+        assert npz.files == ["w", "b", "scale", "keys", "step", "own"]
+        assert len(npz.parts("w")) == 8
+        assert len(npz.parts("keys")) == 2  # a replica is saved once
+        assert np.array_equal(npz["w"], WHOLE)
+        assert npz["keys"].shape == (8, 2)
+    assert npzkit.verify(saved / "both").ok
+    shards = sorted((saved / "both").glob("*.npz"))
+    rows = []
+    for shard in shards:
+        with np.load(shard) as arrays:
+            rows += [arrays[key] for key in arrays.files if key.startswith("w")]
+    assert len(shards) == 4
+    assert sum(part.sum() for part in rows) == WHOLE.sum()
+
+
+def test_two_processes_load(saved):
+    """A job of two loads what one of four saved, and goes on after a process was killed."""
+    with CheckpointStore(saved / "killed") as store:
+        assert store.steps == (1,)
+        assert store.verify().ok
+    for printed, code in run("others", 2, saved):
+        assert code == 0, printed
+    assert CheckpointStore(saved / "killed").verify().ok
+
+
+def test_one_process_loads(saved):
+    """Without `jax.distributed`, an example decides where the arrays are."""
+    like = {"w": jax.ShapeDtypeStruct((8, 16), "f4"), "step": 0}
+    loaded = npzkit.load_tree(saved / "tensor", like=like, only=["w", "step"])
+    assert isinstance(loaded["w"], jax.Array)
+    assert np.array_equal(loaded["w"], WHOLE)
+    assert CheckpointStore(saved / "steps").load().step == 3

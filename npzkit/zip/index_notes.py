@@ -117,7 +117,8 @@ class Notes:
             Offset from the archive's start and size of the hidden member with large metadata.
         """
         rows = [self._rows.get(name, _UNKNOWN) for name in entries]
-        if self._is_new and len(rows) == len(self._rows):
+        # Threads may complete members in another order.
+        if self._is_new and list(entries) == list(self._rows):
             heads = self._heads.in_order[1:]
         else:
             heads, rows = self._used(rows)

@@ -37,3 +37,12 @@ def test_a_small_array_passes_few_functions_to_a_file_object():
 
     npzkit.save(Written(), {"x": np.arange(10.0)})
     assert 0 < max(found) <= MOST
+
+
+def test_threads_change_no_byte(tmp_path):
+    """A large array is complete after a small one that follows it, and the index of both is the same."""
+    arrays = {"large": np.zeros(3 << 20, np.uint8), "small": np.zeros(1 << 20, np.uint8)}
+    paths = [tmp_path / f"{threads}.npz" for threads in (1, 2)]
+    for threads, path in enumerate(paths, 1):
+        npzkit.save(path, arrays, threads=threads)
+    assert paths[0].read_bytes() == paths[1].read_bytes()

@@ -14,6 +14,7 @@ from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.cli.commands import run
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.stores import fsspec_upload, upload_sink
+from npzkit.stores.objects import Objects
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 # adlfs closes its connections when Python ends.
@@ -264,6 +265,17 @@ def test_checkpoints(options):
         assert store.verify().ok
     with CheckpointStore("az://data/run", storage_options=options) as store:
         assert store.load().step == 3
+
+
+def test_frozen_arrays_are_copied_by_the_store(options, monkeypatch):
+    """Steps share what is frozen, of which no byte comes through this process."""
+    monkeypatch.setattr(Objects, "take", None)
+    with CheckpointStore("az://data/frozen", frozen="base", storage_options=options) as store:
+        for step in range(2):
+            store.save(step, {"w": np.full(10, step), "base": LARGE})
+        store.delete(0)
+        assert store.status(1).size > LARGE.nbytes
+        np.testing.assert_equal(store.load().tree, {"w": np.full(10, 1), "base": LARGE})
 
 
 # -- errors ---------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.errors import StaleArchiveError, ZipFormatError
+from npzkit.stores.objects import Objects
 
 # Read when gcsfs is imported, which would ask by gRPC for the kind of bucket, for a minute each time.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
@@ -120,3 +121,14 @@ def test_checkpoints(options):
         store.delete(2)
         assert store.steps == (3,)
         assert store.verify().ok
+
+
+def test_frozen_arrays_are_copied_by_the_store(options, monkeypatch):
+    """Steps share what is frozen, of which no byte comes through this process."""
+    monkeypatch.setattr(Objects, "take", None)
+    with CheckpointStore("gs://data/frozen", frozen="base", storage_options=options) as store:
+        for step in range(2):
+            store.save(step, {"w": np.full(10, step), "base": LARGE})
+        store.delete(0)
+        assert store.status(1).size > LARGE.nbytes
+        np.testing.assert_equal(store.load().tree, {"w": np.full(10, 1), "base": LARGE})

@@ -253,17 +253,30 @@ def test_a_sound_step_stays_if_a_shared_file_is_damaged(tmp_path):
 
 
 def test_a_step_that_cannot_be_read_shares_nothing(store):
-    """If the newest step has no index or lacks a shard, everything is written."""
+    """If the newest step has no sound index, or lacks a shard, everything is written."""
     for step in range(3):
         store.save(step, tree_of(step), frozen=FROZEN)
     largest = max(shards_of(store, 2).values(), key=lambda path: path.stat().st_size)
-    largest.unlink()
-    store.save(3, tree_of(3), frozen=FROZEN)
-    assert not shared(store, 1, 3)
-    check(store, 3)
-    Path(store.path(3), "index.json").write_bytes(b"{}")
+    for change in (Path.unlink, lambda path: npzkit.save(path, tree_of(2, base=9)["backbone"])):
+        change(largest)
+        store.save(3, tree_of(3), frozen=FROZEN)
+        assert not shared(store, 1, 3)
+        check(store, 3)
+        store.delete(3)
+    Path(store.path(2), "index.json").write_bytes(b"{}")
     store.save(4, tree_of(4), frozen=FROZEN)
     check(store, 4)
+
+
+def test_arrays_in_parts_are_not_shared(store):
+    """An array that several processes wrote in parts is written in one, without a warning."""
+    with npzkit.ShardedWriter(store.path(1).removesuffix(".npz")) as writer:
+        for at in (0, 2500):
+            writer.add("backbone/w", np.arange(2500.0) + at, (at,), (5000,))
+        writer.commit()
+    assert store.steps == (1,)
+    store.save(2, tree_of(2), frozen=FROZEN)
+    check(store, 2)
 
 
 # -- S3 -------------------------------------------------------------------------

@@ -26,6 +26,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import bench
 import npzkit
@@ -43,7 +44,12 @@ PEERS = {
     "DCP": ("torch DCP", "#ccbb44"), "orbax": ("orbax", "#66ccee"),
     "everything": ("npzkit, everything", "#aa3377"), "bare": ("bare", "#bbbbbb"),
 }  # fmt: skip
-STATES = {"large": "4 x 64 MiB", "real": "400 tensors of a transformer and AdamW"}
+STATES = {
+    "large": "4 x 64 MiB", "real": "400 tensors of a transformer and AdamW",
+    "frozen": "1 GiB frozen and 16 MiB trained",
+}  # fmt: skip
+APART = "16 MiB and a CRC-32"
+"""A save of what is trained, and the CRC-32s of what is frozen."""
 
 
 def works(kind: str, name: str, place: Place, *, is_new: bool = False) -> Iterator[Work]:
@@ -158,6 +164,30 @@ def part_of_many(place: Place) -> Iterator[Work]:
         store.close()
 
 
+def frozen(place: Place, name: str) -> Iterator[Work]:
+    """Yield the save of a step of which most is frozen. Other libraries save all of it."""
+    found = list(libraries(place, "frozen"))
+    ours: Any = found[0]
+    ours.save_next(step=0)
+    before = disk_usage(ours.path)
+    ours.save_next()
+    # The folder grows by what is not frozen.
+    assert disk_usage(ours.path) - before < ours.state.tree["head"].nbytes + (1 << 16)
+    contenders = {library.name: contender(library, "save") for library in found}
+    contenders["npzkit"] = contender(ours, name)
+    contenders["everything"] = contender(ours, "save")
+    contenders[APART] = contender(ours, "save_apart")
+    yield Work(STATES["frozen"], contenders)
+    for library in found:
+        library.close()
+
+
+def disk_usage(folder: Path) -> int:
+    """Return the bytes of the files in a folder, each once."""
+    found = {path.stat().st_ino: path.stat().st_size for path in folder.rglob("*")}
+    return sum(found.values())
+
+
 def row(title: str, kind: str, name: str, *aims: Aim, is_new: bool = False) -> Row:
     return Row(f"{title}, {STATES[kind]}", partial(works, kind, name, is_new=is_new), aims)
 
@@ -168,6 +198,13 @@ LOADING = ahead("torch", 1.5), ahead("safetensors", 1)
 ROWS = {
     "save-large": row("save", "large", "save", ahead("torch", 2), ahead("safetensors", 1)),
     "save-real": row("save", "real", "save", ahead("torch", 2), ahead("safetensors", 1)),
+    "frozen": Row(
+        f"save, {STATES['frozen']}", partial(frozen, name="save_next"), (time_over(APART, 1.3),)
+    ),
+    "frozen-unchecked": Row(
+        f"save with check=False, {STATES['frozen']}", partial(frozen, name="save_next_unchecked"),
+        (time_over(APART, 1),),
+    ),
     "durable-large": row("save and wait for the disk", "large", "save_durably"),
     "durable-real": row("save and wait for the disk", "real", "save_durably"),
     "begin-large": row("begin to save in the background", "large", "begin", time_over("torch", 1 / 3)),

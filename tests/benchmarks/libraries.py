@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from npzkit.checkpoint import CheckpointStore
+from npzkit.codecs.checksum import crc32
+from npzkit.files.threads import run
+from npzkit.limits import thread_count
 from npzkit.members.containers import flatten
 from works import Place, bare_read, bare_write
 
@@ -57,7 +60,7 @@ class State(NamedTuple):
 
 @cache
 def state(kind: str, divisor: int) -> State:
-    """Return four large tensors, or the 400 of a transformer and its AdamW."""
+    """Return four large tensors, the 400 of a transformer and its AdamW, or mostly frozen ones."""
     generator = torch.Generator().manual_seed(0)
     return _made(kind, divisor, partial(torch.randn, generator=generator))
 
@@ -76,6 +79,11 @@ def _made(kind: str, divisor: int, new: Callable[..., Any]) -> State:
     if kind == "large":
         tensors = {f"layer{i}.weight": normal(place.part(1 << 24)) for i in range(4)}
         return state_of(tensors)
+    if kind == "frozen":
+        backbone = {f"layer{i}": normal(place.part(1 << 24)) for i in range(16)}
+        head = normal(place.part(1 << 22))
+        flat = {f"backbone/{name}": tensor for name, tensor in backbone.items()}
+        return State({"backbone": backbone, "head": head}, {**flat, "head": head})
     shapes = transformer(width=place.part(512), word_count=place.part(4096))
     model = {name: normal(*shape).to(torch.bfloat16) for name, shape in shapes.items()}
     flat = {f"model/{name}": tensor for name, tensor in model.items()}
@@ -185,7 +193,8 @@ class Npzkit(Library):
 
     def clear(self) -> None:
         for store in (self.store, self.durable, self.begun):
-            Path(store.path(1)).unlink(missing_ok=True)
+            if 1 in store:
+                store.delete(1)
 
     def unlock(self) -> None:
         for store in (self.store, self.durable, self.begun):
@@ -193,6 +202,18 @@ class Npzkit(Library):
 
     def save(self) -> None:
         self.store.save(1, self.state.tree)
+
+    def save_next(self, *, step: int = 1, check: bool = True) -> None:
+        self.store.save(step, self.state.tree, frozen="backbone/*", check=check)
+
+    def save_next_unchecked(self) -> None:
+        self.save_next(check=False)
+
+    def save_apart(self) -> None:
+        """Save what is not frozen, and take the CRC-32s of what is."""
+        tree = self.state.tree
+        self.store.save(1, {"head": tree["head"]})
+        run([partial(crc32, one.numpy()) for one in tree["backbone"].values()], thread_count(None))
 
     def save_durably(self) -> None:
         self.durable.save(1, self.state.tree)

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.record import age_of
 from npzkit.checkpoint.steps import Steps
@@ -19,7 +21,7 @@ from npzkit.datasets.shard_names import ShardRecord
 from npzkit.datasets.sharding import read_records
 from npzkit.errors import NpzkitError, shown_key, warn
 from npzkit.members.keys import SUFFIX
-from npzkit.members.tensors import as_unlabelled
+from npzkit.members.tensors import as_unlabelled, form_of, is_tensor
 from npzkit.stores.objects import Objects
 
 _SHOWN_COUNT = 5
@@ -101,19 +103,26 @@ def _compared(
         key: number for number, key in enumerate(index.keys)
         if key in arrays and len(index.part_numbers(number)) < 2
     }  # fmt: skip
-    plain = {key: as_unlabelled(arrays[key], key) for key in numbers}
     same = {
         key for key, number in numbers.items()
-        if (plain[key].shape, plain[key].dtype) == (index.shape(number), index.dtype(number))
+        if _form_of(arrays[key], key) == (index.shape(number), index.dtype(number))
     }  # fmt: skip
     if check:
-        crc32s = PreparedArchive({key: plain[key] for key in sorted(same)})._crc32s()
+        crc32s = PreparedArchive({key: arrays[key] for key in sorted(same)})._crc32s()
         same = {
             key for key in same
             if all(index.stored_as(part)[0] == crc32s[key + SUFFIX]
                    for part in index.part_numbers(numbers[key]))
         }  # fmt: skip
     return same, [key for key in numbers if key not in same]
+
+
+def _form_of(value: Any, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and dtype of the array that a value is saved as. A tensor is not read."""
+    if is_tensor(value):
+        return form_of(value)
+    array = as_unlabelled(value, key)
+    return array.shape, array.dtype
 
 
 def _warn_of(changed: list[str], step: int) -> None:

@@ -410,33 +410,28 @@ class CheckpointStore:
             raise ValueError(f"verify must be None or 'after', not {verify!r}")
         check_refresh(refresh)
         storage, size = self._storage, None if shard_size is None else parse_size(shard_size)
-        selection = self._frozen if frozen is None else _selection(frozen)
         arrays, structure = flatten(tree)
         joint = joint_save(arrays)
-        if joint is not None and selection is not None:
-            raise UnsupportedError(
-                "arrays that are spread over processes cannot be linked to older ones",
-                path=self.folder, remedy='Pass frozen="", or no frozen=.',
-            )  # fmt: skip
-        is_file = size is None and selection is None and joint is None
+        fixed = self._frozen_in(arrays, frozen, joint)
+        is_file = size is None and not fixed and joint is None
         path = storage.file_path(step) if is_file else storage.folder_path(step)
         with self._background.turn:
             self._begin(step)
             if self._is_refused(step, joint):
                 return Saving(step, path, skipped=True)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
-            fixed = [] if selection is None else self._frozen_in(arrays, selection)
             self._background.wait(unsaved=step)
             if joint is None:
                 storage.begin_writing()
             else:
                 arrays = joint.arrays
             shared, is_sound = self._shared({key: arrays[key] for key in fixed}, check, refresh)
-            left = arrays.keys() - (shared.keys if shared else ())
-            snapshot = self._snapshot({key: arrays[key] for key in arrays if key in left})
+            held = shared.keys if shared else ()
+            written = {key: array for key, array in arrays.items() if key not in held}
+            snapshot = self._snapshot(written)
             if snapshot is not None:
-                arrays = {**arrays, **snapshot.take()}
-            prepared = PreparedArchive(arrays, self._compression)
+                written = snapshot.take()
+            prepared = PreparedArchive(written, self._compression)
             record = Record(step, measured, noted, structure)
             text = format_record(record, prepared._names_crc32, shared.age if shared else 0)
             commit = partial(self._commit, step, is_sound=is_sound, is_read_back=verify is not None)
@@ -446,13 +441,13 @@ class CheckpointStore:
             if is_file:
                 work = partial(commit, partial(storage.commit, step, prepared, text))
             elif joint is None:
-                parts = [left.intersection(fixed), left.difference(fixed)]
-                groups = [{key: arrays[key] for key in arrays if key in part} for part in parts]
+                kinds = (written.keys() & fixed, written.keys() - fixed)
+                groups = [{key: written[key] for key in written if key in kind} for kind in kinds]
                 taken = shared and shared[:2]
                 work = partial(in_shards, partial(storage.fill, groups, taken, list(arrays)))
             else:
                 writer = partial(storage.shard_writer, step, **options)
-                work = partial(joint.save, arrays, writer, in_shards)
+                work = partial(joint.save, written, writer, in_shards)
             saving = Saving(step, path)
             if snapshot is None:
                 saving._finish(work())
@@ -460,8 +455,29 @@ class CheckpointStore:
                 self._background.start(saving, work)
             return saving
 
-    def _frozen_in(self, arrays: Mapping[str, Any], selection: KeySelection) -> list[str]:
-        """Return the keys of frozen arrays; MemberNotFoundError if a pattern matches none."""
+    def _frozen_in(
+        self,
+        arrays: Mapping[str, Any],
+        patterns: str | Iterable[str] | None,
+        joint: Agreement | None,
+    ) -> list[str]:
+        """Return the keys of frozen arrays, which are none only if nothing is declared frozen.
+
+        Raises
+        ------
+        MemberNotFoundError
+            A pattern matches no array.
+        UnsupportedError
+            The arrays are spread over processes.
+        """
+        selection = self._frozen if patterns is None else _selection(patterns)
+        if selection is None:
+            return []
+        if joint is not None:
+            raise UnsupportedError(
+                "arrays that are spread over processes cannot be linked to older ones",
+                path=self.folder, remedy='Pass frozen="", or no frozen=.',
+            )  # fmt: skip
         keys = list(arrays)
         found = selection.keys(keys)
         selection.check_used(keys, self.folder, is_empty=not found)

@@ -170,3 +170,20 @@ def test_tensors_that_change_meanwhile_are_saved_as_they_were(store, name):
     plain = store.load().tree["w"]
     assert isinstance(plain, np.ndarray)
     assert plain.dtype.name == name
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_frozen_tensors_are_linked(tmp_path, check):
+    """Tensors of any dtype are compared as the arrays that they are saved as."""
+    frozen = {
+        "half": torch.ones(5, dtype=torch.bfloat16), "scalar": torch.tensor(1.5),
+        "turned": torch.arange(6.0).reshape(2, 3).T, "complex": torch.ones(2, dtype=torch.complex64),
+    }  # fmt: skip
+    with CheckpointStore(tmp_path, frozen="frozen/*", durable=False) as store:
+        for step in range(2):
+            store.save(step, {"frozen": frozen, "w": torch.full((3,), step)}, check=check)
+        assert store.diff(0, 1).changed == ("w",)
+        files = [{path.stat().st_ino for path in tmp_path.glob(f"step_*{n}/*.npz")} for n in (0, 1)]
+        assert len(set.intersection(*files)) == 1
+        loaded = store.load(like={"frozen": frozen, "w": torch.zeros(3, dtype=torch.int64)}).tree
+        assert all(torch.equal(loaded["frozen"][key], value) for key, value in frozen.items())

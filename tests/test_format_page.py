@@ -6,6 +6,7 @@ read whatever npzkit reads, refuse what it refuses, and append the same bytes.
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import math
@@ -298,6 +299,7 @@ def test_the_appends_cross_sectors():
 # -- metadata, nested data, folders -----------------------------------------------------
 
 
+DAY = datetime.date(2026, 1, 31)
 TREES = [
     {
         "a": {"w": np.ones(2), "n": 1.5},
@@ -308,6 +310,15 @@ TREES = [
     {"a/b": np.ones(1), "a": {"c": np.zeros(2), "n": math.nan}},
     [np.ones(1), {"x": [np.zeros(2)]}],
     {"1": np.ones(1), 2: np.zeros(1), "t": [(), {}], "e": {"f": {}}},
+    {
+        "set": {2, 1, (1j, frozenset({None}))},
+        "dates": [
+            DAY,
+            datetime.datetime(2026, 1, 2, 3, 4),
+            datetime.time(5),
+            DAY - datetime.date(1, 1, 1),
+        ],
+    },
 ]
 
 

@@ -225,7 +225,7 @@ def test_a_formats_library_is_imported_when_it_is_met():
     packages = sorted(set().union(*THIRD_PARTIES.values()))
     code = (
         "import io, sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract; "
-        "npzkit.save(file := io.BytesIO(), {'a': [1]}); npzkit.open(file)['a']; "
+        "npzkit.save(file := io.BytesIO(), {'a': [1], 's': {1}}); npzkit.load_tree(file); "
         f"print(set({packages}) & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -98,9 +98,9 @@ def save(
     ``/``: ``{"layer": {"w": w}}`` is saved as ``layer/w``, and
     ``{"steps": [a, b]}`` as ``steps/0`` and ``steps/1``. `npzkit.load_tree`
     returns the dicts, lists and tuples in their order, with int keys, keys that
-    contain slashes, None, numbers, strings, bytes and NumPy scalars. A list or
-    tuple may be given in place of `arrays`: its items get the keys ``0``, ``1``
-    and so on. An array alone gets the key ``arr_0``.
+    contain slashes, None, numbers, strings, bytes and NumPy scalars, sets, dates,
+    dtypes and devices. A list or tuple may be given in place of `arrays`: its items
+    get the keys ``0``, ``1`` and so on. An array alone gets the key ``arr_0``.
 
     The fields of a namedtuple or of a dataclass become keys too. A namedtuple
     comes back as an equal one of a new class with the same name and fields,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import re
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -21,7 +22,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
+from npzkit.errors import (
+    IndexFormatError,
+    NpyFormatError,
+    NpzkitError,
+    UnsupportedError,
+    shown_value,
+)
 from npzkit.imported import imported
 from npzkit.limits import is_backed
 from npzkit.members.keys import child_key, is_within
@@ -33,7 +40,9 @@ from npzkit.members.tensors import (
     is_tensor_type,
     special_dtype,
     to_array,
+    without_pickle,
 )
+from npzkit.members.values import is_noted, note_of, value_of
 
 MAX_DEPTH = 200
 """Largest depth of a tree."""
@@ -41,15 +50,16 @@ MAX_FIELDS = 1000
 """Most fields of a namedtuple, and most different namedtuples in a tree."""
 INT = re.compile(r"0|-?[1-9][0-9]{0,600}")
 """The text of an int that Python can always parse."""
-KINDS = ("as", "value", "complex")
+KINDS = ("as", "value")
 """What the entry of a leaf begins with."""
 MISSING: Any = object()
 """The place of an array, or of a value, that is not there."""
 
-_PLAIN = (bool, int, float, str)
-"""Types that JSON keeps."""
-_PYTHON = (*_PLAIN, complex, bytes)
-"""Types of Python's values."""
+_ARRAYS_OF = ("value", "list", "tuple", "scalar", "bytes", "stream")
+"""What an array may have been, besides a tensor."""
+_PYTHON = (bool, int, float, str, complex, bytes)
+"""Types of Python's values of which NumPy makes arrays."""
+_NO_ARRAYS: dict[str, Any] = {}
 _SINGLE_KEY = "arr_0"
 """The key of an array that is a tree, which `numpy.savez` gives it too."""
 _MAX_TYPES = 1000
@@ -143,6 +153,35 @@ def is_record(value: object) -> bool:
     return is_namedtuple(value) or is_dataclass(type(value)) or is_pytree(value)
 
 
+def type_of(items: Any, types: set[Any], key: str | None = None) -> tuple[str, list[str]]:
+    """Return the name and the fields of a namedtuple's class, from which it can be made.
+
+    Parameters
+    ----------
+    items : namedtuple
+    types : set
+        The classes so far, to which this one is added.
+    key : str, optional
+        For the error.
+
+    Raises
+    ------
+    UnsupportedError
+        There are too many, or Python would make no class of them.
+    """
+    name, names = type(items).__name__, items._fields
+    types.add((name, names))
+    what = f"namedtuples of more than {MAX_FIELDS} fields or classes cannot be kept"
+    if max(len(names), len(types)) <= MAX_FIELDS:
+        try:
+            named(name, names)
+        except (ValueError, TypeError):
+            what = "this namedtuple has names that Python does not allow"
+        else:
+            return name, list(names)
+    raise UnsupportedError(what, key=key, found=name, remedy="Save value._asdict().")
+
+
 @functools.lru_cache(_MAX_TYPES)
 def named(name: str, names: tuple[str, ...]) -> type[Any]:
     """Return a namedtuple class; the same one for the same names.
@@ -225,21 +264,17 @@ def encode(value: Any, *, is_top: bool = False) -> tuple[Any, Any]:
     """
     if type(value) is np.ndarray:
         return value, None
-    if value is None:
-        return MISSING, ["value", None]
     if is_tensor(value):
         return to_array(value), ["as", "tensor", *special_dtype(value)]
     if isinstance(value, np.generic):
         return _scalar_array(value), ["as", "scalar"]
-    if not isinstance(value, _PYTHON):
-        return value, None
-    if is_top and (array := exact_array(value)) is not None:
+    if is_top and isinstance(value, _PYTHON) and (array := exact_array(value)) is not None:
         return array, ["as", "value"]
     if isinstance(value, bytes):
         return np.frombuffer(value, np.uint8), ["as", "bytes"]
-    if isinstance(value, complex):
-        return MISSING, ["complex", value.real, value.imag]
-    return MISSING, ["value", value]
+    if type(value) is io.BytesIO:
+        return np.frombuffer(value.getvalue(), np.uint8), ["as", "stream"]
+    return (MISSING, ["value", note_of(value)]) if is_noted(type(value)) else (value, None)
 
 
 def _scalar_array(value: np.generic) -> np.ndarray[Any, Any]:
@@ -310,19 +345,17 @@ def decode(found: Any, entry: list[Any], as_tensor: Callable[..., Any] | None = 
 
     Examples
     --------
-    >>> decode(MISSING, ["complex", 1, -1.5])
+    >>> decode(MISSING, ["value", ["complex", 1, -1.5]])
     (1-1.5j)
     """
     kind, *rest = entry
     if kind == "as" and rest[:1] == ["tensor"] and len(rest) <= 2:
         is_array = isinstance(found, np.ndarray) and as_tensor is not None
         return as_tensor(found, *rest[1:]) if is_array and as_tensor is not None else found
-    if kind == "as" and rest in (["value"], ["list"], ["tuple"], ["scalar"], ["bytes"]):
+    if kind == "as" and len(rest) == 1 and rest[0] in _ARRAYS_OF:
         return _as_python(found, rest[0])
-    if kind == "value" and len(rest) == 1 and isinstance(rest[0], (*_PLAIN, NoneType)):
-        return rest[0] if found is MISSING else found
-    if kind == "complex" and len(rest) == 2 and all(type(part) in (int, float) for part in rest):
-        return complex(*rest) if found is MISSING else found
+    if kind == "value" and len(rest) == 1:
+        return value_of(rest[0]) if found is MISSING else found
     raise ValueError
 
 
@@ -330,9 +363,10 @@ def _as_python(array: Any, kind: str) -> Any:
     """Return the value that an array was made from."""
     if not isinstance(array, np.ndarray):
         return array
-    if kind == "bytes":
-        is_bytes = array.ndim == 1 and array.dtype == np.uint8
-        return array.tobytes() if is_bytes else array
+    if kind in ("bytes", "stream"):
+        if array.ndim != 1 or array.dtype != np.uint8:
+            return array
+        return array.tobytes() if kind == "bytes" else io.BytesIO(array.tobytes())
     if (array.ndim == 0) is not (kind in ("value", "scalar")):
         return array
     if kind == "scalar":
@@ -350,11 +384,96 @@ def _as_python(array: Any, kind: str) -> Any:
     return tuple(value) if kind == "tuple" else value
 
 
+# -- a value beside a tree, to arrays and a note, and back -----------------
+
+
+def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
+    """Return the note of a value that is in no tree, and its arrays by their keys.
+
+    The note is one of `npzkit.members.values`, or ``["array", key, ...]`` with the entry of a
+    leaf, or ``["named", type, ["list", field, ...], note, ...]``: a namedtuple.
+
+    Parameters
+    ----------
+    value : object
+    key : str
+        Of the value. Its arrays get keys that begin with it.
+
+    Raises
+    ------
+    UnsupportedError, PickleRefusedError
+        The value cannot be kept.
+
+    Examples
+    --------
+    >>> encode_value({"betas": (0.9, 0.999), 1: None}, "options")
+    (['dict', ['tuple', 'betas', ['tuple', 0.9, 0.999]], ['tuple', 1, None]], {})
+    >>> encode_value(b"ab", "raw")
+    (['array', 'raw', 'as', 'bytes'], {'raw': array([97, 98], dtype=uint8)})
+    """
+    arrays: dict[str, Any] = {}
+
+    def keep(part: Any, depth: int) -> Any:
+        if is_namedtuple(part):
+            name, fields = type_of(part, set())
+            return ["named", name, ["list", *fields], *[note_of(i, keep, depth + 1) for i in part]]
+        array, entry = encode(part)
+        if type(array) is not np.ndarray or array.dtype.kind == "O":
+            raise without_pickle(part)
+        own_key = f"{key}/{len(arrays)}" if depth else key
+        arrays[own_key] = array
+        return ["array", own_key, *(entry or ())]
+
+    try:
+        return note_of(value, keep), arrays
+    except NpzkitError as error:
+        raise error.locate(key=key) from error.__cause__
+
+
+def decode_value(
+    note: Any,
+    read: Callable[[str], Any] = _NO_ARRAYS.__getitem__,
+    as_tensor: Callable[..., Any] | None = None,
+) -> Any:
+    """Return the value of a note from `encode_value`.
+
+    Parameters
+    ----------
+    note : object
+        From a file, so it may be anything that JSON can hold.
+    read : callable, optional
+        Returns the array with a key. By default the value has no arrays.
+    as_tensor : callable, optional
+        As of `decode`.
+
+    Raises
+    ------
+    IndexFormatError
+        The note is not valid.
+    """
+
+    def of_array(parts: list[Any]) -> Any:
+        array, entry = read(parts[0]), parts[1:]
+        return decode(array, entry, as_tensor) if entry else array
+
+    def of_fields(parts: list[Any]) -> Any:
+        return named(parts[0], tuple(parts[1]))._make(parts[2:])
+
+    try:
+        return value_of(note, {"array": of_array, "named": of_fields})
+    except NpzkitError:
+        raise
+    except ValueError as error:
+        raise IndexFormatError(
+            f"the note of a value is not valid: {shown_value(str(error))}"
+        ) from error
+
+
 # -- a tree to arrays and a note ------------------------------------------
 
 
 def is_nested(arrays: Mapping[Any, Any]) -> bool:
-    """Return whether a value is not an array: a mapping, a tensor, None, or a list with one."""
+    """Return whether a value is no array: a mapping, tensor, None, set, or a list with one."""
     kinds = set(map(type, arrays.values()))
     if int in set(map(type, arrays)):
         return True
@@ -362,7 +481,10 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
         return False
     return (
         any(
-            issubclass(kind, (Mapping, NoneType)) or is_dataclass(kind) or is_tensor_type(kind)
+            issubclass(kind, (Mapping, NoneType, io.BytesIO))
+            or is_dataclass(kind)
+            or is_tensor_type(kind)
+            or (is_noted(kind) and not issubclass(kind, (*_PYTHON, list, tuple)))
             for kind in kinds
         )
         or any(map(is_pytree, arrays.values()))
@@ -501,7 +623,7 @@ class _Flattening:
                 self.value(item, child_key(key, name), around)
                 for name, item in zip(items._fields, items, strict=True)
             ]
-            return ["named", *self._type_of(items, key), *notes]
+            return ["named", *type_of(items, self._types, key), *notes]
         kind = "tuple" if isinstance(items, tuple) else "list"
         if is_top and (array := exact_array(items)) is not None:
             return self._array(array, key, ["as", kind])
@@ -509,28 +631,6 @@ class _Flattening:
             kind,
             *[self.value(item, child_key(key, i), around) for i, item in enumerate(items)],
         ]
-
-    def _type_of(self, items: Any, key: str) -> tuple[str, list[str]]:
-        """Return the name and the fields of a namedtuple's class, from which it can be made."""
-        name, names = type(items).__name__, items._fields
-        self._types.add((name, names))
-        if len(names) > MAX_FIELDS or len(self._types) > MAX_FIELDS:
-            raise UnsupportedError(
-                f"namedtuples of more than {MAX_FIELDS} fields or classes cannot be kept",
-                key=key,
-                found=name,
-                remedy="Save value._asdict().",
-            )
-        try:
-            named(name, names)
-        except (ValueError, TypeError):
-            raise UnsupportedError(
-                "this namedtuple has names that Python does not allow",
-                key=key,
-                found=name,
-                remedy="Save value._asdict().",
-            ) from None
-        return name, list(names)
 
     def _array(self, array: Any, key: str, note: Any) -> Any:
         if key in self._arrays:

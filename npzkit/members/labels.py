@@ -71,29 +71,27 @@ _KINDS = {
 """By package and class; their subclasses are the same."""
 
 _INSTEAD = {
+    ("enum", "Enum"): "value.value, or value.name",
     ("pathlib", "PurePath"): "str(value)",
     ("uuid", "UUID"): "str(value)",
     ("re", "Pattern"): "value.pattern",
     ("numpy", "dtype"): "value.str, or value.descr if it has fields",
     ("torch", "dtype"): "str(value)",
     ("torch", "device"): "str(value)",
-    ("builtins", "type"): "value.__name__",
-    ("builtins", "set"): "sorted(value)",
-    ("builtins", "frozenset"): "sorted(value)",
+    ("builtins", "type"): "value.__name__, or np.dtype(value)",
     ("builtins", "int"): "str(value): NumPy's integers have 64 bits",
     ("decimal", "Decimal"): "str(value), or float(value)",
     ("fractions", "Fraction"): "str(value), or float(value)",
     ("datetime", "date"): "np.datetime64(value), or value.isoformat()",
     ("datetime", "time"): "value.isoformat()",
     ("datetime", "timedelta"): "np.timedelta64(value), or value.total_seconds()",
-    ("enum", "Enum"): "value.value, or value.name",
     ("random", "Random"): "value.getstate()",
     ("numpy", "Generator"): "value.bit_generator.state",
     ("numpy", "RandomState"): "value.get_state()",
     ("torch", "Generator"): "value.get_state()",
     ("keras", "Layer"): "value.get_weights()",
 }
-"""What to save in the place of a value that is no array; keys as of `_KINDS`."""
+"""What to save in the place of a value that is no array; keys as of `_KINDS`, the first counts."""
 
 _Row = TypeVar("_Row")
 
@@ -117,8 +115,8 @@ def _kind_of(cls: type) -> _Kind | None:
 
 
 def _row_of(cls: type, table: Mapping[tuple[str, str], _Row]) -> _Row | None:
-    names = ((base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__)
-    return next((table[name] for name in names if name in table), None)
+    names = {(base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__}
+    return next((row for name, row in table.items() if name in names), None)
 
 
 def instead_of(value: Any) -> str:

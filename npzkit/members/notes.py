@@ -19,9 +19,9 @@ A note is one of these:
   that contain slashes;
 - ``["version", number, ...]``, for a tree alone: what a newer npzkit writes if this one could
   not read it;
-- the entry of a leaf: ``["value", value]`` for None, a number or a string; ``["complex",
-  real, imaginary]``; ``["as", kind]`` for an array that was a Python value (``"value"``), a
-  list or a tuple of values, a NumPy scalar (``"scalar"``), bytes (``"bytes"``) or a tensor of
+- the entry of a leaf: ``["value", note]`` with a note of `npzkit.members.values`; ``["as",
+  kind]`` for an array that was a Python value (``"value"``), a list or a tuple of values, a NumPy
+  scalar (``"scalar"``), bytes (``"bytes"``), an `io.BytesIO` (``"stream"``) or a tensor of
   PyTorch (``"tensor"``, with the name of its dtype if neither NumPy nor ml_dtypes has it).
 
 In the note of a mapping, a name without arrays follows the name that came
@@ -164,7 +164,7 @@ def is_leaf(note: Any) -> bool:
 
 def is_value(note: Any) -> bool:
     """Return whether a note is that of a leaf that needs no array."""
-    return isinstance(note, list) and bool(note) and note[0] in ("value", "complex", "same")
+    return isinstance(note, list) and bool(note) and note[0] in ("value", "same")
 
 
 def name_in(rest: str, own: Container[str], is_end: Callable[[str], bool]) -> str:

@@ -257,7 +257,7 @@ def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.nda
     return array
 
 
-def without_pickle(value: Any, key: str) -> PickleRefusedError:
+def without_pickle(value: Any, key: str | None = None) -> PickleRefusedError:
     """Return the error of a value that is no array, or of an item of a list, with its remedy."""
     while isinstance(value, (list, tuple)):
         items = (item for item in value if np.asarray(item).dtype == object)
@@ -310,17 +310,21 @@ def restored_dtype(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[A
     name = attrs.get(DTYPE_ATTRIBUTE)
     if not isinstance(name, str) or dtype.type is not np.void or dtype.names is not None:
         return dtype
-    try:
-        ml_dtypes = importlib.import_module("ml_dtypes")
-    except ImportError:
-        warn(
-            f"this array has the dtype {name[:40]!r}, but is read as bytes because the package "
-            "ml_dtypes is not installed. Install it: python -m pip install ml_dtypes",
-            UserWarning,
-        )
+    what = f"this array has the dtype {name[:40]!r}, but is read as bytes"
+    if (ml_dtypes := package("ml_dtypes", what)) is None:
         return dtype
     scalar = getattr(ml_dtypes, name, None) if name.isidentifier() else None
     if not (isinstance(scalar, type) and issubclass(scalar, np.generic)):
         return dtype
     named = np.dtype(scalar)
     return named if named.itemsize == dtype.itemsize else dtype
+
+
+def package(name: str, what: str) -> Any:
+    """Return a package, or warn and return None if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        install = f"Install it: python -m pip install {name}"
+        warn(f"{what} because the package {name} is not installed. {install}", UserWarning)
+        return None

@@ -40,9 +40,9 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
+from npzkit.members.containers import decode_value, encode_value
 from npzkit.members.keys import check_key
 from npzkit.members.tensors import SPECIAL
-from npzkit.torch.values import decode_value, encode_value
 from npzkit.trees.frameworks import from_array
 
 ENTRY = "npzkit.torch"
@@ -161,7 +161,7 @@ def _array_item(npz: NpzFile, key: str) -> Item:
         array = npz.lazy(key)
         if _tensor_dtype(array.dtype, None) is not None:
             return Item(array)
-    return Item(None, note=["array", key, None])
+    return Item(None, note=["array", key])
 
 
 def _parse_item(npz: NpzFile, name: str, item: Any) -> Item:
@@ -201,10 +201,6 @@ def metadata_of(entry: Any, items: Mapping[str, Item]) -> Metadata:
     IndexFormatError
         The data of the planner are not valid.
     """
-
-    def refuse(key: str) -> Any:
-        raise IndexFormatError("the data of a planner has no arrays", found=key)
-
     return Metadata(
         {
             name: BytesStorageMetadata()
@@ -214,7 +210,7 @@ def metadata_of(entry: Any, items: Mapping[str, Item]) -> Metadata:
         },
         planner_data={name: (name,) for name in items}
         if entry is None
-        else _checked(decode_value(entry["planner"], refuse)),
+        else _checked(decode_value(entry["planner"])),
     )
 
 

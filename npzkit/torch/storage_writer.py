@@ -34,12 +34,12 @@ from npzkit.datasets.shard_names import (
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
 from npzkit.files.threads import run
+from npzkit.members.containers import encode_value
 from npzkit.members.metadata import format_metadata
 from npzkit.members.tensors import special_dtype, to_array
 from npzkit.stores.objects import LocalFolder, StorePrefix
 from npzkit.torch.description import ENTRY, format_entry, key_for
 from npzkit.torch.storage import NpzStorage
-from npzkit.torch.values import encode_value
 
 
 class _Attempt(NamedTuple):
@@ -104,9 +104,9 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
 
     The key of a tensor is its name in the state dict, such as ``model.layer.weight``.
     Tensors that share memory are saved once for each of their names. Values that are
-    not tensors may be None, numbers, strings, bytes, NumPy's arrays and scalars, and
-    lists, tuples, namedtuples, sets and dicts of all these and of tensors. Others raise
-    `UnsupportedError`, which names the key.
+    not tensors may be None, numbers, strings, bytes, dates, dtypes, NumPy's arrays and
+    scalars, and lists, tuples, namedtuples, sets and dicts of all these and of tensors.
+    Others raise `PickleRefusedError` or `UnsupportedError`, which names the key.
 
     ``dcp.async_save`` copies the state dict before it returns, by PyTorch's
     ``DefaultStager`` unless you pass another one.

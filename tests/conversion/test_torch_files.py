@@ -66,7 +66,15 @@ def test_any_format_takes_the_arrays(here):
     assert np.array_equal(found["model"]["tied"], WEIGHT.numpy())
 
 
-@pytest.mark.parametrize("value", [{1, 2}, torch.float32, torch.device("cpu")], ids=str)
+def test_values_of_a_configuration(here):
+    """Sets, dtypes and devices are what they were."""
+    config = {"tags": {1, 2}, "dtype": torch.float32, "device": torch.device("cpu")}
+    torch.save({"cfg": config, "w": WEIGHT}, "a.pt")
+    npzkit.convert("a.pt", "a.npz")
+    assert npzkit.load_tree("a.npz", "cfg") == config
+
+
+@pytest.mark.parametrize("value", [torch.strided, torch.per_tensor_affine], ids=str)
 def test_a_value_that_is_no_array(here, value):
     """A value that has no place is refused by its key, or left out."""
     torch.save({"cfg": [{"v": value}], "w": WEIGHT}, "a.pt")

@@ -388,6 +388,7 @@ NOTES = (
     b'{"npzkit.tree":["list",null]}', b'{"npzkit.tree":{"x":["as","list"]}}',
     b'{"npzkit.tree":{"steps":["tuple",["as","value"],["list"]],"text":["value",1]}}',
     b'{"npzkit.tree":{"layer":["list"],"x":{},"rate":["as","tuple"]}}',
+    b'{"npzkit.tree":{"x":["value",["set",1,["tuple",["complex",0,1]]]],"d":["value",["numpy.dtype","<f4"]]}}',
     b'{"npzkit.tree":' + b'{"a":' * 400 + b"[]" + b"}" * 401,
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ another language needs. Headings in comments are those of the page.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import re
 import struct
@@ -515,11 +516,32 @@ def restore(arrays: dict[str, Any], note: Any) -> Any:
     return _node(arrays, note, arrays)
 
 
+def value(note: Any) -> Any:
+    """Return a value that has no array; of a class that Python has not, its name."""
+    if not isinstance(note, list):
+        return note
+    kind, *parts = note[0], *map(value, note[1:])
+    if kind in ("torch.dtype", "torch.device", "numpy.dtype"):
+        return parts[0]
+    if kind.startswith("datetime.") and kind != "datetime.timedelta":
+        return getattr(datetime, kind[9:]).fromisoformat(parts[0])
+    if kind in ("complex", "datetime.timedelta"):
+        return complex(*parts) if kind == "complex" else datetime.timedelta(*parts)
+    makers = {
+        "list": list,
+        "set": set,
+        "frozenset": frozenset,
+        "dict": dict,
+        "collections.OrderedDict": dict,
+    }
+    return makers.get(kind, tuple)(parts)
+
+
 def _node(below: dict[str, Any], note: Any, arrays: dict[str, Any]) -> Any:
     """Return a node; `below` has the arrays in it by the rest of their keys."""
     kind = note[0] if isinstance(note, list) else None
-    if kind in ("value", "complex"):
-        return complex(*note[1:]) if kind == "complex" else note[1]
+    if kind == "value":
+        return value(note[1])
     if kind == "same":
         return arrays[note[1]]
     if below.keys() == {""}:

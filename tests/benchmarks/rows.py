@@ -178,6 +178,12 @@ ROWS = {
     "inflate-own": Row(
         f"load deflated, 4 x 16 MiB, {SIX_KINDS}", works.inflate_own, (mean_ahead("numpy", 3.2),)
     ),
+    "zstd-save": Row(
+        f"save with Zstandard, 4 x 16 MiB, {SIX_KINDS}", works.zstd_save, (ahead("deflated", 1),)
+    ),
+    "zstd-load": Row(
+        f"load Zstandard, 4 x 16 MiB, {SIX_KINDS}", works.zstd_load, (ahead("deflated", 1.2),)
+    ),
     "inflate-small": Row("load deflated, 10,000 x 1 KiB", works.inflate_small),
     "inflate-real": Row(f"load deflated, {REAL}, file by np.savez_compressed", works.inflate_real),
     "slice-own": Row(

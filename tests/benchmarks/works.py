@@ -590,6 +590,35 @@ def inflate_own(place: Place) -> Iterator[Work]:
         yield _inflate(place, name, arrays, own=True)
 
 
+def zstd_save(place: Place) -> Iterator[Work]:
+    """Yield the saving of each data set with Zstandard, and deflated at level 1."""
+    ours, other = place.paths("z.npz", "d.npz")
+    for name in KINDS:
+        arrays = dict.fromkeys("abcd", kind(name, place.part(16 * MIB)))
+        saves = {
+            path: partial(npzkit.save, path, arrays, compression=method, level=1)
+            for path, method in ((ours, "zstd"), (other, "deflated"))
+        }
+        for save in saves.values():
+            save()
+        size = ours.stat().st_size / other.stat().st_size
+        contenders = {"npzkit": fresh(ours, saves[ours]), "deflated": fresh(other, saves[other])}
+        yield Work(name, contenders, size)
+
+
+def zstd_load(place: Place) -> Iterator[Work]:
+    """Yield the loading of each data set compressed with Zstandard, and deflated by npzkit."""
+    ours, other = place.paths("z.npz", "d.npz")
+    for name in KINDS:
+        arrays = dict.fromkeys("abcd", kind(name, place.part(16 * MIB)))
+        npzkit.save(ours, arrays, compression="zstd")
+        npzkit.save(other, arrays, compression="deflated")
+        yield Work(
+            name,
+            {"npzkit": lambda: load_npzkit(ours), "deflated": lambda: load_npzkit(other)},
+        )
+
+
 def inflate_small(place: Place) -> Iterator[Work]:
     yield _inflate(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)), own=True)
 

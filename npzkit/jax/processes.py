@@ -100,7 +100,7 @@ class Processes(Agreement):
         name = f"{self._name}/{next(self._counts)}"
         try:
             self._client.key_value_set(f"{name}/{self._number:08}", json.dumps(told))
-            self._client.wait_at_barrier(name, _PATIENCE * 1000)
+            self._client.wait_at_barrier(name, int(_PATIENCE * 1000))
             found = self._client.key_value_dir_get(f"{name}/")
         except RuntimeError as error:
             self._has_failed = True

@@ -1,4 +1,4 @@
-"""One process of a job of JAX: ``python job.py CASE NUMBER COUNT PORT FOLDER``.
+"""One process of a job of JAX: ``python job.py CASE NUMBER COUNT ADDRESS FOLDER``.
 
 A case is a function here. It asserts what it shows, and what a process prints reaches the test.
 """
@@ -22,6 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.errors import DamagedCheckpointWarning, NpzkitError, UnsupportedError
+from npzkit.jax import processes
 
 FSDP = {"w": ("data", None), "b": ("data",), "scale": (None,), "keys": ("data",)}
 TENSOR = {"w": (None, "model"), "b": ("model",), "scale": ("data",), "keys": ()}
@@ -252,14 +253,29 @@ def others(folder):
         state = spread(next(meshes())[1])
         assert store.load(like=state).step == 1
         store.save(2, state)
+    meet("saved")
+    absent(folder)
     print("done", flush=True)
 
 
+def absent(folder):
+    """A process does not make the call: the others say so, and the older archive stays."""
+    folder = f"{folder}/fsdp"
+    if is_first():
+        processes._PATIENCE = 0.2
+        with pytest.raises(NpzkitError, match=r"not all processes came.*in each process"):
+            npzkit.save(folder, spread(next(meshes())[1]))
+        assert npzkit.verify(folder).ok
+        assert len(npzkit.open(folder).files) == 6
+        assert len(list(Path(folder).glob("*.npz"))) == 4
+    meet("absent")
+
+
 if __name__ == "__main__":
-    case, number, count, port, folder = sys.argv[1:]
+    case, number, count, address, folder = sys.argv[1:]
     jax.config.update("jax_num_cpu_devices", 2)
     jax.distributed.initialize(
-        f"127.0.0.1:{port}", int(count), int(number), heartbeat_timeout_seconds=10,
+        address, int(count), int(number), heartbeat_timeout_seconds=10,
         cluster_detection_method="deactivate",
     )  # fmt: skip
     warnings.simplefilter("ignore", ResourceWarning)

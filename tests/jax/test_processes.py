@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import npzkit
@@ -14,30 +16,44 @@ import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore
 
-jax = pytest.importorskip("jax", reason="JAX is not installed")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="JAX is not installed"
+)
 JOB = Path(__file__).with_name("job.py")
+EXAMPLE = Path(__file__).parents[1] / "examples" / "train_jax_processes.py"
+BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "jax_processes.py"
 WHOLE = np.arange(128, dtype="f4").reshape(8, 16)
 
 
-def run(case, count, folder):
-    """Run a job, and return what each process printed, and its exit code."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "PYTHONPATH": str(Path(npzkit.__file__).parent.parent)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(JOB), case, str(number), str(count), str(port), str(folder)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
-        )
-        for number in range(count)
-    ]  # fmt: skip
+def start(*command):
+    """Start a Python program."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(npzkit.__file__).parent.parent)},
+    )  # fmt: skip
+
+
+def ends_of(processes):
+    """Return what each process printed, and its exit code."""
     try:
         return [(each.communicate(timeout=240)[0], each.returncode) for each in processes]
     finally:
         for each in processes:
             with contextlib.suppress(OSError):
                 each.kill()
+
+
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def run(case, count, folder):
+    """Run a job, and return what each process printed, and its exit code."""
+    address = free_address()
+    return ends_of([start(JOB, case, number, count, address, folder) for number in range(count)])
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +100,38 @@ def test_two_processes_load(saved):
 
 def test_one_process_loads(saved):
     """Without `jax.distributed`, an example decides where the arrays are."""
+    import jax
+
     like = {"w": jax.ShapeDtypeStruct((8, 16), "f4"), "step": 0}
     loaded = npzkit.load_tree(saved / "tensor", like=like, only=["w", "step"])
     assert isinstance(loaded["w"], jax.Array)
     assert np.array_equal(loaded["w"], WHOLE)
     assert CheckpointStore(saved / "steps").load().step == 3
+
+
+def test_the_example_goes_on_with_another_number_of_processes(tmp_path):
+    """Two processes are killed while they train, and one ends the run with the same losses."""
+    ((whole, code),) = ends_of([start(EXAMPLE, tmp_path / "whole")])
+    assert code == 0, whole
+    folder, address = tmp_path / "killed", free_address()
+    pair = [start(EXAMPLE, folder, number, 2, address) for number in range(2)]
+    while len(CheckpointStore(folder).steps) < 2 and pair[0].poll() is None:
+        time.sleep(0.01)
+    for process in pair:
+        process.kill()
+    killed = ends_of(pair)
+    assert CheckpointStore(folder).latest is not None, killed
+    ((rest, code),) = ends_of([start(EXAMPLE, folder)])
+    assert code == 0, rest
+    losses = [list(map(float.fromhex, text.splitlines()[-1].split())) for text in (whole, rest)]
+    # Computations that are spread in another way round in another way.
+    assert np.allclose(*losses, rtol=1e-4)
+    assert "a new run" not in rest
+
+
+def test_the_benchmark_runs():
+    """Each library saves and loads each state."""
+    pytest.importorskip("orbax.checkpoint", reason="orbax-checkpoint is not installed")
+    ((printed, code),) = ends_of([start(BENCHMARK, "--quick", "--rounds", "1")])
+    assert code == 0, printed
+    assert printed.count("times as fast") == 4

@@ -275,6 +275,8 @@ class CheckpointStore:
     def status(self, step: int) -> Status:
         """Return the size of a step's file in bytes, and when it was modified.
 
+        A file that several steps share counts in each of them.
+
         Returns
         -------
         Status

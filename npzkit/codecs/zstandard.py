@@ -9,6 +9,7 @@ decoded as a frame of its own: with a header before it, and `LAST_BLOCK` after i
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -68,30 +69,38 @@ class ZstandardEncoder(NamedTuple):
         `spare`; a process that forks must not keep them longer than a call, because each has a
         thread.
         """
+        is_whole = first and final and len(pieces) == 1
+        kept = spare.setdefault((self, is_whole), [])
+        try:
+            compressor = kept.pop()
+        except IndexError:
+            compressor = self._compressor(is_whole)
+        mode = compressor.FLUSH_FRAME if is_whole else compressor.FLUSH_BLOCK
+        chunks = [compressor.compress(piece, mode) for piece in pieces]
+        kept.append(compressor)
+        if is_whole:
+            return [chunks[0][_HEADER_SIZE:]]
+        if final:
+            chunks[-1] += LAST_BLOCK
+        return chunks
+
+    def _compressor(self, is_whole: bool) -> Any:
+        """Return what compresses complete streams, or chunks."""
         parameter = zstandard_library().CompressionParameter
         options = {
             parameter.compression_level: ZSTANDARD_LEVEL if self.level is None else self.level,
             parameter.window_log: self._window_bits,
             parameter.content_size_flag: 0,
         }
-        if first and final and len(pieces) == 1:
-            # Without jobs, which need a thread: 10 instead of 100 microseconds.
-            compressor = zstandard_library().ZstdCompressor(options=options)
-            return [compressor.compress(pieces[0], compressor.FLUSH_FRAME)[_HEADER_SIZE:]]
+        if is_whole:
+            # Without jobs, which need a thread.
+            return zstandard_library().ZstdCompressor(options=options)
         # A thread of the library, because it makes jobs only for threads. They overlap by 0 bytes.
         options |= {parameter.nb_workers: 1, parameter.overlap_log: 1}
-        kept = spare.setdefault(self, [])
-        try:
-            compressor = kept.pop()
-        except IndexError:
-            compressor = zstandard_library().ZstdCompressor(options=options)
-            # Only a job that is not the first does without the offsets that a frame begins with.
-            compressor.compress(b"\0", compressor.FLUSH_BLOCK)
-        chunks = [compressor.compress(piece, compressor.FLUSH_BLOCK) for piece in pieces]
-        kept.append(compressor)
-        if final:
-            chunks[-1] += LAST_BLOCK
-        return chunks
+        compressor = zstandard_library().ZstdCompressor(options=options)
+        # Only a job that is not the first one does without the offsets that a frame begins with.
+        compressor.compress(b"\0", compressor.FLUSH_BLOCK)
+        return compressor
 
     @property
     def _window_bits(self) -> int:
@@ -120,19 +129,39 @@ def decompress_into(frames: bytes, memory: memoryview) -> bool | None:
 def _decompress_function() -> Callable[[bytes, memoryview], bool] | None:
     """Return what `decompress_into` calls; None if this installation lacks it."""
     module = "_zstd" if zstandard_library().__name__.startswith("compression") else _BACKPORT
-    functions = exported_functions(module, "ZSTD_decompress")
+    names = "createDCtx", "decompressDCtx", "freeDCtx"
+    functions = exported_functions(module, *(f"ZSTD_{name}" for name in names))
     if functions is None:
         return None
     import ctypes
 
-    (decompress,) = functions
+    begin, decompress, end = functions
     address, size = ctypes.c_void_p, ctypes.c_size_t
-    decompress.argtypes, decompress.restype = (address, size, ctypes.c_char_p, size), size
-    place = ctypes.c_char.from_buffer
+    begin.argtypes, begin.restype = (), address
+    decompress.argtypes = address, address, size, ctypes.c_char_p, size
+    decompress.restype = size
+    end.argtypes = (address,)
+    place, local = ctypes.c_char.from_buffer, threading.local()
+
+    class Decoder:
+        """One for each thread, which ends with it: to make one takes as long as 10 KB of data."""
+
+        def __init__(self) -> None:
+            self.address = begin()
+
+        def __del__(self) -> None:
+            end(self.address)
 
     def decompressed(frames: bytes, memory: memoryview) -> bool:
+        try:
+            decoder = local.decoder
+        except AttributeError:
+            decoder = local.decoder = Decoder()
+        if not decoder.address:
+            raise MemoryError
         target = ctypes.byref(place(memory))
-        return bool(decompress(target, len(memory), frames, len(frames)) == len(memory))
+        found = decompress(decoder.address, target, len(memory), frames, len(frames))
+        return bool(found == len(memory))
 
     return decompressed
 

@@ -97,7 +97,7 @@ class SmallArrays:
         if not is_stored:
             from npzkit.zip.member_writer import compress_small
 
-            pieces = (list(map(compress_small, heads, data, repeat(coding))),)
+            pieces = (compress_small(heads, data, coding),)
         return SmallMembers(self.names, pieces, sizes, crc32s, heads, indexes, are_copies)
 
 

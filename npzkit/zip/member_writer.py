@@ -9,8 +9,9 @@ and on the pieces they come in, never on the threads. Knows nothing of other mem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from operator import add
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import ChunkChecks, crc32, crc32_combine
@@ -225,16 +226,19 @@ _SMALL_SIZE = 1 << 16
 """Below this size, threads would wait for each other longer than they work."""
 
 
-def compress_small(head: bytes, data: bytes, coding: Coding) -> bytes:
-    """Compress a member of one chunk that is too small for a choice of encoders."""
+def compress_small(heads: Iterable[bytes], data: Iterable[bytes], coding: Coding) -> list[bytes]:
+    """Compress members of one chunk that are too small for a choice of encoders."""
     if coding.method != ZSTANDARD:
-        return deflate_chunk(encoder_for_small(coding.level), head + data, final=True)
+        small = encoder_for_small(coding.level)
+        return [deflate_chunk(small, each, final=True) for each in map(add, heads, data)]
     encoder = ZstandardEncoder(coding.level, coding.chunk_size)
-    if not _is_kept(head, coding.chunk_size):
-        head, data = b"", head + data
-    return b"".join(
-        (encoder.lead(len(head)), head, *encoder.chunks([data], {}, first=True, final=True))
-    )
+    spare: dict[Any, list[Any]] = {}
+    found = []
+    for head, rest in zip(heads, data, strict=True):
+        kept = head if _is_kept(head, coding.chunk_size) else b""
+        chunks = encoder.chunks([head[len(kept) :] + rest], spare, first=True, final=True)
+        found.append(b"".join((encoder.lead(len(kept)), kept, *chunks)))
+    return found
 
 
 def _is_kept(head: bytes, chunk_size: int) -> bool:

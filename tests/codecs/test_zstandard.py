@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import random
 import sys
+import time
 import zlib
 
 import npzkit
 import numpy as np
 import pytest
 from forge import Member, archive
-from npzkit.codecs import coding
+from npzkit.codecs import coding, decompressors
 from npzkit.codecs.decompressors import decode_chunk, decode_start, decompressor
 from npzkit.codecs.zstandard import ZstandardEncoder
 from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
@@ -93,6 +95,28 @@ def test_each_chunk_is_decoded_on_its_own():
         for size in (len(piece) - 1, len(piece) + 1):
             with pytest.raises(ZipFormatError):
                 decode_chunk(93, chunk, size, final=final)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads as Linux does")
+def test_no_thread_of_the_library_outlives_a_call():
+    """The compressors, each with a thread, are gone when an append returns: a fork is safe then."""
+    with (
+        npzkit.NpzWriter(io.BytesIO(), compression="zstd", chunk_size=1 << 16, threads=2) as w,
+        w.create("x", (None,), "<i4") as dst,
+    ):
+        before = len(os.listdir("/proc/self/task"))
+        dst.append(np.frombuffer(DATA, "<i4"))
+        # The system takes a moment to end a thread.
+        deadline = time.monotonic() + 2
+        while (left := len(os.listdir("/proc/self/task"))) > before:
+            assert time.monotonic() < deadline, f"{left} threads instead of {before}"
+            time.sleep(0.001)
+
+
+def test_without_the_c_function_chunks_are_decoded(monkeypatch):
+    """The library's Python functions read what its C function reads."""
+    monkeypatch.setattr(decompressors, "decompress_into", lambda frames, memory: None)
+    test_each_chunk_is_decoded_on_its_own()
 
 
 def test_the_header_of_an_array_is_in_the_first_bytes():

@@ -19,7 +19,7 @@ import numpy as np
 
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ChecksumError, FormatError, NpzkitError, StaleArchiveError, closed_error
+from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError, closed_error
 from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of, member_of
@@ -369,8 +369,7 @@ def explain(archive: OpenedArchive, error: NpzkitError, key: str | None) -> Npzk
 
 def _in_chunk(archive: OpenedArchive, error: NpzkitError, entry: Entry) -> NpzkitError:
     """Return the error that names the damaged chunk of a member, if its chunks are known."""
-    is_of_data = isinstance(error, (ChecksumError, FormatError)) and archive.is_open
-    if is_of_data and not getattr(error, "chunk", None):
+    if error.is_damage and archive.is_open and not getattr(error, "chunk", None):
         with contextlib.suppress(NpzkitError, OSError):
             chunks = archive.reader.checked_chunks(entry)
             for _, damaged in () if chunks is None else chunks.damaged():

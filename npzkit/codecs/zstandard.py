@@ -212,4 +212,5 @@ def check_frame(data: bytes) -> None:
             found=f"{size} bytes",
             expected=f"at most {MAX_WINDOW_SIZE}",
             remedy="Extract the member with zstd --long=31, and save it again.",
+            is_damage=True,
         )

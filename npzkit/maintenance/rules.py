@@ -255,7 +255,9 @@ def _data_findings(
     source = reader.source
     try:
         start = check_data(source, entry, reader.size_limit, threads, advance)
-    except (ChecksumError, FormatError) as error:
+    except NpzkitError as error:
+        if not error.is_damage:
+            raise
         is_wrong = isinstance(error, ChecksumError)
         unsealed = find_unsealed(source, entry, threads) if is_wrong else None
         found = Finding._of(key, error, entry.header_offset)

@@ -39,7 +39,7 @@ from npzkit.codecs.coding import (
     STORED,
 )  # fmt: skip
 from npzkit.codecs.decompressors import decode_chunk
-from npzkit.errors import ChecksumError, ZipFormatError
+from npzkit.errors import ChecksumError, NpzkitError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
@@ -423,7 +423,9 @@ class Chunks:
                 next(self._inflated(self._source, number, number + 1))
             except ChecksumError as error:
                 yield number, error
-            except ZipFormatError as error:
+            except NpzkitError as error:
+                if not error.is_damage:
+                    raise
                 yield number, self._damaged(number, error.what)
 
     # -- the whole ----------------------------------------------------------

@@ -22,13 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.errors import (
-    IndexFormatError,
-    NpyFormatError,
-    NpzkitError,
-    UnsupportedError,
-    shown_value,
-)
+from npzkit.errors import IndexFormatError, NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.imported import imported
 from npzkit.limits import is_backed
 from npzkit.members.keys import child_key, is_within
@@ -424,10 +418,7 @@ def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
         arrays[own_key] = array
         return ["array", own_key, *(entry or ())]
 
-    try:
-        return note_of(value, keep), arrays
-    except NpzkitError as error:
-        raise error.locate(key=key) from error.__cause__
+    return note_of(value, keep), arrays
 
 
 def decode_value(
@@ -464,9 +455,7 @@ def decode_value(
     except NpzkitError:
         raise
     except ValueError as error:
-        raise IndexFormatError(
-            f"the note of a value is not valid: {shown_value(str(error))}"
-        ) from error
+        raise IndexFormatError("the note of a value is not valid", found=str(error)) from error
 
 
 # -- a tree to arrays and a note ------------------------------------------
@@ -481,7 +470,7 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
         return False
     return (
         any(
-            issubclass(kind, (Mapping, NoneType, io.BytesIO))
+            issubclass(kind, (Mapping, io.BytesIO))
             or is_dataclass(kind)
             or is_tensor_type(kind)
             or (is_noted(kind) and not issubclass(kind, (*_PYTHON, list, tuple)))

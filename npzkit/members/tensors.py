@@ -26,7 +26,7 @@ from npzkit.errors import (
     shown_value,
     warn,
 )
-from npzkit.format.descr import is_legacy
+from npzkit.format.descr import descr_to_dtype, is_legacy
 from npzkit.imported import imported
 from npzkit.members.labels import check_unlabelled, instead_of
 
@@ -318,6 +318,18 @@ def restored_dtype(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[A
         return dtype
     named = np.dtype(scalar)
     return named if named.itemsize == dtype.itemsize else dtype
+
+
+def described(dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """Return the ``descr`` of a dtype, and its name if ``descr`` does not have it."""
+    if (name := extension_name(dtype)) is not None:
+        return f"V{dtype.itemsize}", name
+    return (dtype.str if dtype.names is None else dtype.descr,)
+
+
+def dtype_of(descr: Any, name: Any = None) -> np.dtype[Any]:
+    """Return the dtype of what `described` returned."""
+    return restored_dtype(descr_to_dtype(descr), {DTYPE_ATTRIBUTE: name})
 
 
 def package(name: str, what: str) -> Any:

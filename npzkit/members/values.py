@@ -18,6 +18,7 @@ A note is one of these:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -30,14 +31,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import NpzkitError, UnsupportedError
-from npzkit.format.descr import descr_to_dtype
-from npzkit.members.tensors import (
-    DTYPE_ATTRIBUTE,
-    extension_name,
-    package,
-    restored_dtype,
-    without_pickle,
-)
+from npzkit.members.tensors import described, dtype_of, package, without_pickle
 
 _PLAIN = (NoneType, bool, int, float, str)
 """Types that are their own notes."""
@@ -49,16 +43,6 @@ _MAX_BITS = 8192
 
 def _text(value: Any) -> tuple[str]:
     return (str(value),)
-
-
-def _parts_of_dtype(dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    if (name := extension_name(dtype)) is not None:
-        return f"V{dtype.itemsize}", name
-    return (dtype.str if dtype.names is None else dtype.descr,)
-
-
-def _dtype(descr: Any, name: Any = None) -> np.dtype[Any]:
-    return restored_dtype(descr_to_dtype(descr), {DTYPE_ATTRIBUTE: name})
 
 
 def _by_torch(name: str, given: Any) -> Any:
@@ -78,11 +62,9 @@ _KINDS: dict[str, tuple[Callable[[Any], Iterable[Any]], Callable[[list[Any]], An
     "datetime.date": (_text, lambda parts: date.fromisoformat(*parts)),
     "datetime.time": (_text, lambda parts: time.fromisoformat(*parts)),
     "datetime.datetime": (_text, lambda parts: datetime.fromisoformat(*parts)),
-    "datetime.timedelta": (
-        lambda value: (value.days, value.seconds, value.microseconds),
-        lambda parts: timedelta(*parts),
-    ),
-    "numpy.dtype": (_parts_of_dtype, lambda parts: _dtype(*parts)),
+    "datetime.timedelta":
+        (lambda value: (value.days, value.seconds, value.microseconds), lambda p: timedelta(*p)),
+    "numpy.dtype": (described, lambda parts: dtype_of(*parts)),
     "torch.Size": (iter, partial(_by_torch, "Size")),
     "torch.device": (_text, lambda parts: _by_torch("device", *parts)),
     "torch.dtype": (_text, lambda parts: _by_torch("dtype", *parts)),
@@ -132,6 +114,8 @@ def note_of(value: Any, keep: Callable[[Any, int], Any] | None = None, depth: in
         raise _refused("a value that is nested too deeply", "Keep less of it.")
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise _refused("an int of thousands of digits", "Save it as a string.")
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Enum):
         raise without_pickle(value)
     kind: Any = type(value)
@@ -149,13 +133,9 @@ def note_of(value: Any, keep: Callable[[Any, int], Any] | None = None, depth: in
 
 def _parts(value: Any, parts_of: Callable[[Any], Any], made: Callable[[Any], Any]) -> Any:
     """Return the parts of a value, or refuse one that differs from what is made of them."""
-    if isinstance(value, Iterable):
-        return parts_of(value)
-    try:
-        if repr(made(parts := parts_of(value))) == repr(value):
-            return parts
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        if isinstance(value, Iterable) or repr(made(parts_of(value))) == repr(value):
+            return parts_of(value)
     raise without_pickle(value)
 
 

@@ -283,14 +283,13 @@ def _parts_of(item: WriteItem, planner: SavePlanner) -> tuple[_StoredShard, int,
     """Return what the coordinator needs of an item, its size in bytes, and its arrays."""
     name = item.index.fqn
     key = key_for(name)
-    if item.type == WriteItemType.BYTE_IO:
-        note, arrays = encode_value(_value_of(item, planner), key)
-        size = sum(array.nbytes for array in arrays.values())
-        return _StoredShard(note), size, [ShardPart(*pair) for pair in arrays.items()]
-    tensor = planner.resolve_data(item)
     try:
-        array = to_array(tensor)
-        special = special_dtype(tensor)
+        if item.type == WriteItemType.BYTE_IO:
+            note, arrays = encode_value(_value_of(item, planner), key)
+            size = sum(array.nbytes for array in arrays.values())
+            return _StoredShard(note), size, [ShardPart(*pair) for pair in arrays.items()]
+        tensor = planner.resolve_data(item)
+        array, special = to_array(tensor), special_dtype(tensor)
     except NpzkitError as error:
         raise error.locate(key=name) from error.__cause__
     part = _placed(item, key, array, is_paired=special == ("complex32",))

@@ -5,7 +5,7 @@ pytrees) and what is inside one; how a leaf is stored, as an array, as an entry 
 or both; and the conversion of a tree to arrays by their keys and a note. The note, of
 `npzkit.members.notes`, has what keys cannot express. `npzkit.trees.restoring` makes a tree
 again. Knows nothing about archives, and runs no code from a file: every name of a namedtuple
-is checked to be an identifier.
+is checked to be an identifier. Which values need no array is `npzkit.members.values`'s.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ MISSING: Any = object()
 
 _ARRAYS_OF = ("value", "list", "tuple", "scalar", "bytes", "stream")
 """What an array may have been, besides a tensor."""
-_PYTHON = (bool, int, float, str, complex, bytes)
+PYTHON = (bool, int, float, str, complex, bytes)
 """Types of Python's values of which NumPy makes arrays."""
-_NO_ARRAYS: dict[str, Any] = {}
 _SINGLE_KEY = "arr_0"
 """The key of an array that is a tree, which `numpy.savez` gives it too."""
 _MAX_TYPES = 1000
@@ -166,13 +165,11 @@ def type_of(items: Any, types: set[Any], key: str | None = None) -> tuple[str, l
     name, names = type(items).__name__, items._fields
     types.add((name, names))
     what = f"namedtuples of more than {MAX_FIELDS} fields or classes cannot be kept"
-    if max(len(names), len(types)) <= MAX_FIELDS:
-        try:
-            named(name, names)
-        except (ValueError, TypeError):
-            what = "this namedtuple has names that Python does not allow"
-        else:
+    try:
+        if max(len(names), len(types)) <= MAX_FIELDS and named(name, names):
             return name, list(names)
+    except (ValueError, TypeError):
+        what = "this namedtuple has names that Python does not allow"
     raise UnsupportedError(what, key=key, found=name, remedy="Save value._asdict().")
 
 
@@ -262,7 +259,7 @@ def encode(value: Any, *, is_top: bool = False) -> tuple[Any, Any]:
         return to_array(value), ["as", "tensor", *special_dtype(value)]
     if isinstance(value, np.generic):
         return _scalar_array(value), ["as", "scalar"]
-    if is_top and isinstance(value, _PYTHON) and (array := exact_array(value)) is not None:
+    if is_top and isinstance(value, PYTHON) and (array := exact_array(value)) is not None:
         return array, ["as", "value"]
     if isinstance(value, bytes):
         return np.frombuffer(value, np.uint8), ["as", "bytes"]
@@ -312,7 +309,7 @@ def holds_more(items: Iterable[Any], depth: int = 0) -> bool:
     return any(
         holds_more(item, depth + 1)
         if isinstance(item, (list, tuple))
-        else not isinstance(item, (*_PYTHON, np.generic))
+        else not isinstance(item, (*PYTHON, np.generic))
         for item in items
     )
 
@@ -422,9 +419,7 @@ def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
 
 
 def decode_value(
-    note: Any,
-    read: Callable[[str], Any] = _NO_ARRAYS.__getitem__,
-    as_tensor: Callable[..., Any] | None = None,
+    note: Any, read: Callable[[str], Any], as_tensor: Callable[..., Any] | None = None
 ) -> Any:
     """Return the value of a note from `encode_value`.
 
@@ -432,8 +427,8 @@ def decode_value(
     ----------
     note : object
         From a file, so it may be anything that JSON can hold.
-    read : callable, optional
-        Returns the array with a key. By default the value has no arrays.
+    read : callable
+        Returns the array with a key, or raises LookupError.
     as_tensor : callable, optional
         As of `decode`.
 
@@ -473,7 +468,7 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
             issubclass(kind, (Mapping, io.BytesIO))
             or is_dataclass(kind)
             or is_tensor_type(kind)
-            or (is_noted(kind) and not issubclass(kind, (*_PYTHON, list, tuple)))
+            or (is_noted(kind) and not issubclass(kind, (*PYTHON, list, tuple)))
             for kind in kinds
         )
         or any(map(is_pytree, arrays.values()))

@@ -24,7 +24,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from enum import Enum
-from functools import partial
 from types import MappingProxyType, NoneType
 from typing import Any
 
@@ -47,9 +46,8 @@ def _text(value: Any) -> tuple[str]:
 
 def _by_torch(name: str, given: Any) -> Any:
     """Return a value of PyTorch; without PyTorch, its text or a tuple."""
-    torch = package("torch", f"{given!r} is not read as a torch.{name}")
-    if torch is None:
-        return given if isinstance(given, str) else tuple(given)
+    if (torch := package("torch", f"{given!r} is not read as a torch.{name}")) is None:
+        return given
     made = vars(torch)[given.removeprefix("torch.")] if name == "dtype" else None
     return made if isinstance(made, torch.dtype) else getattr(torch, name)(given)
 
@@ -65,7 +63,7 @@ _KINDS: dict[str, tuple[Callable[[Any], Iterable[Any]], Callable[[list[Any]], An
     "datetime.timedelta":
         (lambda value: (value.days, value.seconds, value.microseconds), lambda p: timedelta(*p)),
     "numpy.dtype": (described, lambda parts: dtype_of(*parts)),
-    "torch.Size": (iter, partial(_by_torch, "Size")),
+    "torch.Size": (iter, lambda parts: _by_torch("Size", tuple(parts))),
     "torch.device": (_text, lambda parts: _by_torch("device", *parts)),
     "torch.dtype": (_text, lambda parts: _by_torch("dtype", *parts)),
 }  # fmt: skip
@@ -143,9 +141,7 @@ def _refused(what: str, remedy: str) -> UnsupportedError:
     return UnsupportedError(f"{what} cannot be saved", remedy=remedy)
 
 
-def value_of(
-    note: Any, more: Mapping[str, Callable[[list[Any]], Any]] = MappingProxyType({})
-) -> Any:
+def value_of(note: Any, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """Return the value of a note.
 
     Parameters
@@ -174,7 +170,7 @@ def value_of(
         raise ValueError(str(error)) from error
 
 
-def _made(note: Any, more: Mapping[str, Callable[[list[Any]], Any]], depth: int) -> Any:
+def _made(note: Any, more: Mapping[str, Any], depth: int) -> Any:
     if type(note) in _PLAIN:
         return note
     if not isinstance(note, list) or depth > _MAX_DEPTH:

@@ -210,7 +210,7 @@ def metadata_of(entry: Any, items: Mapping[str, Item]) -> Metadata:
         },
         planner_data={name: (name,) for name in items}
         if entry is None
-        else _checked(decode_value(entry["planner"])),
+        else _checked(decode_value(entry["planner"], dict[str, Any]().__getitem__)),
     )
 
 

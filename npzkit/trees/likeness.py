@@ -18,7 +18,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.imported import imported
-from npzkit.members.containers import children_of, is_changeable, is_record, rebuilt, update
+from npzkit.members.containers import PYTHON, children_of, is_changeable, is_record, rebuilt, update
 from npzkit.members.keys import child_key, is_within
 from npzkit.members.tensors import form_of, identity, is_jax_array, is_spread, is_tensor
 from npzkit.trees.frameworks import (
@@ -31,8 +31,6 @@ from npzkit.trees.frameworks import (
     tensor_like,
     view_of,
 )
-
-_PYTHON = (bool, int, float, complex, str, bytes)
 
 
 class SavedTensor:
@@ -201,7 +199,7 @@ class Fitting:
         array = saved if is_lazy else _array_of(saved)
         if isinstance(like, np.generic):
             return _checked(array, (), like.dtype)[()]
-        if isinstance(like, _PYTHON):
+        if isinstance(like, PYTHON):
             if array is None:
                 return saved
             if array.ndim or array.dtype.kind not in "biufcSU":
@@ -261,7 +259,7 @@ def check_example(like: Any) -> None:
     """Raise TypeError for an object that says nothing about structure or types."""
     _check_no_model(like, "")
     is_leaf = like is None or like is ... or is_tensor(like) or is_jax_array(like)
-    is_leaf |= isinstance(like, (*_PYTHON, np.generic))
+    is_leaf |= isinstance(like, (*PYTHON, np.generic))
     is_leaf |= hasattr(like, "shape") and hasattr(like, "dtype")
     if not is_leaf and children_of(like) is None:
         raise TypeError(

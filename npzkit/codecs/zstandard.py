@@ -96,6 +96,11 @@ class ZstandardEncoder(NamedTuple):
             # Without jobs, which need a thread.
             return zstandard_library().ZstdCompressor(options=options)
         # A thread of the library, because it makes jobs only for threads. They overlap by 0 bytes.
+        if not parameter.nb_workers.bounds()[1]:
+            raise UnsupportedError(
+                "this Python's library of Zstandard was built without threads, which chunks need",
+                remedy="Use compression='deflated', or another build of Python.",
+            )
         options |= {parameter.nb_workers: 1, parameter.overlap_log: 1}
         compressor = zstandard_library().ZstdCompressor(options=options)
         # Only a job that is not the first one does without the offsets that a frame begins with.

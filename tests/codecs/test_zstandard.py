@@ -113,6 +113,14 @@ def test_no_thread_of_the_library_outlives_a_call():
             time.sleep(0.001)
 
 
+def test_a_library_without_threads_is_refused(monkeypatch, tmp_path):
+    """Chunks cannot be written then; the error says what to do, and no file is left."""
+    monkeypatch.setattr(zstd.CompressionParameter, "bounds", lambda parameter: (0, 0))
+    with pytest.raises(UnsupportedError, match=r"without threads.*'deflated'"):
+        npzkit.save(tmp_path / "a.npz", {"x": np.frombuffer(DATA, "<i4")}, compression="zstd")
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_the_c_function_chunks_are_decoded(monkeypatch):
     """The library's Python functions read what its C function reads."""
     monkeypatch.setattr(decompressors, "decompress_into", lambda frames, memory: None)

@@ -478,7 +478,7 @@ class CheckpointStore:
         if joint is not None:
             raise UnsupportedError(
                 "arrays that are spread over processes cannot be linked to older ones",
-                path=self.folder, remedy='Pass frozen="", or no frozen=.',
+                path=self.folder, remedy="Declare no array of this step frozen.",
             )  # fmt: skip
         keys = list(arrays)
         found = selection.keys(keys)

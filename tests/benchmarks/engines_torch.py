@@ -118,5 +118,5 @@ ROWS = {
         (ahead("FileSystem", AIMS[name]),) if name in AIMS else (),
     )
     for name, words in WORDS.items()
-    for kind in STATES
+    for kind in ("large", "real")
 }  # fmt: skip

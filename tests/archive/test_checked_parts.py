@@ -150,7 +150,7 @@ def test_no_part_is_wrong(make, tmp_path):
     make(path)
     sound, rng = path.read_bytes(), random.Random(0)
     outcomes = set()
-    for number in range(amount(60, 2000)):
+    for number in range(amount(36, 2000)):
         key = ("large", "scaled", "small")[number % 3]
         with npzkit.open(sound) as npz:
             entry = npz._archive.entry(key)
@@ -445,7 +445,7 @@ def test_a_header_of_several_chunks(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("scale", [1, 90])
+@pytest.mark.parametrize("scale", [1, 20])
 def test_any_part_of_a_stored_array(tmp_path, scale, threads, monkeypatch):
     """Parts of all sizes, that begin and end anywhere, are right; and errors if a chunk is damaged."""
     monkeypatch.setattr("npzkit.archive.lazyarray.thread_count", lambda count: threads)
@@ -463,7 +463,7 @@ def test_any_part_of_a_stored_array(tmp_path, scale, threads, monkeypatch):
     rng = random.Random(scale)
     with npzkit.open(path) as npz:
         lazy = npz.lazy("x")
-        for _ in range(60):
+        for _ in range(40):
             begin = rng.randrange(len(array))
             end = begin + rng.choice([1, 5, 3000, len(array)])
             if end < first - 2341 or begin > first + 2341:

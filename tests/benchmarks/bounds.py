@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
 import io
 import os
 import statistics
@@ -30,7 +29,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import dask_rows
 import npzkit
 import npzkit.codecs.encoders
 import npzkit.zip.member_writer
@@ -41,9 +39,6 @@ import works
 from bench import QUICK, measure
 from data import MIB, keyed, kind, noise, small_arrays
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.coding import CHUNK_SIZE
-from npzkit.codecs.decompressors import inflate_chunk
-from npzkit.codecs.encoders import deflate_chunk, encoder_for_level
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
 from npzkit.members.info import ArrayInfo
@@ -239,36 +234,6 @@ def command_start(place: Place) -> Iterator[Bounded]:
     yield work._replace(contenders=work.contenders | parts), {}
 
 
-# -- engines -----------------------------------------------------------------
-
-
-def dask_codecs(place: Place, *, is_saving: bool) -> Iterator[Bounded]:
-    """Yield the encoders or decoders alone, of npzkit and zarr, on one processor."""
-    from numcodecs import Zstd
-
-    block = memoryview(dask_rows.make_block("compressed", place.part(8 * MIB), 0)).cast("B")
-    chunks = [block[start : start + CHUNK_SIZE] for start in range(0, len(block), CHUNK_SIZE)]
-    encoder = encoder_for_level(dask_rows.NPZ_OPTIONS["compressed"]["level"])
-    zstandard = Zstd(0)
-    coding = {
-        "npzkit": [partial(deflate_chunk, encoder, chunk, final=False) for chunk in chunks],
-        "zarr": [partial(zstandard.encode, block)],
-    }
-    if not is_saving:
-        coded = {name: [code() for code in codes] for name, codes in coding.items()}
-        pairs = zip(coded["npzkit"], chunks, strict=True)
-        coding = {
-            "npzkit": [partial(_inflate, data, chunk.nbytes) for data, chunk in pairs],
-            "zarr": [partial(zstandard.decode, coded["zarr"][0])],
-        }
-    title = "encoders alone" if is_saving else "decoders alone"
-    yield Work(title, {name: partial(run, codes, 1) for name, codes in coding.items()}), {}
-
-
-def _inflate(data: bytes, size: int) -> None:
-    inflate_chunk(data, size, final=False)
-
-
 BOUNDED: dict[str, Callable[[Place], Iterator[Bounded]]] = {
     "append-large": append_large,
     "shapes": shapes,
@@ -279,11 +244,8 @@ BOUNDED: dict[str, Callable[[Place], Iterator[Bounded]]] = {
     "save-keys": save_keys,
     "command-start": command_start,
 }
-"""By the rows' names in `rows` and `dask_rows`."""
-if importlib.util.find_spec("zarr"):
-    BOUNDED["dask-save-compressed"] = partial(dask_codecs, is_saving=True)
-    BOUNDED["dask-sum-compressed"] = partial(dask_codecs, is_saving=False)
-ROWS = rows.ROWS | dask_rows.ROWS
+"""By the rows' names in `rows`."""
+ROWS = rows.ROWS
 
 
 def measure_warm(function: Callable[[], object], rounds: int) -> float:

@@ -121,7 +121,9 @@ def bare_read(path: Path, offsets: list[tuple[int, np.ndarray]]) -> Arrays:
 def bare_write(path: Path, arrays: Arrays) -> None:
     """Room reserved and filled, and nothing else: what no writer can beat."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    os.posix_fallocate(descriptor, 0, sum(array.nbytes for array in arrays.values()))
+    size = sum(array.nbytes for array in arrays.values())
+    if size:
+        os.posix_fallocate(descriptor, 0, size)
     offset = 0
     for array in arrays.values():
         offset += os.pwrite(descriptor, array.data.cast("B"), offset)

@@ -26,7 +26,7 @@ ARRAYS = {
     "text": np.array([f"{value}" for value in VALUES[:600]]),
     "masked": MASKED,
 }
-MISSING = {"floats": np.nan, "times": np.datetime64("NaT"), "complex": np.nan}
+MISSING = {"floats": np.nan, "times": np.datetime64("NaT", "s"), "complex": np.nan}
 
 
 @pytest.fixture

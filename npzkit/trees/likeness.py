@@ -290,11 +290,11 @@ def places_in(node: Any, key: str) -> dict[str, Any]:
     return found
 
 
-def spread_in(node: Any, key: str = "") -> set[str]:
-    """Return the keys of an example's arrays of JAX that are spread over processes."""
+def spread_in(node: Any, key: str = "") -> dict[str, Any]:
+    """Return the arrays of an example that are spread over processes, by their keys."""
     if imported("jax") is None:
-        return set()
-    return {below for below, leaf in leaves_in(node, key) if is_spread(leaf)}
+        return {}
+    return {below: leaf for below, leaf in leaves_in(node, key) if is_spread(leaf)}
 
 
 def leaves_in(node: Any, key: str) -> Iterator[tuple[str, Any]]:

@@ -55,7 +55,7 @@ def read_tree(
     filling = _Filling(npz, threads, verify)
     if read is None:
         read = filling.read
-        filling.spread = spread_in(example, prefix)
+        filling.find_spread(example, prefix)
         filling.find_places(into, prefix)
     as_tensor = None if example is None else SavedTensor
     tree = _tree_of(npz, read, prefix, selection, as_tensor)
@@ -81,8 +81,13 @@ class _Filling:
     def __init__(self, npz: NpzFile, threads: int | None, verify: bool) -> None:
         self._npz, self._threads, self._verify = npz, threads, verify
         self._places: dict[str, Any] = {}
-        self.spread: set[str] = set()
+        self._spread: set[str] = set()
         self.outs: dict[str, Any] = {}
+
+    def find_spread(self, example: Any, prefix: str) -> None:
+        """Find the arrays of which each process needs some parts."""
+        found = spread_in(example, prefix).items()
+        self._spread = {key for key, leaf in found if not leaf.sharding.is_fully_replicated}
 
     def find_places(self, example: Any, prefix: str) -> None:
         if example is None or not self._npz._is_read_twice(self._npz._archive.nbytes):
@@ -96,7 +101,7 @@ class _Filling:
     def read(self, keys: Collection[str]) -> dict[str, Any]:
         """Return arrays by their keys; an example's own if `outs` has it now."""
         places = self._places
-        split = set(self._npz._archive.split_keys(keys)) if places or self.spread else set()
+        split = set(self._npz._archive.split_keys(keys)) if places or self._spread else set()
         count = Counter(map(self._address, keys))
         outs = {
             key: places[key] for key in keys
@@ -104,7 +109,7 @@ class _Filling:
             and split.isdisjoint((key, key.rpartition(".")[0])) and self._fits(key)
         }  # fmt: skip
         self.outs |= outs
-        spread = self.spread - split
+        spread = self._spread - split
         lazy = {key: self._npz.lazy(key, verify=self._verify) for key in keys if key in spread}
         others = [key for key in keys if key not in outs and key not in lazy]
         found = lazy | self._npz.load_all(others, self._threads, verify=self._verify)

@@ -145,7 +145,13 @@ class Loader:
         DamagedCheckpointError
             It is damaged.
         """
-        return request.agreement.own(partial(self._step, step, request))
+        try:
+            return request.agreement.own(partial(self._step, step, request))
+        except DamagedCheckpointError:
+            if request.agreement.is_joint:
+                # Another process may have found that, so retention is to read the step.
+                self._catalog.note_saved(step, is_sound=None)
+            raise
 
     def _step(self, step: int, request: Request) -> Checkpoint:
         with self.explained(step), self._readers.reading(step):

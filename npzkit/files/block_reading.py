@@ -6,7 +6,7 @@ nothing about zip or NPY.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -18,7 +18,7 @@ from npzkit.files.threads import run
 
 TASK_SIZE = 1 << 24
 """Bytes per task of a thread."""
-CACHED_SIZE = 1 << 20
+_CACHED_SIZE = 1 << 20
 """Bytes to read before their CRC is computed, while they are in the cache."""
 
 
@@ -36,12 +36,8 @@ def chunk_crc32s_at(file: Any, offset: int, size: int, chunk_size: int, threads:
     """Return the CRC-32 of each chunk of a range of a file; chunks divide a block."""
 
     def read(start: int) -> list[int]:
-        end = min(start + TASK_SIZE, offset + size)
-        buffer = memoryview(bytearray(min(CACHED_SIZE, end - start)))
         found = []
-        for position in range(start, end, CACHED_SIZE):
-            step = buffer[: end - position]
-            file.readinto_at(position, step)
+        for step in _steps(file, start, min(start + TASK_SIZE, offset + size)):
             found += chunk_crc32s(step, chunk_size)
         return found
 
@@ -63,12 +59,8 @@ def crc_tasks(
     """
 
     def read(start: int) -> tuple[int, int]:
-        end = min(start + TASK_SIZE, offset + size)
-        buffer = memoryview(bytearray(min(CACHED_SIZE, end - start)))
-        crc = 0
-        for position in range(start, end, CACHED_SIZE):
-            step = buffer[: end - position]
-            file.readinto_at(position, step)
+        end, crc = min(start + TASK_SIZE, offset + size), 0
+        for step in _steps(file, start, end):
             crc = crc32(step, crc)
             if advance is not None:
                 advance(len(step))
@@ -76,6 +68,15 @@ def crc_tasks(
 
     starts = range(offset, offset + max(size, 1), TASK_SIZE)
     return [partial(read, start) for start in starts]
+
+
+def _steps(file: Any, start: int, end: int) -> Iterator[memoryview]:
+    """Yield a range of a file in pieces that stay in the cache; each one replaces the former."""
+    buffer = memoryview(bytearray(min(_CACHED_SIZE, end - start)))
+    for position in range(start, end, _CACHED_SIZE):
+        step = buffer[: end - position]
+        file.readinto_at(position, step)
+        yield step
 
 
 def block_tasks(
@@ -112,8 +113,8 @@ def _read_block(
 ) -> tuple[int, int]:
     """Fill a view, unless it is full, and return its CRC-32 and size."""
     crc = 0
-    for start in range(0, len(view), CACHED_SIZE):
-        step = view[start : start + CACHED_SIZE]
+    for start in range(0, len(view), _CACHED_SIZE):
+        step = view[start : start + _CACHED_SIZE]
         if source is not None:
             source.readinto_at(offset + start, step)
         if verify:

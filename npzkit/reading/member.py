@@ -190,10 +190,9 @@ class MemberReader(SmallReader):
 
     def span(self, entry: Entry) -> tuple[int, int]:
         """Return where a member and its seek index lie, with some room for its headers."""
-        size = entry.compressed_size + HEADERS_SIZE
-        if entry.method in CHUNKED:
-            size += _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
-        return entry.header_offset, min(_least_start(entry) + size, entry.end_offset)
+        room = _index_room(entry) if entry.method in CHUNKED else HEADERS_SIZE
+        end = _least_start(entry) + entry.compressed_size + room
+        return entry.header_offset, min(end, entry.end_offset)
 
     def foresee(self, entries: Iterable[Entry]) -> None:
         """Fetch the headers of many members together, because they will be read one by one."""
@@ -210,8 +209,7 @@ class MemberReader(SmallReader):
         spans = [(entry.header_offset, min(start + HEADERS_SIZE, end))]
         if may_have_index(entry):
             begin = start + entry.compressed_size
-            size = HEADERS_SIZE + _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
-            spans.append((min(begin, end), min(begin + size, end)))
+            spans.append((min(begin, end), min(begin + _index_room(entry), end)))
         return spans
 
     def ends_of(self, entry: Entry) -> Source:
@@ -585,6 +583,11 @@ class MemberReader(SmallReader):
 def _least_start(entry: Entry) -> int:
     """Return where a member's data begins unless its local extra field is longer."""
     return entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra)
+
+
+def _index_room(entry: Entry) -> int:
+    """Return the bytes, counted from where a member ends at least, in which its index lies."""
+    return HEADERS_SIZE + _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
 
 
 def _target(

@@ -31,13 +31,17 @@ TALL = RANDOM.random((40_000, 7)).astype("f4")
 CHUNK = 1 << 15
 
 
-def created(path):
+def in_rows(path, **options):
     """Rows are appended, and the header is replaced when their number is known."""
-    with npzkit.NpzWriter(path, compression="deflated", chunk_size=CHUNK) as writer:
+    with npzkit.NpzWriter(path, **options) as writer:
         for key, array in ARRAYS.items():
             with writer.create(key, (None, *array.shape[1:]), array.dtype) as rows:
                 for start in range(0, len(array), 77):
                     rows.append(array[start : start + 77])
+
+
+def created(path):
+    in_rows(path, compression="deflated", chunk_size=CHUNK)
 
 
 def appended(path):
@@ -85,11 +89,7 @@ def stored(path):
 
 
 def stored_in_rows(path):
-    with npzkit.NpzWriter(path) as writer:
-        for key, array in ARRAYS.items():
-            with writer.create(key, (None, *array.shape[1:]), array.dtype) as rows:
-                for start in range(0, len(array), 77):
-                    rows.append(array[start : start + 77])
+    in_rows(path)
 
 
 def stored_in_any_order(path):

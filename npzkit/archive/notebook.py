@@ -13,11 +13,10 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
     format_count,
-    format_dtype,
     format_size,
     shown_key,
 )
-from npzkit.members.info import ArrayInfo
+from npzkit.members.info import ArrayInfo, summary_columns
 from npzkit.tables import Markup, block, facts_html, line, short_texts, table
 
 _PICTURE_COUNT = 20
@@ -50,17 +49,7 @@ def members_html(
         Returns the lazy array of a key, for pictures of the first arrays.
     """
     infos = list(infos)
-    rows = [
-        [
-            shown_key(info.key),
-            "-" if info.shape is None else str(info.shape),
-            "-" if info.dtype is None else format_dtype(info.dtype),
-            format_size(info.nbytes),
-            info.method,
-        ]
-        for info in infos
-    ]
-    heads = ["key", "shape", "dtype", "size", "method"]
+    heads, *rows = map(list, zip(*summary_columns(infos), strict=True))
     if lazy is not None:
         # Beside the key, where a long table is seen first.
         heads.insert(1, "picture")

@@ -20,7 +20,12 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.format import descr_to_dtype
 from npzkit.members.info import ArrayInfo
-from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED
+from npzkit.zip.records import (
+    ENTRY_CRC32_OFFSET,
+    FLAG_DESCRIPTOR,
+    FLAG_ENCRYPTED,
+    LOCAL_CRC32_OFFSET,
+)  # fmt: skip
 from npzkit.zip.sozip import checks_places, find_index
 
 Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -46,10 +51,6 @@ _MAX_SIZE = 1 << 24
 """Bytes of the largest file. In larger ones, the data takes most of the time."""
 _MAX_COUNT = 256
 """Members: a system call fills 1,024 buffers, where it fills several."""
-_LOCAL_FIELDS = 10
-"""Where time, date and CRC-32 are in a local header: eight bytes."""
-_ENTRY_FIELDS = 12
-"""Where they are in an entry of the directory."""
 
 
 class _Member:
@@ -106,7 +107,8 @@ class Skeleton:
         directory: slice,
     ) -> None:
         self._members, self._size, self._directory = members, size, directory
-        # Time, date and CRC-32 in both headers; in the index of chunks, its CRC-32, and theirs.
+        # Time, date and CRC-32, side by side in both headers; in the index of chunks, its
+        # CRC-32, and theirs.
         self._blanks = [
             (gap, slice(place - 4, place + 4))
             for member in members
@@ -212,7 +214,7 @@ def skeleton_of(archive: OpenedArchive, infos: Mapping[str, ArrayInfo]) -> Skele
         # The member's bytes begin with the NPY header, which ends where the data begins.
         head_size = entry.uncompressed_size - info.nbytes
         member = _Member(info, len(gaps) - 1, crc32(gaps[-1][1][-head_size:]))
-        member.local = len(gaps) - 1, entry.header_offset - end + _LOCAL_FIELDS + 4
+        member.local = len(gaps) - 1, entry.header_offset - end + LOCAL_CRC32_OFFSET
         index = find_index(source, entry, info.data_offset - head_size)
         if index is not None:
             member.checks = [(len(gaps), place) for place in checks_places(entry.name, index)]
@@ -241,7 +243,7 @@ def _is_simple(info: ArrayInfo, method: int, flags: int) -> bool:
 def _entry_places(archive: OpenedArchive, start: int) -> dict[str, int]:
     """Return by member where its CRC-32 is in the directory, counted from `start`."""
     directory = archive.directory
-    base = directory.directory_offset - start + _ENTRY_FIELDS + 4
+    base = directory.directory_offset - start + ENTRY_CRC32_OFFSET
     if len(directory.positions) != len(directory.entries):
         # A name is repeated.
         return {}

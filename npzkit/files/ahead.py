@@ -34,6 +34,17 @@ _FIRST_SIZE = 1 << 20
 """Bytes that a reader is given at first. It may want no more than the beginning."""
 
 
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Return ranges in order, without empty ones, and those that touch as one."""
+    found: list[Span] = []
+    for begin, end in sorted(spans):
+        if begin < end and found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        elif begin < end:
+            found.append((begin, end))
+    return found
+
+
 def joined(spans: Iterable[Span]) -> list[Span]:
     """Join ranges that are close to each other.
 
@@ -45,17 +56,10 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     >>> joined([(0, 100_000), (101_000, 200_000), (300_000, 400_000)])
     [(0, 200000), (300000, 400000)]
     """
-    merged: list[Span] = []
-    for begin, end in sorted(spans):
-        if end <= begin:
-            continue
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((begin, end))
-    room = sum(end - begin for begin, end in merged) // _WASTE
+    apart = merged(spans)
+    room = sum(end - begin for begin, end in apart) // _WASTE
     gaps = sorted(
-        (merged[number][0] - merged[number - 1][1], number) for number in range(1, len(merged))
+        (apart[number][0] - apart[number - 1][1], number) for number in range(1, len(apart))
     )
     closed = set()
     for gap, number in gaps:
@@ -63,10 +67,10 @@ def joined(spans: Iterable[Span]) -> list[Span]:
         if room < 0 or gap >= JOIN_SIZE:
             break
         closed.add(number)
-    starts = [number for number in range(len(merged)) if number not in closed]
+    starts = [number for number in range(len(apart)) if number not in closed]
     return [
-        (merged[first][0], merged[last - 1][1])
-        for first, last in itertools.pairwise([*starts, len(merged)])
+        (apart[first][0], apart[last - 1][1])
+        for first, last in itertools.pairwise([*starts, len(apart)])
     ]
 
 

@@ -37,7 +37,6 @@ from npzkit.format.header import (
     check_version,
     format_header,
     index_shape,
-    is_fortran_ordered,
     warn_python2,
 )
 from npzkit.format.memmap import isfileobj, open_memmap
@@ -104,7 +103,7 @@ def header_data_from_array_1_0(array: np.ndarray[Any, Any]) -> dict[str, Any]:
     >>> header_data_from_array_1_0(np.zeros((2, 3), "f4"))
     {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}
     """
-    descr, fortran_order = dtype_to_descr(array.dtype), is_fortran_ordered(array)
+    descr, fortran_order = dtype_to_descr(array.dtype), array.flags.fnc
     return {"descr": descr, "fortran_order": fortran_order, "shape": array.shape}
 
 

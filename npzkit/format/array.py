@@ -28,7 +28,6 @@ from npzkit.format.header import (
     end_of_data,
     format_header,
     header_size,
-    is_fortran_ordered,
     parse_header,
     warn_python2,
 )
@@ -123,7 +122,7 @@ def _check_title(title: Any) -> None:
 
 def array_header(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> bytes:
     """Return the NPY header of an array."""
-    return npy_header(array.dtype, array.shape, is_fortran_ordered(array), version)
+    return npy_header(array.dtype, array.shape, array.flags.fnc, version)
 
 
 def npy_header(
@@ -153,8 +152,7 @@ def data_pieces(array: np.ndarray[Any, Any]) -> list[memoryview] | Iterator[memo
     other array it is an iterator of copies of at most `PIECE_SIZE` bytes, so
     that the array is never copied as a whole.
     """
-    flags = array.flags
-    if flags.f_contiguous and not flags.c_contiguous:
+    if array.flags.fnc:
         array = array.T
     if array.nbytes == 0:
         return []
@@ -217,7 +215,7 @@ def shaped(header: NpyHeader, buffer: Any = None, offset: int = 0) -> np.ndarray
 
 def array_bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the memory of a contiguous array, C or Fortran, as writable bytes."""
-    flat = array.T if array.flags.f_contiguous and not array.flags.c_contiguous else array
+    flat = array.T if array.flags.fnc else array
     return _bytes_of(flat) if array.nbytes else memoryview(bytearray())
 
 

@@ -302,12 +302,6 @@ def warn_python2(header: NpyHeader) -> None:
         )
 
 
-def is_fortran_ordered(array: np.ndarray[Any, Any]) -> bool:
-    """Return whether an array is written in Fortran order, by NumPy's rule."""
-    flags = array.flags
-    return flags.f_contiguous and not flags.c_contiguous
-
-
 def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None) -> bytes:
     """Return the fields as header bytes, identical to NumPy's.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from npzkit.codecs.coding import CHUNKED, DEFLATED, MAX_RATIOS, STORED, Coding
 from npzkit.errors import LimitExceededError, NpzkitError, some_of
+from npzkit.files.ahead import merged
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import npy_header, read_header
 from npzkit.format.header import NpyHeader
@@ -65,7 +66,7 @@ class Damage(NamedTuple):
             return []
         start, end, step = self.header.data_offset, self.header.nbytes, self.chunks.chunk_size
         places = [number * step - start for number in self.numbers]
-        return _merged((max(at, 0) // size, -(-min(at + step, end) // size)) for at in places)
+        return merged((max(at, 0) // size, -(-min(at + step, end) // size)) for at in places)
 
     @property
     def rows(self) -> Ranges:
@@ -85,17 +86,6 @@ class Damage(NamedTuple):
         """Return `what`, and how to save the rest."""
         advice = "; npzkit.repair(path, output, partial=True) saves the other values"
         return self.what + advice * (self.header is not None)
-
-
-def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges in order, without empty ones, and those that touch as one."""
-    found: list[tuple[int, int]] = []
-    for begin, stop in sorted(ranges):
-        if begin < stop and found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
-        elif begin < stop:
-            found.append((begin, stop))
-    return found
 
 
 def find_damage(reader: MemberReader, entry: Entry, header: NpyHeader | None) -> Damage | None:
@@ -211,7 +201,7 @@ class RowsLeft(NamedTuple):
         if other is None or not is_masked(array) or _form(other.header) != _form(header):
             return None
         lost = [(begin // scale * size, stop // scale * size) for begin, stop in self.lost]
-        return array, other._replace(lost=_merged([*lost, *other.lost])).all_true()
+        return array, other._replace(lost=merged([*lost, *other.lost])).all_true()
 
 
 def is_masked(array: Entry | RowsLeft) -> bool:

@@ -35,7 +35,6 @@ from npzkit.members.metadata import parse_attrs
 from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
-from npzkit.zip.array_index import find_array_index
 from npzkit.zip.commit_marks import COMMENT_NAME, read_comment
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
@@ -49,7 +48,7 @@ from npzkit.zip.member_search import (
     find_member,
     possible_headers,
 )
-from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE, SENTINEL_16
+from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
@@ -96,8 +95,6 @@ class Salvage:
         self._wrongly_indexed: set[int] = set()
         # The local headers of members without their own, by offset and name.
         self._headers: dict[tuple[int, bytes], bytes] = {}
-        # The sizes of extra fields in local headers, as the index of a directory says.
-        self._indexed: tuple[Directory | None, dict[str, int]] = None, {}
 
     def write(self, sink: Any, output: str) -> RepairReport:
         """Find sound members, and write them."""
@@ -272,17 +269,23 @@ class Salvage:
 
     def _data_starts(self, entry: Entry, directory: Directory | None) -> Iterator[int]:
         """Yield where a member's data may begin: as the array index says, or at an NPY header."""
-        named = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
-        if directory is not None and self._indexed[0] is not directory:
-            index = find_array_index(self.source, directory)
-            sizes = [] if index is None else index.extra_sizes.tolist()
-            self._indexed = directory, dict(zip(directory.entries, sizes, strict=False))
-        if directory is not None and entry.name in self._indexed[1]:
-            yield named + self._indexed[1][entry.name]
+        named = entry.name_end
+        indexed = self._indexed_by(directory, entry)
+        extra_size = None if indexed is None else indexed.extra_size(entry)
+        if extra_size is not None:
+            yield named + extra_size
         size = min(SENTINEL_16 + len(MAGIC_PREFIX), entry.end_offset - named)
         place = self.source.read_at(named, size).find(MAGIC_PREFIX)
         if place >= 0:
             yield named + place
+
+    def _indexed_by(self, directory: Directory | None, entry: Entry) -> IndexedHeaders | None:
+        """Return what the array index of a directory says of the members that it lists."""
+        if directory is None or entry.name not in directory.entries:
+            return None
+        if self._known is None or self._known[0] is not directory:
+            self._known = directory, IndexedHeaders(self._reader, directory)
+        return self._known[1]
 
     def _check_uncommitted(self, end_offset: int, *, keep: bool) -> None:
         """Keep sound members after the last commit, or report them."""
@@ -306,11 +309,8 @@ class Salvage:
         part = self.meter.part(entry.compressed_size, entry.uncompressed_size)
         error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
         if error is not None:
-            known = None
-            if directory is not None and entry.name in directory.entries:
-                if self._known is None or self._known[0] is not directory:
-                    self._known = directory, IndexedHeaders(self._reader, directory)
-                known = self._known[1].find(entry.name)
+            indexed = self._indexed_by(directory, entry)
+            known = None if indexed is None else indexed.find(entry.name)
             damage = find_damage(self._reader, entry, known)
             self._add_lost(entry, error.what if damage is None else f"{error.what}; {damage}")
             self._damage = error.what, damage

@@ -5,7 +5,7 @@ Owns `ArrayInfo` and `ArchiveInfo`, and how they are shown as text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -288,10 +288,9 @@ def _split_into(key: str, attrs: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(key + suffix for suffix in other_suffixes(attrs))
 
 
-def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
-    """Return a table of the members, with a line of totals."""
-    infos = list(infos)
-    columns = [
+def summary_columns(infos: Sequence[ArrayInfo]) -> list[list[str]]:
+    """Return the columns of a table of members, each with its heading."""
+    return [
         [heading, *map(cell, map(attrgetter(field), infos))]
         for heading, cell, field in (
             ("key", shown_key, "key"),
@@ -302,6 +301,12 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
             ("method", str, "method"),
         )
     ]
+
+
+def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
+    """Return a table of the members, with a line of totals."""
+    infos = list(infos)
+    columns = summary_columns(infos)
     key, shape, dtype, size, method = (max(map(len, column)) for column in columns)
     form = f"%-{key}s  %-{shape}s  %-{dtype}s  %{size}s  %-{method}s"
     lines = [(form % row).rstrip() for row in zip(*columns, strict=True)]

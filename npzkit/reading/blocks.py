@@ -19,6 +19,7 @@ from npzkit.errors import StaleArchiveError
 from npzkit.files.progress import Advance
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import array_bytes, read_header
+from npzkit.format.header import PREFIX_SIZE, header_size
 from npzkit.limits import thread_count
 from npzkit.members.info import ArrayInfo
 
@@ -264,9 +265,9 @@ def for_each_piece(
 def _header_bytes(npz: Any, key: str) -> bytes:
     """Return the bytes before an array's data in its member."""
     with npz.stream(key) as stream:
-        size = read_header(stream, npz._limits.header_size).data_offset
-    with npz.stream(key) as stream:
-        head: bytes = stream.read(size)
+        prefix = stream.read(PREFIX_SIZE)
+        size = header_size(prefix, npz._limits.header_size)
+        head: bytes = prefix + stream.read(size - len(prefix))
     return head
 
 

@@ -39,15 +39,19 @@ from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member_checks import data_offset
-from npzkit.zip.records import CENTRAL_ENTRY_SIZE, ENTRY_FIELDS, FLAG_DESCRIPTOR
+from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIZE,
+    ENTRY_CRC32_OFFSET,
+    ENTRY_FIELDS,
+    FLAG_DESCRIPTOR,
+    LOCAL_CRC32_OFFSET,
+)  # fmt: skip
 from npzkit.zip.sozip import find_index, format_checks, has_index_member
 
 Take = Callable[[bool], tuple[int, list[int]]]
 """As of `Sealer.seal`."""
 
 _CRC32 = struct.Struct("<L")
-_LOCAL_CRC32_OFFSET = 14
-_ENTRY_CRC32_OFFSET = 16
 _TIMEOUT = 5.0
 """Seconds that a flush waits for a writer, which may be about to list the old CRC."""
 _RATE = 200_000_000
@@ -239,9 +243,8 @@ class _Seals:
         if len(crc32s) * CHECKED_SIZE >= entry.uncompressed_size:
             return crc32s
         now, start = self._find_again(source, entry)
-        (crc,) = _CRC32.unpack(source.read_at(now.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
         index = find_index(source, now, start)
-        if index is None or not index.has_checks(crc):
+        if index is None or not index.has_checks(_header_crc32(source, now)):
             return None
         known = list(index.crc32s)
         known[first : first + len(crc32s)] = crc32s
@@ -269,12 +272,12 @@ class _Seals:
         now, start = self._find_again(source, entry)
         value = _CRC32.pack(_crc32_of(crc32s, entry))
         places = [
-            (now.header_offset + _LOCAL_CRC32_OFFSET, value),
-            (self._places[_identity(now)] + _ENTRY_CRC32_OFFSET, value),
+            (now.header_offset + LOCAL_CRC32_OFFSET, value),
+            (self._places[_identity(now)] + ENTRY_CRC32_OFFSET, value),
         ]
         opened = self._opened_places.get(_identity(entry))
         if opened is not None:
-            places.append((opened + _ENTRY_CRC32_OFFSET, value))
+            places.append((opened + ENTRY_CRC32_OFFSET, value))
         if has_index_member(source, now, start):
             index = format_checks(now.name, crc32s, now.uncompressed_size)
             if now.end_offset - start - now.compressed_size >= len(index):
@@ -321,6 +324,12 @@ def _crc32_of(crc32s: Sequence[int], entry: Entry) -> int:
     return combined_with_last(crc32s, CHECKED_SIZE, entry.uncompressed_size)
 
 
+def _header_crc32(source: Source, entry: Entry) -> int:
+    """Return the CRC-32 that a member's local header has."""
+    data = source.read_at(entry.header_offset + LOCAL_CRC32_OFFSET, _CRC32.size)
+    return int.from_bytes(data, "little")
+
+
 def _identity(entry: Entry) -> tuple[int, bytes]:
     """Bytes are a name only together with flags and extra field, which decode them."""
     return entry.flags & 0xFFFF, entry.raw_name + entry.extra
@@ -365,7 +374,7 @@ def resealed(directory: Directory, source: Source) -> Directory:
     for name, entry in entries.items():
         place = places.get(_identity(entry))
         if place is not None:
-            (crc,) = _CRC32.unpack_from(data, place + _ENTRY_CRC32_OFFSET)
+            (crc,) = _CRC32.unpack_from(data, place + ENTRY_CRC32_OFFSET)
             entries[name] = entry._replace(crc32=crc)
     return directory._replace(entries=entries, data=data)
 
@@ -410,7 +419,7 @@ def find_unsealed(source: Source, entry: Entry, threads: int) -> Unflushed | Non
         start = data_offset(source, entry, verify=False)
     except NpzkitError:
         return None
-    (crc,) = _CRC32.unpack(source.read_at(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
+    crc = _header_crc32(source, entry)
     if crc == entry.crc32:
         return None
     crc32s = chunk_crc32s_at(source, start, entry.compressed_size, CHECKED_SIZE, threads)

@@ -119,6 +119,10 @@ class IndexedHeaders:
         """Return what the array index says of the index of chunks that follows a member's data."""
         return 0 if self._index is None else self._index.row(self._rows[entry.name])[1]
 
+    def extra_size(self, entry: Entry) -> int | None:
+        """Return the bytes of the local header's extra field; None if that is not known."""
+        return None if self._index is None else self._index.row(self._rows[entry.name])[0]
+
     def has_checks(self, entry: Entry) -> bool:
         """Whether CRC-32s of chunks should follow the member's data; true if that is not known."""
         return self._is_damaged or self.flags(entry) & CHECKED > 0
@@ -134,11 +138,9 @@ class IndexedHeaders:
         header, index = self.find(entry.name), self._index
         if header is None or index is None:
             return None
-        row = self._rows[entry.name]
-        start = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
-        extra_size, flags = index.row(row)
+        extra_size, flags = index.row(self._rows[entry.name])
         attrs = parse_attrs(entry.extra)
-        return describe(key, entry, header, start + extra_size, attrs, flags)
+        return describe(key, entry, header, entry.name_end + extra_size, attrs, flags)
 
     def info(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
         """Return what `describe` does, and describe all members if many were asked for.
@@ -154,7 +156,7 @@ class IndexedHeaders:
         self._asked += 1
         if self._index is None:
             if self._asked == (1 if len(self._entries) <= _FEW_COUNT else _ASKED_COUNT + 1):
-                self._reader.foresee(self._entries.values())
+                self._reader.ends.foresee(self._entries.values())
             return None
         most = _ASKED_COUNT if len(keys) < _VERY_MANY_COUNT else len(keys)
         if self._asked > min(most, 1 + len(keys) // _PRICE):
@@ -269,7 +271,7 @@ def read_info(reader: MemberReader, key: str, entry: Entry) -> ArrayInfo:
 
 def find_flags(reader: MemberReader, entry: Entry, start: int) -> int:
     """Return what the array index notes of a member, by the index that follows it."""
-    index = find_index(reader.ends_of(entry), entry, start)
+    index = find_index(reader.ends.of(entry), entry, start)
     if index is None:
         return 0
     return SEEKABLE | CHECKED if index.has_checks(entry.crc32) else SEEKABLE

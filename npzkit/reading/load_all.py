@@ -21,6 +21,7 @@ from npzkit.errors import NpzkitError
 from npzkit.files.ahead import REQUEST_COUNT, piece_size
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.threads import Pipeline, grouped, run
+from npzkit.reading.distant import member_span
 from npzkit.reading.member import CHUNKED_SIZE, NOTHING, MemberReader, Result
 from npzkit.reading.neighbours import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
 from npzkit.reading.small_member import (
@@ -268,7 +269,7 @@ def fetch_groups(
     ticket = object()
 
     def size_of(item: Item) -> int:
-        begin, end = reader.span(item[1])
+        begin, end = member_span(item[1])
         return end - begin
 
     def fetch(items: list[Item]) -> tuple[MemberReader, list[Item]]:

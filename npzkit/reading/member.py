@@ -20,9 +20,8 @@ from __future__ import annotations
 import copy
 import functools
 import io
-import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -40,9 +39,9 @@ from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
 from npzkit.limits import Limits, thread_count
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import restore
+from npzkit.reading.distant import MemberEnds, member_span
 from npzkit.reading.member_headers import HEADS_SIZE, is_array, read_stream_header
 from npzkit.reading.small_member import (
-    HEADERS_SIZE,
     SMALL_SIZE,
     Options,
     SmallReader,
@@ -54,25 +53,11 @@ from npzkit.reading.small_member import (
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
-from npzkit.zip.sozip import (
-    Chunks,
-    checked_chunks,
-    checks_index,
-    find_index,
-    may_have_index,
-    only_chunk,
-)
+from npzkit.zip.records import FLAG_DESCRIPTOR
+from npzkit.zip.sozip import Chunks, checked_chunks, checks_index, find_index, only_chunk
 
 if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess
-    from npzkit.zip.sozip import SeekIndex
-
-_INDEX_SIZE = 1 << 11
-"""Bytes allowed for a seek index, beside one for each `_INDEXED_SIZE` of the member."""
-_INDEXED_SIZE = 1 << 14
-_FORESEEN_COUNT = 20_000
-"""Members whose headers are fetched together: a few kilobytes each."""
 
 _KEPT_SIZE = 1 << 8
 """Extra fields of fewer bytes are remembered with their attributes."""
@@ -135,8 +120,7 @@ class MemberReader(SmallReader):
         self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
         self._accesses: dict[tuple[str, int, bool], RandomAccess] = {}
         self._process = os.getpid()
-        # Of a distant source: what was fetched of members that are read in parts.
-        self._nearer: dict[str, Source] = {}
+        self.ends = MemberEnds(source)
         # Compressed bytes that each thread holds. Nobody waits here, so it needs no lock.
         self._held: dict[object, int] = {}
 
@@ -154,8 +138,6 @@ class MemberReader(SmallReader):
             return self._read_long(window, entry, options)
         found = self.array_in(window, entry, options)
         return self._read_stream(entry, options) if found is None else found
-
-    # -- distant sources ----------------------------------------------------
 
     def ahead(
         self,
@@ -179,48 +161,14 @@ class MemberReader(SmallReader):
         """
         if not self.source.is_distant:
             return self
-        spans = [self.span(entry) for entry in entries]
+        spans = list(map(member_span, entries))
         if at_once is None:
             at_once = sum(end - begin for begin, end in spans) <= WHOLE_SIZE
         nearer = copy.copy(self)
         nearer.source = self.source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
-        nearer._accesses, nearer._nearer = {}, {}
+        nearer._accesses, nearer.ends = {}, MemberEnds(nearer.source)
         nearer._window_size = self._window_size if others else SMALL_SIZE
         return nearer
-
-    def span(self, entry: Entry) -> tuple[int, int]:
-        """Return where a member and its seek index lie, with some room for its headers."""
-        room = _index_room(entry) if entry.method in CHUNKED else HEADERS_SIZE
-        end = _least_start(entry) + entry.compressed_size + room
-        return entry.header_offset, min(end, entry.end_offset)
-
-    def foresee(self, entries: Iterable[Entry]) -> None:
-        """Fetch the headers of many members together, because they will be read one by one."""
-        if not self.source.is_distant:
-            return
-        chosen = list(itertools.islice(entries, _FORESEEN_COUNT))
-        spans = itertools.chain.from_iterable(map(self._end_spans, chosen))
-        source = self.source.ahead(spans, at_once=True, others=True)
-        self._nearer.update((entry.name, source) for entry in chosen)
-
-    def _end_spans(self, entry: Entry) -> list[tuple[int, int]]:
-        """Return where the headers of a member lie, and its seek index if it can have one."""
-        start, end = _least_start(entry), entry.end_offset
-        spans = [(entry.header_offset, min(start + HEADERS_SIZE, end))]
-        if may_have_index(entry):
-            begin = start + entry.compressed_size
-            spans.append((min(begin, end), min(begin + _index_room(entry), end)))
-        return spans
-
-    def ends_of(self, entry: Entry) -> Source:
-        """Return the source with the headers and the seek index of a member, fetched together."""
-        if not self.source.is_distant:
-            return self.source
-        found = self._nearer.get(entry.name)
-        if found is None:
-            found = self.source.ahead(self._end_spans(entry), others=True)
-            self._nearer[entry.name] = found
-        return found
 
     # -- in memory ----------------------------------------------------------
 
@@ -441,37 +389,52 @@ class MemberReader(SmallReader):
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
-            self._accesses, self._nearer, self._process = {}, {}, os.getpid()
+            self._accesses, self._process = {}, os.getpid()
+            self.ends = MemberEnds(self.source)
         # A map may have changed its CRC-32.
         kept = entry.name, entry.crc32, verify
         access = self._accesses.get(kept)
         if access is None:
             check_entry(entry, self.size_limit)
-            from npzkit.zip.random_access import StoredBytes, find_checks, open_random_access
-
-            source = self.ends_of(entry)
             if data_start is None:
-                start = data_offset(source, entry, verify=False)
-                access = open_random_access(source, entry, start, verify=verify)
-                if verify and checked and not access.is_checked:
-                    self.read(entry, Options(keeps=False))
+                access = self._open_access(entry, verify, checked)
             else:
-
-                def find() -> tuple[int, SeekIndex | None]:
-                    check()
-                    start = data_offset(source, entry, verify=False)
-                    checks = find_checks(source, entry, start, verify)
-                    if verify and checked and checks is None:
-                        self.read(entry, Options(keeps=False))
-                    return start, checks
-
-                checks = only_chunk(entry)
-                if checks is None and checked:
-                    checks = checks_index((), entry.uncompressed_size)
-                access = StoredBytes(source, entry, data_start, checks if verify else None, find)
+                access = self._foreseen_access(entry, data_start, check, verify, checked)
             # If two threads get here, both use the first one's object.
             access = self._accesses.setdefault(kept, access)
         return access
+
+    def _open_access(self, entry: Entry, verify: bool, checked: bool) -> RandomAccess:
+        """Return access to a member, after its own headers were read."""
+        from npzkit.zip.random_access import open_random_access
+
+        source = self.ends.of(entry)
+        start = data_offset(source, entry, verify=False)
+        access = open_random_access(source, entry, start, verify=verify)
+        if verify and checked and not access.is_checked:
+            self.read(entry, Options(keeps=False))
+        return access
+
+    def _foreseen_access(
+        self,
+        entry: Entry,
+        data_start: int,
+        check: Callable[[], object],
+        verify: bool,
+        checked: bool,
+    ) -> RandomAccess:
+        """Return access to a stored member whose own headers are read with its first bytes."""
+        from npzkit.zip.random_access import StoredBytes
+
+        def find() -> StoredBytes:
+            check()
+            return cast(StoredBytes, self._open_access(entry, verify, checked))
+
+        checks = only_chunk(entry)
+        if checks is None and checked:
+            checks = checks_index((), entry.uncompressed_size)
+        source = self.ends.of(entry)
+        return StoredBytes(source, entry, data_start, checks if verify else None, find)
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
         return self.read_stream(self.open_stream(entry, verify=options.verify), entry, options)
@@ -549,7 +512,7 @@ class MemberReader(SmallReader):
         if entry.method not in (STORED, *CHUNKED) or entry.flags & FLAG_DESCRIPTOR:
             return None
         room = entry.end_offset - entry.header_offset
-        source = self.ends_of(entry) if self.source.is_distant else self.source
+        source = self.ends.of(entry) if self.source.is_distant else self.source
         head = source.read_at(entry.header_offset, min(HEADS_SIZE, room))
         if entry.method == STORED:
             found = self._headers.find(head, entry, verify)
@@ -578,16 +541,6 @@ class MemberReader(SmallReader):
         if not is_array(prefix, entry):
             return None, stream.start
         return read_stream_header(stream, prefix, entry, self.header_limit), stream.start
-
-
-def _least_start(entry: Entry) -> int:
-    """Return where a member's data begins unless its local extra field is longer."""
-    return entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra)
-
-
-def _index_room(entry: Entry) -> int:
-    """Return the bytes, counted from where a member ends at least, in which its index lies."""
-    return HEADERS_SIZE + _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
 
 
 def _target(

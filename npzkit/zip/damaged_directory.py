@@ -33,13 +33,12 @@ from npzkit.zip.records import (
     COMMENT_MAX_SIZE,
     END_SIGNATURE,
     END_SIZE,
+    ENTRY_LAYOUT,
     ENTRY_SIZES,
     LOCAL_HEADER_SIZE,
     ZIP64_RECORDS_SIZE,
 )
 
-_OFFSET_PLACE = 42
-"""Of a member's offset in an entry of the directory (4.3.12)."""
 _TRIED_SIZE = 1 << 28
 """Bytes of directories that are compared with the checksum."""
 
@@ -264,7 +263,7 @@ class _Restoration:
         is_changed = CHANGED_PAIR in one.entry.extra
         extra = one.entry.extra if is_changed else found.entry.extra
         # Arrays that are created keep room there, in both headers.
-        begin = offset + LOCAL_HEADER_SIZE + len(found.entry.raw_name)
+        begin = found.entry.name_end
         with_room = self._source.read_at(begin, found.data_start - begin)
         for possible in (extra, with_room):
             record = entry_bytes(found.entry._replace(extra=possible))
@@ -279,7 +278,7 @@ def _is_whole(data: bytes, position: int, end: int) -> bool:
     """
     if position == end:
         return False
-    sizes = ENTRY_SIZES.unpack_from(data, position + 28)
+    sizes = ENTRY_SIZES.unpack_from(data, position)
     following = data.find(CENTRAL_ENTRY_SIGNATURE, end - sizes[-1] - 3)
     if following < 0:
         following = len(data)
@@ -291,10 +290,10 @@ def _hinted(
 ) -> _Listed | None:
     """Return the member whose offset or name is in a damaged entry."""
     fixed = data[position : position + CENTRAL_ENTRY_SIZE]
-    one = by_offset.get(int.from_bytes(fixed[_OFFSET_PLACE:], "little"))
+    one = by_offset.get(int.from_bytes(fixed[ENTRY_LAYOUT.offset_of("header_offset") :], "little"))
     if one is not None or len(fixed) < CENTRAL_ENTRY_SIZE:
         return one
-    name_size, *_ = ENTRY_SIZES.unpack_from(fixed, 28)
+    name_size, *_ = ENTRY_SIZES.unpack(fixed)
     name = position + CENTRAL_ENTRY_SIZE
     return by_name.get(data[name : name + name_size])
 

@@ -5,7 +5,6 @@ Owns how they are counted. Deleted, replaced and unfinished members leave them.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterable, Iterator
 
 from npzkit.errors import FormatError
@@ -16,15 +15,14 @@ from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns
 from npzkit.zip.member_checks import data_offset
-from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, FLAG_DESCRIPTOR, SENTINEL_32
+from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, ENTRY_LAYOUT, FLAG_DESCRIPTOR, SENTINEL_32
 from npzkit.zip.sozip import find_index, format_index_member
 
 _SLACK_SIZE = 160
 """Bytes of extra field and descriptor that are not looked for: usual padding has fewer."""
 _SEEN_SIZE = 2048
 """Bytes of each end of a member that are fetched together, if each read is a request."""
-_SIZE_AND_OFFSET = struct.Struct("<20xL18xL").unpack_from
-"""Of an entry: its compressed bytes, and where its local header is (4.3.12)."""
+_SIZE_AND_OFFSET = ENTRY_LAYOUT.picked("compressed_size", "header_offset").unpack_from
 
 
 def fills_most(listed: Iterable[bytes], size: int) -> bool:

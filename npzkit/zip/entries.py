@@ -90,6 +90,11 @@ class Entry(NamedTuple):
         return self[4:7]
 
     @property
+    def name_end(self) -> int:
+        """Where the name in the local header ends in the file."""
+        return self.header_offset + LOCAL_HEADER_SIZE + len(self.raw_name)
+
+    @property
     def least_size(self) -> int:
         """Bytes that the member takes at least, with its local header."""
         return LOCAL_HEADER_SIZE + len(self.raw_name) + self.compressed_size
@@ -183,7 +188,7 @@ def walk_entries(data: bytes, position: int = 0) -> Iterator[tuple[int, int]]:
     while len(data) - position >= CENTRAL_ENTRY_SIZE and data.startswith(
         CENTRAL_ENTRY_SIGNATURE, position
     ):
-        name_size, extra_size, comment_size = ENTRY_SIZES.unpack_from(data, position + 28)
+        name_size, extra_size, comment_size = ENTRY_SIZES.unpack_from(data, position)
         end = position + CENTRAL_ENTRY_SIZE + name_size + extra_size + comment_size
         if end > len(data):
             return

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import UnsupportedError
+from npzkit.zip.records import ENTRY_CRC32_OFFSET
 
 _FOOTER_VERSION = 1
 FOOTER_MAGIC = b"NPZX"
@@ -41,8 +42,6 @@ _FOOTER = struct.Struct("<6Q6L4s")
 FOOTER_SIZE = _FOOTER.size
 _CHECKED_SIZE = FOOTER_SIZE - 8
 _CRC32 = struct.Struct("<L")
-_CRC32_OFFSET = 16
-"""Of the field in an entry of the central directory (4.3.12)."""
 _FEW = 200
 """Fewer entries are changed one by one, which takes less time than NumPy's start."""
 
@@ -116,9 +115,9 @@ def masked_crc32(directory: bytes, positions: Sequence[int] | Any) -> int:
     data = bytearray(directory)
     if len(positions) < _FEW:
         for position in positions:
-            _CRC32.pack_into(data, position + _CRC32_OFFSET, 0)
+            _CRC32.pack_into(data, position + ENTRY_CRC32_OFFSET, 0)
     else:
         from npzkit.zip.entry_columns import clear_words
 
-        clear_words(data, positions, _CRC32_OFFSET)
+        clear_words(data, positions, ENTRY_CRC32_OFFSET)
     return crc32(data)

@@ -174,7 +174,7 @@ class ForwardArchive:
         size = RECORD_SIZES[signature]
         head = self.source.peek(size)
         if len(head) == size and signature == records.CENTRAL_ENTRY_SIGNATURE:
-            size += sum(records.ENTRY_SIZES.unpack_from(head, 28))
+            size += sum(records.ENTRY_SIZES.unpack(head))
         elif len(head) == size and signature == records.END_SIGNATURE:
             size += int.from_bytes(head[-2:], "little")
         self.source.keep(size)

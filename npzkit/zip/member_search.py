@@ -114,7 +114,7 @@ def possible_headers(
         Whether the entry has the member's attributes, so that the header needs none.
     """
     offset = entry.header_offset
-    named = offset + records.LOCAL_HEADER_SIZE + len(entry.raw_name)
+    named = entry.name_end
     last = entry.end_offset - entry.compressed_size
     if named > last:
         return
@@ -240,7 +240,7 @@ def least_end(source: Source) -> int:
         is_entry = head.startswith(records.CENTRAL_ENTRY_SIGNATURE)
         if not is_entry or len(head) < records.CENTRAL_ENTRY_SIZE:
             break
-        sizes = struct.unpack_from("<HHH", head, 28)
+        sizes = records.ENTRY_SIZES.unpack(head)
         place += records.CENTRAL_ENTRY_SIZE + sum(sizes)
         listed -= records.CENTRAL_ENTRY_SIZE + sizes[0]
     if head.startswith(records.END_SIGNATURE):

@@ -145,8 +145,8 @@ class StoredBytes(RandomAccess):
     checks : SeekIndex or None
     find : callable, optional
         If only the array index said where the bytes begin, and whether they have CRC-32s:
-        returns what their own headers say, and their `checks`. It is called after the first
-        bytes were read, and before they are returned.
+        returns what their own headers say. It is called after the first bytes were read, and
+        before they are returned.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class StoredBytes(RandomAccess):
         entry: Entry,
         data_start: int,
         checks: SeekIndex | None,
-        find: Callable[[], tuple[int, SeekIndex | None]] | None = None,
+        find: Callable[[], StoredBytes] | None = None,
     ) -> None:
         self.size = entry.uncompressed_size
         self._source = source
@@ -191,7 +191,8 @@ class StoredBytes(RandomAccess):
             self._source.fill([(start + first, piece) for part in parts for first, piece in part])
         if find is not None:
             # In this order, because other threads may be here too.
-            self._start, self._checks = find()
+            found = find()
+            self._start, self._checks = found._start, found._checks
             self._find = None
         if self._start != start or (self._checks and not checks):
             self.readinto(offset, view, threads)

@@ -7,6 +7,7 @@ and `member_checks` decide what fields may mean together.
 """
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
+import itertools
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -208,8 +209,13 @@ class RecordLayout(Generic[_Record]):
         fixed = *record[:place], *map(len, tail), *record[place:-count]
         return self.struct.pack(self._signature, *fixed) + b"".join(tail)
 
+    def offset_of(self, name: str) -> int:
+        """Return where a field begins in the record."""
+        before = itertools.takewhile(name.__ne__, self._codes)
+        return struct.calcsize("<" + "".join(map(self._codes.__getitem__, before)))
+
     def picked(self, *names: str) -> struct.Struct:
-        """Return the `struct` of some fields, in their order, up to the last one."""
+        """Return the `struct` of the fixed part that unpacks some fields, in their order."""
         skipped = (f"{struct.calcsize(code)}x" for code in self._codes.values())
         codes = zip(self._codes.items(), skipped, strict=True)
         return struct.Struct(
@@ -218,16 +224,12 @@ class RecordLayout(Generic[_Record]):
 
     def columns(self, *names: str) -> Any:
         """Return the `numpy.dtype` of some fields, as its argument."""
-        offsets, offset = {}, 0
-        for name, code in self._codes.items():
-            offsets[name] = offset
-            offset += struct.calcsize(f"<{code}")
         codes = {"4s": "S4", "H": "<u2", "I": "<u4", "Q": "<u8"}
         return {
             "names": names,
             "formats": [codes[self._codes[name]] for name in names],
-            "offsets": [offsets[name] for name in names],
-            "itemsize": offset,
+            "offsets": list(map(self.offset_of, names)),
+            "itemsize": self.size,
         }
 
 
@@ -253,8 +255,9 @@ ENTRY_READ = (
 )  # fmt: skip
 """Fields of an entry that reading looks at: versions, times and attributes are not among them."""
 ENTRY_FIELDS = ENTRY_LAYOUT.picked(*ENTRY_READ)
-ENTRY_SIZES = struct.Struct("<HHH")
-"""Sizes of name, extra field and comment, 28 bytes into an entry."""
+ENTRY_SIZES = ENTRY_LAYOUT.picked("name_size", "extra_size", "comment_size")
+LOCAL_CRC32_OFFSET = LOCAL_LAYOUT.offset_of("crc32")
+ENTRY_CRC32_OFFSET = ENTRY_LAYOUT.offset_of("crc32")
 
 LOCAL_HEADER_SIZE = LOCAL_LAYOUT.size
 CENTRAL_ENTRY_SIZE = ENTRY_LAYOUT.size

@@ -47,6 +47,7 @@ from npzkit.zip.index_notes import CHECKED, SEEKABLE
 from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
+    LOCAL_CRC32_OFFSET,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     LOCAL_LAYOUT,
@@ -184,7 +185,8 @@ def format_index_member(name: str, index: SeekIndex) -> bytes:
 def checks_places(name: str, index: SeekIndex) -> tuple[slice, slice]:
     """Return where the hidden member has its own CRC-32, and those of the chunks."""
     start = LOCAL_HEADER_SIZE + len(index_name(name)) + _HEADER.size
-    return slice(14, 18), slice(start, start + 4 * len(index.crc32s))
+    own = slice(LOCAL_CRC32_OFFSET, LOCAL_CRC32_OFFSET + 4)
+    return own, slice(start, start + 4 * len(index.crc32s))
 
 
 def hidden_index(name: str, index: SeekIndex) -> tuple[bytes, int]:

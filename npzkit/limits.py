@@ -115,10 +115,9 @@ def _bound(name: str, value: Any) -> int | None:
 _DEFAULT = Limits()
 
 
-def limits_of(file: object, limits: Limits | None = None) -> Limits:
-    """Return the limits for reading `file`: by default those of an archive that is open."""
-    if limits is None:
-        limits = getattr(file, "_limits", None)
+def limits_of(file: object) -> Limits:
+    """Return the limits of an archive that is open, and the default ones for any other file."""
+    limits = getattr(file, "_limits", None)
     return limits if isinstance(limits, Limits) else _DEFAULT
 
 

@@ -197,8 +197,9 @@ def _strokes(xs: Sequence[float], lows: Sequence[float], highs: Sequence[float])
         command = "L"
 
 
-def bars_markup(counts: Sequence[int], width: int = WIDTH, height: int = HEIGHT // 2) -> Markup:
+def bars_markup(counts: Sequence[int]) -> Markup:
     """Return the bars of a histogram as SVG, in the colour of the page's text."""
+    width, height = WIDTH, HEIGHT // 2
     step, largest = width / len(counts), max(counts)
     bars = ""
     for place, count in enumerate(counts):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, ZipFormatError
@@ -20,6 +20,7 @@ from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Report
+from npzkit.files.sink import Sink
 from npzkit.files.source import Source
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.limits import Limits, thread_count
@@ -144,16 +145,11 @@ def repair(
     lost: y (at byte ...): truncated: its last ... of 1,000 rows; the rows before are kept, ...
     """
     location, target = find_locations((path, output), storage_options)
-    is_distant = isinstance(location, Location)
-    if is_distant and output is None:
+    if output is None:
         remedy = "Pass a path or a URL as output: what is sound is saved there."
         check_local(path, "an archive in a store cannot be repaired in place", remedy)
-    path = str(location) if is_distant else os.fsdecode(location)
-    if "\0" in path:
-        # A path has no NUL, but the contents of an archive do.
-        raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
-    if not is_distant:
-        check_regular(path)
+    is_distant = isinstance(location, Location)
+    path = str(location) if is_distant else _checked_path(location)
     if partial not in (False, True, "mask", "drop"):
         raise ValueError(f"partial must be a bool, 'mask' or 'drop', not {partial!r}")
     bounds = Limits() if limits is None else limits
@@ -169,22 +165,35 @@ def repair(
         try:
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            is_uploaded = isinstance(target, Location)
-            output = str(target) if is_uploaded else os.fsdecode(cast(Any, target))
             salvage = Salvage(
                 source, bounds, count, progress, partial=partial, uncommitted=uncommitted
             )
-            is_local = not (is_distant or is_uploaded)
-            is_same = is_local and os.path.exists(output) and os.path.samefile(path, output)
-            # If both paths are the same file, it is locked only once.
-            sink = (
-                PathSink(os.path.abspath(output), lock=lock)
-                if is_same
-                else open_destination(target if is_uploaded else output, exclusive=not overwrite)
-            )
-            return salvage.write(sink, output)
+            return salvage.write(*_open_output(target, path, lock, overwrite))
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__
+
+
+def _checked_path(path: Any) -> str:
+    """Return the path of a regular file as text."""
+    name = os.fsdecode(path)
+    if "\0" in name:
+        # A path has no NUL, but the contents of an archive do.
+        raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
+    check_regular(name)
+    return name
+
+
+def _open_output(
+    target: Any, path: str, lock: FileLock | None, overwrite: bool
+) -> tuple[Sink, str]:
+    """Return a sink for what is sound, and the path or the URL that it writes to."""
+    if isinstance(target, Location):
+        return open_destination(target, exclusive=not overwrite), str(target)
+    output = os.fsdecode(target)
+    if lock is not None and os.path.exists(output) and os.path.samefile(path, output):
+        # Both paths are the same file, which is locked only once.
+        return PathSink(os.path.abspath(output), lock=lock), output
+    return open_destination(output, exclusive=not overwrite), output
 
 
 def _repair_end(

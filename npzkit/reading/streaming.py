@@ -62,8 +62,8 @@ class StreamedArchive(ForwardArchive):
         stream: Any,
         limits: Limits,
         *,
-        allow_pickle: bool = False,
-        pickle_kwargs: Mapping[str, Any] | None = None,
+        allow_pickle: bool,
+        pickle_kwargs: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(stream, limits)
         self.path = self.source.shown_path

@@ -18,7 +18,7 @@ from npzkit.files.sink import FileSink, Sink
 from npzkit.files.source import Source, WrittenSource, open_source
 from npzkit.files.urls import Location
 from npzkit.format.header import npy_header_size
-from npzkit.limits import limits_of
+from npzkit.limits import Limits
 from npzkit.zip.array_index import read_notes
 from npzkit.zip.commit_marks import LongComment, find_long_comment
 from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_directory
@@ -157,7 +157,7 @@ def _resume_file(file: Any) -> Resumed:
 
 def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     """Return the directory, and what is known of the archive."""
-    directory = read_directory(source, limits=limits_of(None))
+    directory = read_directory(source, limits=Limits())
     check_last(directory, source)
     comment, long = comment_of(directory, source), find_long_comment(directory.comment)
     listed, notes = directory.listed_records(), read_notes(source, directory)

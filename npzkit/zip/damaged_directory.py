@@ -19,11 +19,11 @@ from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
 from npzkit.zip.commit_marks import LongComment, Mark
 from npzkit.zip.directory import Directory, read_commit
-from npzkit.zip.end_record import find_fitting, resolve_end
+from npzkit.zip.end_record import find_fitting, last_record, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
 from npzkit.zip.footer import Footer
-from npzkit.zip.last_commit import find_commits, find_last_commit, find_last_footer, last_record
+from npzkit.zip.last_commit import find_commits, find_last_commit, find_last_footer
 from npzkit.zip.member_checks import data_offset, header_end
 from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find_member
@@ -518,10 +518,8 @@ def _comment_behind_record(source: Source, offset: int) -> bytes:
 
 def find_comment(source: Source) -> bytes:
     """Return the comment of an end record that ends where the file does, if one does."""
-    start = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
-    tail = source.read_at(start, source.size - start)
-    fitting = find_fitting(tail, 0)
-    return tail[fitting[0] + END_SIZE :] if fitting else b""
+    start = next((offset + END_SIZE for offset in find_fitting(source, source.size)), source.size)
+    return source.read_at(start, source.size - start)
 
 
 def plain_comment(comment: bytes) -> bytes:

@@ -34,11 +34,12 @@ from npzkit.zip.end_record import (
     find_fitting,
     not_an_archive,
     place_end,
+    read_tail,
     usual_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
 from npzkit.zip.footer import FOOTER_SIZE, Footer, parse_footer
-from npzkit.zip.records import COMMENT_MAX_SIZE, END_SIGNATURE, END_SIZE
+from npzkit.zip.records import END_SIGNATURE
 
 if TYPE_CHECKING:
     from npzkit.zip.entry_columns import Columns, Ints
@@ -208,8 +209,7 @@ class _Opening:
     def directory(self) -> Directory:
         """Return the directory of the archive that ends where the file does, or of the last one."""
         source = self.source
-        low = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
-        tail = source.read_at(low, source.size - low)
+        tail, _ = read_tail(source, source.size)
         usual = None if any(self.starts) else usual_end(source, tail)
         if usual is not None:
             return self.read(usual, tail)
@@ -219,10 +219,9 @@ class _Opening:
     def _find_end(self, end_offset: int) -> tuple[End | None, NpzkitError | None]:
         """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
         source = self.source
-        low = max(end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
         fault: NpzkitError | None = None
         ends = []
-        for offset in find_fitting(source.read_at(low, end_offset - low), low):
+        for offset in find_fitting(source, end_offset):
             try:
                 ends.append(place_end(source, offset, self.starts))
             except (ZipFormatError, UnsupportedError) as error:

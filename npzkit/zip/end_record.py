@@ -50,10 +50,21 @@ def claimed_ends(tail: bytes, tail_offset: int) -> dict[int, int]:
     return ends
 
 
-def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
-    """Return the offsets of all end records whose comment ends at the end of the file."""
-    size = tail_offset + len(tail)
-    return [offset for offset, end in claimed_ends(tail, tail_offset).items() if end == size]
+def read_tail(source: Source, end: int) -> tuple[bytes, int]:
+    """Return the bytes before `end` in which an end record may be, and where they begin."""
+    low = max(end - records.END_SIZE - records.COMMENT_MAX_SIZE, 0)
+    return source.read_at(low, end - low), low
+
+
+def find_fitting(source: Source, end: int) -> list[int]:
+    """Return the offsets of all end records whose comment ends at `end`, last first."""
+    claimed = claimed_ends(*read_tail(source, end))
+    return [offset for offset, claimed_end in claimed.items() if claimed_end == end]
+
+
+def last_record(source: Source) -> int | None:
+    """Return where the end record begins that other programs find first, the last one."""
+    return next(iter(claimed_ends(*read_tail(source, source.size))), None)
 
 
 def usual_end(source: Source, tail: bytes) -> End | None:

@@ -68,13 +68,12 @@ from npzkit.errors import (
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
 from npzkit.zip.commit_marks import INTENT_SIZE, Behind, Mark, is_intent, members_begin, read_behind
-from npzkit.zip.end_record import End, check_alone, cut_off, place_end
+from npzkit.zip.end_record import End, check_alone, cut_off, last_record, place_end
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, parse_footer
 from npzkit.zip.member_layout import end_bytes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
-    COMMENT_MAX_SIZE,
     END_LAYOUT,
     END_SIGNATURE,
     END_SIZE,
@@ -89,8 +88,6 @@ _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is
 its last, and few commits are damaged."""
 _BEHIND_SIZE = 1024
-_LAST_SIZE = END_SIZE + COMMENT_MAX_SIZE
-"""Bytes at the end of a file in which other programs look for an end record."""
 _ZIP64_CLAIMS = ("directory_size", "directory_offset")
 _CLAIMS = (*_ZIP64_CLAIMS, "comment_size")
 _END, _ZIP64_END = (
@@ -264,14 +261,6 @@ def _rolled_forward(last: LastCommit, mark: Mark, starts: Sequence[int]) -> Last
                 return LastCommit(corrected, end, (*last.unsealed, begin + seal))
     damage = damaged_commit(source, before.end_offset, begin, stop)
     return last._replace(damage=damage, mark=mark)
-
-
-def last_record(source: Source) -> int | None:
-    """Return where the end record begins that other programs find first, the last one."""
-    low = max(source.size - _LAST_SIZE, 0)
-    data = source.read_at(low, source.size - low)
-    place = data.rfind(END_SIGNATURE, 0, max(len(data) - END_SIZE + len(END_SIGNATURE), 0))
-    return low + place if place >= 0 else None
 
 
 def _archive_begin(source: Source, place: int) -> int | None:

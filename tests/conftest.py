@@ -38,6 +38,13 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" el
 """Of glibc alone."""
 
 
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _little_for_the_collector():
     """Have `gc.collect` look at what a module's tests make, not at all that was imported.

@@ -11,17 +11,11 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from deep import extent
 
 TABLE = np.zeros(3, [("id", "<i4"), ("pos", "<f8", (2,))])
 NAN_TABLE = np.full(3, np.nan, [("x", "<f8")])
-
-
-def archive(arrays, **options):
-    """Return an archive in memory."""
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays, **options)
-    return stream.getvalue()
 
 
 def damaged(data, key, offset=3):
@@ -34,9 +28,9 @@ def damaged(data, key, offset=3):
 
 def test_equal_archives(arrays):
     """The same arrays have no difference, whoever wrote them, compressed or not."""
-    data, other = archive(arrays), io.BytesIO()
+    data, other = packed(arrays), io.BytesIO()
     np.savez(other, **arrays)
-    for b in (data, archive(arrays, compression="deflated"), other):
+    for b in (data, packed(arrays, compression="deflated"), other):
         report = npzkit.diff(data, b)
         assert report.equal
         assert not report
@@ -47,8 +41,8 @@ def test_equal_archives(arrays):
 
 def test_what_changed_was_added_and_was_removed():
     """The report names the keys in the order of the archives, and is true if there are any."""
-    a = archive({"x": np.zeros(3), "gone": np.zeros(3), "y": np.zeros(3), "same": np.ones(2)})
-    b = archive({"y": np.ones(3), "x": np.ones((3, 1)), "new": np.zeros(3), "same": np.ones(2)})
+    a = packed({"x": np.zeros(3), "gone": np.zeros(3), "y": np.zeros(3), "same": np.ones(2)})
+    b = packed({"y": np.ones(3), "x": np.ones((3, 1)), "new": np.zeros(3), "same": np.ones(2)})
     report = npzkit.diff(a, b)
     assert report
     assert not report.equal
@@ -64,8 +58,8 @@ def test_what_changed_was_added_and_was_removed():
 
 def test_some_keys():
     """Only the keys that are asked for are compared, with or without .npy; others are not read."""
-    a = archive({"x": np.zeros(3), "y": np.zeros(300), "z": np.zeros(3)})
-    b = damaged(archive({"x": np.ones(3), "y": np.zeros(300)}), "y")
+    a = packed({"x": np.zeros(3), "y": np.zeros(300), "z": np.zeros(3)})
+    b = damaged(packed({"x": np.ones(3), "y": np.zeros(300)}), "y")
     report = npzkit.diff(a, b, ["z", "x.npy"])
     assert (report.changed, report.removed, report.problems) == (("x",), ("z",), ())
     assert report.compared == 2
@@ -107,7 +101,7 @@ def test_metadata_and_attributes():
 def test_damage_is_a_problem(compression):
     """A damaged array is neither equal nor changed, whichever archive has it."""
     arrays = {"x": np.arange(9000), "y": np.arange(3)}
-    sound = archive(arrays, compression=compression)
+    sound = packed(arrays, compression=compression)
     bad = damaged(sound, "x", 200)
     for name, report in (("b", npzkit.diff(sound, bad)), ("a", npzkit.diff(bad, sound))):
         assert report
@@ -121,7 +115,7 @@ def test_damage_is_a_problem(compression):
 
 def test_damage_that_comes_after_the_check(monkeypatch):
     """An array that fails while its values are read is a problem of its own archive."""
-    a, b = archive({"x": np.zeros(3)}), archive({"x": np.ones(3)})
+    a, b = packed({"x": np.zeros(3)}), packed({"x": np.ones(3)})
     monkeypatch.setattr(
         npzkit.NpzFile, "verify",
         lambda npz, keys, progress: npzkit.VerifyReport(None, (), 1, 0),
@@ -141,16 +135,16 @@ def test_damage_that_comes_after_the_check(monkeypatch):
 
 def test_without_verify_equal_checksums_are_trusted():
     """Arrays whose recorded CRC-32s agree are not read, so that damage is not noticed."""
-    sound = archive({"x": np.arange(1000)})
+    sound = packed({"x": np.arange(1000)})
     assert npzkit.diff(sound, damaged(sound, "x"), verify=False).equal
-    other = archive({"x": np.arange(1, 1001)})
+    other = packed({"x": np.arange(1, 1001)})
     assert npzkit.diff(other, damaged(sound, "x"), verify=False).problems
 
 
 def test_without_values_checksums_are_compared(monkeypatch):
     """Without values and verify no array is read: another CRC-32 is a difference."""
-    a = archive({"x": np.zeros(3), "same": np.ones(3), "y": np.zeros(3), "z": np.zeros(3)})
-    b = archive({"x": np.ones(3), "same": np.ones(3), "y": np.zeros(4), "new": np.zeros(3)})
+    a = packed({"x": np.zeros(3), "same": np.ones(3), "y": np.zeros(3), "z": np.zeros(3)})
+    b = packed({"x": np.ones(3), "same": np.ones(3), "y": np.zeros(4), "new": np.zeros(3)})
     monkeypatch.setattr(npzkit.LazyArray, "__getitem__", None)
     monkeypatch.setattr("npzkit.maintenance.rules.check_data", None)
     report = npzkit.diff(a, b, verify=False, values=False)
@@ -170,14 +164,14 @@ def test_members_that_are_no_arrays():
             out.writestr("x", text)
     (row,) = npzkit.diff(*streams).rows
     assert (row.kind, row.a, row.b) == ("bytes", 4, 5)
-    (row,) = npzkit.diff(streams[0], archive({"x": np.zeros(3)})).rows
+    (row,) = npzkit.diff(streams[0], packed({"x": np.zeros(3)})).rows
     assert (row.kind, row.a, row.b) == ("bytes", 4, np.dtype(float))
     assert npzkit.diff(streams[0], streams[0]).equal
 
 
 def test_pickles_are_not_read():
     """Python objects of different bytes differ, without being unpickled."""
-    a, b = (archive({"x": np.array([n], object)}, allow_pickle=True) for n in range(2))
+    a, b = (packed({"x": np.array([n], object)}, allow_pickle=True) for n in range(2))
     assert [row.kind for row in npzkit.diff(a, b).rows] == ["objects"]
     assert str(npzkit.diff(a, b)).startswith("x: the pickles differ")
     assert npzkit.diff(a, a).equal
@@ -187,7 +181,7 @@ def test_pickles_are_not_read():
 @pytest.mark.parametrize("name", ["atol", "rtol"])
 def test_wrong_tolerance(name, value):
     """A tolerance is a number, 0 or more."""
-    data = archive({"x": np.zeros(3)})
+    data = packed({"x": np.zeros(3)})
     with pytest.raises(ValueError, match=name):
         npzkit.diff(data, data, **{name: value})
 
@@ -197,7 +191,7 @@ def test_progress_of_a_comparison():
     a, b = np.zeros((700, 600)), np.asfortranarray(np.ones((700, 600)))
     told = []
     npzkit.diff(
-        archive({"x": a, "y": a}), archive({"x": b, "y": a}),
+        packed({"x": a, "y": a}), packed({"x": b, "y": a}),
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert len(told) > 5
@@ -207,7 +201,7 @@ def test_progress_of_a_comparison():
 
 def test_progress_of_a_comparison_of_equal_archives():
     """Arrays that are not compared by value are counted as they are read, twice in all."""
-    data = archive({key: np.zeros(50_000) for key in "abcdef"})
+    data = packed({key: np.zeros(50_000) for key in "abcdef"})
     told = []
     npzkit.diff(data, data, progress=lambda done, total: told.append((done, total)))
     assert {total for _, total in told} == {2 * 6 * 400_000}
@@ -217,12 +211,12 @@ def test_progress_of_a_comparison_of_equal_archives():
 def test_a_report_as_json():
     """Whatever differs can be written as JSON."""
     dates = np.array(["2020-01-01", "2020-01-03"], "M8[D]")
-    a = archive({"x": np.zeros(3), "y": np.zeros(3), "t": TABLE, "d": dates, "z": np.arange(3)})
-    b = archive({"x": np.zeros(2), "y": np.ones(3, "f4"), "t": np.ones(3, TABLE.dtype),
+    a = packed({"x": np.zeros(3), "y": np.zeros(3), "t": TABLE, "d": dates, "z": np.arange(3)})
+    b = packed({"x": np.zeros(2), "y": np.ones(3, "f4"), "t": np.ones(3, TABLE.dtype),
                  "d": dates[::-1], "new": np.arange(3)})  # fmt: skip
     found = json.loads(npzkit.diff(a, damaged(b, "t", 0)).to_json())
     assert [problem["key"] for problem in found["problems"]] == ["t"]
-    (row,) = npzkit.diff(archive({"x": np.array([np.nan])}), archive({"x": np.ones(1)})).rows
+    (row,) = npzkit.diff(packed({"x": np.array([np.nan])}), packed({"x": np.ones(1)})).rows
     assert (row.as_dict()["a"], row.as_dict()["max_difference"]) == (None, None)
     found = json.loads(npzkit.diff(a, b).to_json())
     assert (found["equal"], found["compared"]) == (False, 6)
@@ -236,7 +230,7 @@ def test_a_report_as_json():
 
 def test_a_value_keeps_no_array_in_memory():
     """What the report has of an array is one value, a row of a table too."""
-    a, b = archive({"x": TABLE}), archive({"x": np.ones(3, TABLE.dtype)})
+    a, b = packed({"x": TABLE}), packed({"x": np.ones(3, TABLE.dtype)})
     (row,) = npzkit.diff(a, b).rows
     assert row.a.base.nbytes == TABLE.dtype.itemsize
     assert row.a.base.base is None
@@ -254,14 +248,14 @@ def test_a_value_keeps_no_array_in_memory():
 )  # fmt: skip
 def test_arrays_without_axes(a, b):
     """A single value of any kind is compared, and both are reported."""
-    (row,) = npzkit.diff(archive({"x": np.asarray(a)}), archive({"x": np.asarray(b)})).rows
+    (row,) = npzkit.diff(packed({"x": np.asarray(a)}), packed({"x": np.asarray(b)})).rows
     assert (row.kind, row.value_count, row.worst) == ("values", 1, ())
     assert (str(row.a), str(row.b)) == (str(a), str(b))
 
 
 def test_arrays_of_one_crc_are_not_compared_by_value(monkeypatch):
     """Arrays whose CRC-32s agree are read once, for their CRC-32s, and no values of them."""
-    data = archive({"x": np.arange(1000)})
+    data = packed({"x": np.arange(1000)})
     monkeypatch.setattr(npzkit.LazyArray, "__getitem__", None)
     assert npzkit.diff(data, data).equal
     assert npzkit.diff(data, data, verify=False).equal
@@ -298,7 +292,7 @@ def test_arrays_of_one_crc_are_not_compared_by_value(monkeypatch):
 )  # fmt: skip
 def test_two_arrays(a, b, what):
     """What differs is reported: shape, dtype, values; byte order and memory order do not count."""
-    x, y = archive({"x": a}), archive({"x": b})
+    x, y = packed({"x": a}), packed({"x": b})
     assert [row.kind for row in npzkit.diff(x, y).rows] == what
     assert [row.kind for row in npzkit.diff(y, x).rows] == what
 
@@ -311,7 +305,7 @@ def test_the_largest_difference(compression):
     b[10, 20] += 1
     b[500, 600] += 9
     b[501, 0] -= 3
-    x, y = (archive({"x": each}, compression=compression) for each in (a, np.asfortranarray(b)))
+    x, y = (packed({"x": each}, compression=compression) for each in (a, np.asfortranarray(b)))
     (row,) = npzkit.diff(x, y).rows
     assert (row.value_count, row.worst) == (3, (500, 600))
     assert (row.a, row.b) == (a[500, 600], b[500, 600])
@@ -326,13 +320,13 @@ def test_the_largest_difference(compression):
 def test_tolerance(options, count):
     """Values may differ by atol and by rtol of b's; a NaN by nothing."""
     a, b = np.array([1.0, 100.0, 2.0, 3.0]), np.array([1.1, 104.0, np.nan, 3.0])
-    (row,) = npzkit.diff(archive({"x": a}), archive({"x": b}), **options).rows
+    (row,) = npzkit.diff(packed({"x": a}), packed({"x": b}), **options).rows
     assert (row.value_count, row.worst, row.max_difference) == (count, (2,), np.inf)
 
 
 def test_damage_in_a_header_is_no_other_shape():
     """An array whose header was changed is damaged: what it claims is not compared."""
-    data = archive({"x": np.arange(3)})
+    data = packed({"x": np.arange(3)})
     for other in (data.replace(b"<i8", b"<f8"), data.replace(b"(3,)", b"(4,)")):
         report = npzkit.diff(data, other)
         assert (report.rows, len(report.problems)) == ((), 1)
@@ -341,7 +335,7 @@ def test_damage_in_a_header_is_no_other_shape():
 def test_bfloat16():
     """Numbers that NPY cannot name are compared as numbers."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    a, b = archive({"x": np.zeros(3, bfloat16)}), archive({"x": np.full(3, 2, bfloat16)})
+    a, b = packed({"x": np.zeros(3, bfloat16)}), packed({"x": np.full(3, 2, bfloat16)})
     (row,) = npzkit.diff(a, b).rows
     assert (row.a, row.b, row.max_difference) == (0, 2, 2)
 
@@ -395,13 +389,13 @@ def test_comparing_takes_little_memory(tmp_path):
 def test_zeros_of_either_sign_are_equal_in_fields_too():
     """Rows are compared by their values, where their bytes differ."""
     a, b = (np.array([(1, zero)], [("id", "i4"), ("x", "f8")]) for zero in (0.0, -0.0))
-    assert npzkit.diff(archive({"x": a}), archive({"x": b})).equal
+    assert npzkit.diff(packed({"x": a}), packed({"x": b})).equal
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long doubles hold no 64 bits here")
 def test_large_integers_are_told_apart():
     """A tolerance counts to the last digit of 64 bits."""
-    a, b = archive({"x": np.array([2**62])}), archive({"x": np.array([2**62 + 2])})
+    a, b = packed({"x": np.array([2**62])}), packed({"x": np.array([2**62 + 2])})
     assert npzkit.diff(a, b, atol=1).changed == ("x",)
     assert npzkit.diff(a, b, atol=2).equal
 

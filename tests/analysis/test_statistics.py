@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from deep import extent
 
 RNG = np.random.default_rng(0)
@@ -25,19 +25,12 @@ ARRAYS = {
 }
 
 
-def archive(arrays, **options):
-    """Return an archive in memory."""
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays, **options)
-    return stream.getvalue()
-
-
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("name", ARRAYS)
 def test_statistics_are_numpys(name, compression):
     """Extremes are exact and of the array's dtype; the rest is that of the finite values."""
     array = ARRAYS[name]
-    found = npzkit.statistics(archive({"x": array}, compression=compression), "x")
+    found = npzkit.statistics(packed({"x": array}, compression=compression), "x")
     numbers, finite = array[~np.isnan(array)], array[np.isfinite(array)].astype("f8")
     assert (found.min, found.max) == (numbers.min(), numbers.max())
     assert found.min.dtype == array.dtype.newbyteorder("=")
@@ -50,7 +43,7 @@ def test_statistics_are_numpys(name, compression):
 @pytest.mark.parametrize("name", ARRAYS)
 def test_a_histogram_is_numpys(name):
     """The counts are those that np.histogram gives for the edges, 10 to 20 bins."""
-    counts, edges = npzkit.statistics(archive({"x": ARRAYS[name]}), "x").histogram
+    counts, edges = npzkit.statistics(packed({"x": ARRAYS[name]}), "x").histogram
     finite = ARRAYS[name][np.isfinite(ARRAYS[name])] + 0
     assert np.histogram(finite, edges)[0].tolist() == counts.tolist()
     assert len(edges) == len(counts) + 1
@@ -60,7 +53,7 @@ def test_a_histogram_is_numpys(name):
 def test_dates_and_durations():
     """They have extremes and a histogram, which are dates too, but no mean."""
     dates = np.array(["2020-01-05", "NaT", "2020-01-01", "2020-03-01"], "M8[D]")
-    found = npzkit.statistics(archive({"x": dates}), "x")
+    found = npzkit.statistics(packed({"x": dates}), "x")
     assert (found.min, found.max) == (np.datetime64("2020-01-01"), np.datetime64("2020-03-01"))
     assert (found.nan_count, found.mean, found.std) == (1, None, None)
     assert found.histogram.edges.dtype == dates.dtype
@@ -68,20 +61,20 @@ def test_dates_and_durations():
     assert found.histogram.edges[-1] > found.max
     assert found.histogram.counts.sum() == 3
     wide = np.array([-(2**63) + 1, 2**63 - 1]).view("m8[s]")
-    assert not np.isnat(npzkit.statistics(archive({"x": wide}), "x").histogram.edges).any()
+    assert not np.isnat(npzkit.statistics(packed({"x": wide}), "x").histogram.edges).any()
 
 
 @pytest.mark.parametrize("array", [np.zeros((0, 3)), np.array([np.nan]), np.array([np.inf])])
 def test_without_finite_values(array):
     """What cannot be computed is None."""
-    found = npzkit.statistics(archive({"x": array}), "x")
+    found = npzkit.statistics(packed({"x": array}), "x")
     assert (found.mean, found.std, found.histogram) == (None, None, None)
     assert (found.max is None) == (not np.isinf(array).any())
 
 
 def test_complex_numbers_are_measured_by_magnitude():
     """Minimum, maximum and mean are those of the magnitudes."""
-    found = npzkit.statistics(archive({"x": np.array([3 + 4j, 0])}), "x")
+    found = npzkit.statistics(packed({"x": np.array([3 + 4j, 0])}), "x")
     assert (found.min, found.max, found.mean) == (0, 5, 2.5)
 
 
@@ -95,7 +88,7 @@ def test_complex_numbers_are_measured_by_magnitude():
 def test_a_part_is_what_an_index_chooses(index, order):
     """Any index of a lazy array chooses the part that is measured."""
     array = np.asarray(RNG.normal(size=(20, 30)), order=order)
-    found = npzkit.statistics(archive({"x": array}), "x", index)
+    found = npzkit.statistics(packed({"x": array}), "x", index)
     part = array[index]
     assert found.count == part.size
     assert found.max == (part.max() if part.size else None)
@@ -105,7 +98,7 @@ def test_a_field():
     """Of a structured array a field is measured, with its own axes, or a part of it."""
     table = np.zeros(20, [("id", ">i2"), ("pos", "f4", (2,)), ("name", "S3")])
     table["id"], table["pos"][:, 1] = np.arange(20), 7
-    data = archive({"t": table})
+    data = packed({"t": table})
     assert npzkit.statistics(data, "t", field="id").max == 19
     assert npzkit.statistics(data, "t", np.s_[:5], field="id").max == 4
     assert npzkit.statistics(data, "t", field="pos").mean == 3.5
@@ -121,7 +114,7 @@ def test_a_field():
 
 def test_what_has_no_statistics(fixtures):
     """Text, bytes and missing keys and parts are errors that say so."""
-    data = archive({"text": np.array(["a"]), "x": np.zeros(3)})
+    data = packed({"text": np.array(["a"]), "x": np.zeros(3)})
     with pytest.raises(npzkit.errors.UnsupportedError, match="key 'text'"):
         npzkit.statistics(data, "text")
     with pytest.raises(npzkit.errors.MemberNotFoundError):
@@ -137,7 +130,7 @@ def test_what_has_no_statistics(fixtures):
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_a_damaged_array_has_no_statistics(compression):
     """The CRC-32 is checked where all of an array is read."""
-    data = bytearray(archive({"x": RNG.random(50_000)}, compression=compression))
+    data = bytearray(packed({"x": RNG.random(50_000)}, compression=compression))
     with npzkit.open(bytes(data)) as npz:
         data[npz.info("x").data_offset + 300] ^= 1
     with pytest.raises((npzkit.errors.ChecksumError, npzkit.errors.ZipFormatError)):
@@ -147,7 +140,7 @@ def test_a_damaged_array_has_no_statistics(compression):
 @pytest.mark.parametrize("threads", [1, 3, None])
 def test_threads_give_the_same(threads):
     """Any number of threads gives the same numbers, to the last digit."""
-    data = archive({"x": RNG.random((900, 1000))}, compression="deflated", level=1)
+    data = packed({"x": RNG.random((900, 1000))}, compression="deflated", level=1)
     told = []
     found = npzkit.statistics(
         data, "x", threads=threads, progress=lambda done, total: told.append((done, total))
@@ -159,7 +152,7 @@ def test_threads_give_the_same(threads):
 
 def test_an_open_archive_stays_open():
     """An NpzFile is used as it is, and not closed."""
-    with npzkit.open(archive({"x": np.arange(3)})) as npz:
+    with npzkit.open(packed({"x": np.arange(3)})) as npz:
         assert npzkit.statistics(npz, "x").max == 2
         assert npzkit.statistics(npz, "x.npy").max == 2
         assert npz["x"].tolist() == [0, 1, 2]

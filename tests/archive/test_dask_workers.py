@@ -5,8 +5,9 @@ from __future__ import annotations
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from npzkit.errors import StaleArchiveError
-from range_server import RangeServer, packed
+from range_server import RangeServer
 
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 da = pytest.importorskip("dask.array", reason="dask is not installed")

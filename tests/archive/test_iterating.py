@@ -20,7 +20,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
-from archives import MAKERS, NOISE, made_by, same
+from archives import MAKERS, NOISE, made_by, packed, same
 from deep import extent
 from forge import Member, archive, deflate, header, npy
 from hypothesis import given
@@ -93,12 +93,6 @@ class Sink(io.RawIOBase):
         return len(data)
 
 
-def saved(arrays, **options):
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays, **options)
-    return stream.getvalue()
-
-
 def opened(data):
     """What open gives: arrays by key, or the error in reading one."""
     found = {}
@@ -158,7 +152,7 @@ def edited(edit, **arrays):
 @pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_own_archives_come_as_open_gives_them(kind, compression, arrays):
     """Arrays of all kinds, indexes and metadata: each array comes once, in order, writable."""
-    data = saved({**arrays, "noise": NOISE}, compression=compression, metadata={"m": "x" * 70_000})
+    data = packed({**arrays, "noise": NOISE}, compression=compression, metadata={"m": "x" * 70_000})
     found = list(npzkit.iter_arrays(STREAMS[kind](data)))
     check_equal(found, opened(data))
 
@@ -180,7 +174,7 @@ def test_archives_of_other_programs(maker, kind, tmp_path):
 
 def test_a_pipe_gives_each_array_when_it_has_arrived():
     """The consumer gets an array while the writer has not begun the next one."""
-    data = saved({"x": X, "y": Y})
+    data = packed({"x": X, "y": Y})
     place = data.index(b"y.npy") - 30
     reading, writing = os.pipe()
     got_x = threading.Event()
@@ -205,7 +199,7 @@ def test_a_pipe_gives_each_array_when_it_has_arrived():
 
 def test_parts_names_and_other_members():
     """Parts come as npz[key] gives them, bytes of other members as bytes, bare names as open has them."""
-    parts = saved({"m": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
+    parts = packed({"m": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
     assert [key for key, _ in npzkit.iter_arrays(io.BytesIO(parts))] == ["m", "m.mask"]
     data = archive(
         Member("a", npy(X)), Member("a.npy", npy(Y)), Member("note.txt", b"hi", method=8),
@@ -217,7 +211,7 @@ def test_parts_names_and_other_members():
 def test_dtypes_that_npy_cannot_name():
     """bfloat16 comes as it was saved."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    data = saved({"x": np.ones(3, ml_dtypes.bfloat16)})
+    data = packed({"x": np.ones(3, ml_dtypes.bfloat16)})
     ((_, array),) = npzkit.iter_arrays(io.BytesIO(data))
     assert array.dtype == ml_dtypes.bfloat16
 
@@ -424,7 +418,7 @@ def test_a_stream_whose_directory_does_not_fit_its_checksum(count):
 
     Also of a directory that is longer than what is kept of the stream's end.
     """
-    data = bytearray(saved({f"number {n}": X[:1] for n in range(count)}))
+    data = bytearray(packed({f"number {n}": X[:1] for n in range(count)}))
     data[data.rindex(b"PK\1\2") + 38] ^= 1
     error = streamed(io.BytesIO(data))[1]
     assert isinstance(error, ZipFormatError)
@@ -574,16 +568,16 @@ def test_what_is_no_archive(data, text):
 
 def test_what_follows_an_archive():
     """Junk behind the end warns, a second archive is ambiguous, as when the file is opened."""
-    data = saved({"x": X})
+    data = packed({"x": X})
     for tail in (b"junk", bytes(100_000), b"PK" * 50):
         found, error, categories = streamed(Raw(data + tail))
         assert (len(found), error, categories) == (1, None, {TornArchiveWarning})
         with pytest.raises(ZipFormatError):
             list(npzkit.iter_arrays(Raw(data + tail), strict=True))
-    for tail in (saved({"y": Y}), bytes(10) + saved({"y": Y}), saved({"y": NOISE})):
+    for tail in (packed({"y": Y}), bytes(10) + packed({"y": Y}), packed({"y": NOISE})):
         assert isinstance(streamed(Raw(data + tail))[1], AmbiguousArchiveError)
     with pytest.raises(AmbiguousArchiveError):
-        npzkit.open(data + saved({"y": Y}))
+        npzkit.open(data + packed({"y": Y}))
 
 
 def test_gaps_between_members():
@@ -595,13 +589,13 @@ def test_gaps_between_members():
 
 def test_empty_archives():
     """An archive without arrays yields nothing, and no error."""
-    assert list(npzkit.iter_arrays(io.BytesIO(saved({})))) == []
+    assert list(npzkit.iter_arrays(io.BytesIO(packed({})))) == []
     assert list(npzkit.iter_arrays(OnlyRead(archive()))) == []
 
 
 def test_damage_is_found_before_the_array_is_yielded():
     """A flipped byte is a ChecksumError that names key and offset; arrays before it came."""
-    data = bytearray(saved({"x": X, "y": NOISE}))
+    data = bytearray(packed({"x": X, "y": NOISE}))
     data[-20_000] ^= 1
     found, error, _ = streamed(io.BytesIO(data))
     assert [key for key, _ in found] == ["x"]
@@ -614,7 +608,7 @@ def test_damage_is_found_before_the_array_is_yielded():
 
 def test_memory_is_that_of_one_array():
     """A stream of many megabytes takes the memory of its largest array and a few pieces."""
-    data = saved({f"w{i}": np.full(250_000, i, "f8") for i in range(12)})
+    data = packed({f"w{i}": np.full(250_000, i, "f8") for i in range(12)})
     stream = OnlyRead(data)
     tracemalloc.start()
     for _ in npzkit.iter_arrays(stream):
@@ -720,7 +714,7 @@ def test_what_is_no_stream(tmp_path):
 
 def test_a_socket_and_a_response():
     """A socket's makefile and the body of an HTTP response are read to their ends."""
-    data = saved({"x": X, "noise": NOISE}, compression="deflated")
+    data = packed({"x": X, "noise": NOISE}, compression="deflated")
     sending, receiving = socket.socketpair()
     sender = threading.Thread(target=lambda: (sending.sendall(data), sending.close()))
     sender.start()
@@ -741,7 +735,7 @@ def test_a_socket_and_a_response():
 
 def test_errors_of_the_stream_pass_through():
     """What the stream raises is raised as it is, and arrays before it came."""
-    data = saved({"x": X, "y": NOISE})
+    data = packed({"x": X, "y": NOISE})
 
     class Broken(Raw):
         def readinto(self, buffer):
@@ -757,7 +751,7 @@ def test_errors_of_the_stream_pass_through():
 
 def test_a_stream_that_has_nothing_yet():
     """None, as of a stream that does not block, means to wait, not the end."""
-    data = saved({"x": X})
+    data = packed({"x": X})
 
     class Lazy(OnlyRead):
         calls = 0
@@ -779,7 +773,7 @@ def test_a_stream_that_has_nothing_yet():
 
 def test_stopping_early_leaves_the_stream():
     """Whoever has the array that was wanted may stop; the stream stays open."""
-    stream = io.BytesIO(saved({"x": X, "y": Y}))
+    stream = io.BytesIO(packed({"x": X, "y": Y}))
     for key, _ in npzkit.iter_arrays(stream):
         if key == "x":
             break
@@ -802,7 +796,7 @@ def sound_archives(draw):
     )
     if maker in ("npzkit", "deflated"):
         compression = "stored" if maker == "npzkit" else "deflated"
-        return saved(arrays, compression=compression, allow_pickle=False)
+        return packed(arrays, compression=compression, allow_pickle=False)
     if maker == "forged":
         kinds = st.sampled_from([(0, None), (8, None), (8, "signed"), (8, "64"), (8, "signed 64")])
         members = [

@@ -9,10 +9,11 @@ import warnings
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from kept_connections import idle
 from npzkit.codecs.coding import CHECKED_SIZE
 from npzkit.files import ahead
-from range_server import RangeServer, packed
+from range_server import RangeServer
 
 KIB, MIB = 1 << 10, 1 << 20
 OPENING = 65 * KIB

@@ -22,10 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from kept_connections import and_reset, idle, pools_of, wait_until_told
 from npzkit.errors import StaleArchiveError
 from npzkit.stores import base_store, connections
-from range_server import RangeServer, good, packed
+from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
 

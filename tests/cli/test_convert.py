@@ -14,13 +14,6 @@ import zarr
 from safetensors.numpy import save_file
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_what_was_written(cli, here):
     """The output names the file and counts its arrays; --json has the keys."""
     npzkit.save("a.npz", {"x": np.arange(3), "g/y": np.ones(2)})

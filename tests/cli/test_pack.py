@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -13,25 +12,14 @@ import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
+from archives import with_names
+from forge import npy
 from npzkit.cli import output
-
-
-def npy(array, *, allow_pickle=False):
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=allow_pickle)
-    return stream.getvalue()
 
 
 def read(path, key):
     with npzkit.open(path) as npz:
         return npz[key]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_every_kind_of_array_goes_in_and_comes_out(cli, here, arrays):
@@ -189,19 +177,13 @@ def test_a_pipe_takes_one_array(cli, here):
     assert "2 are wanted" in result.err
 
 
-def forge(path, names):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in names:
-            archive.writestr(name, npy(np.arange(3)))
-
-
 @pytest.mark.parametrize(
     "name",
     ["../x.npy", "/x.npy", "C:x.npy", "a/../../x.npy", "a\\..\\x.npy", "a/./x.npy", "a//x.npy"],
 )
 def test_a_name_never_leaves_the_folder(cli, here, name):
     """A member whose name leads elsewhere is refused, and so is all that is extracted with it."""
-    forge("a.npz", ["good.npy", name])
+    with_names("a.npz", ["good.npy", name])
     (here / "out").mkdir()
     result = cli("extract", "a.npz", "-o", "out")
     assert result.code == 1
@@ -341,7 +323,7 @@ def test_what_is_no_array_in_an_archive_is_passed_over(cli, here):
     with zipfile.ZipFile("a.npz", "w") as archive:
         archive.writestr("x.npy", npy(np.ones(2)))
         archive.writestr("readme.txt", "text")
-        archive.writestr("o.npy", npy(np.array([{}, None]), allow_pickle=True))
+        archive.writestr("o.npy", npy(np.array([{}, None])))
     result = cli("pack", "b.npz", "a.npz")
     assert (result.code, os.path.exists("b.npz")) == (1, False)
     result = cli("pack", "b.npz", "a.npz", "--allow-pickle")

@@ -11,6 +11,7 @@ import time
 import npzkit
 import numpy as np
 import pytest
+from forge import npy
 from npzkit.cli import output
 from npzkit.cli.commands import run
 from npzkit.stores import base_store
@@ -152,19 +153,13 @@ def test_bars_count_bytes_received(server, bar, tmp_path, arguments):
     assert total * 0.95 <= last <= total
 
 
-def as_npy(array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
 def test_packing_what_urls_name(cli, server, tmp_path):
     """.npy files and archives behind URLs are inputs of pack and add as files are."""
     weights = np.arange(30_000.0)
-    npy = server.put(as_npy(weights), "/my%20weights.npy")
+    link = server.put(npy(weights), "/my%20weights.npy")
     out = tmp_path / "new.npz"
-    server.files["/my%20weights.npy"] = as_npy(weights)
-    given = [f"{npy}?signature=a=b", f"first={npy}", f"other={server.url_of_data}?a=b"]
+    server.files["/my%20weights.npy"] = npy(weights)
+    given = [f"{link}?signature=a=b", f"first={link}", f"other={server.url_of_data}?a=b"]
     found = cli("pack", out, *given)
     assert (found.code, found.err) == (0, "")
     with npzkit.open(out) as npz:
@@ -173,10 +168,10 @@ def test_packing_what_urls_name(cli, server, tmp_path):
         np.testing.assert_array_equal(npz["first"], weights)
         np.testing.assert_array_equal(npz["other/w2"], ARRAYS["w2"])
         assert npz.metadata == {"step": 7}
-    assert cli("add", out, f"more={npy}").code == 0
+    assert cli("add", out, f"more={link}").code == 0
     options = {"headers": {"X-A": "1"}}
     server.forget()
-    report = npzkit.pack(tmp_path / "b.npz", {"k": npy}, storage_options=options)
+    report = npzkit.pack(tmp_path / "b.npz", {"k": link}, storage_options=options)
     assert report.keys == ("k",)
     assert all(request.headers["x-a"] == "1" for request in server.requests)
     assert server.size <= 1.2 * weights.nbytes + 1000
@@ -185,7 +180,7 @@ def test_packing_what_urls_name(cli, server, tmp_path):
 def test_packing_what_is_not_there(cli, server, tmp_path):
     """Nothing is written, and no secret is shown."""
     secret = server.url("/none.npy").replace("//", "//me:secret@") + "?token=secret"
-    damaged = server.put(as_npy(np.ones(9))[:-5], "/damaged.npy")
+    damaged = server.put(npy(np.ones(9))[:-5], "/damaged.npy")
     other = server.put(b"{}", "/a.json?token=secret")
     for given, text in ((secret, "not found"), (damaged, "damaged.npy"), (other, "suffix")):
         found = cli("pack", tmp_path / "new.npz", server.url_of_data, given)

@@ -73,13 +73,6 @@ METADATA = {"about": "a test", "step": 7, "nested": {"a": [1, None, "x"]}, "list
 ATTRS = {"unit": "m", "mean": 1.5, "flag": True, "odd": {"a": None}, "names": ["a", "b"]}
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def load(path):
     with npzkit.open(path) as npz:
         return npz.load_all()

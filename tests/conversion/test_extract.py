@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import zipfile
 
@@ -10,6 +9,8 @@ import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
+from archives import with_names
+from forge import npy
 from npzkit.errors import (
     ChecksumError,
     ConversionError,
@@ -17,18 +18,6 @@ from npzkit.errors import (
     NpyFormatError,
     UnsafeNameError,
 )
-
-
-def npy(array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
-def forge(path, names):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in names:
-            archive.writestr(name, npy(np.arange(3)))
 
 
 def damage(path, key):
@@ -92,7 +81,7 @@ def test_python_objects_are_not_unpickled(here):
 )
 def test_a_name_never_leaves_the_folder(here, name):
     """A member whose name leads elsewhere is refused, and so is all that is extracted with it."""
-    forge("a.npz", ["good.npy", name])
+    with_names("a.npz", ["good.npy", name])
     (here / "out").mkdir()
     with pytest.raises(UnsafeNameError, match="rename"):
         npzkit.extract("a.npz", "out", skip=True)
@@ -124,7 +113,7 @@ def test_no_link_leads_out_of_the_folder(here):
 )
 def test_names_that_would_be_one_file(here, names):
     """Names that some system takes for one are refused together; each comes out alone."""
-    forge("a.npz", names)
+    with_names("a.npz", names)
     with pytest.raises(UnsafeNameError, match="would be the same file"):
         npzkit.extract("a.npz", "out")
     assert not os.path.exists("out")

@@ -7,10 +7,11 @@ import json
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from forge import Member, archive, npy
 from npzkit.conversion import kerchunk as module
 from npzkit.errors import ConversionError, UnsupportedError
-from range_server import RangeServer, packed
+from range_server import RangeServer
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from forge import npy
 from npzkit.errors import (
     ChecksumError,
     ConversionError,
@@ -17,12 +18,6 @@ from npzkit.errors import (
     PickleRefusedError,
     UnsafeNameError,
 )
-
-
-def npy(array, *, allow_pickle=False):
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=allow_pickle)
-    return stream.getvalue()
 
 
 def test_one_file(here):

@@ -12,6 +12,7 @@ import sys
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from children import forked, read_rest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
 )
-from range_server import RangeServer, packed
+from range_server import RangeServer
 from replacing import WAYS, replace_quietly
 from sameness import check_same
 from sharded import index_of

@@ -12,6 +12,7 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from children import forked, read_rest
 from forge import Member, archive, npy
 from hypothesis import given
@@ -30,7 +31,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
-from range_server import RangeServer, packed
+from range_server import RangeServer
 
 COUNT = 12
 

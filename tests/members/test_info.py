@@ -8,6 +8,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from forge import npy
 from npzkit.errors import NotMappableError, format_dtype
 
 
@@ -106,12 +107,6 @@ ARRAYS = {
     "large LZMA": (1 << 20, zipfile.ZIP_LZMA, False, None, SLOW),
 }
 """Bytes and method; whether parts are cheap, what `repack` adds, and both in words."""
-
-
-def npy(array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("name", ARRAYS)

@@ -9,12 +9,13 @@ from functools import partial
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from npzkit.cli.commands import run
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.stores import base_store
 from npzkit.stores.fsspec_store import FsspecStore
 from npzkit.stores.remote_source import TAIL_SIZE
-from range_server import RangeServer, packed
+from range_server import RangeServer
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")

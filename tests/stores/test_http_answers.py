@@ -5,10 +5,11 @@ from __future__ import annotations
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.stores import base_store, connections, http_store, remote_source
 from npzkit.stores.base_store import TransientError
-from range_server import RangeServer, good, packed
+from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
 DATA = packed(ARRAYS)

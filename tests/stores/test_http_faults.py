@@ -8,10 +8,11 @@ import time
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.stores import base_store
 from npzkit.stores.remote_source import TAIL_SIZE
-from range_server import RangeServer, good, packed
+from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
 RIGHT = ARRAYS["w3"]

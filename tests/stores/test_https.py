@@ -13,11 +13,12 @@ import npzkit
 import numpy as np
 import pytest
 from aborting import check_given_up
+from archives import packed
 from kept_connections import and_reset, idle, pools_of, wait_until_told
 from npzkit.stores import base_store, connections
 from npzkit.stores.base_store import TransientError
 from npzkit.stores.connections import Connections
-from range_server import RangeServer, good, packed
+from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
 DATA = packed(ARRAYS)

@@ -12,8 +12,9 @@ import npzkit
 import numpy as np
 import pytest
 from aborting import check_given_up
+from archives import packed
 from npzkit.stores import upload_sink
-from range_server import RangeServer, packed
+from range_server import RangeServer
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")

@@ -16,9 +16,10 @@ from types import SimpleNamespace
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.stores import base_store
-from range_server import RangeServer, good, packed, serving
+from range_server import RangeServer, good, serving
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
 DATA = packed(ARRAYS)

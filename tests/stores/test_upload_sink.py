@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.stores import base_store, upload_sink
 from npzkit.stores.base_store import TransientError
@@ -35,12 +36,6 @@ def small_parts(monkeypatch):
 
 def save(upload, arrays=ARRAYS, **options):
     npzkit.save(UploadSink(upload), arrays, **options)
-
-
-def packed(arrays, **options):
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays, **options)
-    return stream.getvalue()
 
 
 # -- parts --------------------------------------------------------------------

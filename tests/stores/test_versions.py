@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from ftp_server import FtpServer
 from npzkit.errors import (
     ChecksumError,
@@ -26,7 +27,7 @@ from npzkit.errors import (
 from npzkit.stores import base_store, http_store
 from npzkit.stores.base_store import Version
 from npzkit.stores.fsspec_store import FsspecStore, version_in
-from range_server import RangeServer, good, packed
+from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
 DATA = packed(ARRAYS)

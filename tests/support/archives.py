@@ -31,9 +31,11 @@ __all__ = [
     "listing",
     "loaded",
     "made_by",
+    "packed",
     "piped",
     "same",
     "untouched",
+    "with_names",
 ]
 
 
@@ -189,6 +191,20 @@ def made_by(maker, path):
     """Make an archive, and return its path and whether this Python's zipfile reads it."""
     MAKERS[maker](path)
     return path, maker not in UNREADABLE
+
+
+def packed(arrays, **options):
+    """Return an archive as bytes."""
+    stream = io.BytesIO()
+    npzkit.save(stream, arrays, **options)
+    return stream.getvalue()
+
+
+def with_names(path, names):
+    """Write an archive whose members have any names, as `zipfile` allows."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, forge.npy(np.arange(3)))
 
 
 def piped(data):

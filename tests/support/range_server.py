@@ -6,30 +6,20 @@ Owns no data: a test gives it bytes by path. It ends with the test's ``with`` bl
 from __future__ import annotations
 
 import contextlib
-import io
 import re
 import socket
 import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer
 from typing import Any, NamedTuple
 
-import npzkit
-
-__all__ = ["Handler", "RangeServer", "Request", "good", "packed", "serving"]
+__all__ = ["Handler", "RangeServer", "Request", "good", "serving"]
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
-
-
-def packed(arrays: Mapping[str, Any], **options: Any) -> bytes:
-    """Return an archive as bytes."""
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays, **options)
-    return stream.getvalue()
 
 
 class Request(NamedTuple):

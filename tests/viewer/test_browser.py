@@ -573,7 +573,8 @@ def test_hostile_text_stays_text(page, folder):
 
 def test_a_newer_choice_cancels_an_older_one(page, tmp_path):
     """While a slow array is read, another one can be chosen, and is shown at once."""
-    from range_server import RangeServer, packed
+    from archives import packed
+    from range_server import RangeServer
 
     x = np.zeros((400, 100, 100))
     with RangeServer().running() as server:

@@ -13,6 +13,7 @@ import forge
 import npzkit
 import numpy as np
 import pytest
+from archives import packed
 from deep import extent
 from npzkit.viewer import drawing
 from npzkit.viewer.archives import field_dtype, open_archives, why_hidden
@@ -21,7 +22,7 @@ from npzkit.viewer.finding import find_place
 from npzkit.viewer.shown import VIEWS, Shown, settled, views_of
 from npzkit.viewer.texts import counts_html, notes_html, page_html
 from npzkit.viewer.worker import Cancelled, Work
-from range_server import RangeServer, packed
+from range_server import RangeServer
 
 SIZE = (400, 300)
 

@@ -71,7 +71,10 @@ class Maps:
         if mode in _ACCESS:
             # Each that is changed keeps changes of its own.
             pages = self._file if mode == "r" else None
-            pages = pages or _map_file(cast(FileSource, self._source), mode)
+            if pages is None:
+                # By the descriptor alone: the map outlives the file object, and the file's name.
+                source = cast(FileSource, self._source)
+                pages = source.call(mmap.mmap, source.size, access=_ACCESS[mode])
             if mode == "r":
                 self._file = pages
             return _array(info, pages, 0, mode, _filename(self._source))
@@ -96,15 +99,6 @@ class Maps:
     def forget(self) -> None:
         """Close the file; arrays that are mapped keep their pages and write their own CRC."""
         self._file = self._sealer = None
-
-
-def _map_file(source: FileSource, mode: str) -> mmap.mmap:
-    """Map a whole file, "r" for reading or "c" copy-on-write.
-
-    Only the descriptor is used, and not kept: the map outlives the file object, and the
-    file's name. Raises ValueError if the file is shorter than when the source was opened.
-    """
-    return source.call(mmap.mmap, source.size, access=_ACCESS[mode])
 
 
 def _array(

@@ -37,10 +37,14 @@ _MOST_DIMENSIONS = 32
 
 
 def spans_of(columns: Columns, rows: Ints) -> Iterator[slice]:
-    """Group members, in file order, that lie close together."""
+    """Group members, in file order, that lie close together.
+
+    One that is requested under two keys begins a new group, because arrays of one share memory.
+    """
     starts = columns.header_offset[rows]
     ends = starts + columns.compressed_size[rows]
-    borders = [*(np.flatnonzero(starts[1:] - ends[:-1] > GAP_SIZE) + 1).tolist(), len(rows)]
+    is_apart = (starts[1:] - ends[:-1] > GAP_SIZE) | (starts[1:] == starts[:-1])
+    borders = [*(np.flatnonzero(is_apart) + 1).tolist(), len(rows)]
     first = 0
     for border in borders:
         while first < border:
@@ -82,13 +86,9 @@ class Sweep:
         """
         columns, (array, _, offset) = self._columns, window
         chosen, starts = find_many(columns, rows, array, offset, _START.itemsize)
-        # A member that is requested under two keys gets separate memory for each.
-        is_new = np.ones(len(rows), np.bool_)
-        is_new[1:] = rows[1:] != rows[:-1]
-        keep = is_new[chosen]
         if self._size_limit is not None:
-            keep &= columns.compressed_size[rows[chosen]] <= self._size_limit
-        chosen, starts = chosen[keep], starts[keep]
+            is_small = columns.compressed_size[rows[chosen]] <= self._size_limit
+            chosen, starts = chosen[is_small], starts[is_small]
         chosen, starts, data_starts = self._find_arrays(array, rows, chosen, starts)
         read = self._cut(window, rows, chosen, starts, data_starts, keys, results)
         is_left = np.ones(len(rows), np.bool_)

@@ -17,9 +17,9 @@ from npzkit.format.header import PREFIX_SIZE, npy_header_size
 from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
-from npzkit.zip.member_layout import ALIGNMENT
+from npzkit.zip.member_layout import ALIGNMENT, header_of
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.records import FLAG_UTF8, SENTINEL_16
+from npzkit.zip.records import FLAG_UTF8, KEPT_FLAGS, SENTINEL_16
 from npzkit.zip.sozip import SeekIndex, checks_index, find_index, with_checks
 from npzkit.zip.writer import ZipWriter
 
@@ -81,11 +81,10 @@ def copy_member(
         return index and with_checks(source, start, index, entry.crc32)
 
     target = entry if renamed is None else renamed
-    writer.copy_member(
-        target, _pieces(source, start, entry, checks, verify=verify, advance=advance), take_index,
-        extra=foreign_extra(target.extra), alignment=alignment, lead_size=lead,
-        head=_read_npy_header(source, entry, start),
-    )  # fmt: skip
+    kept = target._replace(flags=target.flags & KEPT_FLAGS, extra=foreign_extra(target.extra))
+    pieces = _pieces(source, start, entry, checks, verify=verify, advance=advance)
+    head = _read_npy_header(source, entry, start)
+    writer.put_member(target.name, header_of(kept), pieces, head, take_index, alignment, lead)
 
 
 def _read_npy_header(source: Source, entry: Entry, start: int) -> bytes:

@@ -26,7 +26,6 @@ from npzkit.zip.commit_marks import (
     format_mark,
     room_before_end,
 )
-from npzkit.zip.entries import Entry
 from npzkit.zip.index_notes import CHECKED, SEEKABLE, Notes, head_of
 from npzkit.zip.member_layout import (
     ALIGNMENT,
@@ -35,7 +34,6 @@ from npzkit.zip.member_layout import (
     end_bytes,
     format_hidden,
     format_members,
-    header_of,
     local_bytes,
     local_header,
 )
@@ -225,9 +223,9 @@ class ZipWriter:
                 crc = crc32(piece, crc)
         header = local_header(name, STORED, size, extra)
         header = header._replace(crc32=crc, compressed_size=size)
-        self._put(name, header, pieces, self._head_of(pieces), lambda: index)
+        self.put_member(name, header, pieces, self._head_of(pieces), lambda: index)
 
-    def _put(
+    def put_member(
         self,
         name: str,
         header: LocalHeader,
@@ -237,7 +235,23 @@ class ZipWriter:
         alignment: int = ALIGNMENT,
         lead_size: int = 0,
     ) -> None:
-        """Write a member whose header is known, and its index, which is known after its data."""
+        """Write a member whose header is known, because its bytes are, or exist already.
+
+        Parameters
+        ----------
+        name : str
+        header : LocalHeader
+            With the CRC and both sizes.
+        pieces : iterable of bytes-like
+            Its bytes as they are in the file.
+        head : bytes
+            What the array index keeps of it.
+        take_index : callable
+            Called when the pieces are written: returns the index that is written behind them,
+            if any.
+        alignment, lead_size : int
+            As in `local_bytes`, for a stored member.
+        """
         header_offset, sink = self._begin(), self.sink
         local = local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
         sink.reserve(len(local) + header.compressed_size)
@@ -282,38 +296,6 @@ class ZipWriter:
         self._notes.enter_plain(members.names, members.heads, extra_sizes, flags)
         for piece in (b"".join(pieces),) if members.are_copies else pieces:
             self.sink.write(piece)
-
-    def copy_member(
-        self,
-        entry: Entry,
-        pieces: Iterable[bytes],
-        take_index: Callable[[], SeekIndex | None],
-        *,
-        extra: bytes,
-        alignment: int = ALIGNMENT,
-        lead_size: int,
-        head: bytes = b"",
-    ) -> None:
-        """Write a member that exists already, its compressed bytes as they are.
-
-        Parameters
-        ----------
-        entry : Entry
-            Name, method, sizes and CRC are taken over.
-        pieces : iterable of bytes
-            Its compressed bytes.
-        take_index : callable
-            Called when they are written: returns the index that is written behind them, if any.
-        extra : bytes
-            For both headers.
-        alignment, lead_size : int
-            As in `local_bytes`, for a stored member.
-        head : bytes
-            What the array index keeps of it.
-        """
-        kept = entry._replace(flags=entry.flags & records.KEPT_FLAGS, extra=extra)
-        header = header_of(kept)
-        self._put(entry.name, header, pieces, head, take_index, alignment, lead_size)
 
     def enter(
         self,

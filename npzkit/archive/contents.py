@@ -15,6 +15,7 @@ import numpy as np
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
+from npzkit.reading.indexing import Box
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
@@ -110,6 +111,15 @@ class ArchiveContents(Protocol):
     def check_unchanged(self) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
+    def read_boxes(
+        self, boxes: Mapping[str, Iterable[Box]], threads: int, verify: bool
+    ) -> dict[str, dict[Box, np.ndarray[Any, Any]]]:
+        """Return boxes of those arrays that lie in several parts, by key.
+
+        The parts of one file are read together, and each one completely: for small arrays.
+        """
+        ...
+
     def one_file(self) -> OpenedArchive:
         """Return the archive if it is one file; else raise UnsupportedError."""
         ...

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.reading.indexing import Box
 
 
 _FEW_COUNT = 16
@@ -194,6 +195,11 @@ class SingleFile(OpenedArchive):
             if self._index is not None:
                 self._index.check_arrays(names, found.values())
             return found
+
+    def read_boxes(
+        self, boxes: Mapping[str, Iterable[Box]], threads: int, verify: bool
+    ) -> dict[str, dict[Box, np.ndarray[Any, Any]]]:
+        return {}
 
     @property
     def can_be_read_twice(self) -> bool:

@@ -21,7 +21,10 @@ from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.members.metadata import user_attrs
 from npzkit.reading.blocks import ReadHabits
-from npzkit.reading.indexing import Positions, Selection
+from npzkit.reading.indexing import Box, Positions, Selection
+
+Piece = tuple[int, tuple[Positions, ...], tuple[slice, ...]]
+"""A part, positions in it, and where these are in what is read."""
 
 
 class ShardedArray(LazyArray):
@@ -87,9 +90,12 @@ class ShardedArray(LazyArray):
         run(tasks, shards.threads_for(len(tasks)))
         return block
 
-    def _pieces(
-        self, positions: tuple[Positions, ...]
-    ) -> Iterator[tuple[int, tuple[Positions, ...], tuple[slice, ...]]]:
+    def _positions(self, box: Box) -> tuple[range, ...]:
+        """Return what is in a box, along each axis."""
+        others = ((0, length) for length in self.shape[len(box) :])
+        return tuple(range(*ends) for ends in (*box, *others))
+
+    def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
         """Yield each part that is needed, positions in it, and where these are in the block."""
         start = self._part_numbers.start
         for at, local, place in pieces(positions, *self._shards.index.boxes(self._number)):

@@ -20,8 +20,9 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
-from npzkit.datasets.sharded_array import PartsStream, ShardedArray
+from npzkit.datasets.sharded_array import PartsStream, Piece, ShardedArray
 from npzkit.datasets.shards import OpenShards
+from npzkit.datasets.touched_parts import as_index
 from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
@@ -31,10 +32,15 @@ from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import format_metadata, user_attrs
 from npzkit.members.notes import missing_or_tied
 from npzkit.reading.blocks import PIECE_SIZE
+from npzkit.reading.indexing import Box
 
 if TYPE_CHECKING:
     from npzkit.datasets.part_checks import Seen
     from npzkit.maintenance.findings import VerifyReport
+
+
+_Place = tuple[int, int, np.ndarray[Any, Any]]
+"""The number of an array, that of one of its parts, and where the part belongs."""
 
 
 class ShardedContents(OpenShards):
@@ -204,7 +210,7 @@ class ShardedContents(OpenShards):
         self, outs: Mapping[str, Any], threads: int, *, verify: bool, is_trial: bool = False
     ) -> list[Callable[[], None]]:
         """Return tasks that each read the parts in one shard."""
-        by_shard: dict[int, list[tuple[int, int, np.ndarray[Any, Any]]]] = {}
+        places: list[_Place] = []
         for key, out in outs.items():
             number = self.find(key)
             self.prove_empty(number, verify=verify)
@@ -212,18 +218,69 @@ class ShardedContents(OpenShards):
             for part, box in zip(self.index.part_numbers(number), boxes, strict=True):
                 ranges = (slice(begin, begin + n) for begin, n in zip(*box, strict=True))
                 # With the Ellipsis, a view also of an array without dimensions.
-                row = number, part, out[(..., *ranges)]
-                by_shard.setdefault(self.index.shard_of(part), []).append(row)
+                places.append((number, part, out[(..., *ranges)]))
+        return self._filling_parts(places, threads, verify=verify, is_trial=is_trial)
+
+    def _filling_parts(
+        self, places: Iterable[_Place], threads: int, *, verify: bool, is_trial: bool = False
+    ) -> list[Callable[[], None]]:
+        """Return tasks that each read the parts in one shard to where they belong."""
+        by_shard: dict[int, list[_Place]] = {}
+        for place in places:
+            by_shard.setdefault(self.index.shard_of(place[1]), []).append(place)
         inner = threads if len(by_shard) < threads else 1
 
-        def fill_from(wanted: list[tuple[int, int, np.ndarray[Any, Any]]]) -> None:
-            places = {}
-            for number, part, out in wanted:
-                lazy = self.part(number, part)
-                places[lazy._key] = out
-            lazy._npz._archive.fill(places, inner, verify, is_trial=is_trial)
+        def fill_from(shard: int, wanted: list[_Place]) -> None:
+            npz = self.shard(shard)
+            outs = {self._proven_key(number, part, npz): out for number, part, out in wanted}
+            npz._archive.fill(outs, inner, verify, is_trial=is_trial)
 
-        return [partial(fill_from, wanted) for wanted in by_shard.values()]
+        return [partial(fill_from, *each) for each in by_shard.items()]
+
+    def _proven_key(self, number: int, part: int, npz: NpzFile) -> str:
+        """Return the key of a part in its open shard, of which shape and dtype were checked."""
+        if len(self.index.part_numbers(number)) == 1:
+            return self.part(number, part)._key
+        self.prove(number, part, npz)
+        return self.index.stored_key(number, part)
+
+    def read_boxes(
+        self, boxes: Mapping[str, Iterable[Box]], threads: int, verify: bool
+    ) -> dict[str, dict[Box, np.ndarray[Any, Any]]]:
+        index = self.index
+        needed: dict[str, dict[Box, list[Piece]]] = {}
+        places: dict[int, _Place] = {}
+        for key, wanted in boxes.items():
+            lazy = self.lazy(key, None)
+            if len(lazy._part_numbers) > 1:
+                needed[key] = {box: list(lazy._pieces(lazy._positions(box))) for box in wanted}
+                number = lazy._number
+                for part in {part for pieces in needed[key].values() for part, _, _ in pieces}:
+                    memory = self.allocate(number, index.part(number, part).shape, [part])
+                    places[part] = number, part, memory
+        tasks = self._filling_parts(places.values(), threads, verify=verify)
+        run(tasks, self.threads_for(len(tasks), threads))
+        parts = {part: memory for _, part, memory in places.values()}
+        return {
+            key: {box: self._joined(key, box, each, parts) for box, each in pieces.items()}
+            for key, pieces in needed.items()
+        }
+
+    def _joined(
+        self, key: str, box: Box, pieces: list[Piece], parts: dict[int, np.ndarray[Any, Any]]
+    ) -> np.ndarray[Any, Any]:
+        """Return a box of an array, of parts that were read."""
+        blocks: list[np.ndarray[Any, Any]] = [
+            parts[part][as_index(local)] for part, local, _ in pieces
+        ]
+        if len(pieces) == 1:
+            return blocks[0]
+        lazy = self.lazy(key, None)
+        shape = tuple(map(len, lazy._positions(box)))
+        block = self.allocate(lazy._number, shape, [])
+        for (_, _, at), found in zip(pieces, blocks, strict=True):
+            block[at] = found
+        return block
 
     def join(self, key: str, join: Join) -> Any:
         number = self.find(key)

@@ -17,6 +17,8 @@ import numpy as np
 
 Positions = range | np.ndarray[Any, Any]
 """Ascending, each once: a range with a positive step, or an array of intp."""
+Box = tuple[tuple[int, int], ...]
+"""Where a part of an array begins and ends, for each axis; axes that it lacks are complete."""
 
 
 @dataclass(frozen=True)

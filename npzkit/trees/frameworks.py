@@ -8,13 +8,17 @@ has is `npzkit.members.tensors`'s. Imports neither package.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npzkit.imported import imported
 from npzkit.members.tensors import extension_name, holds_keys, is_spread, special_dtype, to_array
+
+if TYPE_CHECKING:
+    from npzkit.reading.indexing import Box
 
 
 def native(array: Any) -> Any:
@@ -129,12 +133,32 @@ def number_like(number: Any, like: Any) -> np.ndarray[Any, Any] | None:
     return array if like.weak_type or array.item() == number else None
 
 
+class ReadBoxes:
+    """An array of which the boxes were read that devices of this process have."""
+
+    # A dataclass or a namedtuple would be a container of a tree.
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, boxes: Mapping[Box, np.ndarray[Any, Any]]
+    ) -> None:
+        self.shape, self.dtype, self.boxes = shape, dtype, boxes
+
+
+def boxes_of(like: Any) -> list[Box]:
+    """Return the boxes of a spread array that devices of this process have."""
+    found = like.sharding.addressable_devices_indices_map(like.shape).values()
+    return list(dict.fromkeys(_box_of(index, like) for index in found))
+
+
+def _box_of(index: tuple[slice, ...], like: Any) -> Box:
+    return tuple(axis.indices(n)[:2] for axis, n in zip(index, like.shape, strict=False))
+
+
 def array_like(array: Any, like: Any) -> Any:
     """Return a JAX array with the devices, sharding and kind of type of an example.
 
     Parameters
     ----------
-    array : numpy.ndarray or LazyArray
+    array : numpy.ndarray, LazyArray or ReadBoxes
         Of the form of `like`. It must not be changed any more.
     like : jax.Array or jax.ShapeDtypeStruct
         If it is spread over processes, this one gets the parts of its devices. Of a lazy
@@ -154,14 +178,15 @@ def _spread_like(jax: Any, array: Any, like: Any) -> Any:
     """Return an array of which each process has made the parts that its devices have."""
 
     @functools.cache
-    def box(*bounds: tuple[int, int]) -> Any:
+    def part_in(box: Box) -> Any:
         # The Ellipsis makes an array of one without dimensions too.
-        found = array[(*(slice(*ends) for ends in bounds), ...)]
+        is_read = isinstance(array, ReadBoxes)
+        found = array.boxes[box] if is_read else array[(*(slice(*ends) for ends in box), ...)]
         return _keys_of(jax, found, like) if holds_keys(like) else found
 
     def part(index: tuple[slice, ...]) -> Any:
         # Devices with the same part share what was read.
-        return box(*(axis.indices(n)[:2] for axis, n in zip(index, like.shape, strict=False)))
+        return part_in(_box_of(index, like))
 
     made = jax.make_array_from_callback(like.shape, like.sharding, part, like.dtype)
     if not holds_keys(like) and like.weak_type:

@@ -22,6 +22,7 @@ from npzkit.members.containers import PYTHON, children_of, is_changeable, is_rec
 from npzkit.members.keys import child_key, is_within
 from npzkit.members.tensors import form_of, identity, is_jax_array, is_spread, is_tensor
 from npzkit.trees.frameworks import (
+    ReadBoxes,
     array_like,
     fill,
     from_array,
@@ -195,8 +196,8 @@ class Fitting:
 
     def _fit(self, like: Any, saved: Any, key: str) -> Any:
         """Return a saved leaf as the example has it, or raise _Differs."""
-        is_lazy = isinstance(saved, LazyArray) and is_spread(like)
-        array = saved if is_lazy else _array_of(saved)
+        is_in_parts = isinstance(saved, (LazyArray, ReadBoxes)) and is_spread(like)
+        array = saved if is_in_parts else _array_of(saved)
         if isinstance(like, np.generic):
             return _checked(array, (), like.dtype)[()]
         if isinstance(like, PYTHON):
@@ -210,7 +211,7 @@ class Fitting:
         if is_jax_array(like):
             array = number_like(saved, like) if array is None else array
             array = _checked(array, *jax_form(like))
-            return array_like(array if is_lazy else self._unshared(array, saved), like)
+            return array_like(array if is_in_parts else self._unshared(array, saved), like)
         if hasattr(like, "shape") and hasattr(like, "dtype"):
             return self._array(like, _checked(array, tuple(like.shape), like.dtype), saved, key)
         return _restored(saved)

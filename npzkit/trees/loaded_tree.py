@@ -19,8 +19,12 @@ from npzkit.members.containers import MISSING
 from npzkit.members.keys import is_within, missing, with_folders
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import links
+from npzkit.trees.frameworks import ReadBoxes, boxes_of, jax_form
 from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in, spread_in
 from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
+
+_SMALL_SIZE = 1 << 20
+"""Bytes of an array that are read in the time that one more read takes."""
 
 Read = Callable[[Collection[str]], dict[str, Any]]
 """Returns the arrays of an archive by their keys."""
@@ -81,13 +85,16 @@ class _Filling:
     def __init__(self, npz: NpzFile, threads: int | None, verify: bool) -> None:
         self._npz, self._threads, self._verify = npz, threads, verify
         self._places: dict[str, Any] = {}
-        self._spread: set[str] = set()
+        self._spread: dict[str, Any] = {}
+        self._tied: set[str] = set()
         self.outs: dict[str, Any] = {}
 
     def find_spread(self, example: Any, prefix: str) -> None:
         """Find the arrays of which each process needs some parts."""
         found = spread_in(example, prefix).items()
-        self._spread = {key for key, leaf in found if not leaf.sharding.is_fully_replicated}
+        self._spread = {key: leaf for key, leaf in found if not leaf.sharding.is_fully_replicated}
+        # Another leaf may need other boxes.
+        self._tied = {*links(self._npz.metadata.get(TREE_KEY)).values()} if self._spread else set()
 
     def find_places(self, example: Any, prefix: str) -> None:
         if example is None or not self._npz._is_read_twice(self._npz._archive.nbytes):
@@ -109,13 +116,30 @@ class _Filling:
             and split.isdisjoint((key, key.rpartition(".")[0])) and self._fits(key)
         }  # fmt: skip
         self.outs |= outs
-        spread = self._spread - split
-        lazy = {key: self._npz.lazy(key, verify=self._verify) for key in keys if key in spread}
-        others = [key for key in keys if key not in outs and key not in lazy]
-        found = lazy | self._npz.load_all(others, self._threads, verify=self._verify)
+        wanted = set(keys) - split
+        spread = {key: leaf for key, leaf in self._spread.items() if key in wanted}
+        small = {key: leaf for key, leaf in spread.items() if self._is_small(key, leaf)}
+        lazy = [key for key in spread if key not in small]
+        found = self._read_small(small)
+        found |= {key: self._npz.lazy(key, verify=self._verify) for key in lazy}
+        others = [key for key in keys if key not in outs and key not in found]
+        found |= self._npz.load_all(others, self._threads, verify=self._verify)
         if self._verify:
             self.fill(outs, is_trial=True)
         return found | outs
+
+    def _is_small(self, key: str, leaf: Any) -> bool:
+        """Whether the parts of an array are read sooner together than one by one."""
+        info = self._npz.info(key)
+        fits = (info.shape, info.dtype) == jax_form(leaf)
+        return fits and info.nbytes <= _SMALL_SIZE and key not in self._tied
+
+    def _read_small(self, leaves: dict[str, Any]) -> dict[str, Any]:
+        """Return what this process needs of arrays; none of one part, which is read completely."""
+        boxes = {key: boxes_of(leaf) for key, leaf in leaves.items()}
+        archive, count = self._npz._archive, thread_count(self._threads)
+        found = archive.read_boxes(boxes, count, self._verify)
+        return {key: ReadBoxes(*jax_form(leaves[key]), read) for key, read in found.items()}
 
     def fill(self, outs: dict[str, Any], *, is_trial: bool = False) -> None:
         if outs:

@@ -5,6 +5,7 @@ A case is a function here. It asserts what it shows, and what a process prints r
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -21,8 +22,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.datasets.shardedwriter import ShardedWriter
-from npzkit.errors import DamagedCheckpointWarning, NpzkitError, UnsupportedError
+from npzkit.errors import ChecksumError, DamagedCheckpointWarning, NpzkitError, UnsupportedError
 from npzkit.jax import processes
+from npzkit.trees import loaded_tree
 
 FSDP = {"w": ("data", None), "b": ("data",), "scale": (None,), "keys": ("data",)}
 TENSOR = {"w": (None, "model"), "b": ("model",), "scale": ("data",), "keys": ()}
@@ -86,6 +88,14 @@ def check(arrays, shardings):
             assert np.array_equal(found, expected), key
 
 
+def each_way():
+    """Have small arrays read together, then read like large ones: part by part."""
+    for most in (loaded_tree._SMALL_SIZE, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loaded_tree, "_SMALL_SIZE", most)
+            yield most
+
+
 def is_first():
     return jax.process_index() == 0
 
@@ -104,9 +114,29 @@ def placements(folder):
         for other, others in meshes():
             like = spread(others) if name == other else described(others)
             like |= {"step": 0, "own": np.zeros((2, 2))}
-            loaded = npzkit.load_tree(f"{folder}/{name}", like=like)
-            assert (loaded.pop("step"), loaded.pop("own").sum()) == (3, 2)
-            check(loaded, others)
+            for _ in each_way():
+                loaded = npzkit.load_tree(f"{folder}/{name}", like=like)
+                assert (loaded.pop("step"), loaded.pop("own").sum()) == (3, 2)
+                check(loaded, others)
+
+
+def tied(folder):
+    """Two leaves of one array may be spread in two ways."""
+    shardings = [each["w"] for _, each in meshes()]
+    if is_first():
+        metadata = {"npzkit.tree": {name: ["same", "w"] for name in ("a", "b")}}
+        writer = ShardedWriter(f"{folder}/tied", metadata=metadata)
+        for row in range(8):
+            writer.add("w", part("w", slice(row, row + 1)), (row, 0), FORMS["w"][0])
+        writer.commit([record.name for record in writer.close()])
+    meet("tied")
+    like = {
+        name: jax.ShapeDtypeStruct(*FORMS["w"], sharding=sharding)
+        for name, sharding in zip("wab", shardings, strict=True)
+    }
+    loaded = npzkit.load_tree(f"{folder}/tied", like=like)
+    for array, sharding in zip(loaded.values(), shardings, strict=True):
+        check({"w": array}, {"w": sharding})
 
 
 def kinds(folder):
@@ -220,6 +250,11 @@ def damaged(folder):
                 data = path.read_bytes()
                 path.write_bytes(data.replace(last, b"!" + last[1:]))
         meet("damaged")
+        is_last = jax.process_index() == jax.process_count() - 1
+        for _ in each_way():
+            # Each process reads its own parts, and the last one has the damage.
+            with pytest.raises(ChecksumError) if is_last else contextlib.nullcontext():
+                npzkit.load_tree(store.path(2), like=described(shardings))
         with pytest.warns(DamagedCheckpointWarning):
             found = store.load(like=described(shardings))
         assert found.step == 1
@@ -239,7 +274,7 @@ def killed(folder):
 
 
 def several(folder):
-    for case in (placements, kinds, steps, optimizer, refused, failing, damaged):
+    for case in (placements, tied, kinds, steps, optimizer, refused, failing, damaged):
         case(folder)
     print("done", flush=True)
     killed(folder)

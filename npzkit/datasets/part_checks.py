@@ -8,7 +8,7 @@ that parts tile their arrays is checked when the index is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
@@ -172,15 +172,7 @@ def _shard_findings(
         yield _in_shard(name, None, Finding._of(None, error))
         return
     keys = {index.stored_key(number, part): (number, part) for number, part in parts}
-    for key, (number, part) in keys.items():
-        texts = ["it has no such array as the index says"]
-        if key in stored:
-            texts = [
-                f"its {what} is not that of the index: found {there!r}, expected {expected!r}"
-                for what, there, expected in differences(index, number, part, stored[key])
-            ]
-        for text in texts:
-            yield _in_shard(name, index.keys[number], Finding(None, "error", text))
+    yield from _index_findings(index, name, keys, stored)
     chosen = None if is_complete else [key for key in keys if key in stored]
     for row in _rows_of(npz, chosen, progress, threads, seen):
         array, at = None, ""
@@ -196,6 +188,21 @@ def _shard_findings(
         for key in others:
             what = f"its array {key!r} is no part of the archive"
             yield _in_shard(name, None, Finding(None, "note", what))
+
+
+def _index_findings(
+    index: Index, name: str, keys: Mapping[str, tuple[int, int | None]], stored: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Yield in what the arrays of a shard, by its record, differ from the index."""
+    for key, (number, part) in keys.items():
+        texts = ["it has no such array as the index says"]
+        if key in stored:
+            texts = [
+                f"its {what} is not that of the index: found {there!r}, expected {expected!r}"
+                for what, there, expected in differences(index, number, part, stored[key])
+            ]
+        for text in texts:
+            yield _in_shard(name, index.keys[number], Finding(None, "error", text))
 
 
 def _rows_of(

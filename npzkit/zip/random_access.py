@@ -113,23 +113,15 @@ def open_random_access(
         Compare the CRC-32s of chunks that are known.
     """
     if entry.method == STORED:
-        return StoredBytes(
-            source, entry, data_start, find_checks(source, entry, data_start, verify)
-        )
+        index = (only_chunk(entry) or find_index(source, entry, data_start)) if verify else None
+        is_believed = index is not None and index.has_checks(entry.crc32)
+        return StoredBytes(source, entry, data_start, index if is_believed else None)
     index = find_index(source, entry, data_start) or only_chunk(entry)
     if index is None:
         return _Streamed(source, entry, data_start)
     checked = verify and index.has_checks(entry.crc32)
     chunks = Chunks(source, data_start, index, checked=checked)
     return _Indexed(chunks, lambda: _Streamed(source, entry, data_start))
-
-
-def find_checks(
-    source: Source, entry: Entry, data_start: int, verify: bool = True
-) -> SeekIndex | None:
-    """Return the index of a stored member whose CRC-32s are believed; None without `verify`."""
-    index = (only_chunk(entry) or find_index(source, entry, data_start)) if verify else None
-    return index if index is not None and index.has_checks(entry.crc32) else None
 
 
 class StoredBytes(RandomAccess):

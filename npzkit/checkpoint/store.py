@@ -418,9 +418,10 @@ class CheckpointStore:
         is_file = size is None and not fixed and joint is None
         path = storage.file_path(step) if is_file else storage.folder_path(step)
         with self._background.turn:
-            self._begin(step)
+            # All processes decide this together, before one may raise an earlier failure.
             if self._is_refused(step, joint):
                 return Saving(step, path, skipped=True)
+            self._begin(step)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
             self._background.wait(unsaved=step)
             if joint is None:
@@ -478,7 +479,8 @@ class CheckpointStore:
         if joint is not None:
             raise UnsupportedError(
                 "arrays that are spread over processes cannot be linked to older ones",
-                path=self.folder, remedy="Declare no array of this step frozen.",
+                path=self.folder, remedy="Pass frozen=() for this step. Save what does not change "
+                "once, in a store of its own.",
             )  # fmt: skip
         keys = list(arrays)
         found = selection.keys(keys)

@@ -13,7 +13,6 @@ import errno
 import itertools
 import os
 import random
-import shutil
 import signal
 import struct
 import warnings
@@ -25,7 +24,7 @@ import numpy as np
 import pytest
 from children import forked, read_rest
 from crash import Recorder, recorded
-from crash_folders import Folder, Followed, killed_folders, power_loss_folders
+from crash_folders import Folder, Followed, check_folders, killed_folders, power_loss_folders
 from deep import amount
 from faults import DeadlyOS, FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
@@ -162,16 +161,9 @@ def work_on(work: Work, forms, *, durable: bool, background: bool) -> None:
 
 def check(folders: Iterator[Folder], root: Path, place: Path, count: int) -> int:
     """Load what some folders hold, and go on with them; return how many there were."""
-    distinct = {(folder.allowed, tuple(sorted(folder.files.items()))): folder for folder in folders}
-    stride = max(len(distinct) // count, 1)
-    chosen = list(distinct.values())[::stride]
-    for number, folder in enumerate(chosen):
-        place.mkdir()
-        for path, content in folder.files.items():
-            target = place / os.path.relpath(path, root)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-        (allowed,) = folder.allowed
+
+    def read(number, allowed) -> None:
+        (allowed,) = allowed
         with CheckpointStore(place, durable=False) as store:
             found = dict(checked(store.load(step)) for step in store.steps)
             last = (LOST, 0)
@@ -181,8 +173,8 @@ def check(folders: Iterator[Folder], root: Path, place: Path, count: int) -> int
             for step in {step for step, _ in allowed.each} | found.keys():
                 assert (step, found.get(step, LOST)) in allowed.each, f"state {number}: {found}"
             go_on(store, place, found, number)
-        shutil.rmtree(place)
-    return len(chosen)
+
+    return check_folders(folders, root, place, count, read)
 
 
 def go_on(store, place, found, number) -> None:

@@ -8,21 +8,36 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import pickle
 import sys
+import threading
+import time
 import warnings
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 import npzkit
 import numpy as np
 import pytest
+from crash import recorded
+from crash_folders import Followed
 from jax import numpy as jnp
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
+from jobs import value_of
 from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.checkpoint.steps import Steps
 from npzkit.datasets.shardedwriter import ShardedWriter
-from npzkit.errors import ChecksumError, DamagedCheckpointWarning, NpzkitError, UnsupportedError
+from npzkit.errors import (
+    ArchiveLockedError,
+    ChecksumError,
+    DamagedCheckpointError,
+    DamagedCheckpointWarning,
+    NpzkitError,
+    UnsupportedError,
+)
 from npzkit.jax import processes
 from npzkit.trees import loaded_tree
 
@@ -183,6 +198,22 @@ def steps(folder):
         savings = [store.save(step, spread(shardings)) for step in range(8)]
         skipped = [saving.step for saving in savings if saving.skipped]
     print("skipped", skipped, flush=True)
+    busy(f"{folder}/busy", spread(shardings))
+
+
+def busy(folder, state):
+    """A save that comes too early is refused in all processes, and they go on together."""
+    add, go_on = ShardedWriter.add, threading.Event()
+    with CheckpointStore(folder, background=True, when_busy="raise") as store:
+        ShardedWriter.add = lambda *args: go_on.wait() and add(*args)
+        saving = store.save(1, state)
+        with pytest.raises(ArchiveLockedError, match="step 2 cannot be saved while step 1 is"):
+            store.save(2, state)
+        ShardedWriter.add = add
+        go_on.set()
+        saving.wait()
+        store.save(3, state)
+        assert store.steps == (1, 3)
 
 
 def optimizer(folder):
@@ -209,8 +240,13 @@ def optimizer(folder):
 
 
 def refused(folder):
-    """A file, and a call that is not for several processes, are refused in all of them."""
+    """What is not for several processes is refused in all of them, and says what to do instead."""
     state = spread(next(meshes())[1])
+    with CheckpointStore(f"{folder}/frozen", frozen="w") as store:
+        with pytest.raises(UnsupportedError, match=r"frozen=\(\).*in a store of its own"):
+            store.save(1, state)
+        store.save(1, state, frozen=())
+        assert store.steps == (1,)
     with pytest.raises(UnsupportedError, match="Name a folder"):
         npzkit.save(f"{folder}/a.npz", state)
     with pytest.raises(NpzkitError, match=r"npzkit\.save and CheckpointStore"):
@@ -236,19 +272,43 @@ def failing(folder):
             assert store.load(like=state).step == 1
     meet("failing")
     assert not list(Path(f"{folder}/failing/step_00000002").glob("*.npz"))
+    failing_late(f"{folder}/late", state)
+
+
+def failing_late(folder, state):
+    """A save in the background has failed, and not all processes know yet: the next one says so."""
+    add, abort = ShardedWriter.add, ShardedWriter.abort
+    with CheckpointStore(folder, background=True, when_busy="skip") as store:
+        if not is_first():
+            ShardedWriter.add = lambda *args: os.stat("/none/such")
+            ShardedWriter.abort = lambda self: time.sleep(0.3) or abort(self)
+        store.save(1, state)
+        # The first process waits for its end; the others are still at work.
+        assert not is_first() or store.steps == ()
+        with pytest.raises((FileNotFoundError, NpzkitError), match=r"none/such|failed"):
+            store.save(2, state)
+        ShardedWriter.add, ShardedWriter.abort = add, abort
+        assert not store.save(3, state).skipped
+        assert store.steps == (3,)
+
+
+def damage(step):
+    """Change a byte of what the last process has saved."""
+    last = part("w", slice(-1, None)).tobytes()
+    for path in Path(step).glob("*.npz"):
+        data = path.read_bytes()
+        path.write_bytes(data.replace(last, b"!" + last[1:]))
 
 
 def damaged(folder):
     """One process finds damage in its part: all of them load the step before."""
     _, shardings = next(meshes())
+    state = spread(shardings)
     with CheckpointStore(f"{folder}/damaged", keep=latest(1)) as store:
         for step in (2, 1):
-            store.save(step, spread(shardings))
+            store.save(step, state)
         if is_first():
-            last = part("w", slice(-1, None)).tobytes()
-            for path in Path(store.path(2)).glob("*.npz"):
-                data = path.read_bytes()
-                path.write_bytes(data.replace(last, b"!" + last[1:]))
+            damage(store.path(2))
         meet("damaged")
         is_last = jax.process_index() == jax.process_count() - 1
         for _ in each_way():
@@ -261,6 +321,24 @@ def damaged(folder):
         check(found.tree, shardings)
         # The first process has read its own parts of step 2 alone, and does not trust it.
         assert not is_first() or store.prune(dry_run=True) == ()
+        read_back(store, state)
+
+
+def read_back(store, state):
+    """One process has what all wrote read back: damage is an error in all of them."""
+    drop_cache = Steps.drop_cache
+
+    def spoil(steps, step):
+        damage(store.path(step))
+        drop_cache(steps, step)
+
+    store.save(4, state, verify="after")
+    Steps.drop_cache = spoil
+    with pytest.raises(DamagedCheckpointError):
+        store.save(5, state, verify="after")
+    Steps.drop_cache = drop_cache
+    with pytest.warns(DamagedCheckpointWarning):
+        assert store.load(like=state).step == 4
 
 
 def killed(folder):
@@ -308,6 +386,85 @@ def absent(folder):
     meet("absent")
 
 
+# -- recorded ---------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def followed(folder):
+    """Record what this process does to a folder, and where it meets the others."""
+    exchange = processes.Processes._exchange
+
+    def met(self, told):
+        answers = exchange(self, told)
+        recorder.meet()
+        return answers
+
+    Path(folder).mkdir(exist_ok=True)
+    with recorded(Path(folder)) as recorder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(processes.Processes, "_exchange", met)
+        work = Followed(recorder)
+        yield work
+    Path(f"{folder}-{jax.process_index()}.pickle").write_bytes(pickle.dumps(work))
+
+
+@contextlib.contextmanager
+def becoming(work, now, *after):
+    """Mark that the steps and their versions are these before, these amid and these after."""
+    states = [frozenset(state.items()) for state in (now, *after)]
+    work.mark(*states)
+    yield
+    work.mark(states[-1])
+
+
+def come_together(work):
+    meet("all")
+    work.recorder.meet()
+
+
+def in_version(version):
+    """Return what is saved as a version: arrays that are spread, and what the first process has."""
+    sharding, whole = next(meshes())[1]["w"], value_of(version)
+    w = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    return {"w": w, "own": whole[0], "version": version}
+
+
+def follow_steps(folder, steps, *, kept=9, alone=(), save=MappingProxyType({}), **options):
+    """Save steps in versions 0, 1, 2 ...; those `alone` as files, by the first process."""
+    now = {}
+    with followed(folder) as work, CheckpointStore(folder, latest(kept), **options) as store:
+        for version, step in enumerate(steps):
+            both = dict(sorted({**now, step: version}.items()))
+            after = dict([*both.items()][-kept:])
+            tree = in_version(version)
+            with becoming(work, now, both, after):
+                if version not in alone:
+                    store.save(step, tree, **save).wait()
+                else:
+                    come_together(work)
+                    if is_first():
+                        store.save(step, {**tree, "w": value_of(version)})
+                    come_together(work)
+            now = after
+
+
+def crashes(folder):
+    """Record saves: a test makes of them whatever is left if processes are killed."""
+    follow_steps(f"{folder}/again", [1, 2, 2, 1])
+    follow_steps(
+        f"{folder}/removed", [1, 2, 2, 3], kept=1, background=True,
+        save={"verify": "after", "shard_size": 300},
+    )  # fmt: skip
+    follow_steps(f"{folder}/files", [1, 1, 2, 2, 1], alone=(0, 2, 4), durable=False)
+    with followed(f"{folder}/archive") as work:
+        now = {}
+        for version in range(3):
+            after = {0: version}
+            with becoming(work, now, after):
+                npzkit.save(f"{folder}/archive/run", in_version(version))
+            now = after
+    print("done", flush=True)
+
+
 if __name__ == "__main__":
     case, number, count, address, folder = sys.argv[1:]
     jax.config.update("jax_num_cpu_devices", 2)
@@ -316,4 +473,5 @@ if __name__ == "__main__":
         cluster_detection_method="deactivate",
     )  # fmt: skip
     warnings.simplefilter("ignore", ResourceWarning)
+    processes._PATIENCE = 60
     globals()[case](folder)

@@ -2,65 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import npzkit
 import numpy as np
 import pytest
+from jobs import ends_of, free_address, run_job, start, value_of
 from npzkit.checkpoint import CheckpointStore
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="JAX is not installed"
 )
-JOB = Path(__file__).with_name("job.py")
 EXAMPLE = Path(__file__).parents[1] / "examples" / "train_jax_processes.py"
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "jax_processes.py"
-WHOLE = np.arange(128, dtype="f4").reshape(8, 16)
-
-
-def start(*command):
-    """Start a Python program."""
-    return subprocess.Popen(
-        [sys.executable, *map(str, command)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(npzkit.__file__).parent.parent)},
-    )  # fmt: skip
-
-
-def ends_of(processes):
-    """Return what each process printed, and its exit code."""
-    try:
-        return [(each.communicate(timeout=240)[0], each.returncode) for each in processes]
-    finally:
-        for each in processes:
-            with contextlib.suppress(OSError):
-                each.kill()
-
-
-def free_address():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
-def run(case, count, folder):
-    """Run a job, and return what each process printed, and its exit code."""
-    address = free_address()
-    return ends_of([start(JOB, case, number, count, address, folder) for number in range(count)])
+WHOLE = value_of(0)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Return the folder of what a job of four saved, until one of them was killed."""
     folder = tmp_path_factory.mktemp("job")
-    found = run("several", 4, folder)
+    found = run_job("several", 4, folder)
     for printed, _ in found:
         assert "done" in printed.splitlines(), printed
     assert found[3][1] == 9
@@ -93,7 +57,7 @@ def test_two_processes_load(saved):
     with CheckpointStore(saved / "killed") as store:
         assert store.steps == (1,)
         assert store.verify().ok
-    for printed, code in run("others", 2, saved):
+    for printed, code in run_job("others", 2, saved):
         assert code == 0, printed
     assert CheckpointStore(saved / "killed").verify().ok
 

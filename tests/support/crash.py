@@ -60,7 +60,7 @@ class Call(NamedTuple):
     kind : str
         "write", "truncate", "grow" (room that was reserved), "sync", "close";
         "create", "link", "rename", "unlink", "make folder", "remove folder"; "sync folder",
-        which is at `path`; "mark".
+        which is at `path`; "mark"; "meet", where this process has waited for the others.
     inode : int
         The file's number in the recording.
     offset : int
@@ -108,6 +108,10 @@ class Recording:
         """Say which contents a reader may find from now on."""
         self.calls.append(Call("mark", allowed=allowed))
 
+    def meet(self) -> None:
+        """Say that processes have met: none does what follows before all have come so far."""
+        self.calls.append(Call("meet"))
+
 
 class Recorder(Recording):
     """Stands in for `os`: what changes files in `folder` is recorded, all else passed on."""
@@ -127,6 +131,11 @@ class Recorder(Recording):
             number = self._number(os.stat(path))
             self.names[str(path)] = number
             self.contents[number] = path.read_bytes()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what was recorded, without what records it."""
+        recorded = {name: vars(self)[name] for name in ("names", "contents", "calls")}
+        return Recording, (), recorded
 
     def __getattr__(self, name: str) -> Any:
         # What os lacks is lacking here too: the library asks by hasattr.

@@ -79,10 +79,14 @@ def test_the_example_goes_on_with_another_number_of_processes(tmp_path):
     assert code == 0, whole
     folder, address = tmp_path / "killed", free_address()
     pair = [start(EXAMPLE, folder, number, 2, address) for number in range(2)]
-    while len(CheckpointStore(folder).steps) < 2 and pair[0].poll() is None:
-        time.sleep(0.01)
-    for process in pair:
-        process.kill()
+    end = time.monotonic() + 240
+    try:
+        while len(CheckpointStore(folder).steps) < 2 and pair[0].poll() is None:
+            assert time.monotonic() < end, "no second step was saved"
+            time.sleep(0.01)
+    finally:
+        for process in pair:
+            process.kill()
     killed = ends_of(pair)
     assert CheckpointStore(folder).latest is not None, killed
     ((rest, code),) = ends_of([start(EXAMPLE, folder)])

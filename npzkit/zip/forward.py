@@ -31,10 +31,9 @@ from npzkit.zip.index_notes import INDEX_NAME, is_hidden
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream
-from npzkit.zip.records import COMMENT_MAX_SIZE
 from npzkit.zip.sozip import is_index_name
 
-_TAIL_SIZE = records.ZIP64_RECORDS_SIZE + records.END_SIZE + COMMENT_MAX_SIZE
+_TAIL_SIZE = records.ZIP64_RECORDS_SIZE + records.END_SIZE + records.COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
 _SIGNATURE = re.compile(
     b"|".join(map(re.escape, (records.LOCAL_HEADER_SIGNATURE, *RECORD_SIZES))), re.DOTALL

@@ -73,8 +73,8 @@ def local_header(name: str, method: int, size: int | None, extra: bytes) -> Loca
     is_large = size is not None and size + more >= SENTINEL_32
     return LocalHeader(
         max(version_needed(method), records.VERSION_ZIP64 if is_large else 0),
-        0 if raw_name.isascii() else records.FLAG_UTF8,
-        method, 0, records.DOS_DATE_1980, 0, 0, size or 0, raw_name, extra,
+        0 if raw_name.isascii() else FLAG_UTF8,
+        method, 0, DOS_DATE_1980, 0, 0, size or 0, raw_name, extra,
     )  # fmt: skip
 
 
@@ -112,12 +112,12 @@ def local_bytes(
     elif has_room:
         extra = format_padding(ZIP64_SIZE) + extra
     if header.method == STORED:
-        end = offset + records.LOCAL_HEADER_SIZE + len(header.name) + len(extra)
+        end = offset + LOCAL_HEADER_SIZE + len(header.name) + len(extra)
         padding = format_alignment(end + lead_size, alignment)
         # Another program's field may leave no room for it.
         if len(extra) + len(padding) <= SENTINEL_16:
             extra += padding
-    return records.LOCAL_LAYOUT.format(header._replace(extra=extra))
+    return LOCAL_LAYOUT.format(header._replace(extra=extra))
 
 
 def format_hidden(name: bytes, data: bytes) -> bytes:
@@ -160,7 +160,7 @@ def central_bytes(header: LocalHeader, header_offset: int) -> bytes:
     large = [value for value in values if value >= SENTINEL_32]
     version = max(header.version_needed, records.VERSION_ZIP64) if large else header.version_needed
     uncompressed_size, compressed_size, offset = (min(value, SENTINEL_32) for value in values)
-    return records.ENTRY_LAYOUT.format(
+    return ENTRY_LAYOUT.format(
         CentralEntry(
             CREATE_SYSTEM_UNIX | version, version, *header[1:6], compressed_size,
             uncompressed_size, 0, 0, EXTERNAL_ATTRIBUTES, offset, header.name,
@@ -192,9 +192,9 @@ def with_block(record: bytes, identifier: int, block: bytes) -> bytes:
     LimitExceededError
         It would be longer than it may be.
     """
-    entry = records.ENTRY_LAYOUT.parse(record)
+    entry = ENTRY_LAYOUT.parse(record)
     extra = without_blocks(entry.extra, identifier) + block
-    return records.ENTRY_LAYOUT.format(entry._replace(extra=extra))
+    return ENTRY_LAYOUT.format(entry._replace(extra=extra))
 
 
 def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes) -> Iterator[bytes]:
@@ -210,7 +210,7 @@ def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes)
         yield records.ZIP64_END_LAYOUT.format(
             records.Zip64EndOfCentralDirectory(
                 records.ZIP64_END_SIZE - 12,
-                records.CREATE_SYSTEM_UNIX | records.VERSION_ZIP64,
+                CREATE_SYSTEM_UNIX | records.VERSION_ZIP64,
                 records.VERSION_ZIP64,
                 0, 0, count, count, size, offset,
             )
@@ -358,8 +358,8 @@ def _format_records(layout: RecordLayout[Any], count: int, **fields: Any) -> lis
     table = np.zeros(count, _dtype(layout, *fields))
     for name, column in fields.items():
         table[name] = column
-    records: list[bytes] = table.view(f"V{layout.struct.size}").tolist()
-    return records
+    formatted: list[bytes] = table.view(f"V{layout.struct.size}").tolist()
+    return formatted
 
 
 @cache

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from npzkit.codecs.checksum import ChunkChecks, chunk_crc32s, combined_with_last, crc32
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
 from npzkit.files.sink import Sink
-from npzkit.zip import records
 from npzkit.zip.commit_marks import (
     INTENT_SIZE,
     MARK_OFFSET,
@@ -37,7 +36,7 @@ from npzkit.zip.member_layout import (
     local_bytes,
     local_header,
 )
-from npzkit.zip.records import COMMENT_MAX_SIZE, LocalHeader
+from npzkit.zip.records import COMMENT_MAX_SIZE, LOCAL_HEADER_SIZE, LocalHeader
 
 if TYPE_CHECKING:
     from npzkit.files.threads import Pipeline
@@ -308,7 +307,7 @@ class ZipWriter:
     ) -> None:
         """List a member, with its header as it is formatted; it replaces one of the same name."""
         self.listed[name] = central_bytes(header, header_offset)
-        extra_size = len(local) - records.LOCAL_HEADER_SIZE - len(header.name)
+        extra_size = len(local) - LOCAL_HEADER_SIZE - len(header.name)
         self._notes.enter(name, head, extra_size, flags)
 
     def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:

@@ -10,6 +10,7 @@ import fsspec
 import npzkit
 import numpy as np
 import pytest
+from archives import flip
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.background import Background
 from npzkit.errors import DamagedCheckpointWarning, MemberNotFoundError
@@ -56,15 +57,6 @@ def shards_of(store, step):
 def shared(store, *steps):
     """Return the inodes of the files that all of these steps have."""
     return set.intersection(*(set(shards_of(store, step)) for step in steps))
-
-
-def damage(path):
-    """Flip a bit of an array in a shard."""
-    with open(path, "r+b") as file:
-        file.seek(9000)
-        byte = file.read(1)
-        file.seek(9000)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 def test_each_step_is_complete_alone(place, monkeypatch):
@@ -226,7 +218,7 @@ def test_damage_to_a_shared_file(store):
     for step in range(4):
         store.save(step, tree_of(step), frozen=FROZEN, refresh=2)
     (number,) = shared(store, 2, 3)
-    damage(shards_of(store, 3)[number])
+    flip(shards_of(store, 3)[number], 9000)
     with pytest.warns(DamagedCheckpointWarning) as caught:
         assert store.load().step == 1
     assert len(caught) == 2
@@ -245,7 +237,7 @@ def test_a_sound_step_stays_if_a_shared_file_is_damaged(tmp_path):
     with CheckpointStore(tmp_path, durable=False) as store:
         for step in (1, 2):
             store.save(step, tree_of(step), frozen=FROZEN, refresh=1)
-        damage(max(shards_of(store, 2).values(), key=lambda path: path.stat().st_size))
+        flip(max(shards_of(store, 2).values(), key=lambda path: path.stat().st_size), 9000)
     with CheckpointStore(tmp_path, keep=latest(1), durable=False) as store:
         assert store.save(3, tree_of(3), frozen=FROZEN).removed == ()
         assert store.verify().damaged == (2, 3)

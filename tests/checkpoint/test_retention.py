@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from archives import flip
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.checkpoint import CheckpointStore, Policy, best, every, latest
@@ -23,14 +24,6 @@ def open_store(folder, keep=None, **options):
 def save(store, *steps, loss=1.0):
     for step in steps:
         store.save(step, {"w": np.full(50, step)}, metrics={"loss": loss})
-
-
-def damage(path):
-    with open(path, "r+b") as file:
-        file.seek(300)
-        byte = file.read(1)
-        file.seek(300)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: math.nan, 50: None, 60: 0.1}
@@ -150,7 +143,7 @@ def test_the_newest_sound_step_stays(tmp_path):
     with open_store(tmp_path) as store:
         save(store, *range(5))
     for step in (3, 4):
-        damage(tmp_path / f"step_0000000{step}.npz")
+        flip(tmp_path / f"step_0000000{step}.npz", 300)
     with open_store(tmp_path, latest(1)) as store:
         assert store.prune() == (0, 1)
         # Damaged steps are neither counted nor removed.
@@ -163,7 +156,7 @@ def test_a_step_that_load_skipped_is_not_sound(tmp_path):
     """Retention knows of a damaged step that `load` skipped: it takes no older step's place."""
     with open_store(tmp_path) as store:
         save(store, 1, 2, 3)
-    damage(tmp_path / "step_00000003.npz")
+    flip(tmp_path / "step_00000003.npz", 300)
     with open_store(tmp_path, latest(1)) as store:
         with pytest.warns(match="step 3 is damaged"):
             assert store.load().step == 2
@@ -243,7 +236,7 @@ def test_nothing_is_removed_if_no_step_is_sound(tmp_path):
     with open_store(tmp_path) as store:
         save(store, 1, 2, 3)
     for step in (1, 2, 3):
-        damage(tmp_path / f"step_0000000{step}.npz")
+        flip(tmp_path / f"step_0000000{step}.npz", 300)
     with open_store(tmp_path, latest(1)) as store:
         assert store.prune() == ()
         assert store.steps == (1, 2, 3)

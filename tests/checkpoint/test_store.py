@@ -16,6 +16,7 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
+from archives import flip
 from deep import extent
 from faults import FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
@@ -58,12 +59,7 @@ def filled(store, count=3):
 
 def damage(path, what=b"NUMPY"):
     """Flip a bit of the data of a step's first array."""
-    with open(path, "r+b") as file:
-        offset = file.read().index(what) + 200
-        file.seek(offset)
-        (byte,) = file.read(1)
-        file.seek(offset)
-        file.write(bytes([byte ^ 1]))
+    flip(path, Path(path).read_bytes().index(what) + 200)
 
 
 def assert_same(one, other):

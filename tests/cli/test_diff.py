@@ -7,6 +7,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from archives import damage
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_damage_is_no_difference_and_no_equality(compression, other, cli, tmp_pa
     npzkit.save(copy, {"x": np.arange(9000), "y": np.arange(other, other + 3)})
     if compression == "stored" and not other:
         copy.write_bytes(path.read_bytes())
-    _damage(copy, "x", 200)
+    damage(copy, "x", 200)
     for names in ((path, copy), (copy, path)):
         found = cli("diff", *names)
         assert found.code == 2
@@ -123,20 +124,12 @@ def test_damage_is_no_difference_and_no_equality(compression, other, cli, tmp_pa
         assert [row["key"] for row in document["differences"]] == ["y"] * other
 
 
-def _damage(path, key, offset):
-    """Change one byte of a member's data."""
-    data = bytearray(path.read_bytes())
-    with npzkit.open(path) as npz:
-        data[npz.info(key).data_offset + offset] ^= 1
-    path.write_bytes(data)
-
-
 def test_fast_trusts_recorded_checksums_and_says_so(cli, tmp_path):
     """With --fast arrays of the same recorded CRC-32 are not read; what is read is checked."""
     path, copy = tmp_path / "a.npz", tmp_path / "b.npz"
     npzkit.save(path, {"x": np.arange(1000)})
     copy.write_bytes(path.read_bytes())
-    _damage(copy, "x", 0)
+    damage(copy, "x", 0)
     found = cli("diff", path, copy, "--fast")
     assert found.code == 0
     assert "recorded CRC-32s" in found.out

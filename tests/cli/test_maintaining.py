@@ -10,14 +10,7 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
-
-
-def _damage(path, key="x", offset=100):
-    """Change one byte of a member's data."""
-    data = bytearray(path.read_bytes())
-    with npzkit.open(path) as npz:
-        data[npz.info(key).data_offset + offset] ^= 1
-    path.write_bytes(data)
+from archives import damage
 
 
 @pytest.fixture
@@ -27,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     for name in ("good", "bad", "torn", "deep/er/good"):
         npzkit.save(f"{name}.npz", {"x": np.arange(1000), "y": np.arange(3)})
-    _damage(tmp_path / "bad.npz")
+    damage(tmp_path / "bad.npz", "x", 100)
     with open("torn.npz", "ab") as file:
         file.write(b"half an array")
     (tmp_path / "deep" / "notes.txt").write_text("no archive")

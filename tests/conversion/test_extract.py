@@ -9,7 +9,7 @@ import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
-from archives import with_names
+from archives import damage, with_names
 from forge import npy
 from npzkit.errors import (
     ChecksumError,
@@ -18,14 +18,6 @@ from npzkit.errors import (
     NpyFormatError,
     UnsafeNameError,
 )
-
-
-def damage(path, key):
-    """Change a byte of an array's data."""
-    data = bytearray(path.read_bytes())
-    with npzkit.open(path) as npz:
-        data[npz.info(key).data_offset + 3] ^= 1
-    path.write_bytes(data)
 
 
 def test_every_kind_of_array_comes_back(here, arrays):

@@ -25,8 +25,10 @@ __all__ = [
     "by_save",
     "by_zipfile",
     "check_accepted",
+    "damage",
     "files",
     "files_in",
+    "flip",
     "forged",
     "listing",
     "loaded",
@@ -205,6 +207,22 @@ def with_names(path, names):
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
             archive.writestr(name, forge.npy(np.arange(3)))
+
+
+def flip(path, offset):
+    """Change one bit of a file, in place."""
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+def damage(path, key, offset=3):
+    """Change one bit of the data of an array, in place."""
+    with npzkit.open(path) as npz:
+        place = npz.info(key).data_offset + offset
+    flip(path, place)
 
 
 def piped(data):

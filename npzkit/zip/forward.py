@@ -27,11 +27,11 @@ from npzkit.zip.directory import Directory, check_member_count, check_total_size
 from npzkit.zip.end_record import not_an_archive
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.footer import FOOTER_SIZE
-from npzkit.zip.index_notes import INDEX_NAME, is_hidden
+from npzkit.zip.index_notes import INDEX_NAME
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream
-from npzkit.zip.sozip import is_index_name
+from npzkit.zip.sozip import is_hidden
 
 _TAIL_SIZE = records.ZIP64_RECORDS_SIZE + records.END_SIZE + records.COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
@@ -133,13 +133,10 @@ class ForwardArchive:
     def _begin_member(self) -> ForwardMember | None:
         """Read a local header; None if the stream ends in it."""
         self._end_directory()
-        source = self.source
-        offset, head = source.offset, source.peek(records.LOCAL_HEADER_SIZE)
-        size = (
-            header_end(head)
-            if len(head) == records.LOCAL_HEADER_SIZE
-            else records.LOCAL_HEADER_SIZE
-        )
+        source, size = self.source, records.LOCAL_HEADER_SIZE
+        offset, head = source.offset, source.peek(size)
+        if len(head) == size:
+            size = header_end(head)
         data = source.keep(size)
         if len(data) < size:
             return None
@@ -233,7 +230,7 @@ class ForwardMember:
 
     def __init__(self, source: ForwardSource, entry: Entry, size_limit: int | None) -> None:
         self.entry = entry
-        self.is_hidden = is_index_name(entry.name) or is_hidden(entry.name)
+        self.is_hidden = is_hidden(entry.name)
         self._source, self._size_limit = source, size_limit
         self._start = source.offset
         self._stream: ArrivingStream | None = None

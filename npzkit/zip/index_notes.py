@@ -20,7 +20,8 @@ from npzkit.zip.records import LOCAL_HEADER_SIZE, SENTINEL_16
 
 INDEX_NAME = ".npzkit.index"
 RAW_INDEX_NAME = INDEX_NAME.encode()
-_HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
+HIDDEN_NAMES = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
+"""Of members that no directory lists, beside the indexes of `npzkit.zip.sozip`."""
 HEAD_COUNT = struct.Struct("<L")
 HEAD_SIZE = struct.Struct("<H")
 SEEKABLE, CHECKED = 1 << 31, 1 << 30
@@ -32,11 +33,6 @@ _UNKNOWN = bytes(ROW.size)
 """The row of a member that was written by another program."""
 _PREFIX_SIZE = 16
 """First bytes of a member, by which the size of its head is known."""
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a member's name is that of an index, of large metadata, or of an intent."""
-    return name in _HIDDEN
 
 
 def head_of(data: Any, head_size: Callable[[bytes], int]) -> bytes:

@@ -19,10 +19,9 @@ from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.entries import BAD_NAME, UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
-from npzkit.zip.index_notes import is_hidden
 from npzkit.zip.member_checks import header_end, resolve_sizes
 from npzkit.zip.member_stream import MemberStream, UndescribedStream
-from npzkit.zip.sozip import is_index_name
+from npzkit.zip.sozip import is_hidden
 
 _SCAN_SIZE = 1 << 22
 _MAX_VERSION = 63
@@ -228,7 +227,7 @@ def least_end(source: Source) -> int:
             entry = entry_of_header(source.read_at(place, start - place), place)
         except ZipFormatError:
             break
-        if not (is_index_name(entry.name) or is_hidden(entry.name)):
+        if not is_hidden(entry.name):
             listed += records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
         place = entry.end_offset
         if entry.flags & records.FLAG_DESCRIPTOR:
@@ -277,9 +276,9 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
         entry = entry_of_header(data, offset, end)
     except ZipFormatError:
         return None
-    if not entry.name or entry.method not in METHOD_NAMES or data[4] > _MAX_VERSION:
+    if not entry.name or is_hidden(entry.name):
         return None
-    if is_index_name(entry.name) or is_hidden(entry.name):
+    if entry.method not in METHOD_NAMES or data[4] > _MAX_VERSION:
         return None
     entry = _cleaned(entry)
     if not entry.flags & records.FLAG_DESCRIPTOR:

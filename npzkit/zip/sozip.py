@@ -43,7 +43,7 @@ from npzkit.errors import ChecksumError, NpzkitError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
-from npzkit.zip.index_notes import CHECKED, SEEKABLE
+from npzkit.zip.index_notes import CHECKED, HIDDEN_NAMES, SEEKABLE
 from npzkit.zip.member_layout import format_hidden
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
@@ -142,10 +142,10 @@ def index_name(name: str) -> bytes:
     return f"{folder}{slash}.{base}.sozip.idx".encode("utf-8", "surrogateescape")
 
 
-def is_index_name(name: str) -> bool:
-    """Whether a member's name is that of an index."""
+def is_hidden(name: str) -> bool:
+    """Whether no directory lists a member: an index, the array index, large metadata, an intent."""
     base = name.rpartition("/")[2]
-    return base.startswith(".") and base.endswith(".sozip.idx")
+    return name in HIDDEN_NAMES or (base.startswith(".") and base.endswith(".sozip.idx"))
 
 
 def format_index(index: SeekIndex) -> bytes:

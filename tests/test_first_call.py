@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import npzkit
+import numpy as np
 import pytest
 from structure import MODULES, room_of
 
@@ -85,3 +87,12 @@ def test_a_small_array_needs_few_modules(tmp_path, call):
     assert not own & UNNEEDED[call]
     of_numpy = imported(f"import numpy as np; {OF_NUMPY}", tmp_path / "b.npz")
     assert not (found - of_numpy) & LIBRARIES
+
+
+def test_one_array_of_many_is_read_alone(tmp_path):
+    """One array of any size, loaded from an archive of many, imports nothing that reads several."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {f"w{i}": np.zeros(1 << 18) for i in range(99)})
+    found = imported("import npzkit; npzkit.load_tree(sys.argv[1], only='w1')", path)
+    assert "npzkit.reading.member" in found
+    assert not found & {"npzkit.reading.load_all", "npzkit.reading.neighbours"}

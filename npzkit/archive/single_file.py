@@ -183,9 +183,12 @@ class SingleFile(OpenedArchive):
     def load_all(self, keys: Iterable[str] | None, threads: int, verify: bool) -> dict[str, Any]:
         chosen, names = self.choose(keys)
         entries = self.entries
-        is_near = len(names) <= _FEW_COUNT and not self.source.is_distant
-        if is_near and all(entries[name].uncompressed_size < SMALL_SIZE for name in names):
-            # Reading them together takes longer than it saves.
+        is_few = len(names) == 1 or (
+            len(names) <= _FEW_COUNT
+            and all(entries[name].uncompressed_size < SMALL_SIZE for name in names)
+        )
+        if is_few and not self.source.is_distant:
+            # Reading them together takes longer than it saves: a process would first import how.
             return {key: self.read(key, verify, threads) for key in chosen}
         from npzkit.reading.load_all import read_many
 

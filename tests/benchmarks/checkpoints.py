@@ -1,6 +1,7 @@
 """How fast checkpoints are saved and loaded: npzkit against other libraries, in one run.
 
-It needs torch, safetensors and ml_dtypes; orbax takes part if it is installed with jax::
+It needs torch, safetensors and ml_dtypes; orbax takes part if it is installed with jax, and
+the row of S3 needs moto's server and s3fs::
 
     python tests/benchmarks/checkpoints.py [--rounds 7] [--only save] [--json results.json]
     python tests/benchmarks/checkpoints.py --reuse    # would it pay to link what did not change?
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import logging
 import statistics
 import subprocess
 import sys
@@ -37,6 +39,9 @@ from report import Suite
 from rows import Aim, Row, ahead, seconds, time_over
 from works import Place, Work
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from s3 import HAS_S3, counted_uploads, s3_server
+
 STEP_COUNT = 1000
 LEAF_COUNT = 100_000
 PEERS = {
@@ -48,6 +53,7 @@ STATES = {
     "large": "4 x 64 MiB", "real": "400 tensors of a transformer and AdamW",
     "frozen": "1 GiB frozen and 16 MiB trained",
 }  # fmt: skip
+S3_STATE = "64 MiB frozen and 4 MiB trained"
 APART = "16 MiB and a CRC-32"
 """A save of what is trained, and the CRC-32s of what is frozen."""
 
@@ -182,6 +188,33 @@ def frozen(place: Place, name: str) -> Iterator[Work]:
         library.close()
 
 
+def frozen_on_s3(place: Place) -> Iterator[Work]:
+    """Yield the same on S3, by npzkit alone, and say what is sent. The server is of Python."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    backbone = {f"layer{i}": np.ones(place.part(1 << 22), "f4") for i in range(4)}
+    state = {"backbone": backbone, "head": np.ones(place.part(1 << 20), "f4")}
+    with (
+        s3_server() as options,
+        counted_uploads() as sent,
+        CheckpointStore("s3://data/measured", storage_options=options) as store,
+    ):
+
+        def save(step: int, frozen: str | None) -> int:
+            sent.clear()
+            store.save(step, state, frozen=frozen)
+            return sum(sent)
+
+        complete, change = (save(step, "backbone/*") for step in range(2))
+        # A step sends what is not frozen.
+        assert change < state["head"].nbytes + (1 << 16)
+        print(f"{change / 2**20:.3f} MiB are sent, of a step of {complete / 2**20:.3f} MiB")
+        contenders = {
+            "npzkit": partial(save, 1, "backbone/*"),
+            "everything": partial(save, 1, None),
+        }
+        yield Work(S3_STATE, contenders)
+
+
 def disk_usage(folder: Path) -> int:
     """Return the bytes of the files in a folder, each once."""
     found = {path.stat().st_ino: path.stat().st_size for path in folder.rglob("*")}
@@ -226,6 +259,9 @@ ROWS = {
     ),
     "steps": Row(f"list {STEP_COUNT:,} steps", steps, (seconds(0.005),)),
 }  # fmt: skip
+
+if HAS_S3:
+    ROWS["frozen-s3"] = Row(f"save to a server of S3, {S3_STATE}", frozen_on_s3)
 
 
 # -- memory ------------------------------------------------------------------
@@ -332,6 +368,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if MISSING:
         raise SystemExit(f"this needs more packages: python -m pip install {' '.join(MISSING)}")
+    if not HAS_S3:
+        print("no row of S3: python -m pip install 'moto[server]' s3fs")
     bench.main(arguments, CHECKPOINTS)
 
 

@@ -16,7 +16,7 @@ from npzkit.checkpoint.background import Background
 from npzkit.errors import DamagedCheckpointWarning, MemberNotFoundError
 from npzkit.files import disk
 from npzkit.stores.objects import Objects
-from s3 import needs_s3, s3_server
+from s3 import counted_uploads, needs_s3, s3_server
 
 FROZEN = "backbone/*"
 
@@ -276,19 +276,11 @@ def test_arrays_in_parts_are_not_shared(store):
 
 @needs_s3
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_s3_copies_what_is_shared(monkeypatch):
+def test_s3_copies_what_is_shared():
     """No byte of a frozen array is sent a second time, or received."""
-    from aiobotocore.httpsession import AIOHTTPSession
-
-    sent, send = [], AIOHTTPSession.send
-
-    async def counted(session, request):
-        sent.append(len(request.body or b"") if request.method == "PUT" else 0)
-        return await send(session, request)
-
-    monkeypatch.setattr(AIOHTTPSession, "send", counted)
     with (
         s3_server() as options,
+        counted_uploads() as sent,
         CheckpointStore("s3://data/frozen", storage_options=options) as store,
     ):
         for step in range(2):

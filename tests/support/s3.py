@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["needs_s3", "s3_server"]
+__all__ = ["HAS_S3", "counted_uploads", "needs_s3", "s3_server"]
 
-needs_s3 = pytest.mark.skipif(
-    not (importlib.util.find_spec("moto") and importlib.util.find_spec("s3fs")),
-    reason="moto's server and s3fs are not installed",
-)
+HAS_S3 = bool(importlib.util.find_spec("moto") and importlib.util.find_spec("s3fs"))
+needs_s3 = pytest.mark.skipif(not HAS_S3, reason="moto's server and s3fs are not installed")
 
 
 @contextlib.contextmanager
@@ -39,3 +37,22 @@ def s3_server() -> Iterator[dict[str, Any]]:
         yield options
     finally:
         server.stop()
+
+
+@contextlib.contextmanager
+def counted_uploads() -> Iterator[list[int]]:
+    """Yield a list that gets the bytes of each upload to S3."""
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    sent: list[int] = []
+    send = AIOHTTPSession.send
+
+    async def counted(session: Any, request: Any) -> Any:
+        sent.append(len(request.body or b"") if request.method == "PUT" else 0)
+        return await send(session, request)
+
+    AIOHTTPSession.send = counted
+    try:
+        yield sent
+    finally:
+        AIOHTTPSession.send = send

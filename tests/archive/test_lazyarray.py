@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import copy
 import gc
 import io
@@ -11,15 +12,18 @@ import math
 import multiprocessing
 import os
 import pickle
+import select
 import struct
 import threading
 import tracemalloc
 import warnings
+from functools import partial
 
 import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
+from children import all_forked, forked, read_rest
 from forge import Member, archive, chunked, deflate, header, npy, sozip
 from hypothesis import given
 from hypothesis import strategies as st
@@ -561,18 +565,14 @@ def test_threads_share_one(path):
     assert not wrong
 
 
-def _rows_are_right(lazy, queue, start):
-    try:
-        queue.put(np.array_equal(lazy[start : start + 10], NOISE[start : start + 10]))
-    except BaseException as error:
-        queue.put(repr(error))
+def says_rows_are_right(lazy, start, pipe):
+    os.write(pipe, b"%d" % np.array_equal(lazy[start : start + 10], NOISE[start : start + 10]))
 
 
 @pytest.mark.skipif(not HAS_FORK, reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_children_read_right(path):
     """Children forked amid other threads' reads use the array they found."""
-    context = multiprocessing.get_context("fork")
     with npzkit.open(path) as npz:
         lazy = npz.lazy("a")
         lazy[-1]
@@ -585,43 +585,32 @@ def test_forked_children_read_right(path):
         threads = [threading.Thread(target=busy) for _ in range(2)]
         for thread in threads:
             thread.start()
-        queue = context.Queue()
-        children = [
-            context.Process(target=_rows_are_right, args=(lazy, queue, 100 * i)) for i in range(4)
-        ]
-        for child in children:
-            child.start()
-        answers = [queue.get(timeout=60) for _ in children]
-        stop.set()
-        for worker in (*children, *threads):
-            worker.join()
-    assert answers == [True] * 4
+        works = [partial(says_rows_are_right, lazy, 100 * i) for i in range(4)]
+        try:
+            with all_forked(works) as pipes:
+                assert [read_rest(pipe) for pipe in pipes] == [b"1"] * 4
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
 
 
 @pytest.mark.skipif(not HAS_FORK, reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_lock_that_is_held_at_the_fork(path):
     """A child forked while another thread reads does not wait for that thread."""
-    context = multiprocessing.get_context("fork")
-    with npzkit.open(path) as npz:
+    with npzkit.open(path) as npz, contextlib.ExitStack() as stack:
         lazy = npz.lazy("a")
         lazy[-1]
         access = lazy._access()
         lock = getattr(access, "_lock", None) or getattr(
             getattr(access, "_chunks", None), "_lock", None
         )
-        queue = context.SimpleQueue()
-        child = context.Process(target=_rows_are_right, args=(lazy, queue, 100))
-        if lock is None:
-            child.start()
-        else:
-            with lock:
-                child.start()
-        child.join(20)
-        if child.is_alive():
-            child.kill()
-            pytest.fail("the child waits")
-    assert queue.get() is True
+        with contextlib.nullcontext() if lock is None else lock:
+            work = partial(says_rows_are_right, lazy, 100)
+            _, pipe = stack.enter_context(forked(work))
+        assert select.select([pipe], [], [], 20)[0], "the child waits"
+        assert read_rest(pipe) == b"1"
 
 
 def test_it_pickles_and_closes_itself(path):
@@ -719,8 +708,9 @@ def test_torch_workers(path, method):
         pytest.skip(f"this system has no {method}")
     with npzkit.open(path) as npz:
         loader = data.DataLoader(
-            Rows(npz.lazy("a")), batch_size=8, num_workers=2, multiprocessing_context=method
-        )
+            Rows(npz.lazy("a")), batch_size=8, num_workers=2, multiprocessing_context=method,
+            timeout=120,
+        )  # fmt: skip
         found = np.concatenate([batch.numpy() for batch in loader])
     assert np.allclose(found, NOISE[:40].sum(axis=1))
 

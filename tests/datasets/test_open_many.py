@@ -651,7 +651,7 @@ def test_a_data_loader_reads_samples(folder, method):
     many = npzkit.open_many(f"{folder}/s*.npz", axis=None, keys=["image", "label"])
     many.samples[0]
     loader = data.DataLoader(
-        many.samples, batch_size=5, num_workers=2, multiprocessing_context=method
+        many.samples, batch_size=5, num_workers=2, multiprocessing_context=method, timeout=120
     )
     batches = list(loader)
     found = np.concatenate([batch["image"].numpy() for batch in batches])

@@ -6,11 +6,11 @@ import contextlib
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["forked", "read_rest"]
+__all__ = ["all_forked", "forked", "read_rest"]
 
-_SECONDS = 600
+_SECONDS = 300
 """A child that hangs, or is forgotten, ends."""
 
 
@@ -41,6 +41,13 @@ def forked(work: Callable[[int], object]) -> Iterator[tuple[int, int]]:
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(receiving)
+
+
+@contextlib.contextmanager
+def all_forked(works: Sequence[Callable[[int], object]]) -> Iterator[list[int]]:
+    """Run each work in a forked child, all at the same time, and yield the pipes' other ends."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(forked(work))[1] for work in works]
 
 
 def read_rest(pipe: int) -> bytes:

@@ -18,10 +18,11 @@ import engines_torch
 import report
 import scale
 
-# torch warns as it likes.
+# torch and zarr warn as they like.
+LOUD = (*engines_torch.ROWS, "xarray")
 QUIETLY = pytest.mark.filterwarnings("ignore")
 NAMES = [
-    pytest.param(name, marks=QUIETLY) if name in engines_torch.ROWS else name
+    pytest.param(name, marks=QUIETLY) if name.startswith(LOUD) else name
     for name in engines.AVAILABLE
 ]
 

@@ -25,6 +25,7 @@ import dask_rows
 import engines_torch
 import npzkit
 import numpy as np
+import xarray_rows
 from report import Memory, Suite
 from rows import Row, ahead
 from works import Place, Work, load_numpy
@@ -105,6 +106,7 @@ _OPEN = f"open_many of {HEADER_COUNT:,} files"
 NEEDS: dict[str, list[str]] = {
     **{name: ["torch", "ml_dtypes"] for name in engines_torch.ROWS},
     **dict.fromkeys(dask_rows.ROWS, dask_rows.NEEDS),
+    **dict.fromkeys(xarray_rows.ROWS, xarray_rows.NEEDS),
 }
 """By row, the packages that it needs."""
 ROWS = {
@@ -118,6 +120,7 @@ ROWS = {
     ),
     **engines_torch.ROWS,
     **dask_rows.ROWS,
+    **xarray_rows.ROWS,
 }
 AVAILABLE = {
     name: row

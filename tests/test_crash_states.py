@@ -1474,8 +1474,7 @@ def test_a_seal_that_is_written_first_is_seen(tmp_path):
     """The end record before the directory: even a program that is killed leaves no archive."""
 
     def append_last(self: path_sink.PathSink, last: bytes, mark: object) -> None:
-        self._begin_to_change()
-        self._file.patch(self.position, last)
+        self._put(self.position, last)
         self._flush()
         self.position += len(last)
         self._flushed = self.committed_size = self.position

@@ -49,13 +49,15 @@ class WriterState:
     is_open : bool
     failure : str
         Why the archive was given up; empty if it was not.
+    lock : threading.RLock
+        Held by the thread whose turn it is.
     """
 
     def __init__(self, sink: Sink, listing: MemberListing, path: str) -> None:
         self._sink, self._contents, self._path = sink, listing, path
         self._process = os.getpid()
         # Reentrant, so that a signal handler gets an error instead of waiting for ever.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._is_writing = False
         self._what, self._size_before = "", 0
         self.is_open = True
@@ -92,7 +94,7 @@ class WriterState:
         """
         if os.getpid() != self._process:
             self.check_open()
-        with self._lock:
+        with self.lock:
             if self._is_writing:
                 raise RuntimeError(
                     "the writer was called while it was writing, by a signal handler or by "
@@ -182,10 +184,13 @@ class WriterState:
         RuntimeError
             This thread is writing.
         """
-        if self.is_inherited:
-            self._discard()
-        else:
+        if not self.is_inherited:
             self.run(self._discard, ends=True)
+        elif self.is_open:
+            # The file is as the process that made the writer left it.
+            self.is_open = False
+            self._contents.forget_created()
+            self._sink.close()
 
     def abandon(self, error: BaseException) -> None:
         """Abort because of an error, to which is added what could not be removed."""

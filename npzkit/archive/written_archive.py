@@ -207,6 +207,7 @@ class WrittenArchive:
             work(*args)
 
     def _seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
+        created._forget()
         seal()
         self.listing.sealed(created)
 
@@ -221,7 +222,7 @@ class WrittenArchive:
     def commit(self, *, is_last: bool = False) -> None:
         """Make all that was written and changed the archive's contents.
 
-        If it is the last commit, an empty archive is written too.
+        A new archive without arrays is written if it is the last commit.
         """
         listing, metadata, sink = self.listing, self.metadata, self.sink
         if sink.commits_once and not is_last:
@@ -239,7 +240,6 @@ class WrittenArchive:
         if sink.position and not is_changed and changed is None:
             return
         if not (sink.committed_size or is_last or any(listing.entries.values())):
-            # Members after an end record at the file's start would not be an archive.
             return
         # The directory of the commit before is given up.
         listing.has_dead |= sink.committed_size > 0

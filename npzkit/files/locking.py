@@ -1,7 +1,10 @@
 """Locks that keep two writers from changing one archive.
 
 Owns the lock on a file. The operating system keeps it, an open file of its own
-holds it, and it ends with the process that took it. Readers take no lock.
+holds it, and it ends with the process that took it. That process unlocks the file
+before it closes it: other threads may be starting processes, which have the open
+file too until they run their program. Readers take no lock, except that one which
+asks whether a writer is at work shares it for a moment.
 On Windows, lock libraries lock the bytes of the file itself, which nobody
 could read then.
 """
@@ -27,9 +30,9 @@ except ImportError:  # Windows
 
 _FIRST_WAIT = 0.001
 _LONGEST_WAIT = 0.05
-_GRACE = 0.03
-"""Seconds to keep trying, whatever the timeout. A reader that checks for writers holds
-the lock for microseconds."""
+_LONGEST_ASK = 60.0
+"""Seconds to wait for readers that ask for writers, whatever the timeout. They share the lock
+for microseconds, but a busy machine may stop them just then."""
 _WINDOWS_OFFSET = 0x7FFF_FFFF
 """The byte that is locked on Windows. Nobody can read it then, so it is far into the file."""
 _BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
@@ -43,7 +46,28 @@ class FileLock(Descriptor):
 
     A forked child closes it, so that the lock ends with the process that took
     it. If the file is read-only, it is open for reading.
+
+    Attributes
+    ----------
+    is_known : bool
+        Whether the system has locks for this file, so that no other writer has it.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._process = os.getpid()
+        self.is_known = False
+        super().__init__(*args, **options)
+
+    def close(self) -> None:
+        """Unlock the file, unless this is a forked child's copy, and close it."""
+        try:
+            if not self.closed and self._process == os.getpid():
+                with contextlib.suppress(OSError):
+                    _change_lock(self, is_taken=False)
+        finally:
+            super().close()
+
+    __del__ = close
 
 
 def _release_all() -> None:
@@ -82,11 +106,11 @@ def lock_path(path: str, timeout: float) -> FileLock:
     OSError
         The file cannot be opened.
     """
-    deadline = time.monotonic() + max(timeout, _GRACE)
+    deadline = time.monotonic() + timeout
     while True:
         lock = _open(path)
         try:
-            _wait(lock, path, timeout, deadline)
+            lock.is_known = _wait(lock, path, timeout, deadline)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
                     return lock
@@ -101,8 +125,7 @@ def lock_path(path: str, timeout: float) -> FileLock:
 def lock_created(lock: FileLock, path: str) -> None:
     """Take a lock that holds a new file open, to which no path leads that others know."""
     _held.add(lock)
-    if not _try_lock(lock):
-        _wait(lock, path, 0.0, time.monotonic() + _GRACE)
+    lock.is_known = _wait(lock, path, 0.0, 0.0)
 
 
 def _open(path: str) -> FileLock:
@@ -126,18 +149,26 @@ def holding(descriptor: Any, path: str | None, timeout: float) -> Iterator[None]
     """
     try:
         # An interrupt may come as soon as the lock is taken.
-        _wait(descriptor, path, timeout, time.monotonic() + max(timeout, _GRACE))
+        _wait(descriptor, path, timeout, time.monotonic() + timeout)
         yield
     finally:
         with contextlib.suppress(OSError):
             _change_lock(descriptor, is_taken=False)
 
 
-def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) -> None:
-    wait = _FIRST_WAIT
-    while not _try_lock(descriptor):
-        left = deadline - time.monotonic()
-        if left <= 0:
+def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) -> bool:
+    """Take the lock, and return whether the system has locks for the file.
+
+    Raises
+    ------
+    ArchiveLockedError
+        The deadline is over, and another writer has the lock.
+    """
+    pause, last = _FIRST_WAIT, 0.0
+    while (taken := _try_lock(descriptor)) is False:
+        now = time.monotonic()
+        last = last or now + _LONGEST_ASK
+        if now >= deadline and (now >= last or not _share(descriptor)):
             raise ArchiveLockedError(
                 "another writer has the archive open",
                 path=path,
@@ -145,43 +176,49 @@ def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) ->
                 expected="no lock",
                 remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
             )
-        time.sleep(min(wait, left))
-        wait = min(2 * wait, _LONGEST_WAIT)
+        time.sleep(min(pause, max(deadline - now, _FIRST_WAIT)))
+        pause = min(2 * pause, _LONGEST_WAIT)
+    return taken is True
 
 
 def is_locked(descriptor: Any) -> bool:
     """Return whether a writer has the file open now; False if that is unknown."""
+    return _share(descriptor) is False
+
+
+def _share(descriptor: Any) -> bool | None:
+    """Share the lock for a moment, as other readers may; False if a writer has it.
+
+    Return None if that is unknown.
+    """
     if not hasattr(fcntl, "flock"):
-        return False
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno in _BUSY
+        return False if error.errno in _BUSY else None
     finally:
         # An interrupt may come as soon as the lock is taken.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return False
+    return True
 
 
-def _try_lock(descriptor: Any) -> bool:
-    """Take the lock and return True, or return False if it is taken.
-
-    On a system without locks, every attempt succeeds.
-    """
+def _try_lock(descriptor: Any) -> bool | None:
+    """Take the lock and return True; False if it is taken, None if the system has no locks."""
     try:
-        _change_lock(descriptor, is_taken=True)
+        return _change_lock(descriptor, is_taken=True)
     except OSError as error:
         if error.errno in _BUSY:
             return False
         # Some network shares have no locks, or none for a file that is opened for reading.
         if error.errno not in _WITHOUT_LOCKS:
             raise
-    return True
+        return None
 
 
-def _change_lock(descriptor: Any, *, is_taken: bool) -> None:
-    """Take or release the lock with the call that the system has."""
+def _change_lock(descriptor: Any, *, is_taken: bool) -> bool | None:
+    """Take or release the lock with the call that the system has; return None if it has none."""
     if hasattr(fcntl, "flock"):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_taken else fcntl.LOCK_UN)
     elif fcntl is None:
@@ -190,3 +227,6 @@ def _change_lock(descriptor: Any, *, is_taken: bool) -> None:
         windows: Any = msvcrt
         os.lseek(descriptor, _WINDOWS_OFFSET, os.SEEK_SET)
         windows.locking(descriptor, windows.LK_NBLCK if is_taken else windows.LK_UNLCK, 1)
+    else:
+        return None
+    return True

@@ -14,6 +14,11 @@ A new file is committed by renaming it. An append is committed in four steps:
 4. The file is synced.
 
 Committed bytes are never cut off, and overwritten only to complete their commit.
+Programs that take no lock are noticed: before each change, the file must have the
+size and the last commit that were left in it.
+
+The name of a new file follows from that of the old one. So the next writer finds
+what a killed one left, and removes it if nobody holds its lock.
 """
 
 from __future__ import annotations
@@ -21,12 +26,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
+from itertools import count
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ClosedArchiveError, StaleArchiveError
+from npzkit.errors import ArchiveLockedError, ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.disk import Buffer, Descriptor, File
+from npzkit.files.file_objects import identity_of
 from npzkit.files.locking import FileLock, lock_path
 from npzkit.files.sink import SEAL_SIZE, Sink
 
@@ -46,13 +54,41 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
+def _temporary_path(path: str, number: int) -> str:
+    """Return one of the names that a file has until it is renamed to `path`."""
+    folder, name = os.path.split(path)
+    own = crc32(os.fsencode(name))
+    return os.path.join(folder, f".npzkit-{own:08x}{number:08x}.tmp")
+
+
+def remove_abandoned(path: str) -> bool:
+    """Remove a temporary file whose writer has ended, and return whether it is gone.
+
+    It stays if the system cannot say that nobody holds its lock.
+    """
+    try:
+        with lock_path(path, 0.0) as lock:
+            if not lock.is_known:
+                return False
+            if not disk.RENAMES_OPEN_FILES:
+                # Windows removes no file that a writer has open.
+                lock.close()
+            disk.unlink(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 class PathSink(Sink):
     """A sink that writes to a path: a new file, or an append to the existing one.
 
     A new file has a temporary name beside `path` until the first commit.
     Programs that have the old file open or mapped keep reading it. If the
     process is killed, the path is as it was at the last commit. If it is killed
-    before the first one, a file named ``.npzkit-*.tmp`` is left as well.
+    before the first one, a file named ``.npzkit-*.tmp`` is left as well, until the next
+    new file for this path.
 
     Parameters
     ----------
@@ -62,7 +98,7 @@ class PathSink(Sink):
         Raise FileExistsError if the path exists, now or at the first commit.
     resume : bool, default False
         Append to the file. Call `resume` with the size of the archive before
-        the first write, which removes everything after that size.
+        the first write, which removes everything after that size. The file has `size` bytes.
     durable : bool, default False
         Wait for the disk at each commit. Without it, too, a power failure leaves a new
         file or the old one that it replaces, complete (`npzkit.files.rename_order`). If
@@ -71,8 +107,9 @@ class PathSink(Sink):
     lock_timeout : float, default 0
         Seconds to wait for another writer.
     lock : FileLock, optional
-        A lock on the file at `path` that was taken before. It is released with
-        the sink.
+        A lock on the file at `path` that was taken before, which is what the new one replaces:
+        StaleArchiveError is raised by a commit if the path has another file, or if this one was
+        changed. It is released with the sink.
 
     Raises
     ------
@@ -90,6 +127,7 @@ class PathSink(Sink):
     can_patch = True
     can_read = True
     is_concurrent = True
+    _kind = Descriptor
 
     def __init__(
         self,
@@ -110,6 +148,7 @@ class PathSink(Sink):
             if resume:
                 self._check_path()
                 self._check_lock()
+                self.size = self._file.size
             else:
                 self._make(_status(self._path))
         except BaseException:
@@ -125,7 +164,10 @@ class PathSink(Sink):
         self._buffer = bytearray()
         self._flushed = 0
         self._known = 0, 0
+        self.size: int | None = None
         self._temporary: str | None = None
+        self._is_made = False
+        self._replaced: tuple[int, ...] | None = None
         self._is_changed = False
         self._is_replacing = False
         self._is_closed = self._has_room = False
@@ -135,8 +177,13 @@ class PathSink(Sink):
         self._locks: list[FileLock] = []
 
     @property
-    def path(self) -> str:  # type: ignore[override]
+    def path(self) -> str:
+        """At which the file is now."""
         return self._temporary or self._path
+
+    @property
+    def paths(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.path, self._path)
 
     @property
     def descriptor(self) -> Any:
@@ -173,29 +220,51 @@ class PathSink(Sink):
                 lock = lock_path(path, timeout)
             except FileNotFoundError:
                 return
-        self._locks.append(lock)
+        else:
+            self._replaced = _contents(os.fstat(lock.fileno()))
+        self._locks.insert(0, lock)
         if not lock.writable():
             # For a replacement the system only checks the permissions of the folder, but users
             # expect a read-only file to stay.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    def _make(self, replaced: os.stat_result | None, kind: type[Descriptor] = Descriptor) -> None:
+    def _make(self, replaced: os.stat_result | None) -> None:
         """Create the new file, with the owner and permissions of the old one."""
-        folder = self._path.removesuffix(os.path.basename(self._path))
+        # A user who may not read the old file must never be able to open this one.
+        mode = 0o666 if replaced is None else 0o600
+        numbers = count()
+        number = next(numbers)
+        while not self._try_name(_temporary_path(self._path, number), mode):
+            if not remove_abandoned(_temporary_path(self._path, number)):
+                number = next(numbers)
+        if replaced is not None:
+            self._is_replacing = True
+            self._file.take_after(replaced)
+
+    def _try_name(self, temporary: str, mode: int) -> bool:
+        """Create and lock the new file, and return whether it could have this name."""
         # Set first, so that the file is removed if an interrupt comes once it exists.
-        self._temporary = temporary = f"{folder}.npzkit-{os.urandom(8).hex()}.tmp"
+        self._temporary, self._is_made = temporary, False
         try:
-            # A user who may not read the old file must never be able to open this one.
-            mode = 0o666 if replaced is None else 0o600
-            self._opened = File(temporary, is_new=True, mode=mode, kind=kind)
+            self._opened = File(temporary, is_new=True, mode=mode, kind=self._kind)
+        except FileExistsError:
+            self._temporary = None
+            return False
         except OSError as error:
             # The user knows this path, not that of the temporary file.
             error.filename = self._name
             raise
-        self._hold(temporary)
-        if replaced is not None:
-            self._is_replacing = True
-            self._file.take_after(replaced)
+        held = len(self._locks)
+        # Until it is locked, others may take it for what a killed process left.
+        with contextlib.suppress(ArchiveLockedError, FileNotFoundError):
+            self._hold(temporary)
+            if os.path.samestat(os.fstat(self.descriptor), os.stat(temporary)):
+                self._is_made = True
+                return True
+        self._temporary = None
+        self._close()
+        self._release_locks(held)
+        return False
 
     def _hold(self, temporary: str) -> None:
         """Lock the new file, so that nobody takes it for what a killed process left."""
@@ -211,15 +280,23 @@ class PathSink(Sink):
         self.committed_size = self.position = self._flushed = committed_size
         self._known = last_size, last_crc32
 
+    def start_over(self) -> None:
+        self._close()
+        self._replaced = _contents(os.fstat(self._locks[-1]))
+        self._make(_status(self._path))
+        self.position = self.committed_size = self._flushed = 0
+        self.size = None
+
     def _is_as_committed(self) -> bool:
         """Return whether the bytes of the last commit are unchanged.
 
-        Programs that take no lock may have rewritten the file in place.
+        Programs that take no lock may have rewritten the file in place, or written behind it.
         """
         from npzkit.files.block_reading import crc32_at
 
-        (size, crc), end = self._known, self.committed_size
-        return self._file.size >= end and crc32_at(self._file, end - size, size, 1) == crc
+        (size, crc), end, found = self._known, self.committed_size, self._file.size
+        is_size_ours = end <= found and (self.size is None or found <= self.size)
+        return is_size_ours and crc32_at(self._file, end - size, size, 1) == crc
 
     def _begin_to_change(self) -> None:
         """Remove everything after the last commit before the first write there."""
@@ -228,10 +305,36 @@ class PathSink(Sink):
         self._check_unchanged()
         self._is_changed = True
         if self._file.size > self.committed_size:
-            self._file.truncate(self.committed_size)
+            self._set_size(self.committed_size)
             if self._durable:
                 # Otherwise a crash could mix removed bytes with those written now.
                 self._file.sync()
+
+    def _check_size(self, end: int) -> None:
+        """Raise StaleArchiveError if another program made the file longer or shorter.
+
+        It may have `end` bytes from now on.
+        """
+        if self.size is not None:
+            if self._file.size != self.size:
+                raise self._overwritten()
+            self.size = max(self.size, end)
+
+    def _set_size(self, size: int) -> None:
+        """Cut the file off, or extend it with zeros."""
+        self._check_size(size)
+        self._file.truncate(size)
+        if self.size is not None:
+            self.size = size
+
+    def _put(self, offset: int, data: Buffer) -> None:
+        """Write bytes to the file."""
+        self._begin_to_change()
+        self._check_size(offset + len(data))
+        self._file.patch(offset, data)
+        if len(data) >= _AHEAD_SIZE and (self._durable or self._is_replacing):
+            # The system begins to do what a sync would wait for.
+            self._file.begin_sync(offset, len(data))
 
     def write(self, data: Buffer) -> None:
         if len(data) < _DIRECT_SIZE:
@@ -241,16 +344,9 @@ class PathSink(Sink):
                 self._flush()
         else:
             self._flush()
-            self._begin_to_change()
-            self._file.patch(self.position, data)
-            self._begin_sync(self.position, len(data))
+            self._put(self.position, data)
             self.position += len(data)
             self._flushed = self.position
-
-    def _begin_sync(self, offset: int, size: int) -> None:
-        """Have the system begin to do what `sync` would wait for, if that follows."""
-        if size >= _AHEAD_SIZE and (self._durable or self._is_replacing):
-            self._file.begin_sync(offset, size)
 
     def _flush_before(self, end: int) -> None:
         """Write the buffer if it has bytes before `end`."""
@@ -263,10 +359,7 @@ class PathSink(Sink):
         if self._buffer:
             # A debugger may hold views of the buffer, so it is replaced instead of emptied.
             gathered, self._buffer = self._buffer, bytearray()
-            self._begin_to_change()
-            offset = self.position - len(gathered)
-            self._file.patch(offset, gathered)
-            self._begin_sync(offset, len(gathered))
+            self._put(self.position - len(gathered), gathered)
         self._flushed = self.position
 
     def reserve(self, size: int, *, mapped: bool = False) -> None:
@@ -275,7 +368,12 @@ class PathSink(Sink):
             return
         self._begin_to_change()
         self._has_room = True
-        self._file.reserve(self.position, size, mapped=mapped)
+        self._check_size(self.position + size)
+        try:
+            self._file.reserve(self.position, size, mapped=mapped)
+        finally:
+            if self.size is not None:
+                self.size = self._file.size
 
     def skip(self, size: int) -> None:
         self.reserve(size)
@@ -283,7 +381,8 @@ class PathSink(Sink):
         if self._file.size < end:
             # Before the first small write: ext4 with inline_data (Linux 6.18) loses bytes that
             # are written after a small write and this.
-            self._file.truncate(end)
+            self._begin_to_change()
+            self._set_size(end)
         self._flush()
         self.position = self._flushed = end
 
@@ -297,9 +396,7 @@ class PathSink(Sink):
 
     def patch(self, offset: int, data: Buffer) -> None:
         self._flush_before(offset + len(data))
-        self._begin_to_change()
-        self._file.patch(offset, data)
-        self._begin_sync(offset, len(data))
+        self._put(offset, data)
 
     # -- commits ------------------------------------------------------------
 
@@ -346,7 +443,7 @@ class PathSink(Sink):
             patches.insert(0, mark)
         for place, data in patches:
             self._completed.append((place, len(data)))
-            self._file.patch(place, data)
+            self._put(place, data)
         if self._durable:
             self._file.sync()
         self.committed_size = self.position
@@ -356,7 +453,7 @@ class PathSink(Sink):
     def _cut_unused(self) -> None:
         """Cut off reserved bytes that were not used: nothing may follow the archive."""
         if self._has_room and self._file.size > self.position:
-            self._file.truncate(self.position)
+            self._set_size(self.position)
 
     def _check_path(self) -> None:
         """Raise StaleArchiveError if the path no longer leads to the open file."""
@@ -370,10 +467,13 @@ class PathSink(Sink):
     def _check_unchanged(self) -> None:
         """Raise StaleArchiveError if another program changed the last commit."""
         if not self._is_as_committed():
-            raise StaleArchiveError(
-                "another program wrote to the archive while it was open here", path=self._name,
-                remedy="Its changes are kept: open the archive again, and repeat yours.",
-            )  # fmt: skip
+            raise self._overwritten()
+
+    def _overwritten(self) -> StaleArchiveError:
+        return StaleArchiveError(
+            "another program wrote to the archive while it was open here", path=self._name,
+            remedy="Its changes are kept: open the archive again, and repeat yours.",
+        )  # fmt: skip
 
     def _stale(self) -> StaleArchiveError:
         return StaleArchiveError(
@@ -393,10 +493,27 @@ class PathSink(Sink):
                 remedy="Try again.",
             )  # fmt: skip
 
+    def _check_replaced(self) -> None:
+        """Check that the file which is replaced is the one that was locked.
+
+        If nothing was read from it, another one may have taken its place, which is locked now.
+        """
+        found = _status(self._path)
+        if self._replaced is not None:
+            if found is None or self._replaced[2:] != _contents(found)[2:]:
+                raise self._stale()
+            if self._replaced != _contents(found):
+                raise self._overwritten()
+        elif found is not None and stat.S_ISREG(found.st_mode) and not self._exclusive:
+            locked = self._locks[0] if len(self._locks) > 1 else None
+            if locked is None or not os.path.samestat(os.fstat(locked), found):
+                self._lock(self._path, 0.0, None)
+
     def _put_in_place(self) -> None:
         """Rename the new file to the path, and close it."""
         temporary = self._temporary
         assert temporary is not None  # noqa: S101 - the caller asked
+        self._check_replaced()
         self._placed = placed = os.fstat(self.descriptor)
         # A network file system may not report a full disk before this.
         self._close()
@@ -418,7 +535,8 @@ class PathSink(Sink):
                     self.committed_size = self.position
             raise
         self._temporary, self._is_replacing = None, False
-        self.committed_size = self.position
+        self._replaced = None
+        self.committed_size = self.size = self.position
         if not disk.RENAMES_OPEN_FILES:
             self._locks.append(lock_path(self._path, 0.0))
         if self._durable:
@@ -436,7 +554,7 @@ class PathSink(Sink):
                 self.close()
             # Last, because Windows cannot remove an open file.
             if is_own and self._temporary is not None:
-                disk.unlink(self._temporary)
+                (disk.unlink if self._is_made else remove_abandoned)(self._temporary)
                 self._temporary = None
 
     def __del__(self) -> None:
@@ -451,7 +569,7 @@ class PathSink(Sink):
         if file is None or not self._is_changed or file.size <= self.committed_size:
             return
         if not self._is_as_committed():
-            # Another program wrote the bytes that would be cut off.
+            # Another program wrote bytes that would be cut off, or changed the last commit.
             return
         try:
             file.truncate(self.committed_size)
@@ -490,11 +608,17 @@ class PathSink(Sink):
             lock.close()
         return self._locks.pop()
 
-    def _release_locks(self) -> None:
-        for lock in self._locks:
+    def _release_locks(self, first: int = 0) -> None:
+        for lock in self._locks[first:]:
             try:  # noqa: SIM105 - in half the time
                 lock.close()
             except OSError:
                 # Nothing was written through the lock's file, so an error does not matter.
                 pass
-        self._locks.clear()
+        del self._locks[first:]
+
+
+def _contents(found: os.stat_result) -> tuple[int, ...]:
+    """Return what differs if a file was changed, or is another one: the last two values."""
+    identity = identity_of(found)
+    return identity.size, identity.modified_ns, identity.inode, identity.device

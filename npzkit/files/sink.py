@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import threading
 from typing import Any
 
-from npzkit.errors import ClosedArchiveError
+from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.disk import Buffer
 from npzkit.files.file_objects import name_of, unwrapped, write_all
 
@@ -45,8 +46,8 @@ class Sink:
         Whether a commit failed and could not be undone.
     commits_once : bool
         Whether nothing can be written after a commit.
-    path : str or None
-        At which other processes find the file; None for a file object.
+    paths : tuple of str
+        At one of them, other processes find the file; none for a file object.
     descriptor : Descriptor or None
         To map the file with.
     """
@@ -58,7 +59,7 @@ class Sink:
     is_concurrent: bool = False
     is_in_doubt: bool = False
     commits_once: bool = False
-    path: str | None = None
+    paths: tuple[str, ...] = ()
     descriptor: Any = None
 
     def write(self, data: Buffer) -> None:
@@ -109,6 +110,10 @@ class Sink:
         `mark` is an offset, and bytes to put there once everything else is
         written; there are as many zeros. It is given for an append only.
         """
+        raise NotImplementedError
+
+    def start_over(self) -> None:
+        """Let what is written next take the place of what was committed, which has no members."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -172,11 +177,18 @@ class FileSink(Sink):
             self.position = committed_size
         # Bytes of an unfinished append may follow the archive.
         self._has_tail = committed_size is not None
+        self._size = self._find_size() if self._has_tail and self.can_patch else 0
         self._is_closed = False
 
     def write(self, data: Buffer) -> None:
         with self._lock:
             if self._has_tail:
+                if self._find_size() != self._size:
+                    raise StaleArchiveError(
+                        "another program wrote to the archive while it was open here",
+                        path=self._name,
+                        remedy="Its changes are kept: open the archive again, and repeat yours.",
+                    )
                 self._has_tail = False
                 self._cut(self.committed_size)
             write_all(self._file, data)
@@ -215,6 +227,14 @@ class FileSink(Sink):
             self.patch(offset, last[:SEAL_SIZE])
             self._flush()
         self.committed_size = self.position
+
+    def start_over(self) -> None:
+        self._has_tail, self._size = True, self._find_size()
+        self.position = self.committed_size = 0
+
+    def _find_size(self) -> int:
+        """Return the size of the file, at whose end its position is then."""
+        return int(self._file.seek(0, os.SEEK_END))
 
     def _flush(self) -> None:
         if hasattr(self._file, "flush"):

@@ -35,6 +35,8 @@ class WholeFile(PathSink):
         for `npzkit.files.destinations`.
     """
 
+    _kind = FileLock
+
     def __init__(self, path: str, *, durable: bool, lock_timeout: float) -> None:
         # Another thread may change the folder that relative paths begin in.
         absolute = path if path[:1] == "/" == os.sep else os.path.join(os.getcwd(), path)
@@ -78,7 +80,7 @@ class WholeFile(PathSink):
     def _begin(self) -> None:
         if self._replaces:
             self._lock(self._name, self._lock_timeout, None)
-        self._make(os.fstat(self._locks[0].fileno()) if self._locks else None, FileLock)
+        self._make(os.fstat(self._locks[0].fileno()) if self._locks else None)
         self._is_begun = True
 
     def _hold(self, temporary: str) -> None:

@@ -110,21 +110,19 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         return _begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
-        directory, resumed = _read(WrittenSource(sink, os.fstat(sink.descriptor).st_size), sink)
-        if resumed.listed or directory.directory_offset:
-            end = _complete(sink, directory)
-            size = directory.end_offset - directory.directory_offset
-            sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
-            return resumed._replace(end=end)
+        if not sink.size:
+            sink.start_over()
+            return Resumed(sink, {}, Notes(), b"")
+        directory, resumed = _read(WrittenSource(sink, sink.size), sink)
+        end = _complete(sink, directory)
+        size = directory.end_offset - directory.directory_offset
+        sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
+        return resumed._replace(end=end)
     except BaseException as error:
-        sink.close()
+        sink.abort()
         if isinstance(error, NpzkitError):
             error.locate(path=file)
         raise
-    # np.load cannot read an archive whose first member is behind an end record.
-    sink.close()
-    sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
-    return resumed._replace(sink=sink)
 
 
 def _complete(sink: Sink, directory: Directory) -> bytes:
@@ -148,8 +146,6 @@ def _resume_file(file: Any) -> Resumed:
     if not source.size:
         return Resumed(sink, {}, Notes(), b"")
     directory, resumed = _read(source, sink)
-    if not (resumed.listed or directory.directory_offset):
-        return resumed
     end = _complete(sink, directory)
     sink = FileSink(file, committed_size=directory.end_offset)
     return resumed._replace(sink=sink, end=end)

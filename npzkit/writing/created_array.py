@@ -54,8 +54,9 @@ class CreatedArray(abc.ABC):
         self._appended = 0
         self._is_open = True
         self._process = os.getpid()
-        # Held while rows get their place and are written, so that no place is given twice.
-        self._lock = threading.RLock()
+        # Held while rows get their place and are written, so that no place is given twice. It is
+        # the writer's, because of two locks each might be held by one who waits for the other.
+        self._lock = threading.RLock() if owner is None else owner.state.lock
 
     @property
     def ndim(self) -> int:
@@ -138,10 +139,9 @@ class CreatedArray(abc.ABC):
         seals it.
         """
         with self._alone():
-            if self._is_open:
-                self._forget()
-                if os.getpid() == self._process:
-                    self._seal()
+            if self._is_open and os.getpid() == self._process:
+                self._seal()
+            self._forget()
 
     def _alone(self) -> contextlib.AbstractContextManager[Any]:
         """Keep other threads out; a forked child has none, and may find the lock held."""

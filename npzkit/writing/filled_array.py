@@ -1,21 +1,30 @@
 """An array whose place in the file is known, filled in any order and by any process.
 
 Owns stored arrays of known shape: how parts are written and read back, how the
-member's room is reserved, and how it is sealed. Knows nothing of the other
-members, nor of who may write at a time.
+member's room is reserved, how it is sealed, and how another process knows that
+it may still write. Knows nothing of the other members.
+
+The process that creates the array writes in its turn, as everything that changes
+the archive (`npzkit.archive.writer_state`). Any other process writes through a
+file of its own, and only to the bytes of the array. Before each write it reads
+the member's local header: until the array is sealed, a random number is there in
+place of the CRC-32. So who comes too late, after the array was sealed, or was
+discarded and others wrote to its place, gets an error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
+import os
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from npzkit.codecs.coding import CHECKED_SIZE
-from npzkit.errors import UnsupportedError
+from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.files.block_reading import chunk_crc32s_at
 from npzkit.files.disk import File
 from npzkit.files.sink import Sink
@@ -23,6 +32,46 @@ from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, broadcast, row_range
 from npzkit.zip.writer import ZipWriter
+
+
+class Place(NamedTuple):
+    """Where other processes find an array that is being created.
+
+    Attributes
+    ----------
+    paths : tuple of str
+        The file is at one of them.
+    inode : int
+    offset : int
+        Of the array's data.
+    header_offset : int
+    header : bytes
+        The local header of the member, as it is until the array is sealed.
+    """
+
+    paths: tuple[str, ...]
+    inode: int
+    offset: int
+    header_offset: int
+    header: bytes
+
+    def open(self) -> File | None:
+        """Open the file; None if it is at none of the paths."""
+        for path in self.paths:
+            with contextlib.suppress(FileNotFoundError):
+                file = File(path)
+                if os.fstat(file.descriptor).st_ino == self.inode:
+                    return file
+                file.close()
+        return None
+
+    def is_in(self, file: File) -> bool:
+        """Return whether the array is still being created there."""
+        found = os.fstat(file.descriptor)
+        size = len(self.header)
+        # A new file that is given up is removed, an append is cut off.
+        is_there = found.st_nlink > 0 and found.st_size >= self.offset
+        return is_there and file.read_at(self.header_offset, size) == self.header
 
 
 class FilledArray(CreatedArray):
@@ -35,10 +84,9 @@ class FilledArray(CreatedArray):
     Parameters
     ----------
     plan : Plan
-    place : Sink or File
-        The file to write to.
-    offset : int
-        Where the array begins in the file.
+    place : Place
+    sink : Sink, optional
+        What the process that creates the array writes to.
     owner, complete
         As of `CreatedArray`.
     """
@@ -46,19 +94,47 @@ class FilledArray(CreatedArray):
     def __init__(
         self,
         plan: Plan,
-        place: Sink | File,
-        offset: int,
+        place: Place,
+        sink: Sink | None = None,
         owner: Any = None,
         complete: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(plan, owner, complete)
         self._fortran_order = plan.fortran_order
-        self._place, self._offset = place, offset
+        self._place, self._sink = place, sink
+        self._file: Sink | File | None = sink
         self._mapped: tuple[np.memmap[Any, Any], mmap.mmap] | None = None
+
+    def _in_turn(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Call what reads or writes the array's bytes, if and while it is being created."""
+        self._check_open()
+        if self._sink is not None and os.getpid() == self._process:
+            return self._owner.alone(work, *args)
+        # What was inherited shares its state and its position with the process that made it.
+        if self._file is self._sink:
+            self._file = self._other_place().open()
+        if not isinstance(self._file, File) or not self._place.is_in(self._file):
+            raise ClosedArchiveError(
+                "the process that created the array has sealed or discarded it", key=self.key,
+                remedy="Let that process wait until all others have written their parts.",
+            )  # fmt: skip
+        return work(*args)
+
+    def _other_place(self) -> Place:
+        """Return where another process finds the array now."""
+        paths = self._place.paths if self._sink is None else self._sink.paths
+        if not paths:
+            raise UnsupportedError(
+                "an array in a file object cannot be filled by other processes", key=self.key,
+                remedy="Write the archive to a path.",
+            )  # fmt: skip
+        return self._place._replace(paths=paths)
 
     def __getitem__(self, index: Any) -> Any:
         """Read a part back, as a fresh array."""
-        self._check_open()
+        return self._in_turn(self._read, index)
+
+    def _read(self, index: Any) -> Any:
         array, pages = self._map()
         part = np.array(array[index], subok=False)
         _give_back(pages)
@@ -82,18 +158,22 @@ class FilledArray(CreatedArray):
             value = value.copy()
         rows = None if self._fortran_order else row_range(index, self.shape)
         if rows is None:
-            array, pages = self._map()
+            array, pages = self._in_turn(self._map)
             # Some rows at a time, if the index allows it.
             for part, some, values in _split(index, value, array):
-                part[some] = values
+                self._in_turn(part.__setitem__, some, values)
                 _give_back(pages)
             return
         start, stop = rows
         row_size = math.prod(self.shape[1:]) * self.dtype.itemsize
-        offset = self._offset + start * row_size
+        offset = self._place.offset + start * row_size
         for block in self._blocks(broadcast(value, (stop - start, *self.shape[1:]))):
-            self._place.patch(offset, block)
+            self._in_turn(self._patch, offset, block)
             offset += len(block)
+
+    def _patch(self, offset: int, block: memoryview) -> None:
+        assert self._file is not None  # noqa: S101 - `_in_turn` has opened it
+        self._file.patch(offset, block)
 
     def _append(self, rows: np.ndarray[Any, Any]) -> None:
         self[self._appended : self._appended + len(rows)] = rows
@@ -114,23 +194,23 @@ class FilledArray(CreatedArray):
         ClosedArchiveError
             The array is sealed, or its archive is discarded.
         """
-        self._check_open()
-        return self._map()[0]
+        array: np.memmap[Any, Any] = self._in_turn(self._map)[0]
+        return array
 
     def _map(self) -> tuple[np.memmap[Any, Any], mmap.mmap]:
         if self._mapped is None:
-            if self._place.descriptor is None:
+            descriptor = None if self._file is None else self._file.descriptor
+            if descriptor is None:
                 raise UnsupportedError(
                     "only whole rows can be written to an array in a file object",
                     key=self.key,
                     remedy="Write the archive to a path.",
                 )
-            skipped = self._offset % mmap.ALLOCATIONGRANULARITY
+            offset = self._place.offset
+            skipped = offset % mmap.ALLOCATIONGRANULARITY
             size = math.prod(self.shape) * self.dtype.itemsize
             if size:
-                pages = mmap.mmap(
-                    self._place.descriptor, size + skipped, offset=self._offset - skipped
-                )
+                pages = mmap.mmap(descriptor, size + skipped, offset=offset - skipped)
             else:
                 # The file may end here, and an empty range cannot be mapped.
                 skipped, pages = 0, mmap.mmap(-1, mmap.PAGESIZE)
@@ -138,7 +218,7 @@ class FilledArray(CreatedArray):
             array: np.memmap[Any, Any] = np.ndarray.__new__(
                 np.memmap, self.shape, self.dtype, pages, skipped, None, order
             )
-            array.offset, array.mode = self._offset, "r+"
+            array.offset, array.mode = offset, "r+"
             self._mapped = array, pages
         return self._mapped
 
@@ -147,15 +227,12 @@ class FilledArray(CreatedArray):
         self._mapped = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._place.path is None:
-            raise TypeError("an array in a file object cannot be filled by other processes")
+        try:
+            place = self._other_place()
+        except UnsupportedError as error:
+            raise TypeError(str(error)) from None
         # Attributes are for the process that seals it.
-        return _attach, (self._plan._replace(attrs=None), self._place.path, self._offset)
-
-
-def _attach(plan: Plan, path: str, offset: int) -> FilledArray:
-    """Return an array that another process created, to be filled."""
-    return FilledArray(plan, File(path), offset)
+        return FilledArray, (self._plan._replace(attrs=None), place)
 
 
 def _split(
@@ -190,11 +267,18 @@ def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> Fil
     sink, size = writer.sink, plan.size
     assert size is not None  # noqa: S101 - an array of unknown size grows
     is_seekable = plan.coding.is_seekable
-    member = writer.reserve_member(plan.name, size, plan.extra, is_seekable=is_seekable)
+    attempt = int.from_bytes(os.urandom(4), "little")
+    member = writer.reserve_member(
+        plan.name, size, plan.extra, is_seekable=is_seekable, crc32=attempt
+    )
     sink.patch(member.offset, plan.head)
 
     def complete() -> None:
         crc32s = chunk_crc32s_at(sink, member.offset, member.size, CHECKED_SIZE, threads)
         member.seal(crc32s, plan.head)
 
-    return FilledArray(plan, sink, member.offset + len(plan.head), owner, complete)
+    inode = 0 if sink.descriptor is None else os.fstat(sink.descriptor).st_ino
+    place = Place(
+        (), inode, member.offset + len(plan.head), member.header_offset, member.local
+    )  # fmt: skip
+    return FilledArray(plan, place, sink, owner, complete)

@@ -181,7 +181,10 @@ class ZipWriter:
     def _begin(self) -> int:
         """Write an append's intent, if this is its first record; return where the next goes."""
         sink = self.sink
-        if sink.position == sink.committed_size > 0:
+        if sink.position == sink.committed_size == len(self._end) > 0:
+            # np.load cannot read an archive whose first member is behind an end record.
+            sink.start_over()
+        elif sink.position == sink.committed_size > 0:
             intent = format_intent(sink.position, crc32(self._end))
             sink.write(intent)
             self._intent = sink.position - INTENT_SIZE, intent[-INTENT_SIZE:]
@@ -269,11 +272,15 @@ class ZipWriter:
         return head_of(pieces[0], self._head_size) if pieces else b""
 
     def reserve_member(
-        self, name: str, size: int, extra: bytes = b"", *, is_seekable: bool = True
+        self, name: str, size: int, extra: bytes = b"", *, is_seekable: bool = True, crc32: int = 0
     ) -> ReservedMember:
-        """Leave room for a stored member whose bytes come in any order, and for its index."""
+        """Leave room for a stored member whose bytes come in any order, and for its index.
+
+        Its local header has `crc32` until it is sealed.
+        """
         header_offset = self._begin()
-        header = local_header(name, STORED, size, extra)._replace(compressed_size=size)
+        header = local_header(name, STORED, size, extra)
+        header = header._replace(compressed_size=size, crc32=crc32)
         local = local_bytes(header, header_offset)
         # A commit that comes before the seal makes this the archive's first bytes.
         self.sink.write(local)
@@ -367,6 +374,9 @@ class ReservedMember:
     ----------
     offset, size : int
         Where its bytes begin in the file, and how many there are.
+    header_offset : int
+    local : bytes
+        Its local header, as it is until it is sealed.
     """
 
     def __init__(
@@ -382,8 +392,8 @@ class ReservedMember:
         self._writer = writer
         self._name = name
         self._header = header
-        self._header_offset = header_offset
-        self._local = local
+        self.header_offset = header_offset
+        self.local = local
         self._has_index = has_index
         self.offset = header_offset + len(local)
         self.size = header.uncompressed_size
@@ -404,8 +414,8 @@ class ReservedMember:
 
             sink.patch(self.offset + size, format_checks(self._name, crc32s, size))
         header = self._header._replace(crc32=combined_with_last(crc32s, CHECKED_SIZE, size))
-        sink.patch(self._header_offset, local_bytes(header, self._header_offset))
-        place = self._header_offset, self._local, head
+        sink.patch(self.header_offset, local_bytes(header, self.header_offset))
+        place = self.header_offset, self.local, head
         flags = SEEKABLE | CHECKED if self._has_index else 0
         self._writer.enter(self._name, header, *place, flags)
 

@@ -310,27 +310,33 @@ def test_an_archive_that_a_fork_closes(closes, paths):
 @pytest.mark.skipif(not hasattr(os, "pwrite"), reason="without this call a write takes two")
 @pytest.mark.parametrize("end", ["abort", "close"])
 def test_a_writer_that_ends_as_bytes_are_written(end, tmp_path, monkeypatch):
-    """What an array is filled with goes to its own file or nowhere, never to another one."""
+    """A writer is not closed while an array is filled: its bytes never go to another file."""
     other = tmp_path / "other"
     before = bytes(1 << 20)
     other.write_bytes(before)
     w = npzkit.NpzWriter(tmp_path / "a.npz")
     dst = w.create("a", (1000, 10), "i8")
     opened, real = [], os.pwrite
+    thread = threading.Thread(target=getattr(w, end))
 
     def ending(descriptor, data, offset):
         monkeypatch.setattr(os, "pwrite", real)
-        getattr(w, end)()
+        thread.start()
+        with pytest.raises(RuntimeError, match="called while it was writing"):
+            getattr(w, end)()
         opened.extend(open(other, "r+b") for _ in range(5))
         return real(descriptor, data, offset)
 
     monkeypatch.setattr(os, "pwrite", ending)
-    with contextlib.suppress(ClosedArchiveError):
-        dst[0:100] = np.ones((100, 10))
+    dst[0:100] = np.ones((100, 10))
+    thread.join()
     for file in opened:
         file.close()
     assert len(opened) == 5
     assert other.read_bytes() == before
+    if end == "close":
+        with npzkit.open(tmp_path / "a.npz") as npz:
+            assert npz["a"].sum() == 1000
     with pytest.raises(ClosedArchiveError):
         dst[0:100] = np.ones((100, 10))
 

@@ -500,7 +500,8 @@ def test_leftovers_of_a_writer_at_work_stay(tmp_path):
             save(store, 1)
         assert len(temporary()) == 1
         os.kill(child, signal.SIGKILL)
-        read_rest(pipe)
+        # Its lock is free once it has ended.
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         with CheckpointStore(tmp_path) as store:
             save(store, 2)
         assert temporary() == []

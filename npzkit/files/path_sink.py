@@ -127,6 +127,8 @@ class PathSink(Sink):
     can_patch = True
     can_read = True
     is_concurrent = True
+    size: int | None = None
+    """What the file's size must be; None for a new file, which nobody else knows."""
     _kind = Descriptor
 
     def __init__(
@@ -164,7 +166,6 @@ class PathSink(Sink):
         self._buffer = bytearray()
         self._flushed = 0
         self._known = 0, 0
-        self.size: int | None = None
         self._temporary: str | None = None
         self._is_made = False
         self._replaced: tuple[int, ...] | None = None
@@ -282,7 +283,7 @@ class PathSink(Sink):
 
     def start_over(self) -> None:
         self._close()
-        self._replaced = _contents(os.fstat(self._locks[-1]))
+        self._replaced = _contents(os.fstat(self._locks[-1].fileno()))
         self._make(_status(self._path))
         self.position = self.committed_size = self._flushed = 0
         self.size = None
@@ -506,7 +507,7 @@ class PathSink(Sink):
                 raise self._overwritten()
         elif found is not None and stat.S_ISREG(found.st_mode) and not self._exclusive:
             locked = self._locks[0] if len(self._locks) > 1 else None
-            if locked is None or not os.path.samestat(os.fstat(locked), found):
+            if locked is None or not os.path.samestat(os.fstat(locked.fileno()), found):
                 self._lock(self._path, 0.0, None)
 
     def _put_in_place(self) -> None:

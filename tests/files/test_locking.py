@@ -851,3 +851,184 @@ def changing_file(path, kept_size, changes):
         return real(source, offset, size)
 
     return read_at
+
+
+# -- processes that are being started meanwhile ------------------------------------------------
+
+
+@contextlib.contextmanager
+def inherited_locks():
+    """Keep what a process that was forked in C, and has not run its program yet, has open."""
+    copies = [os.dup(lock.fileno()) for lock in npzkit.files.locking._held if not lock.closed]
+    try:
+        yield
+    finally:
+        for copy in copies:
+            os.close(copy)
+
+
+@pytest.mark.parametrize("ending", ["close", "abort", "drop"])
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_process_that_is_being_started_keeps_no_lock(path, mode, ending):
+    """A lock is free as soon as its writer ends, whoever else has its file open by inheritance."""
+    w = npzkit.NpzWriter(path, mode)
+    w["new"] = NOISE
+    w.commit()
+    with inherited_locks():
+        with pytest.raises(ArchiveLockedError):
+            npzkit.NpzWriter(path, "a")
+        if ending == "drop":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                del w
+        else:
+            getattr(w, ending)()
+        npzkit.NpzWriter(path, "a").close()
+        npzkit.save(path, {"x": NOISE})
+        npzkit.save(path, {"x": np.arange(3)})
+
+
+@posix
+def test_saves_while_threads_start_processes(path):
+    """No save fails because another thread starts processes at the same time."""
+    stop = threading.Event()
+
+    def start():
+        while not stop.is_set():
+            subprocess.run(["true"], check=True)
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(amount(100, 5000)):
+            npzkit.save(path, {"x": np.arange(number)})
+            with npzkit.NpzWriter(path, "a") as w:
+                w["y"] = NOISE
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.skipif(npzkit.files.locking.fcntl is None, reason="a lock is not shared here")
+def test_a_reader_that_is_stopped_as_it_asks(path):
+    """A reader that asks for writers delays one, however long the machine keeps it from going on."""
+    import fcntl
+
+    with open(path, "rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        timer = threading.Timer(0.3, fcntl.flock, (asking, fcntl.LOCK_UN))
+        timer.start()
+        with npzkit.NpzWriter(path, "a") as w:
+            w["new"] = np.arange(3)
+        timer.join()
+
+
+# -- programs that take no lock ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before", "after small", "after large", "created"])
+@pytest.mark.parametrize("ending", ["commit", "abort"])
+def test_what_others_append_stays(path, moment, ending):
+    """Bytes that another program appends to the file during an append are not written over or cut."""
+    w = npzkit.NpzWriter(path, "a")
+    if moment == "after small":
+        w["new"] = np.arange(3)
+    elif moment == "after large":
+        w["new"] = NOISE
+    elif moment == "created":
+        dst = w.create("new", (1000, 1000), "f8")
+        dst[:] = 1
+    with open(path, "ab") as file:
+        file.write(b"theirs" * 100)
+    size = path.stat().st_size
+    if ending == "abort":
+        w.abort()
+    else:
+        with pytest.raises(StaleArchiveError, match="another program"):
+            w["more"] = NOISE
+    assert path.stat().st_size == size
+    assert path.read_bytes().endswith(b"theirs" * 100)
+
+
+def test_what_others_append_to_a_file_object_stays():
+    """The same in a file object, as far as nothing was written to it before."""
+    file = io.BytesIO(made_by("npzkit"))
+    w = npzkit.NpzWriter(file, "a")
+    file.seek(0, os.SEEK_END)
+    file.write(b"theirs")
+    with pytest.raises(StaleArchiveError, match="another program"):
+        w["new"] = np.arange(3)
+    assert file.getvalue() == made_by("npzkit") + b"theirs"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is open")
+@pytest.mark.parametrize("moment", ["before the repack", "amid the repack"])
+def test_close_repacks_its_own_file_only(path, moment, monkeypatch):
+    """A file that was moved to the path meanwhile, and its writer's commits, stay as they are."""
+    other = path.with_name("other.npz")
+    npzkit.save(other, {"theirs": np.arange(9)})
+    theirs = npzkit.NpzWriter(other, "a")
+    name = "hand_over" if moment == "before the repack" else "_put_in_place"
+    real = getattr(npzkit.files.path_sink.PathSink, name)
+
+    def moved_then(sink):
+        if other.exists():
+            os.replace(other, path)
+        return real(sink)
+
+    w = npzkit.NpzWriter(path, "a")
+    for key in ("stored", "deflated", "small"):
+        del w[key]
+    monkeypatch.setattr(npzkit.files.path_sink.PathSink, name, moved_then)
+    with pytest.warns(RuntimeWarning, match="could not be removed"):
+        w.close()
+    theirs["more"] = np.arange(5)
+    theirs._archive.sink._path = str(path)
+    theirs.close()
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files == ["theirs", "more"]
+    assert os.listdir(path.parent) == ["a.npz"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is open")
+@pytest.mark.parametrize("work", ["repack", "close"])
+def test_a_rewrite_keeps_what_others_wrote_meanwhile(path, work, monkeypatch):
+    """If another program appends to a file while it is rewritten, its bytes are not lost."""
+    real = npzkit.files.path_sink.PathSink._put_in_place
+
+    def appended_then(sink):
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("theirs.txt", b"kept")
+        return real(sink)
+
+    w = npzkit.NpzWriter(path, "a") if work == "close" else None
+    monkeypatch.setattr(npzkit.files.path_sink.PathSink, "_put_in_place", appended_then)
+    if w is None:
+        with pytest.raises(StaleArchiveError, match="another program"):
+            npzkit.repack(path)
+    else:
+        for key in ("stored", "deflated", "small"):
+            del w[key]
+        with pytest.warns(RuntimeWarning, match="could not be removed"):
+            w.close()
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("theirs.txt") == b"kept"
+    assert os.listdir(path.parent) == ["a.npz"]
+
+
+@pytest.mark.parametrize("way", ["save", "writer"])
+def test_a_save_replaces_nothing_that_is_locked_now(path, way):
+    """A file that appeared at the path during a save, and has a writer, is not replaced."""
+    path.unlink()
+    w = npzkit.NpzWriter(path)
+    w["x"] = NOISE
+    npzkit.save(path, {"theirs": np.arange(3)})
+    with npzkit.NpzWriter(path, "a") as other:
+        other["more"] = np.arange(3)
+        with pytest.raises(ArchiveLockedError):
+            w.close()
+    with npzkit.open(path) as npz:
+        assert npz.files == ["theirs", "more"]
+    assert os.listdir(path.parent) == ["a.npz"]

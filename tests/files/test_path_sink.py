@@ -349,3 +349,104 @@ def test_a_large_file_is_lengthened_before_it_is_written(tmp_path, monkeypatch):
         npzkit.save(tmp_path / "a.npz", {"a": np.ones(3_000_000, "u1")})
     kinds = [call.kind for call in recorder.calls]
     assert kinds.index("truncate") < kinds.index("write")
+
+
+# -- what killed writers leave ---------------------------------------------------------
+
+KILLED = """
+import os, sys, signal
+import npzkit, numpy as np
+w = npzkit.NpzWriter(sys.argv[1])
+w["x"] = np.zeros(100_000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+posix = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing is killed so here")
+
+
+def killed(path):
+    """Let a process begin to write to a path, and be killed."""
+    process = subprocess.run([sys.executable, "-c", KILLED, path])
+    assert process.returncode == -signal.SIGKILL
+
+
+def hidden(folder):
+    return [name for name in os.listdir(folder) if name.startswith(".npzkit-")]
+
+
+@posix
+@pytest.mark.parametrize("way", ["save", "writer", "x", "large"])
+def test_the_next_save_removes_what_a_killed_one_left(tmp_path, way):
+    """However often writers of a path are killed, one file is left, until the next save there."""
+    path = tmp_path / "a.npz"
+    for _ in range(3):
+        killed(path)
+        assert len(hidden(tmp_path)) == 1
+    killed(tmp_path / "b.npz")
+    left = hidden(tmp_path)
+    if way == "save":
+        npzkit.save(path, {"x": np.arange(3)})
+    elif way == "large":
+        npzkit.save(path, {"x": np.zeros(1_000_000)})
+    else:
+        with npzkit.NpzWriter(path, "x" if way == "x" else "w") as w:
+            w["x"] = np.arange(3)
+            assert len(hidden(tmp_path)) == 2
+    # That of another path stays until a save there.
+    assert len(left) == 2
+    assert len(hidden(tmp_path)) == 1
+    npzkit.save(tmp_path / "b.npz", {})
+    assert files_in(tmp_path) == ["a.npz", "b.npz"]
+
+
+def test_writers_at_work_keep_their_files(tmp_path):
+    """A writer of the same path does not take another one's file for a leftover."""
+    path = tmp_path / "a.npz"
+    writers = [npzkit.NpzWriter(path) for _ in range(3)]
+    assert len(set(hidden(tmp_path))) == 3
+    for number, w in enumerate(writers):
+        w["x"] = np.arange(number)
+        w.close()
+    with npzkit.open(path) as npz:
+        assert npz["x"].tolist() == [0, 1]
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_a_file_that_is_removed_before_it_is_locked(tmp_path, monkeypatch):
+    """A writer whose new file was taken for a leftover, before it had its lock, makes another one."""
+    path = tmp_path / "a.npz"
+    real = npzkit.files.path_sink.PathSink._hold
+    removed = []
+
+    def remove_first(sink, temporary):
+        if not removed:
+            removed.append(temporary)
+            os.unlink(temporary)
+        return real(sink, temporary)
+
+    monkeypatch.setattr(npzkit.files.path_sink.PathSink, "_hold", remove_first)
+    with npzkit.NpzWriter(path) as w:
+        w["x"] = np.arange(3)
+    assert len(removed) == 1
+    with npzkit.open(path) as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_without_locks_nothing_is_taken_for_a_leftover(tmp_path, monkeypatch):
+    """Where the file system has no locks, nobody knows whether a writer is dead: its file stays."""
+
+    def refuse(*args):
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    fcntl = pytest.importorskip("fcntl")
+    path = tmp_path / "a.npz"
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    w = npzkit.NpzWriter(path)
+    w["x"] = np.arange(3)
+    npzkit.save(path, {"y": np.arange(4)})
+    assert len(hidden(tmp_path)) == 1
+    w.close()
+    with npzkit.open(path) as npz:
+        assert npz.files == ["x"]
+    assert files_in(tmp_path) == ["a.npz"]

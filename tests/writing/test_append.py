@@ -20,6 +20,7 @@ from deep import DEEP, extent
 from grown_archives import zip64_from
 from npzkit.errors import (
     AmbiguousArchiveError,
+    ArchiveLockedError,
     NpzkitError,
     TornArchiveWarning,
     UnsafeNameError,
@@ -653,3 +654,59 @@ def test_an_open_archive_is_saved_over_itself(path):
             for key in npz:
                 w.add(f"copy/{key}", npz.lazy(key))
     check_accepted(path, z=NOISE, **{"copy/z": NOISE})
+
+
+# -- archives without members ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes"])
+@pytest.mark.parametrize("before", ["nothing", "an archive"])
+def test_what_is_empty_is_added_to(tmp_path, kind, before):
+    """An empty file is a new archive, and an archive without members is one like any other."""
+    stream = io.BytesIO()
+    if before == "an archive":
+        npzkit.save(stream, {}, metadata={"a": 1})
+    path = tmp_path / "a.npz"
+    path.write_bytes(stream.getvalue())
+    path.chmod(0o600)
+    file = path if kind == "path" else stream
+
+    def now():
+        return path if kind == "path" else io.BytesIO(stream.getvalue())
+
+    with npzkit.NpzWriter(file, "a") as w:
+        if kind == "path":
+            with pytest.raises(ArchiveLockedError):
+                npzkit.NpzWriter(path, "a")
+        if before == "an archive":
+            w.metadata["b"] = 2
+            w.commit()
+            with npzkit.open(now()) as npz:
+                assert (npz.files, npz.metadata) == ([], {"a": 1, "b": 2})
+            w.commit()
+        w["x"] = np.arange(3)
+        w.commit()
+        with npzkit.open(now()) as npz:
+            assert npz.files == ["x"]
+        w["y"] = NOISE
+    with npzkit.open(now(), strict=True) as npz, np.load(now()) as theirs:
+        assert npz.files == theirs.files == ["x", "y"]
+        assert npz.metadata == ({"a": 1, "b": 2} if before == "an archive" else {})
+        assert np.array_equal(theirs["y"], NOISE)
+    if kind == "path":
+        assert os.listdir(tmp_path) == ["a.npz"]
+        assert path.stat().st_mode & 0o777 == 0o600 or os.name == "nt"
+
+
+def test_an_empty_file_that_is_left_alone(tmp_path):
+    """Who gives up an archive in an empty file leaves it empty; closed, it is an archive."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"")
+    w = npzkit.NpzWriter(path, "a")
+    w["x"] = NOISE
+    w.abort()
+    assert path.read_bytes() == b""
+    npzkit.NpzWriter(path, "a").close()
+    with npzkit.open(path) as npz:
+        assert npz.files == []
+    assert os.listdir(tmp_path) == ["a.npz"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import multiprocessing
@@ -17,10 +18,11 @@ import numpy as np
 import pytest
 from archives import files, loaded
 from children import forked, read_rest
+from deep import amount
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
-from npzkit.errors import UnsupportedError
+from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.files.path_sink import PathSink
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -379,3 +381,235 @@ def test_lists_of_indices_are_assigned_at_once(tmp_path, monkeypatch):
         dst[index] = value
     expected[index] = value
     assert np.array_equal(loaded(tmp_path / "a.npz", "x"), expected)
+
+
+# -- processes and threads beside the one that creates -------------------------------------
+
+LARGE = np.arange(200_000.0)
+"""Written to the file at once, not gathered."""
+
+
+def begun(path, **options):
+    """Return a writer with a committed array, and an array that is being created."""
+    w = npzkit.NpzWriter(path, auto_repack=False, **options)
+    w["first"] = np.arange(3)
+    dst = w.create("table", (1000, 10), "f8")
+    return w, dst
+
+
+def late_worker(dst, change, early=True):
+    """Return what a forked worker meets that writes after `change` is called, and before."""
+
+    def work(pipe):
+        if early:
+            dst[900:] = 9
+        os.write(pipe, b"written")
+        assert os.read(begin, 1) == b"!"
+        for part, value in ((slice(0, 500), 7), ((slice(None), 3), 8)):
+            try:
+                dst[part] = value
+            except ClosedArchiveError as error:
+                os.write(pipe, b" late" if "sealed or discarded" in str(error) else b" other")
+            else:
+                os.write(pipe, b" written")
+
+    begin, end = os.pipe()
+    with forked(work) as (_, pipe):
+        assert os.read(pipe, 7) == b"written"
+        change()
+        os.write(end, b"!")
+        said = read_rest(pipe).decode()
+    os.close(begin)
+    os.close(end)
+    return said.split()
+
+
+@needs_fork
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("ending", ["commit", "more", "close"])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_forked_worker_cuts_nothing_off(tmp_path, mode, ending, early):
+    """Whatever the parent commits meanwhile, a worker changes the bytes of its array alone."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(4)})
+    w, dst = begun(path, mode=mode)
+    w.commit()
+
+    def change():
+        w["second"] = LARGE
+        w["small"] = np.arange(5)
+        if ending == "close":
+            w.close()
+            return
+        w.commit()
+        if ending == "more":
+            w["third"] = LARGE + 1
+
+    said = late_worker(dst, change, early)
+    assert said == (["late"] * 2 if ending == "close" else ["written"] * 2)
+    if ending != "close":
+        w.close()
+    assert npzkit.verify(path).ok
+    with npzkit.open(path, strict=True) as npz:
+        assert np.array_equal(npz["second"], LARGE)
+        assert npz["small"].tolist() == list(range(5))
+        assert npz["first"].tolist() == [0, 1, 2]
+        assert ("old" in npz) == (mode == "a")
+        assert ("third" in npz) == (ending == "more")
+        expected = np.zeros((1000, 10))
+        expected[900:] = 9 if early else 0
+        if ending != "close":
+            expected[:500], expected[:, 3] = 7, 8
+        assert np.array_equal(npz["table"], expected)
+
+
+@needs_fork
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("ending", ["abort", "again", "another", "sealed"])
+def test_a_late_worker_writes_nothing(tmp_path, mode, ending):
+    """If the array was sealed or discarded, a worker gets an error, whatever lies in its place."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(4)})
+    w, dst = begun(path, mode=mode)
+    others = []
+
+    def change():
+        if ending == "sealed":
+            dst.close()
+            return
+        with pytest.raises(ZeroDivisionError), dst:
+            raise ZeroDivisionError
+        if ending != "abort":
+            others.extend(
+                begun(path, mode=mode) if ending == "again" else [npzkit.NpzWriter(path, "a")]
+            )
+            others[0]["x"] = LARGE
+
+    assert late_worker(dst, change) == ["late", "late"]
+    with others[0] if others else w if ending == "sealed" else contextlib.nullcontext():
+        pass
+    assert npzkit.verify(path).ok
+    with npzkit.open(path, strict=True) as npz:
+        if others:
+            assert np.array_equal(npz["x"], LARGE)
+        if "table" in npz:
+            assert npz["table"].sum() == (9 * 1000 if ending == "sealed" else 0)
+
+
+@pytest.mark.parametrize("ending", ["abort", "sealed", "again"])
+def test_a_worker_that_was_handed_the_array_comes_late(tmp_path, ending):
+    """A handle that another process gets by pickle is proven as well, before and after a commit."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(4)})
+    w, dst = begun(path, mode="w" if ending == "sealed" else "a")
+    early = pickle.dumps(dst)
+    worker = pickle.loads(early)
+    worker[:10] = 1
+    if ending == "sealed":
+        w.commit()
+        # The file has its name now, and the old handle finds it.
+        pickle.loads(early)[10:20] = 2
+        unused = pickle.loads(pickle.dumps(dst))
+        dst.close()
+    else:
+        unused = pickle.loads(pickle.dumps(dst))
+        w.abort()
+    if ending == "again":
+        w = npzkit.NpzWriter(path, "a")
+        again = w.create("table", (1000, 10), "f8")
+        w["more"] = LARGE
+    before = path.read_bytes()
+    for late in (worker, unused, pickle.loads(early)):
+        for part in (slice(0, 5), (slice(None), 2)):
+            with pytest.raises(ClosedArchiveError, match="sealed or discarded"):
+                late[part] = 5
+        with pytest.raises(ClosedArchiveError):
+            late.memmap()
+    assert path.read_bytes() == before
+    if ending == "again":
+        again[:] = 1
+    w.close()
+    if ending != "abort":
+        assert loaded(path, "table").sum() == (100 + 200 if ending == "sealed" else 10_000)
+
+
+def test_a_worker_of_an_array_that_a_commit_left_out(tmp_path):
+    """If the array is discarded within a committed archive, nothing that counts is in its room."""
+    path = tmp_path / "a.npz"
+    w, dst = begun(path)
+    w["second"] = LARGE
+    w.commit()
+    worker = pickle.loads(pickle.dumps(dst))
+    w.abort()
+    worker[:] = 5
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        worker[:] = 6
+        w["table"] = np.arange(3)
+    worker[:] = 7
+    assert npzkit.verify(path).ok
+    with npzkit.open(path, strict=True) as npz:
+        assert np.array_equal(npz["second"], LARGE)
+        assert npz["table"].tolist() == [0, 1, 2]
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", ["file", "bytes"])
+def test_a_child_fills_no_array_in_a_file_object(tmp_path, kind):
+    """A file object's position is its parent's too: a child's write is refused, and so is the rest."""
+    path = tmp_path / "a.npz"
+    with open(path, "w+b") if kind == "file" else io.BytesIO() as file:
+        w = npzkit.NpzWriter(file)
+        dst = w.create("table", (1000, 10), "f8")
+        w["second"] = LARGE
+        w.commit()
+
+        def work(pipe):
+            try:
+                dst[0:1000] = 7
+            except UnsupportedError as error:
+                os.write(pipe, b"a path" if "to a path" in str(error) else b"?")
+            w.abort()
+
+        with forked(work) as (_, pipe):
+            w["third"] = LARGE + 1
+            assert read_rest(pipe) == b"a path"
+        dst[:] = 1
+        w.close()
+        with npzkit.open(file, strict=True) as npz:
+            assert npz.verify().ok
+            assert np.array_equal(npz["third"], LARGE + 1)
+            assert npz["table"].sum() == 10_000
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes"])
+def test_a_thread_fills_while_another_commits(tmp_path, kind):
+    """Arrays that are committed while a thread fills another one keep their values."""
+    file = tmp_path / "a.npz" if kind == "path" else io.BytesIO()
+    stop, errors = threading.Event(), []
+
+    def fill_all():
+        try:
+            while not stop.is_set():
+                for row in range(0, 1000, 50):
+                    dst[row : row + 50] = row
+                if kind == "path":
+                    dst[:, 2] = 5
+        except BaseException as error:
+            errors.append(error)
+
+    with npzkit.NpzWriter(file) as w:
+        dst = w.create("table", (1000, 10), "f8")
+        thread = threading.Thread(target=fill_all)
+        thread.start()
+        try:
+            for number in range(amount(30, 1000)):
+                w[f"n{number}"] = LARGE[: 20_000 * (number % 3)] + number
+                w.commit()
+        finally:
+            stop.set()
+            thread.join()
+    assert not errors
+    with npzkit.open(file, strict=True) as npz:
+        assert npz.verify().ok
+        for number in range(amount(30, 1000)):
+            assert np.array_equal(npz[f"n{number}"], LARGE[: 20_000 * (number % 3)] + number)

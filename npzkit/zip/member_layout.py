@@ -51,6 +51,8 @@ data at an offset of 8 bytes took twice the time."""
 PADDINGS = [format_alignment(offset, ALIGNMENT) for offset in range(ALIGNMENT)]
 """The padding for a header that ends at each offset, modulo the alignment."""
 EXTERNAL_ATTRIBUTES = 0o600 << 16
+LARGE = SENTINEL_32
+"""The smallest size or offset that goes to zip64's fields."""
 ZIP64_SIZE = 20
 """Bytes of a local zip64 block: identifier, length and two sizes."""
 
@@ -61,21 +63,22 @@ def version_needed(method: int) -> int:
 
 
 def local_header(name: str, method: int, size: int | None, extra: bytes) -> LocalHeader:
-    """Return a member's header without the values that are known only later.
-
-    The largest possible size decides whether it needs zip64 sizes, so that the
-    header's own size never changes. If `size` is None, that is decided at the
-    end.
-    """
+    """Return a member's header without the values that are known only later."""
     raw_name = name.encode("utf-8")
-    # Deflate spends at most 9 bits on a byte.
-    more = 0 if size is None or method == STORED else size // 8 + 1024
-    is_large = size is not None and size + more >= SENTINEL_32
     return LocalHeader(
-        max(version_needed(method), records.VERSION_ZIP64 if is_large else 0),
+        version_needed(method),
         0 if raw_name.isascii() else FLAG_UTF8,
         method, 0, DOS_DATE_1980, 0, 0, size or 0, raw_name, extra,
     )  # fmt: skip
+
+
+def may_need_zip64(method: int, size: int | None) -> bool:
+    """Whether only the end of a member shows if its sizes need zip64.
+
+    Then its header has room for them, so that its own size never changes.
+    """
+    # Deflate spends at most 9 bits on a byte.
+    return size is None or (method != STORED and size + size // 8 + 1024 >= LARGE)
 
 
 def local_bytes(
@@ -144,11 +147,8 @@ def format_hidden(name: bytes, data: bytes) -> bytes:
 
 
 def needs_zip64(header: LocalHeader) -> bool:
-    return (
-        # Of a method's own version, such as LZMA's, nothing follows.
-        header.version_needed == records.VERSION_ZIP64
-        or max(header.uncompressed_size, header.compressed_size) >= SENTINEL_32
-    )
+    """Whether a size of a member needs zip64."""
+    return max(header.uncompressed_size, header.compressed_size) >= LARGE
 
 
 def central_bytes(header: LocalHeader, header_offset: int) -> bytes:
@@ -157,9 +157,11 @@ def central_bytes(header: LocalHeader, header_offset: int) -> bytes:
     Values that do not fit in 32 bits move to a zip64 block.
     """
     values = header.uncompressed_size, header.compressed_size, header_offset
-    large = [value for value in values if value >= SENTINEL_32]
+    large = [value for value in values if value >= LARGE]
     version = max(header.version_needed, records.VERSION_ZIP64) if large else header.version_needed
-    uncompressed_size, compressed_size, offset = (min(value, SENTINEL_32) for value in values)
+    uncompressed_size, compressed_size, offset = (
+        SENTINEL_32 if value >= LARGE else value for value in values
+    )
     return ENTRY_LAYOUT.format(
         CentralEntry(
             CREATE_SYSTEM_UNIX | version, version, *header[1:6], compressed_size,
@@ -206,7 +208,7 @@ def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes)
     """
     last = before[-records.ZIP64_LOCATOR_SIZE :]
     is_misread = last.startswith(records.ZIP64_LOCATOR_SIGNATURE)
-    if count >= SENTINEL_16 or max(size, offset) >= SENTINEL_32 or is_misread:
+    if count >= SENTINEL_16 or max(size, offset) >= LARGE or is_misread:
         yield records.ZIP64_END_LAYOUT.format(
             records.Zip64EndOfCentralDirectory(
                 records.ZIP64_END_SIZE - 12,
@@ -295,7 +297,7 @@ def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
         common = (version, flags, method, 0, DOS_DATE_1980, crc, compressed_size, size)
         local = LOCAL.pack(LOCAL_HEADER_SIGNATURE, *common, name_size, extra_size)
         headers.append(local + raw_name + padding)
-        if start < SENTINEL_32:
+        if start < LARGE:
             entry = CENTRAL.pack(
                 CENTRAL_ENTRY_SIGNATURE, CREATE_SYSTEM_UNIX | version, *common,
                 name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, start,
@@ -322,7 +324,7 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
     extra_sizes = _PADDING_SIZES[places]
     taken = LOCAL_HEADER_SIZE + name_sizes + extra_sizes + compressed_sizes + index_sizes
     offsets = start + np.cumsum(taken) - taken
-    if offsets[-1] >= SENTINEL_32:
+    if offsets[-1] >= LARGE:
         return None
     version = version_needed(method)
     fields = {

@@ -28,7 +28,7 @@ from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip.extra_fields import format_padding
 from npzkit.zip.index_notes import head_of
-from npzkit.zip.member_layout import ZIP64_SIZE, local_header, needs_zip64
+from npzkit.zip.member_layout import ZIP64_SIZE, local_header, may_need_zip64, needs_zip64
 from npzkit.zip.records import LocalHeader
 from npzkit.zip.sozip import SeekIndex, checks_index, hidden_index
 
@@ -51,7 +51,7 @@ class MemberWriter:
     enter : callable
         Lists the member; see `npzkit.zip.writer.ZipWriter.enter`.
     layout : callable
-        Formats its header for the offset it is put at.
+        Formats its header for the offset it is put at; see `npzkit.zip.member_layout.local_bytes`.
     name, size, pipeline, coding, extra
         As in `npzkit.zip.writer.ZipWriter.begin_member`.
     head_size : callable
@@ -69,7 +69,7 @@ class MemberWriter:
         self,
         sink: Sink,
         enter: Callable[[str, LocalHeader, int, bytes, bytes, int], object],
-        layout: Callable[[LocalHeader, int], bytes],
+        layout: Callable[..., bytes],
         name: str,
         size: int | None,
         pipeline: Pipeline,
@@ -80,10 +80,11 @@ class MemberWriter:
         self.size = 0
         self.crc32 = 0
         self._sink = sink
-        self._enter, self._layout = enter, layout
+        self._enter = enter
+        self._has_room = may_need_zip64(coding.method, size)
+        self._layout = partial(layout, has_room=self._has_room)
         self._name = name
         self._header = local_header(name, coding.method, size, extra)
-        self._has_room = size is None
         self._is_seekable = coding.is_seekable
         self._chunk_size = coding.chunk_size
         self._pipeline = pipeline

@@ -156,8 +156,8 @@ class ZipWriter:
         Parameters
         ----------
         size : int or None
-            Bytes that will come, where that is known. Else the sink must be
-            one that can be patched, and room is left for zip64 sizes.
+            Bytes that will come, if that is known. Otherwise the sink must be
+            one that can be patched.
         name, pipeline, coding, extra
             As in `write_member`.
         alignment, lead_size : int
@@ -171,9 +171,7 @@ class ZipWriter:
             self._is_deflating = True
         self._begin()
         self.listed.setdefault(name, b"")
-        layout = partial(
-            local_bytes, alignment=alignment, lead_size=lead_size, has_room=size is None
-        )
+        layout = partial(local_bytes, alignment=alignment, lead_size=lead_size)
         return MemberWriter(
             self.sink, self.enter, layout, name, size, pipeline, coding, extra, self._head_size
         )

@@ -9,6 +9,10 @@ dead pool. The work releases the GIL: reads, CRCs, compression, decompression.
 An interrupt may come at any moment, so this module waits only in single calls
 in C. `threading` waits in Python for a thread to start or end, and an interrupt
 there can release a lock that nobody holds.
+
+If memory ends, a thread may die before it runs a line of Python, or before it can say
+that it ends. So nobody waits only for what a thread says: each thread refers to its work,
+and Python drops this reference however the thread ends.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import operator
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -30,7 +35,9 @@ _PENDING_TASKS = 2
 _PENDING_RESULTS = 128
 """Most results of short tasks that may wait for earlier tasks."""
 _WAITING_SECONDS = 0.05
-"""Seconds between two calls of a pipeline's `while_waiting`."""
+"""Seconds between two calls of a pipeline's `while_waiting`, and two looks whether threads live."""
+_NOTHING = object()
+"""The result of a task that has none yet."""
 
 
 class _Threads:
@@ -44,33 +51,71 @@ class _Threads:
     """
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
+        self._work = work, *args
         self._ended: SimpleQueue[None] = SimpleQueue()
-        self._work = partial(_work_and_say, self._ended, work, *args)
+        self._alive: Callable[[], object | None] = _nobody
         self._started: list[int] = []
+        self._more = 0
 
     def __len__(self) -> int:
         return len(self._started)
 
+    def is_alive(self) -> bool:
+        """Whether one of the threads has not ended."""
+        return self._alive() is not None
+
     def start(self, count: int) -> None:
         """Start more threads, or fewer if the system has no room, or Python is about to end."""
-        with contextlib.suppress(RuntimeError):
+        try:
+            work: Any = self._alive()
+            if work is None:
+                self._ended = SimpleQueue()
+                work = partial(_work_and_say, self._ended, *self._work)
+                self._alive = weakref.ref(work)
             # One call, so that the threads that were started are known after an interrupt.
-            self._started.extend(
-                map(_thread.start_new_thread, repeat(self._work, count), repeat(()))
-            )
+            self._started.extend(map(_thread.start_new_thread, repeat(work, count), repeat(())))
+        except RuntimeError:
+            pass
+        except MemoryError:
+            # It may have been started all the same.
+            self._more = 1
 
     def wait(self) -> None:
         """Wait until all started threads have ended."""
-        for _ in self._started:
-            self._ended.get()
+        for _ in range(len(self._started) + self._more):
+            while self.is_alive() and not _comes(self._ended):
+                pass
         self._started.clear()
+        self._more = 0
+
+
+def _nobody() -> None:
+    """Stand for threads before one is started."""
+
+
+def _comes(ended: SimpleQueue[None]) -> bool:
+    """Wait a moment for something in a queue, and return whether it came."""
+    try:
+        ended.get(timeout=_WAITING_SECONDS)
+    except (Empty, MemoryError):
+        return False
+    return True
 
 
 def _work_and_say(ended: SimpleQueue[None], work: Callable[..., None], *args: Any) -> None:
     try:
-        work(*args)
-    finally:
-        ended.put(None)
+        try:
+            work(*args)
+        finally:
+            ended.put(None)
+    except MemoryError:
+        # Who waits for this thread finds that it has ended.
+        return
+
+
+def died() -> MemoryError:
+    """Return the error for work that a thread began and did not end."""
+    return MemoryError("a thread ended before its work was done")
 
 
 def run(
@@ -94,12 +139,15 @@ def run(
         if first is not None:
             first()
         return list(map(operator.call, tasks))
-    results: dict[int, T] = {}
-    failures: dict[int, BaseException] = {}
+    # All memory that it takes to report is there before the work begins.
+    results: list[Any] = [_NOTHING] * len(tasks)
+    failures: list[BaseException | None] = [None] * len(tasks)
     left = deque(range(len(tasks)))
+    has_failed = False
 
     def work() -> None:
-        while left and not failures:
+        nonlocal has_failed
+        while left and not has_failed:
             try:
                 index = left.popleft()
             except IndexError:
@@ -109,6 +157,7 @@ def run(
                 results[index] = tasks[index]()
             except BaseException as error:
                 failures[index] = error
+                has_failed = True
 
     helpers = _Threads(work)
     try:
@@ -120,16 +169,32 @@ def run(
         # Also needed if a signal handler raised here, outside a task.
         left.clear()
         helpers.wait()
-    if failures:
+    if has_failed:
+        errors = [error for error in failures if error is not None]
         # An interrupt may be why others failed.
-        interrupts = [error for error in failures.values() if not isinstance(error, Exception)]
-        raise interrupts[0] if interrupts else failures[min(failures)]
-    return [results[index] for index in range(len(tasks))]
+        interrupts = [error for error in errors if not isinstance(error, Exception)]
+        raise (interrupts or errors)[0]
+    if any(map(operator.is_, results, repeat(_NOTHING))):
+        raise died()
+    return results
 
 
 Outcome = tuple[Any, BaseException | None]
 """The result of a task, or its exception."""
-Job = tuple[Callable[[], Any], "SimpleQueue[Outcome]"]
+
+
+class _Job:
+    """A task of a pipeline, and what becomes of it, for which its worker needs no memory."""
+
+    __slots__ = ("ended", "error", "result", "task")
+
+    def __init__(self, task: Callable[[], Any]) -> None:
+        self.task = task
+        self.result: Any = None
+        self.error: BaseException | None = None
+        # Released when the task has ended.
+        self.ended = _thread.allocate_lock()
+        self.ended.acquire()
 
 
 def grouped(
@@ -176,7 +241,7 @@ class Pipeline:
     def __init__(self, threads: int, while_waiting: Callable[[], object] | None = None) -> None:
         self._threads = threads
         self._while_waiting = while_waiting
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._workers = _Threads(_do, self._jobs)
         self.spare: dict[Any, list[Any]] = {}
         self._pending: deque[tuple[Callable[[], Outcome], Callable[[Any], None]]] = deque()
@@ -186,15 +251,13 @@ class Pipeline:
         if self._threads == 1:
             then(task())
             return
-        outcome: SimpleQueue[Outcome] = SimpleQueue()
-        self._jobs.put((task, outcome))
-        self._pending.append((partial(self._outcome, outcome), then))
+        job = _Job(task)
+        self._jobs.put(job)
+        self._pending.append((partial(self._outcome, job), then))
         if len(self._workers) < self._threads:
             self._workers.start(1)
-            if not len(self._workers):
-                # None can be started: the task is done here.
-                self._jobs.put(None)
-                _do(self._jobs)
+        if not self._workers.is_alive():
+            self._work_here()
         while len(self._pending) > _PENDING_TASKS * self._threads:
             self._hand_on()
 
@@ -213,15 +276,24 @@ class Pipeline:
         while self._pending:
             self._hand_on()
 
-    def _outcome(self, outcome: SimpleQueue[Outcome]) -> Outcome:
+    def _outcome(self, job: _Job) -> Outcome:
         """Wait for a task, and return its outcome."""
-        if self._while_waiting is None:
-            return outcome.get()
         while True:
-            # Also if the task is done: a million short ones need no waiting.
-            self._while_waiting()
-            with contextlib.suppress(Empty):
-                return outcome.get(timeout=_WAITING_SECONDS)
+            if self._while_waiting is not None:
+                # Also if the task is done: a million short ones need no waiting.
+                self._while_waiting()
+            if job.ended.acquire(timeout=_WAITING_SECONDS):
+                return job.result, job.error
+            if not self._workers.is_alive():
+                self._work_here()
+                if job.ended.locked():
+                    raise died()
+
+    def _work_here(self) -> None:
+        """Do the tasks in this thread, because no other can be started, or all have died."""
+        self._jobs.put(None)
+        while not self._jobs.empty():
+            _do(self._jobs)
 
     def _hand_on(self) -> None:
         outcome, then = self._pending.popleft()
@@ -243,8 +315,8 @@ class Pipeline:
                 self.drain()
         finally:
             self._pending.clear()
-            while not self._jobs.empty():
-                with contextlib.suppress(Empty):
+            with contextlib.suppress(Empty, MemoryError):
+                while True:
                     self._jobs.get_nowait()
             self._dismiss()
             self._workers.wait()
@@ -260,12 +332,14 @@ class Pipeline:
         self._dismiss()
 
 
-def _do(jobs: SimpleQueue[Job | None]) -> None:
+def _do(jobs: SimpleQueue[_Job | None]) -> None:
     """Run jobs until None comes instead of one, and keep no reference to finished jobs."""
     while (job := jobs.get()) is not None:
-        task, outcome = job
         try:
-            outcome.put((task(), None))
+            job.result = job.task()
         except BaseException as error:
-            outcome.put((None, error))
-        del job, task, outcome
+            job.error = error
+        finally:
+            del job.task
+            job.ended.release()
+        del job

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from queue import SimpleQueue
 
 import npzkit
 import numpy as np
 import pytest
+from deep import amount
 from npzkit.files.threads import Pipeline, run
 
 CHUNK = 4096
@@ -394,6 +396,110 @@ def test_where_no_thread_can_be_started(tmp_path, monkeypatch):
             found = npz.load_all(threads=2)
             assert npz.verify(threads=2).ok
         assert all(np.array_equal(found[key], array) for key, array in arrays.items())
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_threads_that_die_at_once(compression, tmp_path, monkeypatch):
+    """If memory ends as a thread begins, it never runs a line; others or the caller do its work."""
+    path = tmp_path / "a.npz"
+    arrays = {"x": np.arange(3_000_000), "y": np.arange(2_000_000) % 7}
+    thread = npzkit.files.threads._thread
+    real, started = thread.start_new_thread, []
+    for stride in (1, 2):
+
+        def start(work, args, stride=stride):
+            started.append(1)
+            return real(time.sleep, (0.001,)) if len(started) % stride == 0 else real(work, args)
+
+        monkeypatch.setattr(thread, "start_new_thread", start)
+        npzkit.save(path, arrays, compression=compression, threads=3)
+        with npzkit.open(path) as npz:
+            found = npz.load_all(threads=3)
+            assert npz.verify(threads=3, progress=lambda done, total: None).ok
+        assert all(np.array_equal(found[key], array) for key, array in arrays.items())
+    assert len(started) > 4
+
+
+def test_a_thread_that_cannot_say_that_it_ended(monkeypatch):
+    """If memory ends as a thread ends, the caller notices that, and has the results."""
+
+    class Full(SimpleQueue):
+        def put(self, item):
+            if item is None and threading.current_thread() is not threading.main_thread():
+                raise MemoryError
+            super().put(item)
+
+    monkeypatch.setattr("npzkit.files.threads.SimpleQueue", Full)
+    before, found = threads_running(), []
+    assert run([lambda i=i: time.sleep(0.001) or i for i in range(40)], 3) == [*range(40)]
+    for _ in range(2):
+        with Pipeline(3) as pipeline:
+            for i in range(20):
+                pipeline.submit(lambda i=i: i, found.append)
+    assert found == [*range(20)] * 2
+    assert threads_running() <= before
+
+
+LITTLE_MEMORY = """
+import contextlib, os, resource, signal, sys
+import numpy as np, npzkit
+
+path, new, compression, count = *sys.argv[1:4], int(sys.argv[4])
+noise = np.random.default_rng(0).integers(0, 99, 12 << 20, "u1")
+arrays = {str(i): noise[i << 21 :][: 2 << 20] for i in range(6)}
+
+def load():
+    with npzkit.open(path) as npz:
+        found = npz.load_all(threads=4)
+        assert all(np.array_equal(found[key], array) for key, array in arrays.items())
+
+def verify():
+    assert npzkit.verify(path, threads=4, progress=lambda done, total: None).ok
+
+def save():
+    npzkit.save(new, arrays, compression=compression, threads=4)
+
+calls = save, load, verify
+npzkit.save(path, arrays, compression=compression, threads=4)
+for call in calls * 2:
+    call()
+for number in range(count):
+    for call in calls:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            with open("/proc/self/statm") as file:
+                used = int(file.read().split()[0]) * resource.getpagesize()
+            limit = used + (number << 22) // count
+            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+            try:
+                call()
+            except MemoryError:
+                pass
+            except BaseException as error:
+                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+                print(call, repr(error)[:500], flush=True)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        if status:
+            print(call, number, "ended by signal", status)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_where_memory_ends(compression, tmp_path):
+    """Whatever memory is left, each call with threads ends: with its result, or MemoryError."""
+    found = subprocess.run(
+        [
+            sys.executable, "-c", LITTLE_MEMORY,
+            tmp_path / "a.npz", tmp_path / "b.npz", compression, str(amount(16, 1024)),
+        ],
+        stdout=subprocess.PIPE, text=True, timeout=500, check=True,
+    )  # fmt: skip
+    assert found.stdout == ""
 
 
 def test_after_a_failure_no_task_begins():

@@ -35,6 +35,7 @@ from npzkit.codecs.zstandard import (
     LAST_BLOCK,
     MAGIC,
     MAX_HEADER_SIZE,
+    NO_MEMORY,
     check_frame,
     decompress_into,
     header_size,
@@ -161,8 +162,7 @@ class _LzmaAlone(Decompressor):
                     return b""
                 self._stream, data = self._start(lzma), self._head[9:]
             out: bytes = self._stream.decompress(data, max_length)
-        except (lzma.LZMAError, EOFError, MemoryError) as error:
-            # The file claims the size of the dictionary, which is the memory that is needed.
+        except (lzma.LZMAError, EOFError) as error:
             raise _damaged("lzma", error) from error
         if self._stream.eof:
             self.unused_size = len(self._stream.unused_data)
@@ -323,10 +323,13 @@ class _Zstandard(Decompressor):
         if self._unfed_size is not None:
             self._unfed_size -= len(data)
         self._input, self._position = self._input[self._position :] + data, 0
-        while self._stream is not None or self._begin():
-            out = self._decode(max_length)
-            if out or self.needs_input:
-                return out
+        try:
+            while self._stream is not None or self._begin():
+                out = self._decode(max_length)
+                if out or self.needs_input:
+                    return out
+        except (self._library.ZstdError, EOFError) as error:
+            raise _damaged("zstd", error) from error
         return b""
 
     def _decode(self, max_length: int) -> bytes:
@@ -334,10 +337,7 @@ class _Zstandard(Decompressor):
         end = begin + self._step
         self._position = min(end, len(self._input))
         self._step = len(self._input)
-        try:
-            out: bytes = stream.decompress(self._input[begin:end], max_length)
-        except (self._library.ZstdError, EOFError) as error:
-            raise _damaged("zstd", error) from error
+        out: bytes = stream.decompress(self._input[begin:end], max_length)
         if stream.eof:
             unused, self._stream = stream.unused_data, None
             self._position -= len(unused)
@@ -539,6 +539,8 @@ def _ended(data: Any) -> Any:
 
 
 _MAX_DEFLATE_RATIO = 1032
+_NO_MEMORY = *NO_MEMORY, "Error -4 "
+"""What errors of Zstandard and of zlib say if there is too little memory."""
 _EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"
 _EMPTY_FINAL_BLOCK = b"\x03\x00"
 
@@ -549,8 +551,12 @@ def _wrong_chunk(found: str, size: int) -> ZipFormatError:
     )
 
 
-def _damaged(method: str, error: Exception) -> ZipFormatError:
+def _damaged(method: str, error: Exception) -> ZipFormatError | MemoryError:
+    """Return the error for what a library says of a stream."""
+    text = str(error)
+    if any(sign in text for sign in _NO_MEMORY):
+        return MemoryError(text)
     return ZipFormatError(
-        f"the {method} stream is damaged ({error})",
+        f"the {method} stream is damaged ({text})",
         remedy="Download the file again, or read the other members one by one.",
     )

@@ -8,6 +8,7 @@ decoded as a frame of its own: with a header before it, and `LAST_BLOCK` after i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ MAX_HEADER_SIZE = 18
 """Of a frame."""
 _HEADER_SIZE = 6
 """Of a frame without content size, dictionary and checksum."""
+NO_MEMORY = "not enough memory", "Unable to create"
+"""What the library's errors say if there is too little."""
 LAST_BLOCK = b"\x01\x00\x00"
 """An empty raw block that ends its frame."""
 
@@ -70,13 +73,17 @@ class ZstandardEncoder(NamedTuple):
         thread.
         """
         is_whole = first and final and len(pieces) == 1
-        kept = spare.setdefault((self, is_whole), [])
+        kept, compressor = spare.setdefault((self, is_whole), []), None
         try:
-            compressor = kept.pop()
-        except IndexError:
-            compressor = self._compressor(is_whole)
-        mode = compressor.FLUSH_FRAME if is_whole else compressor.FLUSH_BLOCK
-        chunks = [compressor.compress(piece, mode) for piece in pieces]
+            with contextlib.suppress(IndexError):
+                compressor = kept.pop()
+            compressor = compressor or self._compressor(is_whole)
+            mode = compressor.FLUSH_FRAME if is_whole else compressor.FLUSH_BLOCK
+            chunks = [compressor.compress(piece, mode) for piece in pieces]
+        except zstandard_library().ZstdError as error:
+            if any(sign in str(error) for sign in NO_MEMORY):
+                raise MemoryError(str(error)) from None
+            raise
         kept.append(compressor)
         if is_whole:
             return [chunks[0][_HEADER_SIZE:]]
@@ -151,8 +158,12 @@ def _decompress_function() -> Callable[[bytes, memoryview], bool] | None:
     class Decoder:
         """One for each thread, which ends with it: to make one takes as long as 10 KB of data."""
 
+        address = None
+
         def __init__(self) -> None:
             self.address = begin()
+            if not self.address:
+                raise MemoryError
 
         def __del__(self) -> None:
             end(self.address)
@@ -162,8 +173,6 @@ def _decompress_function() -> Callable[[bytes, memoryview], bool] | None:
             decoder = local.decoder
         except AttributeError:
             decoder = local.decoder = Decoder()
-        if not decoder.address:
-            raise MemoryError
         target = ctypes.byref(place(memory))
         found = decompress(decoder.address, target, len(memory), frames, len(frames))
         return bool(found == len(memory))

@@ -227,3 +227,29 @@ def test_without_the_library_writing_names_the_extra(hide_library, tmp_path):
     with pytest.raises(UnsupportedError, match=r"pip install 'npzkit\[zstd\]'"):
         npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)}, compression="zstd")
     assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_no_damage(monkeypatch):
+    """What the library says where it gets no memory is MemoryError, and nothing is called damaged."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.arange(50_000)}, compression="zstd", chunk_size=1 << 14)
+
+    class Full:
+        def __getattr__(self, name):
+            return getattr(zstd, name)
+
+        def ZstdDecompressor(self):
+            raise zstd.ZstdError("Unable to create ZSTD_DCtx instance.")
+
+        def ZstdCompressor(self, options):
+            raise zstd.ZstdError("Unable to compress: Allocation error : not enough memory")
+
+    for module in ("decompressors", "zstandard"):
+        monkeypatch.setattr(f"npzkit.codecs.{module}.zstandard_library", Full)
+    monkeypatch.setattr(decompressors, "decompress_into", lambda frame, memory: None)
+    npz = npzkit.open(stream)
+    for read in (lambda: npz["x"], lambda: npz.lazy("x")[5:9], npz.load_all, npz.verify):
+        with pytest.raises(MemoryError):
+            read()
+    with pytest.raises(MemoryError):
+        npzkit.save(io.BytesIO(), {"x": np.arange(9)}, compression="zstd")

@@ -489,9 +489,11 @@ for number in range(count):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_where_memory_ends(compression, tmp_path):
     """Whatever memory is left, each call with threads ends: with its result, or MemoryError."""
+    if compression == "zstd":
+        pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
     found = subprocess.run(
         [
             sys.executable, "-c", LITTLE_MEMORY,

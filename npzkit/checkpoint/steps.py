@@ -28,7 +28,7 @@ from npzkit.archive.save import PreparedArchive
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
-from npzkit.datasets.shard_names import ShardRecord, attempt_of, is_temporary
+from npzkit.datasets.shard_names import ShardRecord, attempt_of
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.datasets.sharding import read_index
@@ -42,7 +42,7 @@ from npzkit.errors import (
 )
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
-from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
+from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, is_temporary, objects_at
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
 AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 import npzkit
-from npzkit.cli.messages import Refusal
+from npzkit.cli.messages import Refusal, say
 from npzkit.cli.output import print_json
 from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
 
@@ -118,6 +118,18 @@ def find_archives(given: Sequence[str], *, recursive: bool) -> list[ArchiveFile]
                 found.append(ArchiveFile(archive, inner or name))
             seen.add(real)
     return found
+
+
+def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
+    """Name the temporary files that killed saves have left in folders."""
+    from npzkit.stores.objects import abandoned_files
+
+    for folder in filter(os.path.isdir, given):
+        for path, size in abandoned_files(folder, recursive=recursive):
+            say(
+                f"warning: {printable(path)}: {format_size(size)} of a save that was killed. The "
+                "next save to the same path removes it; you can also delete it."
+            )
 
 
 def file_size(path: str) -> int | None:

@@ -27,6 +27,7 @@ from npzkit.cli.file_argument import (
     opened,
     recursive_option,
     shape_text,
+    tell_abandoned,
     without_note,
 )
 from npzkit.cli.messages import at_prompt, error_text, in_a_line, message_of, report_failure, say
@@ -130,10 +131,11 @@ def ls(
 
     If FILE is a folder, or a URL such as s3://bucket/runs/, the archives in it
     are listed, or the steps of checkpoints. With -l, --sort or --only, so are the
-    arrays of each.
+    arrays of each. Temporary files that killed saves have left in it are named.
 
     Example: npzkit ls -l model.npz
     """
+    tell_abandoned(files, recursive=recursive)
     are_arrays = is_long or as_json or sort is not None or bool(patterns)
     shown: list[tuple[str, Sequence[ArchiveFile]]] = []
     for file in files:

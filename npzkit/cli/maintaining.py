@@ -27,6 +27,7 @@ from npzkit.cli.file_argument import (
     naming_in_warnings,
     recursive_option,
     seekable_input,
+    tell_abandoned,
 )
 from npzkit.cli.messages import (
     Refusal,
@@ -210,10 +211,13 @@ def verify(
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with
     an object per file. FILE may be the folder of a sharded archive. It may be -
-    for the standard input; a pipe is copied to a temporary file first.
+    for the standard input; a pipe is copied to a temporary file first. Temporary
+    files that killed saves have left in a folder are named, unless --quiet.
 
     Example: npzkit verify model.npz
     """
+    if not quiet:
+        tell_abandoned(files, recursive=recursive)
     archives = find_archives(files, recursive=recursive)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:

@@ -25,8 +25,6 @@ _ATTEMPT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _WRITER_SIZE = 4
 _OWN_NAME = re.compile(rf"shard-({_ATTEMPT})\.[0-9a-f]{{{2 * _WRITER_SIZE}}}-[0-9]{{5,12}}\.npz")
 """A shard that npzkit wrote: attempt, writer and number."""
-_TEMPORARY_NAME = re.compile(r"\.npzkit-[0-9a-f]{16}\.tmp")
-"""A file that `npzkit.files.path_sink` has not completed."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,195}\.npz")
 """No separator, drive, scheme or other character that a system gives a meaning to."""
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])\.", re.IGNORECASE)
@@ -76,11 +74,6 @@ def attempt_of(name: str) -> str | None:
     """Return the attempt that a shard belongs to; None if npzkit did not name the file."""
     found = _OWN_NAME.fullmatch(name)
     return found and found[1]
-
-
-def is_temporary(name: str) -> bool:
-    """Return whether a file is one that npzkit had not completed, or is writing."""
-    return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def check_shard_names(names: Iterable[str]) -> None:

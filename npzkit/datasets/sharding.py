@@ -27,7 +27,6 @@ from npzkit.datasets.shard_names import (
     ShardRecord,
     StoredPart,
     attempt_of,
-    is_temporary,
     part_attribute,
     record_file,
 )
@@ -38,7 +37,7 @@ from npzkit.files.urls import Location, find_location
 from npzkit.limits import thread_count
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
-from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, objects_at
+from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, is_temporary, objects_at
 
 _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "

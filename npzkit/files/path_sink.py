@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from itertools import count
 from typing import Any
@@ -52,6 +53,14 @@ def _status(path: str) -> os.stat_result | None:
         return os.stat(path)
     except FileNotFoundError:
         return None
+
+
+_TEMPORARY_NAME = re.compile(r"\.npzkit-[0-9a-f]{16}\.tmp")
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether a file is one that `PathSink` had not completed, or is writing."""
+    return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def _temporary_path(path: str, number: int) -> str:
@@ -233,11 +242,12 @@ class PathSink(Sink):
         """Create the new file, with the owner and permissions of the old one."""
         # A user who may not read the old file must never be able to open this one.
         mode = 0o666 if replaced is None else 0o600
-        numbers = count()
-        number = next(numbers)
-        while not self._try_name(_temporary_path(self._path, number), mode):
-            if not remove_abandoned(_temporary_path(self._path, number)):
-                number = next(numbers)
+        for number in count():
+            name = _temporary_path(self._path, number)
+            if self._try_name(name, mode) or (
+                remove_abandoned(name) and self._try_name(name, mode)
+            ):
+                break
         if replaced is not None:
             self._is_replacing = True
             self._file.take_after(replaced)
@@ -284,6 +294,7 @@ class PathSink(Sink):
     def start_over(self) -> None:
         self._close()
         self._replaced = _contents(os.fstat(self._locks[-1].fileno()))
+        self._exclusive = False
         self._make(_status(self._path))
         self.position = self.committed_size = self._flushed = 0
         self.size = None

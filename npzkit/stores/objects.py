@@ -13,7 +13,7 @@ import datetime
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
-from npzkit.files import disk
+from npzkit.files import disk, path_sink
 from npzkit.files.file_objects import Identity, identity_of
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, is_locked, lock_path
@@ -36,6 +36,7 @@ from npzkit.stores.fsspec_store import FsspecStore, version_in
 from npzkit.stores.transport import check_writable, open_sink
 from npzkit.stores.upload_sink import UploadSink
 
+is_temporary = path_sink.is_temporary
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
 _LOCK_ATTEMPTS = 10
@@ -477,3 +478,15 @@ def _remove(store: FsspecStore, name: str, version: Version | None) -> None:
         remove_version(store, path, version.tag)
     else:
         store.file_system.rm_file(path)
+
+
+def abandoned_files(folder: str, *, recursive: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield the path and the size of each temporary file in a folder that no writer has open."""
+    for place, folders, names in os.walk(folder):
+        if not recursive:
+            folders.clear()
+        for path in [os.path.join(place, name) for name in sorted(names) if is_temporary(name)]:
+            # It may be renamed or removed meanwhile.
+            with contextlib.suppress(OSError), disk.Descriptor(path) as file:
+                if not is_locked(file):
+                    yield path, os.fstat(file.fileno()).st_size

@@ -398,3 +398,27 @@ def test_a_page_is_not_said_to_be_repairable(cli, folder):
     # Without its index, nothing is left that lists its members.
     (folder / "page.npz").write_bytes(whole[: whole.index(b".npzkit.index")])
     assert "npzkit repair page.npz -o OTHER" in cli("repair", "page.npz").err
+
+
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
+    """A temporary file without a writer is named with its size; one that is being written is not."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    (tmp_path / "deep").mkdir()
+    left = tmp_path / ".npzkit-0123456789abcdef.tmp", tmp_path / "deep/.npzkit-00000000ffffffff.tmp"
+    for path in left:
+        path.write_bytes(bytes(2048))
+    (tmp_path / ".npzkit-notes.tmp").write_bytes(b"of somebody else")
+    with npzkit.NpzWriter(tmp_path / "b.npz") as w:
+        w["x"] = np.zeros(1 << 18)
+        found = cli(command, tmp_path)
+        assert found.code == 0
+        assert found.err.startswith(
+            f"npzkit: warning: {left[0]}: 2.0 KiB of a save that was killed"
+        )
+        assert found.err.count("\n") == 1
+    assert cli(command, tmp_path, "-r").err.count("2.0 KiB of a save that was killed") == 2
+    assert cli(command, tmp_path / "a.npz").err == ""
+    for path in left:
+        path.unlink()
+    assert cli(command, tmp_path, "-r").err == ""

@@ -1,23 +1,30 @@
 """Saving in a thread: every failure is raised once, or is a warning when Python ends.
 
 Owns `Saving`, the thread, what happens to a failure that nobody waited for, and the
-end of Python. A thread per save is started and waited for by `threading`, so that
-Python waits for it before it ends. Knows neither files nor arrays.
+end of Python, which waits for saves. `threading` does not start the thread: it would wait
+for ever for one that dies before it runs a line, because memory ended. Knows neither files
+nor arrays.
 """
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from traceback import clear_frames
 
 from npzkit.errors import explain
+from npzkit.files.threads import died
+
+_LOOK_SECONDS = 0.25
+"""Seconds between two looks whether the thread of a save lives."""
 
 
 class Saving:
@@ -40,12 +47,14 @@ class Saving:
         self._error: BaseException | None = None
         self._is_heard = False
         self._ended = threading.Event()
+        # Returns None once the thread has ended, however that was.
+        self._alive: Callable[[], object | None] = object
         if skipped:
             self._ended.set()
 
     def done(self) -> bool:
         """Return whether the save has ended, successfully or not."""
-        return self._ended.is_set()
+        return self._ends_within(0)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the step is saved.
@@ -69,8 +78,23 @@ class Saving:
             raise self._error
 
     def _wait_for_end(self, timeout: float | None) -> None:
-        if not self._ended.wait(timeout):
+        if not self._ends_within(float("inf") if timeout is None else timeout):
             raise TimeoutError(f"step {self.step} was not saved within {timeout} seconds")
+
+    def _ends_within(self, seconds: float = float("inf")) -> bool:
+        """Wait until the save has ended, also if its thread died without a word."""
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            if self._ended.wait(min(max(left, 0), _LOOK_SECONDS)):
+                return True
+            if self._alive() is None:
+                if not self._ended.is_set():
+                    self._error = died()
+                    self._ended.set()
+                return True
+            if left <= 0:
+                return False
 
     def _finish(self, removed: tuple[int, ...]) -> None:
         """Note what was removed after the step was saved."""
@@ -118,7 +142,7 @@ def _end() -> None:
     """
     _ending.set()
     for saving in sorted(_unheard, key=lambda one: one.step):
-        saving._ended.wait()
+        saving._ends_within()
         if saving._error is not None:
             error = saving._error
             warnings.warn(
@@ -133,7 +157,7 @@ def _end() -> None:
 def outlive_pools() -> None:
     """Have Python wait for saves at its end before it ends the thread pools of libraries.
 
-    It ends pools before it waits for threads. The libraries of stores need a pool to look up
+    The libraries of stores need a pool to look up
     addresses. Python 3.12 starts no thread at its end, so there a pool must have one already.
     """
     # Of functions that are registered later, the last one is called first.
@@ -148,7 +172,7 @@ def outlive_pools() -> None:
 
 def _wait_for_all() -> None:
     for saving in list(_unheard):
-        saving._ended.wait()
+        saving._ends_within()
 
 
 class Background:
@@ -175,18 +199,22 @@ class Background:
         """Run `work` in a thread."""
         self._last = saving
         _unheard.add(saving)
-        thread = threading.Thread(
-            target=saving._run, args=(work,), name=f"npzkit-save-{saving.step}", daemon=False
-        )
+        outlive_pools()
+        run = partial(saving._run, work)
+        saving._alive = weakref.ref(run)
         try:
             if not _ending.is_set():
-                thread.start()
+                _thread.start_new_thread(run, ())
                 return
         except RuntimeError:
             # The system has no room for a thread, or Python starts none at its end.
             pass
-        del thread
-        saving._run(work)
+        except MemoryError:
+            # It may have been started all the same, which the wait finds out.
+            del run
+            saving.wait()
+            return
+        run()
         saving.wait()
 
     def wait_for_end(self, timeout: float | None = None) -> None:

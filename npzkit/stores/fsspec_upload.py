@@ -15,6 +15,8 @@ from npzkit.errors import UnsupportedError
 from npzkit.stores.base_store import TransientError, Upload, replaced
 from npzkit.stores.fsspec_store import FsspecStore
 
+_LOOK_SECONDS = 0.25
+"""Seconds between two looks whether the upload was stopped."""
 _GATHERED_SIZE = 1 << 23
 """Bytes that a file object gathers before it sends them. adlfs would gather 50 MiB."""
 
@@ -78,8 +80,10 @@ class FsspecUpload(Upload):
 
     def send(self, number: int, data: bytearray) -> None:
         with self._turn:
-            self._turn.wait_for(lambda: self._next == number or self._is_stopped)
             try:
+                # `stop` tells nobody, and memory may have ended before an earlier part was tried.
+                while not (self._next == number or self._is_stopped):
+                    self._turn.wait(_LOOK_SECONDS)
                 if self._is_stopped:
                     raise OSError(f"{self.name}: an earlier part could not be sent")
                 # One block per part: Azure takes 50,000 blocks.

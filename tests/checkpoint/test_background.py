@@ -462,3 +462,18 @@ def test_a_forked_child_can_read(make, gate):
     gate.opened.set()
     store.wait()
     assert store.steps == (1, 2)
+
+
+def test_a_thread_that_dies_at_once(tmp_path, monkeypatch):
+    """If memory ends as the thread begins, `wait` raises MemoryError, and the next save works."""
+    thread = npzkit.checkpoint.background._thread
+    real = thread.start_new_thread
+    with CheckpointStore(tmp_path, background=True, durable=False) as store:
+        monkeypatch.setattr(thread, "start_new_thread", lambda work, args: real(int, ()))
+        saving = store.save(1, {"w": np.zeros(3)})
+        with pytest.raises(MemoryError):
+            saving.wait()
+        assert saving.done()
+        monkeypatch.setattr(thread, "start_new_thread", real)
+        store.save(2, {"w": np.zeros(3)}).wait()
+        assert store.steps == (2,)

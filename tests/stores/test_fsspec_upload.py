@@ -303,6 +303,23 @@ def test_files_that_fail(files, fault):
     assert files.modes == ["wb", "discard"]
 
 
+def test_a_part_that_is_never_sent(files, monkeypatch):
+    """If memory ends before a part is tried, those that wait for their turn behind it end too."""
+    real = fsspec_upload.FsspecUpload.send
+
+    def send(self, number, data):
+        if number == 1:
+            raise MemoryError
+        real(self, number, data)
+
+    monkeypatch.setattr(fsspec_upload.FsspecUpload, "send", send)
+    monkeypatch.setattr(fsspec_upload, "_LOOK_SECONDS", 0.01)
+    with pytest.raises(MemoryError):
+        npzkit.save("files://bucket/a.npz", ARRAYS)
+    assert not files.objects
+    assert files.modes == ["wb", "discard"]
+
+
 def test_an_exception_discards_the_file(files):
     """Also when it is collected, it is not completed."""
     with pytest.raises(ValueError, match="mine"), npzkit.NpzWriter("files://b/a.npz") as writer:

@@ -280,7 +280,9 @@ class RepairReport(NamedTuple):
             return []
         if self.uncertain == self.kept:
             lines = [f"uncertain: any of these arrays {text}"]
-            if any("/" in key for key in (*self.kept, *(row.key for row in self.lost))):
+            is_told = any(BESIDE_ARRAYS in row.what for row in self.lost)
+            names = (*self.kept, *(row.key for row in self.lost))
+            if any("/" in name for name in names) and not is_told:
                 lines.append(f"uncertain: it may have had metadata, and in it {BESIDE_ARRAYS}")
             return lines
         lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {text}:"]

@@ -112,10 +112,11 @@ class Salvage:
                 comment = plain_comment(comment_of(directory, self.source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
             self._add_masks()
-            if self.lost and not self.sound and (newest is not None or directory.entries):
+            damaged = [lost for lost in self.lost if lost[0] != COMMENT_NAME]
+            if damaged and not self.sound and (newest is not None or directory.entries):
                 raise ZipFormatError(
                     "nothing can be saved: every member is damaged",
-                    found=format_count(len(self.lost), "damaged member"),
+                    found=format_count(len(damaged), "damaged member"),
                     remedy="Download the file again; partial=True (--partial) keeps what is "
                     "left of damaged arrays.",
                 )
@@ -138,7 +139,7 @@ class Salvage:
         if newest.comment is None:
             self.lost.append((COMMENT_NAME, f"the metadata is lost or damaged{note}", size))
             return b""
-        if newest.last is not None and not newest.is_newest:
+        if newest.last is not None and not newest.is_newest and newest.comment:
             what = "the newest metadata may be lost: that of an older commit is kept"
             self.lost.append((COMMENT_NAME, what, newest.end_offset))
         try:
@@ -205,7 +206,7 @@ class Salvage:
         found = {one.header_offset for one in self.sound.values() if isinstance(one, Entry)}
         others = [one for one in newest.others if one.header_offset not in found]
         self._check({one.name: one for one in others if one.name not in self.sound})
-        if not self.sound and not self.lost:
+        if newest.last is None and not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self.source, silent=True, limits=Limits())
 

@@ -23,7 +23,7 @@ from npzkit.zip.end_record import find_fitting, last_record, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
 from npzkit.zip.footer import Footer
-from npzkit.zip.last_commit import find_commits, find_last_commit, find_last_footer
+from npzkit.zip.last_commit import archive_end, find_commits, find_last_commit, find_last_footer
 from npzkit.zip.member_checks import data_offset, header_end
 from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find_member
@@ -46,7 +46,7 @@ _TRIED_SIZE = 1 << 28
 class _Place(NamedTuple):
     """Where a directory begins and ends, and what is said of it, if that is known.
 
-    `archive_end` is where the archive ended at the latest when it was written.
+    `archive_end` is where the archive ended when it was written.
     """
 
     begin: int
@@ -412,11 +412,16 @@ def find_newest(source: Source) -> NewestState:
     listed = dict(zip([entry.name for entry in entries], records, strict=True))
     comment = _find_comment(source, place)
     directory = None
-    if is_complete:
+    if restored.is_complete:
+        # Others write over a directory that is not the newest.
         directory = Directory(
-            named, comment or b"", place.begin, place.end, b"".join(records),
-            positions_of(records), 0, place.footer,
+            named, comment or b"", place.begin, place.end if is_complete else place.begin,
+            b"".join(records), positions_of(records), 0, place.footer,
         )  # fmt: skip
+        if not is_complete:
+            # It is the last one that is complete, and any number may have followed.
+            is_rebuilt = restored.is_restored or source.size > place.archive_end
+            return NewestState(directory, place.begin, {}, {}, is_rebuilt, True, comment)
     return NewestState(
         last, place.begin, named, listed, restored.is_restored or not is_complete, True, comment,
         directory, is_newest, {name for name in listed if listed[name] in restored.known},
@@ -452,8 +457,7 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
     footer = find_last_footer(source, (0,))
     if footer is not None:
         end = footer.directory_offset + footer.directory_size
-        archive_end = end + ZIP64_RECORDS_SIZE + END_SIZE + footer.comment_size
-        places.append(_Place(footer.directory_offset, end, archive_end, footer))
+        places.append(_Place(footer.directory_offset, end, archive_end(footer), footer))
     try:
         last = find_last_commit(source, (0,))
     except UnsupportedError:
@@ -461,8 +465,8 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
     except NpzkitError:
         last = None
     if last is not None and last.mark is not None:
-        begin, end, archive_end, _ = last.mark
-        places.append(_Place(begin, max(begin, end), archive_end, mark=last.mark))
+        begin, end, stop, _ = last.mark
+        places.append(_Place(begin, max(begin, end), stop, mark=last.mark))
     offset = last_record(source)
     with contextlib.suppress(NpzkitError):
         if offset is not None:
@@ -472,8 +476,9 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
                 places.append(_Place(begin, record.records_offset, record.end_offset))
     # Of the same place, the first one has a checksum.
     place = max(places, key=lambda place: place.begin, default=None)
+    # Of a file that was cut off, nothing says whether a commit followed.
     is_newest = place is not None and any(
-        other.begin == place.begin and source.size <= other.archive_end for other in places
+        other.begin == place.begin and source.size == other.archive_end for other in places
     )
     return place, is_newest, last is not None and last.damage is not None
 

@@ -317,10 +317,15 @@ def damaged_commit(source: Source, start: int, offset: int, end: int = 0) -> Zip
 
 def end_missing(source: Source, footer: Footer) -> ZipFormatError:
     """Return the error for an archive whose last footer is there, and no end that fits."""
+    at = footer.directory_offset + footer.directory_size
+    return damaged_commit(source, 0, at, archive_end(footer))
+
+
+def archive_end(footer: Footer) -> int:
+    """Return where an archive ended when its footer was written."""
     size, offset = footer.directory_size, footer.directory_offset
     records = end_bytes(footer.entry_count, size, offset, b"", b"")
-    end = offset + size + sum(map(len, records)) + footer.comment_size
-    return damaged_commit(source, 0, offset + size, end)
+    return offset + size + sum(map(len, records)) + footer.comment_size
 
 
 def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:

@@ -245,6 +245,24 @@ def test_older_versions_are_uncertain(tmp_path):
     assert read(output).arrays["a"] == held_as(np.arange(3.0))
 
 
+@pytest.mark.parametrize("make", CASES)
+def test_a_file_that_is_cut_off(make, folder):
+    """Cut within the end of any commit, a file is not read; all that repair saves of it is uncertain."""
+    case = made(make, folder)
+    path, output = folder / "damaged.npz", folder / "repaired.npz"
+    for commit in case.commits:
+        for lacking in range(1, 100, 1 if DEEP else 33):
+            path.write_bytes(case.data[: commit.size - lacking])
+            with pytest.raises(NpzkitError, match=r"cut off|damaged"):
+                npzkit.open(path)
+            for report in filter(None, (repaired(path, output), repaired(path, None))):
+                found = read(report.output)
+                assert report.uncertain == report.kept == tuple(found.keys)
+                for key in found.keys:
+                    versions = [one.held[key].array for one in case.commits if key in one.held]
+                    assert found.arrays[key] in versions
+
+
 def test_an_end_record_before_the_last_commit(tmp_path):
     """If bytes were inserted behind a commit, what follows is found, and everything is uncertain."""
     case = made(with_changed_members, tmp_path)

@@ -287,7 +287,8 @@ def test_a_damaged_directory(paths, case):
     check_all(arrays)
     has_end = case not in ("end record zeroed", "directory cut")
     assert [lost.key for lost in report.lost] == ([] if has_end else [METADATA_KEY])
-    assert report.uncertain == ()
+    # A commit may have followed what was cut off.
+    assert report.uncertain == (report.kept if case == "directory cut" else ())
     with npzkit.open(paths[1]) as npz:
         assert all(npz.info(key).attrs == {"of": key} for key in npz)
         assert dict(npz.metadata) == ({"step": 7} if has_end else {})
@@ -964,7 +965,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     assert lines[1] == "4 bytes of an unfinished append removed"
     assert lines[2].startswith("lost: 'y\\u202e' (at byte ")
     assert len(lines) == 3
-    report, _ = repair_bytes(paths, GOOD[:DIRECTORY])
+    report, _ = repair_bytes(paths, DIRECTORIES["directory zeroed"])
     assert str(report).splitlines()[:2] == [
         f"{paths[1]}: 12 members kept",
         "the directory was damaged: it was restored from the members' own headers",

@@ -221,9 +221,11 @@ class RepairReport(NamedTuple):
         Kept keys of which the readable part of the newest directory does not say
         that they are current. The arrays are sound, but may have been removed or
         renamed, or replaced by newer ones, and their attributes may be older.
+        Also keys of arrays whose data matches only one of their two CRC-32s, after
+        an interrupted flush, or if a copy of another version over the file broke off.
     sealed : tuple of str
         Keys of arrays with an interrupted flush of a map, which was completed:
-        their CRC-32 now matches their data.
+        their CRC-32 now matches their data. They are uncertain too.
     is_completed : bool
         Whether the last commit lacked its last few bytes, which were written.
     """
@@ -275,7 +277,7 @@ class RepairReport(NamedTuple):
         return lines_html(f"RepairReport {self}")
 
     def _uncertain_lines(self) -> list[str]:
-        text = "may have been removed, renamed or changed; the record of it is lost"
+        text = "may have been removed, renamed or changed; the record of it is lost or disagrees"
         if not self.uncertain:
             return []
         if self.uncertain == self.kept:

@@ -64,7 +64,8 @@ def repair(
       off. Metadata that cannot be restored is reported as lost.
     - An interrupted flush of a map is completed: if the two headers of a stored
       array have different CRC-32s, the one that matches the data is written to
-      both. If neither matches, the array is reported as lost.
+      both, and the array is reported as uncertain, because a copy of another version
+      over the file leaves the same. If neither matches, it is reported as lost.
 
     A file without these faults is not changed.
 
@@ -73,7 +74,8 @@ def repair(
     own headers. If a member's own header is damaged, its data is checked against
     its directory entry.
 
-    Whatever may be older than the last commit is reported as uncertain, or as lost.
+    Whatever may be older than the last commit is reported as uncertain, or as lost. If the
+    end of the file is missing, that is every array, because commits may have followed.
 
     Parameters
     ----------
@@ -235,8 +237,9 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
     keys = dict(zip(directory.entries, keys_of(directory.entries.keys()), strict=True))
     sealed, left = complete_flushes(source, directory, threads)
     lost = tuple(Lost(keys[one.entry.name], str(one), one.entry.header_offset) for one in left)
+    found = tuple(keys[name] for name in sealed)
     return RepairReport(
-        path, tuple(keys.values()), lost, cut_size, sealed=tuple(keys[name] for name in sealed),
+        path, tuple(keys.values()), lost, cut_size, uncertain=found, sealed=found,
         is_completed=bool(patches),
     )  # fmt: skip
 

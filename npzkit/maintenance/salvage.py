@@ -93,6 +93,8 @@ class Salvage:
         self._known: tuple[Directory, IndexedHeaders] | None = None
         # The offsets of members whose seek index leads to wrong data.
         self._wrongly_indexed: set[int] = set()
+        # The offsets of members whose two headers have different CRC-32s.
+        self._contradicted: set[int] = set()
         # The local headers of members without their own, by offset and name.
         self._headers: dict[tuple[int, bytes], bytes] = {}
 
@@ -139,8 +141,8 @@ class Salvage:
         if newest.comment is None:
             self.lost.append((COMMENT_NAME, f"the metadata is lost or damaged{note}", size))
             return b""
-        if newest.last is not None and not newest.is_newest and newest.comment:
-            what = "the newest metadata may be lost: that of an older commit is kept"
+        if newest.comment and not newest.is_complete:
+            what = "the newest metadata may be lost: what is kept may be that of an older commit"
             self.lost.append((COMMENT_NAME, what, newest.end_offset))
         try:
             return plain_comment(read_comment(self.source, newest.comment, 0, size))
@@ -176,17 +178,20 @@ class Salvage:
             for one in dict.fromkeys(self.lost)
         )
         kept = tuple(keys[name] for name in names)
-        if newest is None:
-            return RepairReport(output, kept, lost, cut_size)
         uncertain = tuple(keys[name] for name in names if not self._is_known(name, newest))
-        return RepairReport(output, kept, lost, cut_size, newest.is_restored, uncertain)
+        is_rebuilt = newest is not None and newest.is_restored
+        return RepairReport(output, kept, lost, cut_size, is_rebuilt, uncertain)
 
-    def _is_known(self, name: str, newest: NewestState) -> bool:
+    def _is_known(self, name: str, newest: NewestState | None) -> bool:
         """Return whether the newest directory says of a member that it is what is kept."""
-        if newest.is_complete or not newest.is_newest or name not in newest.known:
-            return newest.is_complete
         found = self.sound.get(name)
         entry = found.entry if isinstance(found, RowsLeft) else found
+        if entry is not None and entry.header_offset in self._contradicted:
+            return False
+        if newest is None or newest.is_complete:
+            return True
+        if not newest.is_newest or name not in newest.known:
+            return False
         return entry is None or entry.header_offset == newest.entries[name].header_offset
 
     def find(self, newest: NewestState) -> None:
@@ -228,20 +233,25 @@ class Salvage:
         is_renamed = (
             not is_certain and entry.flags & BAD_NAME and found and found.entry.name not in entries
         )
+        own = None
+        if found is not None and (found.entry.name == entry.name or is_renamed):
+            own = found.entry if found.end_offset <= end else None
         sound = None if is_renamed else self._with_own_header(entry, directory, is_certain)
-        if sound is None and (
-            found is not None
-            and (found.entry.name == entry.name or is_renamed)
-            and found.end_offset <= end
+        if (
+            sound is None
+            and own is not None
             # A CRC-32 of no bytes proves nothing.
-            and found.entry.compressed_size
-            and member_error(self._reader, accepting_name(found.entry), self._threads) is None
+            and own.compressed_size
+            and member_error(self._reader, accepting_name(own), self._threads) is None
         ):
             # The header describes the data; attributes that are certain are the directory's.
-            sound = found.entry._replace(extra=entry.extra) if is_certain else found.entry
+            sound = own._replace(extra=entry.extra) if is_certain else own
         if sound is not None:
             self.lost.pop()
             self._keep(sound)
+            if own is not None and own.crc32 != entry.crc32:
+                # After a flush that was interrupted, or a copy of another version over this one.
+                self._contradicted.add(entry.header_offset)
         self.source.correct(entry.header_offset, b"")
         if sound is None:
             self._keep_sound_chunks(entry)

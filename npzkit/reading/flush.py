@@ -404,7 +404,10 @@ class Unflushed(NamedTuple):
 
     def __str__(self) -> str:
         if self.is_complete:
-            return "the flush of a map was interrupted: npzkit.repair(path) completes it"
+            return (
+                "the data has one of them: the flush of a map was interrupted, or a copy of "
+                "another version over the file; npzkit.repair(path) writes that one to both"
+            )
         return (
             "the data has neither of them: it was changed through a map without a flush, or is "
             "damaged"

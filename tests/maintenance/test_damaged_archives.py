@@ -7,6 +7,7 @@ makes it 20,000.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
 
@@ -34,6 +35,7 @@ from grown_archives import (
     deflated,
     durable,
     made,
+    noise,
     random_commits,
     stored,
     with_changed_members,
@@ -41,7 +43,7 @@ from grown_archives import (
     with_edited_attributes,
     with_long_comments,
 )
-from history import held_as
+from history import History, held_as
 from npzkit.errors import NpzkitError
 from npzkit.zip.commit_marks import COMMENT_NAME
 
@@ -261,6 +263,49 @@ def test_a_file_that_is_cut_off(make, folder):
                 for key in found.keys:
                     versions = [one.held[key].array for one in case.commits if key in one.held]
                     assert found.arrays[key] in versions
+
+
+def version(path, number, **options):
+    """Return an archive of which another version has the same keys and shapes, and what it holds."""
+    history = History(path)
+    with history.edit("w", **options) as e:
+        for key in "abcd":
+            e.add(key, noise(700, number), attrs={"version": number})
+        e.edit_metadata(version=number)
+    with history.edit(**options) as e:
+        e.add("b", noise(500, number + 10), overwrite=True)
+    return history.content, history.newest
+
+
+def fitting(versions, arrays, attrs):
+    """Return the versions that have all of these arrays and attributes, errors apart."""
+    return [
+        one for one in versions
+        if all(is_error(arrays[key]) or one.held[key] == (arrays[key], attrs[key]) for key in arrays)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_half_of_another_version(compression, folder):
+    """Of a copy over another version that broke off, no array is a mixture, and what is certain is of one version."""
+    path, output = folder / "damaged.npz", folder / "repaired.npz"
+    (old, *versions), (new, newer) = (
+        version(folder / f"{number}.npz", number, compression=compression) for number in (1, 2)
+    )
+    versions.append(newer)
+    told = 0
+    for cut in range(1, min(len(old), len(new)), 1 if DEEP else 97):
+        path.write_bytes(new[:cut] + old[cut:])
+        with contextlib.suppress(NpzkitError):
+            found = read(path)
+            assert fitting(versions, found.arrays, found.attrs)
+        for report in filter(None, (repaired(path, output), repaired(path, None))):
+            found = read(report.output)
+            named = {*report.uncertain, *(row.key for row in report.lost)}
+            certain = {key: array for key, array in found.arrays.items() if key not in named}
+            assert fitting(versions, certain, found.attrs)
+            told += bool(report.uncertain)
+    assert told
 
 
 def test_an_end_record_before_the_last_commit(tmp_path):

@@ -69,7 +69,8 @@ def iter_arrays(
     ChecksumError, NpyFormatError, PickleRefusedError, LimitExceededError
         As `NpzFile.read`, when the array comes. It is not yielded. In an archive
         that was appended to, the error comes at the end of the stream, because
-        the append may not have been finished.
+        the append may not have been finished. So it does for an array without a
+        CRC-32, which may have been given up while it was being created.
     UnsupportedError
         An array cannot be followed: it is not compressed, and its size comes
         after its data. ``np.savez`` to a pipe writes such arrays. Or its

@@ -663,6 +663,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         ------
         MemberNotFoundError
             One of `keys` does not exist.
+        StaleArchiveError
+            The file was written over since it was opened.
         ClosedArchiveError
             The archive is closed.
 

@@ -156,7 +156,13 @@ class SingleFile(OpenedArchive):
         directory = self.directory._replace(entries=self.entries)
         limits = self.reading_limits
         with Explained(self, None):
-            return verify_source(self.source, directory, limits, keys, progress, threads)
+            report = verify_source(self.source, directory, limits, keys, progress, threads)
+            if not report.ok:
+                # What was opened may have been written over since.
+                self.check_unchanged()
+                damaged = (row.key for row in report.rows if row.severity == "error")
+                self.check_listed(next(filter(None, damaged), None))
+            return report
 
     # -- arrays -------------------------------------------------------------
 

@@ -248,6 +248,8 @@ def verify(
         One of `keys` is not found.
     TypeError
         `keys` is a string.
+    StaleArchiveError
+        The file changes while it is checked, or was written over since an `NpzFile` opened it.
 
     Examples
     --------

@@ -102,7 +102,7 @@ def repair(
     overwrite : bool, default True
         Whether to replace another file that is already at `output`.
     limits : Limits, optional
-        Limits to check members against.
+        Limits to check members against; by default, none.
     threads : int, optional
         Number of threads; None uses all processors.
     lock_timeout : float, optional
@@ -154,7 +154,8 @@ def repair(
     path = str(location) if is_distant else _checked_path(location)
     if partial not in (False, True, "mask", "drop"):
         raise ValueError(f"partial must be a bool, 'mask' or 'drop', not {partial!r}")
-    bounds = Limits() if limits is None else limits
+    # The default limit of headers is for reading: what is sound is kept.
+    bounds = Limits(header_size=None) if limits is None else limits
     count = thread_count(threads)
     with (
         contextlib.nullcontext()

@@ -167,12 +167,13 @@ def member_findings(
     ):
         try:
             rows.extend(findings)
+        except StaleArchiveError:
+            # This says nothing about the file.
+            raise
         except NpzkitError as error:
             found = Finding._of(key, error, entry.header_offset)
             if found not in rows:
                 rows.append(found)
-            if isinstance(error, StaleArchiveError):
-                break
     part.end()
     return rows
 

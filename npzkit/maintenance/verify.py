@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpzkitError, StaleArchiveError
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.file_objects import cannot_seek, is_archive, known_name, seekable
 from npzkit.files.locations import open_anywhere
@@ -53,12 +53,19 @@ def verify(
         starts = sorted({0, source.position})
         try:
             directory = read_directory(source, starts=starts, silent=True, limits=bounds)
+        except StaleArchiveError:
+            raise
         except NpzkitError as error:
             # The directory has member names instead of keys.
             key = None if error.key is None else error.key.removesuffix(SUFFIX)
             found = Finding._of(key, error)._replace(remedy=error.remedy)
-            return VerifyReport(source.shown_path, (found,), 0, 0)
-        return verify_source(source, directory, bounds, keys, progress, count)
+            report = VerifyReport(source.shown_path, (found,), 0, 0)
+        else:
+            report = verify_source(source, directory, bounds, keys, progress, count)
+        if is_archive(file) and not report.ok:
+            # What was opened may have been written over since.
+            source.check_unchanged()
+        return report
     finally:
         if isinstance(source, SeekingSource):
             # The archive may begin at this position, where the next reader looks for it.

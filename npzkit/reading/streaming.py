@@ -109,8 +109,11 @@ class StreamedArchive(ForwardArchive):
         In an archive that was appended to, it may be part of an append that was
         not finished, as `compare` then says. It raises `error` otherwise.
         """
-        if self.has_commit and not isinstance(error, LimitExceededError):
-            self._failed[member.entry.header_offset] = error
+        entry = member.entry
+        # What was given up while it was being created has no CRC-32.
+        is_given_up = not (entry.crc32 or member.is_described_late)
+        if (self.has_commit or is_given_up) and not isinstance(error, LimitExceededError):
+            self._failed[entry.header_offset] = error
             return True
         return False
 

@@ -873,3 +873,35 @@ def test_a_long_gap_takes_no_memory():
     finally:
         tracemalloc.stop()
     assert keys == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_filled", [True, False])
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_an_array_that_was_given_up(tmp_path, mode, is_filled):
+    """The room of an array that was given up while it was being created is passed over."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": X})
+    with pytest.raises(KeyError), npzkit.NpzWriter(path, mode, auto_repack=False) as w:
+        w.add("y", Y)
+        created = w.create("later", (3000,), "f8")
+        if is_filled:
+            created[:100] = 7
+        w.add("z", X)
+        w.commit()
+        raise KeyError
+    expected = {"x": X, "y": Y, "z": X} if mode == "a" else {"y": Y, "z": X}
+    found = dict(npzkit.iter_arrays(OnlyRead(path.read_bytes())))
+    assert {key: array.tolist() for key, array in found.items()} == {
+        key: array.tolist() for key, array in expected.items()
+    }
+
+
+def test_a_listed_array_without_its_crc_32(tmp_path):
+    """An array that the archive has, and whose CRC-32 became zero, raises at the end of the stream."""
+    npzkit.save(tmp_path / "a.npz", {"x": X, "y": Y})
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[14:18] = bytes(4)
+    found = npzkit.iter_arrays(OnlyRead(data))
+    assert next(found)[0] == "y"
+    with pytest.raises(ChecksumError):
+        next(found)

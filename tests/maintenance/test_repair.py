@@ -1337,3 +1337,16 @@ def test_a_header_that_would_lie_in_another_member(tmp_path):
     with np.load(output) as npz:
         assert npz["x"].tolist() == list(range(50))
         assert npz["y"].tolist() == list(range(60))
+
+
+def test_a_long_header_is_no_damage(tmp_path):
+    """A sound array is saved however long its header is, unless a limit was given."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    table = np.ones(3, [(f"field_{number}", "<f8") for number in range(900)])
+    npzkit.save(path, {"table": table, "x": np.arange(3)})
+    report = npzkit.repair(path, output)
+    assert (report.kept, report.lost) == (("table", "x"), ())
+    with npzkit.open(output, limits=npzkit.Limits(header_size=None)) as npz:
+        assert npz["table"].tolist() == table.tolist()
+    report = npzkit.repair(path, output, limits=npzkit.Limits())
+    assert [row.key for row in report.lost] == ["table"]

@@ -22,7 +22,13 @@ import numpy as np
 import pytest
 from deep import extent
 from forge import Member, archive, chunked, deflate, header, npy, sozip
-from npzkit.errors import ClosedArchiveError, LimitExceededError, MemberNotFoundError, NpzkitError
+from npzkit.errors import (
+    ClosedArchiveError,
+    LimitExceededError,
+    MemberNotFoundError,
+    NpzkitError,
+    StaleArchiveError,
+)
 from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.zip.sozip import find_index
 
@@ -803,3 +809,61 @@ def test_a_read_and_verify_name_one_offset(save, size):
             with npzkit.open(damaged) as npz, pytest.raises(NpzkitError) as caught:
                 read(npz, np.zeros_like(values))
             assert caught.value.offset == offset, (place_name, name)
+
+
+def overwritten(path):
+    """Copy another version over a file."""
+    other = path.with_name("other.npz")
+    npzkit.save(other, {"x": np.arange(500) + 1, "y": np.arange(9)})
+    path.write_bytes(other.read_bytes())
+
+
+def flushed(path):
+    with npzkit.open(path) as npz:
+        npz.memmap("x", mode="r+")[:] = 7
+
+
+def shortened(path):
+    os.truncate(path, 3000)
+
+
+def appended(path):
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w.add("x", np.arange(3), overwrite=True)
+
+
+def replaced(path):
+    npzkit.save(path, {"other": np.arange(3)})
+
+
+@pytest.mark.parametrize("verify", [npzkit.verify, npzkit.NpzFile.verify])
+@pytest.mark.parametrize("change", [overwritten, flushed, shortened])
+def test_an_outdated_handle_says_nothing_of_the_file(change, verify, tmp_path):
+    """If what was opened was written over since, that is StaleArchiveError, and no damage."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(500), "y": np.arange(9)})
+    with npzkit.open(path) as npz:
+        change(path)
+        with pytest.raises(StaleArchiveError):
+            verify(npz)
+
+
+def test_a_stale_handle_with_other_limits(tmp_path):
+    """The same is true if the archive is read again from the handle, within other limits."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(500), "y": np.arange(9)})
+    with npzkit.open(path) as npz:
+        npzkit.save(tmp_path / "b.npz", {"x": np.arange(900)})
+        path.write_bytes((tmp_path / "b.npz").read_bytes())
+        with pytest.raises(StaleArchiveError):
+            npzkit.verify(npz, limits=npzkit.Limits())
+
+
+@pytest.mark.parametrize("change", [appended, replaced])
+def test_a_handle_whose_bytes_are_all_there(change, tmp_path):
+    """What was opened is sound, if a writer appended to the file, or another one took its place."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(500), "y": np.arange(9)})
+    with npzkit.open(path) as npz:
+        change(path)
+        assert npz.verify().ok

@@ -114,11 +114,10 @@ class Salvage:
                 comment = plain_comment(comment_of(directory, self.source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
             self._add_masks()
-            damaged = [lost for lost in self.lost if lost[0] != COMMENT_NAME]
-            if damaged and not self.sound and (newest is not None or directory.entries):
+            if self.lost and not self.sound and (newest is not None or directory.entries):
                 raise ZipFormatError(
                     "nothing can be saved: every member is damaged",
-                    found=format_count(len(damaged), "damaged member"),
+                    found=format_count(len(self.lost), "damaged member"),
                     remedy="Download the file again; partial=True (--partial) keeps what is "
                     "left of damaged arrays.",
                 )
@@ -211,7 +210,7 @@ class Salvage:
         found = {one.header_offset for one in self.sound.values() if isinstance(one, Entry)}
         others = [one for one in newest.others if one.header_offset not in found]
         self._check({one.name: one for one in others if one.name not in self.sound})
-        if newest.last is None and not self.sound and not self.lost:
+        if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self.source, silent=True, limits=Limits())
 

@@ -171,8 +171,8 @@ def damaged(rng: random.Random, archive: Archive) -> State:
         ]
         return State(data[:place] + other.data[place:], newest, [*commits, *other.commits])
     found = rng.choice(DAMAGES)(rng, data)
-    # What was committed then, if nothing shows that another commit followed.
-    whole = [one for one in commits if found == data[: one.size]]
+    # What was committed then, if the size shows no other commit behind it.
+    whole = [one for one in commits if len(found) == one.size]
     return State(found, whole or newest, commits)
 
 
@@ -200,7 +200,7 @@ def check_report(state: State, report: npzkit.RepairReport, found: Found) -> Non
             has_same = is_error(found.attrs[key]) or found.attrs[key] == attrs
             if not (is_same or key in lost) or not (has_same or key in lost):
                 wrong.append(key)
-        if not report.uncertain:
+        if not report.uncertain and not (lost and not report.kept):
             wrong += set(commit.held) - set(found.keys) - named
         is_named = COMMENT_NAME in lost or report.uncertain or is_error(found.metadata)
         rows.append(wrong + ["metadata"] * (found.metadata != commit.metadata and not is_named))

@@ -218,9 +218,9 @@ class RepairReport(NamedTuple):
         Whether the newest directory was damaged, so that members were searched
         for by their own headers.
     uncertain : tuple of str
-        Kept keys of which the readable part of the newest directory does not say
-        that they are current. The arrays are sound, but may have been removed or
-        renamed, or replaced by newer ones, and their attributes may be older.
+        Kept keys of which no complete directory says that they are current. The
+        arrays are sound, but may have been removed or renamed, or replaced by newer
+        ones, and their attributes may be older.
         Also keys of arrays whose data matches only one of their two CRC-32s, after
         an interrupted flush, or if a copy of another version over the file broke off.
     sealed : tuple of str

@@ -75,7 +75,8 @@ def repair(
     its directory entry.
 
     Whatever may be older than the last commit is reported as uncertain, or as lost. If the
-    end of the file is missing, that is every array, because commits may have followed.
+    end of the file is missing, or its newest directory cannot be restored completely, that
+    is every array.
 
     Parameters
     ----------

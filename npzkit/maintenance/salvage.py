@@ -177,21 +177,17 @@ class Salvage:
             for one in dict.fromkeys(self.lost)
         )
         kept = tuple(keys[name] for name in names)
-        uncertain = tuple(keys[name] for name in names if not self._is_known(name, newest))
+        uncertain = tuple(keys[name] for name in names if not self._is_certain(name, newest))
         is_rebuilt = newest is not None and newest.is_restored
         return RepairReport(output, kept, lost, cut_size, is_rebuilt, uncertain)
 
-    def _is_known(self, name: str, newest: NewestState | None) -> bool:
-        """Return whether the newest directory says of a member that it is what is kept."""
+    def _is_certain(self, name: str, newest: NewestState | None) -> bool:
+        """Return whether a directory that fits its checksum says what is kept of a member."""
         found = self.sound.get(name)
         entry = found.entry if isinstance(found, RowsLeft) else found
         if entry is not None and entry.header_offset in self._contradicted:
             return False
-        if newest is None or newest.is_complete:
-            return True
-        if not newest.is_newest or name not in newest.known:
-            return False
-        return entry is None or entry.header_offset == newest.entries[name].header_offset
+        return newest is None or newest.is_complete
 
     def find(self, newest: NewestState) -> None:
         """Check the members of an archive whose end is damaged."""

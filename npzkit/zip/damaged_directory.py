@@ -12,7 +12,7 @@ import bisect
 import collections
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
@@ -83,8 +83,6 @@ class _Restoration:
         Whether these are all.
     is_restored : bool
         Whether any is not from the directory itself.
-    known : set of bytes
-        Those that say what they did, attributes included.
     others : list of Entry
         Entries that do not agree with their members' own headers, because one of the two is
         damaged; and members of which it is not known whether they were listed.
@@ -105,8 +103,6 @@ class _Restoration:
         self.others: list[Entry] = []
         self.is_complete = self.is_restored = True
         self.records = self._restore()
-        if self.is_complete:
-            self.known = set(self.records)
 
     def _restore(self) -> list[bytes]:
         """Return `records`, and set the other attributes."""
@@ -129,12 +125,6 @@ class _Restoration:
             for records in filter(self._is_right, itertools.islice(possible, count)):
                 return records
         self.is_complete = False
-        # Whose own headers repeat the attributes.
-        self.known = {
-            one.record
-            for one in kept.values()
-            if (own := self._own(one)) is not None and own.entry.extra == one.entry.extra
-        }
         self.others = [*self._others, *(one.entry for one in unlisted if one not in found)]
         return [one.record for one in found if isinstance(one, _Listed)]
 
@@ -339,10 +329,6 @@ class NewestState(NamedTuple):
         The archive's; None if it is lost.
     directory : Directory or None
         The newest one, if it is complete.
-    is_newest : bool
-        Whether no commit followed that directory.
-    known : set of str
-        The members of which the newest directory says that they are as they are found.
     others : list of Entry
         Of members that may be listed too; see `_Restoration`.
     """
@@ -355,8 +341,6 @@ class NewestState(NamedTuple):
     is_commit: bool
     comment: bytes | None
     directory: Directory | None = None
-    is_newest: bool = False
-    known: Set[str] = frozenset()
     others: Sequence[Entry] = ()
 
     @property
@@ -424,8 +408,7 @@ def find_newest(source: Source) -> NewestState:
             return NewestState(directory, place.begin, {}, {}, is_rebuilt, True, comment)
     return NewestState(
         last, place.begin, named, listed, restored.is_restored or not is_complete, True, comment,
-        directory, is_newest, {name for name in listed if listed[name] in restored.known},
-        restored.others,
+        directory, restored.others,
     )  # fmt: skip
 
 

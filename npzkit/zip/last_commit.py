@@ -219,8 +219,7 @@ def _next_commit(last: LastCommit, starts: Sequence[int]) -> LastCommit | None:
     source, end = last.source, last.end
     check_alone(source, end)
     data = source.read_at(end.end_offset, min(_BEHIND_SIZE, source.size - end.end_offset))
-    crc = crc32(source.read_at(end.records_offset, end.end_offset - end.records_offset))
-    kind, mark = read_behind(data, end.end_offset - end.start_offset, crc)
+    kind, mark = read_behind(data, *_followed(source, end))
     if mark is not None:
         return _rolled_forward(last, mark, starts)
     if kind == Behind.DAMAGED:
@@ -278,12 +277,22 @@ def _archive_begin(source: Source, place: int) -> int | None:
 
 def check_comment_end(source: Source, end: End, footer: Footer | None) -> None:
     """Raise if what follows an end is metadata, or what is left of it: the size is damaged."""
-    commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)
-    if end.end_offset < commented_end <= source.size and (
-        commented_end == source.size
-        or not source.read_at(end.end_offset, commented_end - end.end_offset).strip(b"\0")
-    ):
+    size = 0 if footer is None else footer.comment_size - len(end.record.comment)
+    room = source.size - end.end_offset
+    if not (size and room):
+        return
+    behind = source.read_at(end.end_offset, min(_BEHIND_SIZE, room))
+    rest = source.read_at(end.end_offset, min(max(size, 0), room))
+    # Another program that changes a comment leaves nothing behind it, and an append follows it.
+    is_foreign = read_behind(behind, *_followed(source, end))[0] == Behind.FOREIGN
+    if is_foreign or (size == len(rest) and not rest.strip(b"\0")):
         raise damaged_commit(source, end.record_offset, end.record_offset)
+
+
+def _followed(source: Source, end: End) -> tuple[int, int]:
+    """Return what the intent of an append says of the end that it follows."""
+    crc = crc32(source.read_at(end.records_offset, end.end_offset - end.records_offset))
+    return end.end_offset - end.start_offset, crc
 
 
 def appends_behind(source: Source, end: End, older: End) -> bool:

@@ -308,6 +308,24 @@ def test_half_of_another_version(compression, folder):
     assert told
 
 
+def test_an_older_directory_over_the_newest(tmp_path):
+    """If the newest directory was overwritten by an older one, nothing that this lists is certain."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"a": np.arange(3), "b": np.arange(4)})
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w["c"] = np.arange(5)
+    older = path.read_bytes()
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        del w["b"]
+        w.add("a", np.arange(9), overwrite=True)
+    data = path.read_bytes()
+    begin, end = older.rindex(b"PK\1\2"), data.rindex(b"PK\5\6")
+    block = older[begin : older.rindex(b"PK\5\6")]
+    path.write_bytes(data[: end - len(block)] + block + data[end:])
+    for report in (npzkit.repair(path, output), npzkit.repair(path)):
+        assert report.uncertain == report.kept
+
+
 def test_an_end_record_before_the_last_commit(tmp_path):
     """If bytes were inserted behind a commit, what follows is found, and everything is uncertain."""
     case = made(with_changed_members, tmp_path)

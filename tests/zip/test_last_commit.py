@@ -716,3 +716,15 @@ def test_an_archive_that_is_cut_says_how_much_is_missing(program):
         assert caught.value.offset == size
         row = npzkit.verify(data[:size]).rows[0]
         assert (row.where, row.what.startswith(found[0])) == (size, True)
+
+
+@pytest.mark.parametrize("size", [0, 3, 300])
+def test_a_comment_of_another_size_with_bytes_behind_it(size):
+    """If the size of a comment is damaged, the metadata is never absent, whatever follows."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.arange(3)}, metadata={"note": "n" * 90})
+    data = bytearray(stream.getvalue() + b"junk" * 80)
+    place = data.rindex(b"PK\5\6") + 20
+    data[place : place + 2] = size.to_bytes(2, "little")
+    with pytest.raises(ZipFormatError):
+        npzkit.open(bytes(data))

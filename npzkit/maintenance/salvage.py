@@ -93,7 +93,7 @@ class Salvage:
         self._known: tuple[Directory, IndexedHeaders] | None = None
         # The offsets of members whose seek index leads to wrong data.
         self._wrongly_indexed: set[int] = set()
-        # The offsets of members whose two headers have different CRC-32s.
+        # The offsets of members whose two headers have different CRC-32s, or attributes.
         self._contradicted: set[int] = set()
         # The local headers of members without their own, by offset and name.
         self._headers: dict[tuple[int, bytes], bytes] = {}
@@ -244,7 +244,9 @@ class Salvage:
         if sound is not None:
             self.lost.pop()
             self._keep(sound)
-            if own is not None and own.crc32 != entry.crc32:
+            if own is not None and (
+                own.crc32 != entry.crc32 or (own.extra != entry.extra and not is_certain)
+            ):
                 # After a flush that was interrupted, or a copy of another version over this one.
                 self._contradicted.add(entry.header_offset)
         self.source.correct(entry.header_offset, b"")

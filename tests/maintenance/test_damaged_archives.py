@@ -42,6 +42,7 @@ from grown_archives import (
     with_created_arrays,
     with_edited_attributes,
     with_long_comments,
+    with_zip64,
 )
 from history import History, held_as
 from npzkit.errors import NpzkitError
@@ -247,7 +248,8 @@ def test_older_versions_are_uncertain(tmp_path):
     assert read(output).arrays["a"] == held_as(np.arange(3.0))
 
 
-@pytest.mark.parametrize("make", CASES)
+# By its counts, that of zip64 would have a shorter end: see `zip64_from`.
+@pytest.mark.parametrize("make", [make for make in CASES if make is not with_zip64])
 def test_a_file_that_is_cut_off(make, folder):
     """Cut within the end of any commit, a file is not read; all that repair saves of it is uncertain."""
     case = made(make, folder)

@@ -6,6 +6,7 @@ Owns `ShardedWriter`: what its calls take, check and promise.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,7 @@ class ShardedWriter:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._is_open = self._is_aborted = False
+        self._process = os.getpid()
         self._coding = check_coding(compression, level, chunk_size, seekable)
         format_metadata(metadata or {})
         self.metadata: dict[str, Any] = dict(metadata or {})
@@ -165,6 +167,14 @@ class ShardedWriter:
     def records(self) -> list[ShardRecord]:
         """What `commit` can be given instead of names; they can be pickled."""
         return list(self._records)
+
+    def _check_own(self) -> None:
+        """Raise ClosedArchiveError in a forked child, whose copy of the writer changes nothing."""
+        if os.getpid() != self._process:
+            raise ClosedArchiveError(
+                "the writer belongs to the process that made it, and this is a forked child",
+                path=self._place.name, remedy="Make a writer here, with the same attempt.",
+            )  # fmt: skip
 
     # -- arrays -------------------------------------------------------------
 
@@ -237,6 +247,7 @@ class ShardedWriter:
     @contextlib.contextmanager
     def _open_shard(self) -> Iterator[NpzWriter]:
         """Yield the shard to write to, which is completed if it is full then."""
+        self._check_own()
         if not self._is_open:
             raise ClosedArchiveError(
                 "the writer is closed", path=self._place.name, remedy="Make another one."
@@ -293,6 +304,7 @@ class ShardedWriter:
             What `commit` of another writer can be given. They can be pickled.
         """
         if self._is_open:
+            self._check_own()
             self._is_open = False
             self._complete_shard()
         return self.records
@@ -329,6 +341,7 @@ class ShardedWriter:
         older archive are removed. Readers that have it open get
         `StaleArchiveError` for shards that they had not opened.
         """
+        self._check_own()
         self.close()
         if self._is_aborted:
             raise ClosedArchiveError(
@@ -382,10 +395,15 @@ class ShardedWriter:
     def abort(self) -> None:
         """Remove what this writer wrote, and close it. Nothing of it can be committed.
 
-        What was committed before stays.
+        What was committed before stays. In a forked child, only the child's copy of the
+        writer is closed.
         """
         self._is_open, self._is_aborted = False, True
         shard, self._shard = self._shard, None
+        if os.getpid() != self._process:
+            if shard is not None:
+                shard.abort()
+            return
         names, self._records = [record.name for record in self._records], []
         if shard is not None:
             names.append(self._shard_name)

@@ -179,7 +179,7 @@ class UploadSink(Sink):
         return False
 
     def abort(self) -> None:
-        # A forked child that drops its copy must not end the upload of its parent.
+        # A forked child that drops its copy must not end its parent's upload.
         is_under_way, self._is_closed = not self._is_closed, True
         if os.getpid() != self._process or sys.is_finalizing():
             return
@@ -203,6 +203,9 @@ class UploadSink(Sink):
 
     def close(self) -> None:
         self._is_closed = True
+        if os.getpid() != self._process:
+            # A forked child has none of its parent's threads.
+            return
         self._waiting.clear()
         # As after an exception: what is not being sent is dropped.
         self._pipeline.__exit__(GeneratorExit)

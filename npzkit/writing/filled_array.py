@@ -8,7 +8,7 @@ The process that creates the array writes in its turn, as everything that change
 the archive (`npzkit.archive.writer_state`). Any other process writes through a
 file of its own, and only to the bytes of the array. Before each write it reads
 the member's local header: until the array is sealed, a random number is there in
-place of the CRC-32. So who comes too late, after the array was sealed, or was
+place of time and date. So who comes too late, after the array was sealed, or was
 discarded and others wrote to its place, gets an error.
 """
 
@@ -269,7 +269,7 @@ def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> Fil
     is_seekable = plan.coding.is_seekable
     attempt = int.from_bytes(os.urandom(4), "little")
     member = writer.reserve_member(
-        plan.name, size, plan.extra, is_seekable=is_seekable, crc32=attempt
+        plan.name, size, plan.extra, is_seekable=is_seekable, stamp=attempt
     )
     sink.patch(member.offset, plan.head)
 

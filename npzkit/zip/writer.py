@@ -270,16 +270,19 @@ class ZipWriter:
         return head_of(pieces[0], self._head_size) if pieces else b""
 
     def reserve_member(
-        self, name: str, size: int, extra: bytes = b"", *, is_seekable: bool = True, crc32: int = 0
+        self, name: str, size: int, extra: bytes = b"", *, is_seekable: bool = True, stamp: int | None = None
     ) -> ReservedMember:
         """Leave room for a stored member whose bytes come in any order, and for its index.
 
-        Its local header has `crc32` until it is sealed.
+        Its local header has no CRC-32 until it is sealed, and `stamp`, if one is given, in place
+        of its time and date.
         """
         header_offset = self._begin()
-        header = local_header(name, STORED, size, extra)
-        header = header._replace(compressed_size=size, crc32=crc32)
-        local = local_bytes(header, header_offset)
+        header = local_header(name, STORED, size, extra)._replace(compressed_size=size)
+        stamped = header
+        if stamp is not None:
+            stamped = header._replace(time=stamp & 0xFFFF, date=stamp >> 16)
+        local = local_bytes(stamped, header_offset)
         # A commit that comes before the seal makes this the archive's first bytes.
         self.sink.write(local)
         count = -(-size // CHECKED_SIZE) if is_seekable and size > CHUNK_SIZE else 0

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import npzkit
 import numpy as np
 import pytest
+from children import forked, read_rest
 from npzkit.datasets.shard_names import new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, place_of, write_shard
 from npzkit.errors import (
@@ -217,6 +218,41 @@ def test_a_failed_writer_leaves_nothing(tmp_path):
     assert names(tmp_path) == []
     with pytest.raises(ClosedArchiveError):
         w["z"] = np.zeros(2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_forked_child_leaves_its_parents_shards(tmp_path, is_closed):
+    """A child that leaves the block, closes, commits or aborts its copy changes no file."""
+
+    def work(pipe):
+        for leave in (w.commit, lambda: w.add("z", np.zeros(2)), w.__enter__().close):
+            try:
+                leave()
+            except ClosedArchiveError as error:
+                assert is_closed or "forked child" in str(error)
+            else:
+                assert is_closed
+        with pytest.raises(ZeroDivisionError), w:
+            raise ZeroDivisionError
+        w.abort()
+        assert names(tmp_path) == before
+        os.write(pipe, b"done")
+
+    with npzkit.ShardedWriter(tmp_path, shard_size=20_000) as w:
+        w["x"] = np.zeros(5000)
+        w["y"] = np.ones(2)
+        if is_closed:
+            w.close()
+        before = names(tmp_path)
+        assert len(before) == 2
+        with forked(work) as (_, pipe):
+            assert read_rest(pipe) == b"done"
+        assert names(tmp_path) == before
+        w.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz.verify().ok
+        assert npz.files == ["x", "y"]
 
 
 def test_a_shard_that_is_lost_is_not_missed_by_a_commit(tmp_path, monkeypatch):

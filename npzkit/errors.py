@@ -45,7 +45,7 @@ class                      raised when                     is also a
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
 
 Whether an error means damage is its property `NpzkitError.is_damage`, set by its class or
-by the place that raises it. `is_damage` also takes errors of the disk.
+by the place that raises it. `is_damage` also takes errors of the system.
 """
 
 from __future__ import annotations
@@ -378,11 +378,12 @@ def shown_value(value: object) -> str:
 def is_damage(error: BaseException) -> bool:
     """Return whether an error means that the bytes of a file are not what was written.
 
-    Either the error says so, or the disk could not read them, or the path is that of a folder.
+    Either the error says so, or the path is that of a folder. If a disk or a network cannot
+    read them now, nothing is known of them.
     """
     if isinstance(error, NpzkitError):
         return error.is_damage
-    return isinstance(error, OSError) and error.errno in (errno.EIO, errno.EISDIR)
+    return isinstance(error, OSError) and error.errno == errno.EISDIR
 
 
 def closed_error() -> ClosedArchiveError:

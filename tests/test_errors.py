@@ -528,10 +528,12 @@ def test_an_error_says_whether_it_means_damage(cls):
         assert error.is_damage == pickle.loads(pickle.dumps(error)).is_damage == said
 
 
-def test_an_input_or_output_error_means_damage():
-    """A disk that cannot read its bytes means damage; other errors of the system do not."""
-    assert errors.is_damage(OSError(errno.EIO, "Input/output error"))
-    for other in (FileNotFoundError(errno.ENOENT, "gone"), MemoryError(), ValueError("bad")):
+def test_an_error_of_the_system_means_no_damage():
+    """What cannot be read now may be right; only a folder in the place of a file is damage."""
+    assert errors.is_damage(IsADirectoryError(errno.EISDIR, "Is a directory"))
+    for code in (errno.EIO, errno.ENOENT, errno.EACCES, errno.ESTALE):
+        assert not errors.is_damage(OSError(code, "no"))
+    for other in (MemoryError(), ValueError("bad")):
         assert not errors.is_damage(other)
 
 

@@ -1,4 +1,4 @@
-"""What is known of the steps of a store: their metrics, and which are sound.
+"""What is known of the steps of a store: their metrics, and which are damaged.
 
 Owns what is known of each step until its file changes, how a step is read although another
 process may replace or remove it, and the report of `verify`. A step is sound if its metadata
@@ -88,7 +88,7 @@ class _Known(NamedTuple):
 
     identity: StepIdentity
     record: Record | None = None
-    is_sound: bool | None = None
+    is_damaged: bool = False
 
 
 class Catalog:
@@ -112,15 +112,17 @@ class Catalog:
         known = self._known.get(step)
         return None if known is None else known.identity
 
-    def note(self, step: int, identity: StepIdentity, *, is_sound: bool | None) -> None:
-        """Remember whether the file of a step with this identity is sound."""
-        self._known[step] = self._known_of(step, identity)._replace(is_sound=is_sound)
+    def note(self, step: int, identity: StepIdentity, *, is_damaged: bool) -> None:
+        """Remember whether the file of a step with this identity was found damaged.
 
-    def note_saved(self, step: int, *, is_sound: bool | None) -> None:
-        """Remember whether a step is sound that was just saved."""
-        # What cannot be looked at now is saved all the same, and read when that matters.
+        That it was sound is not remembered: it may be damaged since.
+        """
+        self._known[step] = self._known_of(step, identity)._replace(is_damaged=is_damaged)
+
+    def forget_damage(self, step: int) -> None:
+        """Let a step be read again when that matters."""
         with contextlib.suppress(OSError):
-            self.note(step, self._storage.identity(step), is_sound=is_sound)
+            self.note(step, self._storage.identity(step), is_damaged=False)
 
     def read(
         self,
@@ -165,7 +167,7 @@ class Catalog:
                 if not (is_damage(error) or is_gone(error)):
                     raise
                 if self._is_now(step, identity) and is_damage(error):
-                    self.note(step, identity, is_sound=False)
+                    self.note(step, identity, is_damaged=True)
                     raise
                 last = error
             else:
@@ -231,33 +233,26 @@ class Catalog:
                 known = error if isinstance(error, NpzkitError) else NpzkitError(str(error))
                 return VerifyReport(path, (Finding._of(None, known),), 0, 0)
             raise
-        self.note(step, identity, is_sound=report.ok)
+        self.note(step, identity, is_damaged=not report.ok)
         return report
-
-    def is_sound(self, step: int) -> bool | None:
-        """Return whether a step was found sound before, None if unknown; nothing is read."""
-        try:
-            return self._of(step).is_sound
-        except OSError as error:
-            if is_gone(error):
-                return None
-            raise
 
     def is_damaged(self, step: int) -> bool:
         """Return whether a step was found damaged before; nothing is read."""
-        return self.is_sound(step) is False
+        try:
+            return self._of(step).is_damaged
+        except OSError as error:
+            if is_gone(error):
+                return False
+            raise
 
-    def newest_sound(self) -> int | None:
-        """Return the newest step that is sound, which is read if that is not known."""
-        for step in reversed(self._storage.steps()):
-            try:
-                known = self._of(step).is_sound
-                if known or (known is None and self.verify(step).ok):
-                    return step
-            except OSError as error:
-                if not is_gone(error):
-                    raise
-        return None
+    def is_proven(self, step: int) -> bool:
+        """Return whether a step is sound, which is read now unless it was found damaged before."""
+        try:
+            return not self.is_damaged(step) and self.verify(step).ok
+        except OSError as error:
+            if is_gone(error):
+                return False
+            raise
 
 
 def _report_of(npz: NpzFile, step: int, seen: Seen | None) -> VerifyReport:

@@ -150,7 +150,7 @@ class Loader:
         except DamagedCheckpointError:
             if request.agreement.is_joint:
                 # Another process may have found that, so retention is to read the step.
-                self._catalog.note_saved(step, is_sound=None)
+                self._catalog.forget_damage(step)
             raise
 
     def _step(self, step: int, request: Request) -> Checkpoint:
@@ -159,7 +159,7 @@ class Loader:
                 step, lambda npz: self._read(npz, step, request)
             )
         if request.verify and request.only is None and not request.agreement.is_joint:
-            self._catalog.note(step, identity, is_sound=True)
+            self._catalog.note(step, identity, is_damaged=False)
         return checkpoint
 
     def _read(self, npz: NpzFile, step: int, request: Request) -> Checkpoint:

@@ -4,6 +4,11 @@ Owns which steps are never removed, whatever the policy says: the newest sound s
 the step that was just saved, steps that this process is reading, steps that another writer
 has saved again meanwhile, and damaged steps, from which a user may still want to rescue
 arrays. Damaged steps do not count for the policy.
+
+Nothing is removed unless a step that stays is proven to be sound just then. What this save
+has written is. Anything else is read: nothing that is remembered decides a removal. Files that
+a step shares with older ones need not be read if those that are removed have the very same
+files, because then no other copy of them goes.
 """
 
 from __future__ import annotations
@@ -17,8 +22,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from npzkit.checkpoint.catalog import Catalog
+from npzkit.checkpoint.frozen import Shared
 from npzkit.checkpoint.policies import Policy
-from npzkit.checkpoint.steps import StepIdentity, Steps, shown_steps
+from npzkit.checkpoint.steps import StepIdentity, Steps, inodes, shown_steps
 from npzkit.errors import warn
 from npzkit.members.keys import suggestion
 
@@ -127,15 +133,37 @@ class Retention:
         self._check_metrics()
         return self._choose().removed
 
-    def _choose(self, saved: int | None = None) -> _Choice:
-        """Return what to remove, which the step that was just saved is not."""
-        policy = self._policy
-        if policy is None or len(self._storage.steps()) < 2:
+    def _choose(self, saved: int | None = None, shared: Shared | None = None) -> _Choice:
+        """Return what to remove, which the step that was just saved is not.
+
+        What that step shares with an older one was not written now.
+        """
+        steps = self._storage.steps()
+        if self._policy is None or len(steps) < 2:
             return _Choice()
-        newest = self._catalog.newest_sound()
-        if newest is None:
-            return _Choice()
-        kept: set[int] = set()
+        sound = (step for step in reversed(steps) if not self._catalog.is_damaged(step))
+        choice = self._chosen(self._policy, next(sound, None), saved)
+        if not choice.removed:
+            return choice
+        for step in reversed(steps):
+            is_written = step == saved and self._are_in_all(shared, (step, *choice.removed))
+            if is_written or self._catalog.is_proven(step):
+                return choice if step == choice.newest else self._chosen(self._policy, step, saved)
+        return choice._replace(removed=())
+
+    def _are_in_all(self, shared: Shared | None, steps: tuple[int, ...]) -> bool:
+        """Return whether all steps have the very files that are shared."""
+        if shared is None:
+            return True
+        names = {record.name for record in shared.records}
+        taken = inodes(shared.place, names)
+        return len(taken) == len(names) and all(
+            taken <= self._storage.inodes_of(step) for step in steps
+        )
+
+    def _chosen(self, policy: Policy, newest: int | None, saved: int | None) -> _Choice:
+        """Return what a policy says if this is the newest sound step."""
+        kept: set[int | None] = set()
         candidates: list[int] = []
         before = None
         # Reading metrics may show that a step is damaged, which changes what is kept.
@@ -195,14 +223,14 @@ class Retention:
         with self._readers.lock:
             return not self._readers.is_read(step) and self._storage.remove(step, seen)
 
-    def apply_after_commit(self, saved: int) -> tuple[int, ...]:
+    def apply_after_commit(self, saved: int, shared: Shared | None) -> tuple[int, ...]:
         """Remove steps, and return which; warn if one cannot be removed.
 
         The step was saved: a program that trains has no reason to stop.
         """
         try:
             self._check_metrics(saved)
-            choice = self._choose(saved)
+            choice = self._choose(saved, shared)
             removed, failed = self._remove_all(choice)
         except OSError as error:
             _warn_of("old checkpoints", error)

@@ -19,7 +19,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,6 +40,7 @@ from npzkit.errors import (
     printable,
     warn,
 )
+from npzkit.files.file_objects import Identity
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
 from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, is_temporary, objects_at
@@ -307,6 +308,10 @@ class Steps:
             files = self._place(step).listed().values()
             status = status._replace(size=sum(file.size for file in files))
         return status
+
+    def inodes_of(self, step: int) -> set[tuple[int, int]]:
+        """Return which files a step's folder has; those that have no inode are left out."""
+        return inodes(self._place(step), None) if self._is_folder(step) else set()
 
     def index_of(self, step: int) -> tuple[LocalFolder | StorePrefix, Index]:
         """Return where the shards of a step are, and its index.
@@ -595,6 +600,14 @@ class Steps:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
+
+
+def inodes(place: Objects, names: Collection[str] | None) -> set[tuple[int, int]]:
+    """Return the inode and the device of files in a folder: of those that are named, or of all."""
+    marks = (found.mark for name, found in place.listed().items() if names is None or name in names)
+    return {
+        (mark.inode, mark.device) for mark in marks if isinstance(mark, Identity) and mark.inode
+    }
 
 
 def _index_at(place: LocalFolder | StorePrefix) -> Index:

@@ -428,7 +428,7 @@ class CheckpointStore:
                 storage.begin_writing()
             else:
                 arrays = joint.arrays
-            shared, is_sound = self._shared({key: arrays[key] for key in fixed}, check, refresh)
+            shared = self._shared({key: arrays[key] for key in fixed}, check, refresh)
             held = shared.keys if shared else ()
             written = {key: array for key, array in arrays.items() if key not in held}
             snapshot = self._snapshot(written)
@@ -437,7 +437,7 @@ class CheckpointStore:
             prepared = PreparedArchive(written, self._compression)
             record = Record(step, measured, noted, structure)
             text = format_record(record, prepared._names_crc32, shared.age if shared else 0)
-            commit = partial(self._commit, step, is_sound=is_sound, is_read_back=verify is not None)
+            commit = partial(self._commit, step, shared=shared, is_read_back=verify is not None)
             options: dict[str, Any] = {"compression": self._compression}
             options |= {} if size is None else {"shard_size": size}
             in_shards = partial(self._commit_shards, step, text, commit, options)
@@ -489,14 +489,12 @@ class CheckpointStore:
 
     def _shared(
         self, arrays: Mapping[str, Any], check: bool, refresh: int | None
-    ) -> tuple[Shared | None, bool | None]:
-        """Return what the next step shares with the newest, and whether it will be sound then."""
+    ) -> Shared | None:
+        """Return what the next step shares with the newest."""
         newest = max(self._storage.steps(), default=None) if arrays else None
-        if newest is None or (is_sound := self._catalog.is_sound(newest)) is False:
-            return None, True
-        shared = find_shared(self._storage, newest, arrays, check=check, refresh=refresh)
-        # What is written now has its checksums computed. What is shared is as sound as it was.
-        return shared, True if shared is None else is_sound
+        if newest is None or self._catalog.is_damaged(newest):
+            return None
+        return find_shared(self._storage, newest, arrays, check=check, refresh=refresh)
 
     def _is_refused(self, step: int, joint: Agreement | None = None) -> bool:
         """Return whether a save is to be skipped; raise ArchiveLockedError if it is to fail."""
@@ -527,20 +525,18 @@ class CheckpointStore:
         step: int,
         write: Callable[[], None],
         *,
-        is_sound: bool | None,
+        shared: Shared | None,
         is_read_back: bool,
     ) -> tuple[int, ...]:
         """Write a step, and return the steps that the policy removed then."""
         write()
-        # If its checksums have just been computed, retention would read it for nothing.
-        self._catalog.note_saved(step, is_sound=is_sound)
         if is_read_back:
             self._storage.drop_cache(step)
             for row in self._catalog.verify(step).rows:
                 if row.severity == "error":
                     error = NpzkitError(row.what, key=row.key, offset=row.where)
                     raise self._loader.damaged(step, error)
-        return self._retention.apply_after_commit(step)
+        return self._retention.apply_after_commit(step, shared)
 
     def _commit_shards(
         self,
@@ -748,7 +744,8 @@ class CheckpointStore:
         """Remove the steps that the policy does not keep, as after each save.
 
         The newest sound step stays, and so do steps that this process is reading
-        and steps that are known to be damaged.
+        and steps that are known to be damaged. If something is to be removed, the newest
+        step is read and checked first, and older ones until one is sound.
 
         Parameters
         ----------
@@ -765,7 +762,8 @@ class CheckpointStore:
         ArchiveLockedError
             Another store writes to the folder.
         OSError
-            A file cannot be removed. The others are.
+            A file cannot be removed. The others are. Or a step cannot be read now: then
+            nothing is removed.
 
         Warns
         -----

@@ -291,3 +291,71 @@ def test_s3_copies_what_is_shared():
         store.delete(0)
         check(store, 1)
         assert store.verify().ok
+
+
+# -- a shared file that goes bad ------------------------------------------------------------
+
+
+def spoil(store, step, name=None):
+    """Change a byte of the frozen arrays of a step, the largest file."""
+    if "://" in store.folder:
+        system = fsspec.filesystem("memory")
+        folder = f"/frozen/run/step_{step:08d}"
+        path = max(system.ls(folder, detail=False), key=lambda path: system.info(path)["size"])
+        data = bytearray(system.cat(path))
+        data[len(data) // 2] ^= 1
+        system.pipe(path, bytes(data))
+        return
+    path = max(shards_of(store, step).values(), key=lambda path: path.stat().st_size)
+    flip(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("way", ["save", "save again", "reopened", "prune"])
+def test_the_only_good_copy_of_a_frozen_array_stays(place, way):
+    """If a shared file goes bad, the step with another copy is kept, whatever was known before."""
+    with CheckpointStore(place, durable=False, frozen=FROZEN) as store:
+        store.save(1, tree_of(1))
+        store.save(2, tree_of(2), refresh=1)
+        assert store.load().step == 2
+        spoil(store, 2)
+        if way == "prune":
+            store.save(3, tree_of(3))
+    with CheckpointStore(place, durable=False, frozen=FROZEN, keep=latest(1)) as store:
+        if way == "save again":
+            with pytest.warns(DamagedCheckpointWarning):
+                assert store.load().step == 1
+        removed = store.prune() if way == "prune" else store.save(3, tree_of(3)).removed
+        if way == "save again":
+            # It was found, so step 3 has arrays of its own.
+            assert removed == (1,)
+            check(store, 3)
+            return
+        assert 1 not in removed
+        assert 1 in store.steps
+        with pytest.warns(DamagedCheckpointWarning):
+            assert store.load().step == 1
+        check(store, 1)
+        store.save(4, tree_of(4))
+        check(store, 4)
+
+
+def test_what_is_shared_by_all_steps_is_not_read(tmp_path, monkeypatch):
+    """If the steps that go have the same files, no copy goes with them, and nothing is read."""
+    verified = []
+    real = npzkit.NpzFile.verify
+
+    def verify(npz, *args, **options):
+        verified.append(npz)
+        return real(npz, *args, **options)
+
+    with CheckpointStore(tmp_path, durable=False, frozen=FROZEN, keep=latest(2)) as store:
+        monkeypatch.setattr(npzkit.NpzFile, "verify", verify)
+        for step in range(6):
+            store.save(step, tree_of(step))
+        assert store.steps == (4, 5)
+        assert not verified
+        store.save(6, tree_of(6), refresh=1)
+        store.save(7, tree_of(7))
+        # Step 5 had another copy.
+        assert verified
+        assert store.steps == (6, 7)

@@ -802,8 +802,8 @@ def test_loading_while_another_process_removes_steps(store, monkeypatch):
         store.load(20)
 
 
-def test_a_disk_that_cannot_be_read_is_damage(store, monkeypatch):
-    """An input/output error of the newest step is passed over like other damage."""
+def test_a_disk_that_cannot_be_read_now_is_no_damage(store, monkeypatch):
+    """An input/output error is raised as it is: no older step is loaded, and none is removed."""
     import errno
 
     filled(store)
@@ -816,9 +816,18 @@ def test_a_disk_that_cannot_be_read_is_damage(store, monkeypatch):
         return real(self, step, **options)
 
     monkeypatch.setattr(folder, "open", broken)
-    with pytest.warns(DamagedCheckpointWarning, match="Input/output error"):
-        assert store.load().step == 10
-    assert store.verify().damaged == (20,)
+    for read in (store.load, store.verify, lambda: store.load(20), lambda: store[20]):
+        with pytest.raises(OSError, match="Input/output error"):
+            read()
+    steps = store.steps
+    store.close()
+    with CheckpointStore(store.folder, keep=latest(1)) as other:
+        with pytest.raises(OSError, match="Input/output error"):
+            other.prune()
+        assert other.steps == steps
+        monkeypatch.undo()
+        assert other.load().step == 20
+        assert other.verify().ok
 
 
 def test_an_array_with_many_fields_comes_back(store):

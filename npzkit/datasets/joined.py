@@ -54,8 +54,8 @@ class JoinedArray(LazyArray):
 
     Notes
     -----
-    What is read of a file completely is compared with its CRC-32; parts are not. Errors name the
-    file. A file that changed raises `StaleArchiveError`.
+    What is read is compared with CRC-32s, as by `npzkit.LazyArray`, unless it was made with
+    ``verify=False``. Errors name the file. A file that changed raises `StaleArchiveError`.
 
     Examples
     --------
@@ -162,12 +162,12 @@ class JoinedArray(LazyArray):
             is_direct = part.flags.c_contiguous and dtype == self._layout.dtype
             into = {self._key: part} if is_direct else {}
             read = self._npz._files.read
-            found = read(number, [self._key], arrays, into, is_trial=is_trial)[self._key]
-            if is_direct or is_trial:
-                return
+            verify = self._verify
+            found = read(number, [self._key], arrays, into, is_trial=is_trial, verify=verify)
+            if not (is_direct or is_trial):
+                part[...] = found[self._key]
         else:
-            found = self._lazy(number)[as_index(positions)]
-        part[...] = found
+            part[...] = self._lazy(number)[as_index(positions)]
 
     def _lazy(self, number: int) -> Any:
         arrays = self._npz._arrays(number)

@@ -253,8 +253,9 @@ class Files:
         into: Mapping[str, np.ndarray[Any, Any]],
         *,
         is_trial: bool = False,
+        verify: bool = True,
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """Read complete arrays of a file, and check their CRC-32s.
+        """Read complete arrays of a file.
 
         Parameters
         ----------
@@ -266,6 +267,8 @@ class Files:
             Arrays to fill, which are C-contiguous.
         is_trial : bool, default False
             Only check what would fill them.
+        verify : bool, default True
+            Compare their CRC-32s.
         """
         found = self._read_alike(number, keys, arrays, {} if is_trial else into)
         if found is not None:
@@ -274,10 +277,10 @@ class Files:
         for key in keys:
             if key in into:
                 self._checked(npz.lazy(key), number, key, arrays)
-                npz._archive.fill({key: into[key]}, thread_count(None), True, is_trial=is_trial)
+                npz._archive.fill({key: into[key]}, thread_count(None), verify, is_trial=is_trial)
                 found[key] = into[key]
             else:
-                found[key] = self._checked(npz.read(key), number, key, arrays)
+                found[key] = self._checked(npz.read(key, verify=verify), number, key, arrays)
         if npz.file_size not in self._alike:
             self._remember(npz)
         return found

@@ -32,7 +32,7 @@ class ShardedArray(LazyArray):
 
     Made by `ShardedFile.lazy`. It is as `npzkit.LazyArray`, and opens only the
     shards that an index touches. A part that is read completely is checked by
-    its CRC-32.
+    its CRC-32, unless it was made with ``verify=False``.
     """
 
     _chunk_size = 1 << 20
@@ -83,7 +83,7 @@ class ShardedArray(LazyArray):
         # With the Ellipsis, a view also of an array without dimensions.
         tasks = [
             lambda part=part, positions=positions, at=at: read_piece(
-                self._part(part), positions, block[(*at, ...)]
+                self._part(part), positions, block[(*at, ...)], verify=self._verify
             )
             for part, positions, at in jobs
         ]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, best, every, latest
-from npzkit.errors import DamagedCheckpointError, NoCheckpointError
+from npzkit.errors import DamagedCheckpointError, IndexFormatError, NoCheckpointError
 
 POLICIES = [latest(1), latest(2), latest(1) | best("loss"), best("loss", 2), every(3), None]
 ACTIONS = ["save"] * 5 + ["damage"] * 3 + ["load", "prune", "delete", "reopen", "verify"]
@@ -66,6 +66,9 @@ class Life:
         except DamagedCheckpointError:
             # Read back: a file that it links is damaged.
             assert options.get("verify")
+        except IndexFormatError as error:
+            # So damaged that it may be an index of another program, which stays.
+            assert "another program" in str(error)
 
     def damage(self) -> None:
         files = [
@@ -108,7 +111,8 @@ class Life:
         self.store = self.opened()
 
     def verify(self) -> None:
-        assert set(self.store.steps).difference(self.store.verify().damaged) == self.sound()
+        # It also finds damage that no array suffers from.
+        assert set(self.store.steps).difference(self.store.verify().damaged) <= self.sound()
 
 
 @pytest.mark.parametrize("part", range(4))

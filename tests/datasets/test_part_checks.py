@@ -275,3 +275,53 @@ def test_parts_say_where_they_are(folder):
                 shard[part.key],
                 WHOLE[tuple(map(slice, part.offset, np.add(part.offset, part.shape)))],
             )
+
+
+@pytest.mark.parametrize("kind", ["shards", "files", "deflated files"])
+def test_what_is_read_without_checks(tmp_path, kind):
+    """Parts and complete arrays of shards and files are checked, unless verify=False says otherwise."""
+    rows = np.random.default_rng(0).integers(0, 9, (2, 2000))
+    for number in range(2):
+        if kind == "shards":
+            with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+                w.add("x", rows[number : number + 1], (number, 0), rows.shape)
+        else:
+            save = np.savez if kind == "files" else np.savez_compressed
+            save(tmp_path / f"{number}.npz", x=rows[number])
+    if kind == "shards":
+        npzkit.ShardedWriter(tmp_path, attempt="a").commit()
+    path = min(tmp_path.glob("*.npz"))
+    data, is_same = path.read_bytes(), kind == "deflated files"
+    if is_same:
+        # The CRC-32 in both headers: only a check finds that.
+        with npzkit.open(path) as npz:
+            crc = npz.info("x").crc32.to_bytes(4, "little")
+        assert data.count(crc) == 2
+        data = data.replace(crc, bytes([crc[0] ^ 1]) + crc[1:])
+    else:
+        place = next(data.index(row.tobytes()) for row in rows if row.tobytes() in data)
+        data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+    path.write_bytes(data)
+
+    def check(found, expected):
+        assert found.shape == expected.shape
+        assert (found != expected).sum() == (0 if is_same else 1)
+
+    opened = npzkit.open(tmp_path) if kind == "shards" else npzkit.open_many(
+        sorted(tmp_path.glob("*.npz")), axis=None
+    )  # fmt: skip
+    with opened as many:
+        checked, unchecked = many.lazy("x"), many.lazy("x", verify=False)
+        for index in (..., slice(None), (slice(None), slice(0, 5))):
+            if index is not Ellipsis and is_same and index != slice(None):
+                # np.savez_compressed has no CRC-32s of parts.
+                continue
+            with pytest.raises(ChecksumError):
+                checked[index]
+            check(unchecked[index], rows[index])
+        out = np.zeros_like(rows)
+        with pytest.raises(ChecksumError):
+            checked.read(out=out)
+        assert not out.any()
+        check(unchecked.read(out=out), rows)
+        check(unchecked.read(), rows)

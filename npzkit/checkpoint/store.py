@@ -487,9 +487,7 @@ class CheckpointStore:
         selection.check_used(keys, self.folder, is_empty=not found)
         return found
 
-    def _shared(
-        self, arrays: Mapping[str, Any], check: bool, refresh: int | None
-    ) -> Shared | None:
+    def _shared(self, arrays: Mapping[str, Any], check: bool, refresh: int | None) -> Shared | None:
         """Return what the next step shares with the newest."""
         newest = max(self._storage.steps(), default=None) if arrays else None
         if newest is None or self._catalog.is_damaged(newest):

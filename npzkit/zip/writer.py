@@ -270,7 +270,13 @@ class ZipWriter:
         return head_of(pieces[0], self._head_size) if pieces else b""
 
     def reserve_member(
-        self, name: str, size: int, extra: bytes = b"", *, is_seekable: bool = True, stamp: int | None = None
+        self,
+        name: str,
+        size: int,
+        extra: bytes = b"",
+        *,
+        is_seekable: bool = True,
+        stamp: int | None = None,
     ) -> ReservedMember:
         """Leave room for a stored member whose bytes come in any order, and for its index.
 

@@ -279,3 +279,102 @@ def test_wrong_arguments(here):
         with pytest.raises(error, match=what):
             npzkit.pack("a.npz", inputs, **options)
     assert not os.path.exists("a.npz")
+
+
+# -- what follows the array of a .npy file ------------------------------------------------
+
+
+def saved_repeatedly(file, arrays):
+    for array in arrays:
+        np.save(file, array)
+
+
+SEVERAL = [
+    np.arange(6).reshape(2, 3), np.float32(7), np.zeros((0, 4)), np.asfortranarray(np.eye(3)),
+    np.array([(1, 2.5)], [("a", ">i2"), ("b", "<f8")]), np.arange(3_000_000.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["pack", "add", "folder"])
+def test_several_arrays_in_one_file(tmp_path, way):
+    """What np.save wrote to one file again and again is packed completely, by numbers."""
+    (tmp_path / "in").mkdir()
+    path, output = tmp_path / "in" / "log.npy", tmp_path / "a.npz"
+    with path.open("wb") as file:
+        saved_repeatedly(file, SEVERAL)
+    if way == "add":
+        npzkit.save(output, {"old": np.arange(3)})
+        report = npzkit.add(output, {"k": path})
+    else:
+        report = npzkit.pack(output, path if way == "pack" else path.parent)
+    name = "k" if way == "add" else "log"
+    assert report.keys == tuple(f"{name}.{number}" for number in range(len(SEVERAL)))
+    with npzkit.open(output) as npz:
+        for key, array in zip(report.keys, SEVERAL, strict=True):
+            assert npz[key].dtype == array.dtype
+            assert npz[key].shape == array.shape
+            assert npz[key].tobytes() == array.tobytes()
+            assert npz[key].flags.f_contiguous == np.asarray(array).flags.f_contiguous
+
+
+def test_several_arrays_of_objects_in_one_file(tmp_path):
+    """Objects are packed by numbers too if pickle is allowed, and refused otherwise."""
+    path, objects = tmp_path / "log.npy", np.array([{"a": 1}, None])
+    with path.open("wb") as file:
+        saved_repeatedly(file, [np.arange(3), objects, np.arange(2)])
+    with pytest.raises(PickleRefusedError):
+        npzkit.pack(tmp_path / "a.npz", path)
+    assert not (tmp_path / "a.npz").exists()
+    npzkit.pack(tmp_path / "a.npz", path, allow_pickle=True)
+    with npzkit.open(tmp_path / "a.npz", allow_pickle=True) as npz:
+        assert npz["log.1"].tolist() == objects.tolist()
+        assert npz["log.2"].tolist() == [0, 1]
+
+
+REST = {
+    "rows": (np.arange(6.0).tobytes(), "48 bytes follow.*as many bytes as 2 more rows"),
+    "zeros": (bytes(100), "100 bytes follow.*zeros"),
+    "text": (b"hello", "5 bytes follow.*other data"),
+    "half an array": (b"\x93NUMPY\1\0v\0{'descr'", "another array, which is damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", REST)
+@pytest.mark.parametrize("way", ["pack", "add", "stream"])
+def test_what_follows_an_array_is_not_dropped(tmp_path, kind, way):
+    """Bytes that are no array are an error that says how many they are, and nothing is written."""
+    rest, message = REST[kind]
+    path, output = tmp_path / "log.npy", tmp_path / "a.npz"
+    with path.open("wb") as file:
+        np.save(file, np.arange(6.0).reshape(2, 3))
+        file.write(rest)
+    if way == "add":
+        npzkit.save(output, {"old": np.arange(3)})
+    before = output.read_bytes() if way == "add" else None
+    with pytest.raises(
+        ConversionError, match="bytes follow" if way == "stream" else f"(?s){message}"
+    ):
+        if way == "stream":
+            npzkit.pack(output, io.BytesIO(path.read_bytes()))
+        else:
+            (npzkit.add if way == "add" else npzkit.pack)(output, path)
+    assert (output.read_bytes() if output.exists() else None) == before
+    if kind == "rows" and way == "pack":
+        # What the error says to do.
+        with pytest.raises(ConversionError) as caught:
+            npzkit.pack(output, path)
+        offset = int(caught.value.remedy.partition("offset=")[2].partition(")")[0])
+        rows = np.fromfile(path, "f8", offset=offset).reshape(-1, 3)
+        assert rows.tolist() == [[0, 1, 2], [3, 4, 5], [0, 1, 2], [3, 4, 5]]
+
+
+def test_a_stream_of_several_arrays(tmp_path):
+    """A stream has one array: another one is an error, whose remedy is a file."""
+    stream = io.BytesIO()
+    saved_repeatedly(stream, SEVERAL[:3])
+    stream.seek(0)
+    with pytest.raises(ConversionError, match=r"(?s)bytes follow.*another array.*name\.0"):
+        npzkit.pack(tmp_path / "a.npz", stream)
+    path = tmp_path / "name.npy"
+    path.write_bytes(stream.getvalue())
+    assert npzkit.pack(tmp_path / "a.npz", path).keys == ("name.0", "name.1", "name.2")

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, InFile, Say
@@ -28,9 +30,6 @@ from npzkit.errors import (
 )
 from npzkit.files.file_objects import UNNAMED, can_read, name_of, patiently
 from npzkit.files.urls import Location, find_location
-from npzkit.format.array import needs_pickle, read_header
-from npzkit.format.header import MAGIC_PREFIX, end_of_data
-from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.reading.blocks import is_taken_by_parts
 
@@ -38,6 +37,11 @@ ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
+_HEADERS = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+    (3, 0): npy.read_array_header_3_0,
+}
 _SHOWN_SIZE = 1 << 20
 """Bytes behind an array that are looked at, to say what they are."""
 _COUNTED_SIZE = 1 << 30
@@ -318,18 +322,18 @@ def _places(path: str, *, allow_pickle: bool) -> list[tuple[int, int]]:
             start = end
             file.seek(start)
             try:
-                header = read_header(file, DEFAULT_HEADER_SIZE)
-                has_objects = needs_pickle(header.dtype)
-                if has_objects and not (allow_pickle or places):
+                shape, _, dtype = _read_header(file)
+                offset = file.tell()
+                if dtype.hasobject and not (allow_pickle or places):
                     return [(0, size)]
-                if has_objects:
+                if dtype.hasobject:
                     file.seek(start)
                     npy.read_array(file, allow_pickle=allow_pickle)
                 else:
-                    file.seek(header.nbytes, os.SEEK_CUR)
+                    file.seek(math.prod(shape) * dtype.itemsize, os.SEEK_CUR)
                 end = file.tell()
                 if end > size:
-                    raise end_of_data("array data", end - start, size - start)
+                    raise ConversionError("the array is truncated")
             except PickleRefusedError as error:
                 raise error.locate(path=path) from None
             except NpzkitError as error:
@@ -344,14 +348,22 @@ def _places(path: str, *, allow_pickle: bool) -> list[tuple[int, int]]:
                     f"offset={data_offset}) and save them with npzkit.save.",
                 ) from error  # fmt: skip
             places.append((start, end))
-            data_offset = start + header.data_offset
-            row_size = math.prod(header.shape[1:]) * header.dtype.itemsize if header.shape else 0
+            data_offset = offset
+            row_size = math.prod(shape[1:]) * dtype.itemsize if shape else 0
     return places
+
+
+def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and dtype of the array whose header comes next."""
+    version = npy.read_magic(file)
+    if version not in _HEADERS:
+        raise ConversionError(f"the format version {version} is not supported")
+    return _HEADERS[version](file)
 
 
 def _what_follows(data: bytes, size: int, row_size: int = 0) -> str:
     """Return what the bytes behind an array seem to be, given the first of them."""
-    if data.startswith(MAGIC_PREFIX):
+    if data.startswith(npy.MAGIC_PREFIX):
         return "another array" + (", which is damaged or cut off" if row_size else "")
     found = [] if data.strip(b"\0") else ["zeros"]
     if row_size and size % row_size == 0:
@@ -377,10 +389,9 @@ def _read_file(file: str | Location, start: int, *, allow_pickle: bool) -> Any:
             raise
     with builtins.open(file, "rb") as stream:
         stream.seek(start)
-        header = read_header(stream, DEFAULT_HEADER_SIZE).fresh()
-        if not needs_pickle(header.dtype):
-            form = header.dtype, stream.tell(), header.shape, header.fortran_order
-            return InFile(file, *form).mapped()
+        shape, fortran_order, dtype = _read_header(stream)
+        if not dtype.hasobject:
+            return InFile(file, dtype, stream.tell(), shape, fortran_order).mapped()
         stream.seek(start)
         return npy.read_array(stream, allow_pickle=allow_pickle)
 

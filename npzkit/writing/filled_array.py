@@ -34,7 +34,7 @@ from npzkit.writing.created_array import CreatedArray, broadcast, row_range
 from npzkit.zip.writer import ZipWriter
 
 
-class Place(NamedTuple):
+class ArrayPlace(NamedTuple):
     """Where other processes find an array that is being created.
 
     Attributes
@@ -84,7 +84,7 @@ class FilledArray(CreatedArray):
     Parameters
     ----------
     plan : Plan
-    place : Place
+    place : ArrayPlace
     sink : Sink, optional
         What the process that creates the array writes to.
     owner, complete
@@ -94,7 +94,7 @@ class FilledArray(CreatedArray):
     def __init__(
         self,
         plan: Plan,
-        place: Place,
+        place: ArrayPlace,
         sink: Sink | None = None,
         owner: Any = None,
         complete: Callable[[], None] | None = None,
@@ -120,7 +120,7 @@ class FilledArray(CreatedArray):
             )  # fmt: skip
         return work(*args)
 
-    def _other_place(self) -> Place:
+    def _other_place(self) -> ArrayPlace:
         """Return where another process finds the array now."""
         paths = self._place.paths if self._sink is None else self._sink.paths
         if not paths:
@@ -278,7 +278,7 @@ def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> Fil
         member.seal(crc32s, plan.head)
 
     inode = 0 if sink.descriptor is None else os.fstat(sink.descriptor).st_ino
-    place = Place(
+    place = ArrayPlace(
         (), inode, member.offset + len(plan.head), member.header_offset, member.local
     )  # fmt: skip
     return FilledArray(plan, place, sink, owner, complete)

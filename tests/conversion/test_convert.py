@@ -25,7 +25,13 @@ import pytest
 import scipy.io
 import zarr
 from deep import needs_deep
-from npzkit.errors import ChecksumError, ConversionError, FormatError, UnsupportedError
+from npzkit.errors import (
+    ArchiveLockedError,
+    ChecksumError,
+    ConversionError,
+    FormatError,
+    UnsupportedError,
+)
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -820,3 +826,120 @@ def test_attributes_are_not_left_out_for_a_full_stack(tmp_path, monkeypatch, met
     pair = ("a.h5", "b.npz") if method == "__getitem__" else ("a.npz", "b.h5")
     with pytest.raises(RecursionError):
         npzkit.convert(*(tmp_path / name for name in pair))
+
+
+# -- what a library gives back -------------------------------------------------------------
+
+STRUCTURES = {
+    "big": np.array([(1, 2.5), (-3, np.nan)], [("a", ">i4"), ("b", ">f8")]),
+    "mixed": np.array([(1, 2.5, b"xy")], [("a", ">u2"), ("b", "<f4"), ("c", "S3")]),
+    "padded": np.array([(1, 2)], np.dtype([("a", ">i2"), ("b", "<i8")], align=True)),
+    "nested": np.array([((1, 2), 3)], [("n", [("x", ">i4"), ("y", "<i4")]), ("z", ">i8")]),
+    "sub": np.array([([1, 2, 3],)], [("s", ">i4", 3)]),
+    "titled": np.array([(1,)], [(("title", "a"), ">i4")]),
+    "times": np.array([("2020-01-01", 5)], [("t", ">M8[s]"), ("d", "m8[ms]")]),
+    "text": np.array([("héllo", 1)], [("t", ">U5"), ("n", ">i4")]),
+    "complex": np.array([(1 + 2j,)], [("c", ">c16")]),
+}
+PLAIN = {
+    **{f"big {kind}": np.arange(-3, 4).astype(f">{kind}") for kind in ("i2", "i8", "f2", "f4", "f8", "c8")},
+    "nan bits": np.array([0x7FF8000000000001, 0xFFF8000000000002], "u8").view("f8"),
+    "big nan": np.array([0x7FF8000000000001], "u8").view("f8").astype(">f8"),
+    "minus zero": np.array([-0.0, 0.0]),
+    "big text": np.array(["añ", "𝄞"], ">U3"),
+    "bytes with zeros": np.array([b"a\0b", b""], "S4"),
+    "void": np.array([b"ab\0"], "V3"),
+    "big times": np.array(["2020-01-01", "NaT"], ">M8[D]"),
+    "generic times": np.array([3, 4], "m8"),
+    "bool": np.array([[True], [False]]),
+    "longdouble": np.array([1.5, 2], np.longdouble),
+    "empty S0": np.zeros(2, "S0"),
+    "bf16": np.array([1, 2.5, np.nan], ml_dtypes.bfloat16),
+    "f8": np.array([1, 2], ml_dtypes.float8_e5m2),
+    "fortran": np.asfortranarray(np.arange(12.0).reshape(3, 4)).astype(">f4"),
+    "zero-dim": np.array(5, ">i4"),
+    "empty": np.zeros((0, 3), ">i4"),
+}  # fmt: skip
+
+
+def same_values(one, other):
+    """Compare values, whatever the order of bytes, the length of text, and padding."""
+    if one.dtype.names:
+        return one.dtype.names == other.dtype.names and all(
+            same_values(one[name], other[name]) for name in one.dtype.names
+        )
+    if one.dtype.kind in "SU":
+        return one.tolist() == other.tolist()
+    one, other = (each.astype(each.dtype.newbyteorder("=")) for each in (one, other))
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("key", [*STRUCTURES, *PLAIN])
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [(".zarr", {"zarr_format": 3}), (".zarr", {"zarr_format": 2}), (".h5", {}), (".safetensors", {})],
+    ids=["zarr3", "zarr2", "h5", "safetensors"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_any_dtype_comes_back_or_is_refused(here, key, suffix, options):
+    """There and back again, an array has its values; or the first conversion refuses it by its key."""
+    array = {**STRUCTURES, **PLAIN}[key]
+    npzkit.save("a.npz", {"key": array, "other": np.arange(3)})
+    try:
+        npzkit.convert("a.npz", f"b{suffix}", **options)
+    except ConversionError as error:
+        refused = error
+    else:
+        npzkit.convert(f"b{suffix}", "c.npz")
+        with npzkit.open("c.npz") as npz:
+            assert npz["other"].tolist() == [0, 1, 2]
+            assert same_values(array, npz["key"])
+        return
+    assert refused.key == "key"
+    assert not os.path.exists(f"b{suffix}")
+    report = npzkit.convert("a.npz", f"b{suffix}", skip=True, **options)
+    assert list(report.skipped) == ["key"]
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5", ".safetensors", ".mat"])
+def test_other_values_are_an_error(here, suffix, monkeypatch):
+    """If a library gives back another value, nothing is written, and the error names the array."""
+    from npzkit.conversion import arrays
+
+    npzkit.save("a.npz", {"x": np.arange(5.0), "y": np.arange(3, dtype="i4")})
+    npzkit.convert("a.npz", f"b{suffix}")
+    real = arrays.Array.parts
+
+    def changed(array, least=None):
+        for index, part in real(array, least):
+            if array.key == "y" and not seen:
+                seen.append(part)
+                part = part + 1
+            yield index, part
+
+    seen = []
+    with monkeypatch.context() as patched:
+        patched.setattr(arrays.Array, "parts", changed)
+        patched.setattr(
+            arrays.Array, "whole", lambda array: np.concatenate([p for _, p in changed(array)])
+        )
+        with pytest.raises(ConversionError, match="does not give back") as caught:
+            npzkit.convert("a.npz", f"c{suffix}")
+    assert caught.value.key == "y"
+    assert not os.path.exists(f"c{suffix}")
+
+
+def test_an_archive_with_a_writer_is_not_replaced(here):
+    """What replaces a file takes its lock, as every writer does."""
+    with h5py.File("a.h5", "w") as file:
+        file["x"] = np.arange(3)
+    npzkit.save("b.npz", {"kept": np.arange(4)})
+    with npzkit.NpzWriter("b.npz", "a") as w:
+        with pytest.raises(ArchiveLockedError):
+            npzkit.convert("a.h5", "b.npz", overwrite=True)
+        w["more"] = np.arange(5)
+    with npzkit.open("b.npz") as npz:
+        assert npz.files == ["kept", "more"]
+    npzkit.convert("a.h5", "b.npz", overwrite=True)
+    with npzkit.open("b.npz") as npz:
+        assert npz.files == ["x"]

@@ -51,8 +51,8 @@ class NpzWriter:
         URLs are as in `npzkit.open`, but neither web servers nor chains.
     mode : {"w", "x", "a"}, default "w"
         "w" replaces an existing file, "x" fails if the path exists, and "a"
-        adds to an existing archive or makes a new one. In mode "a" a file
-        object holds either nothing or one archive from its first byte on.
+        adds to an existing archive or makes a new one, also in an empty file. In mode
+        "a" a file object holds either nothing or one archive from its first byte on.
     compression : {"stored", "deflated", "zstd"} or int, default "stored"
         Default for each array. zipfile's constants are accepted too. ``"zstd"`` is
         read by npzkit, 7-Zip, libarchive and, from Python 3.14 on, by NumPy; it needs
@@ -159,8 +159,8 @@ class NpzWriter:
     About 80 MB of parts are in memory, and more for archives above 8 GB.
 
     Several threads may add arrays to one writer. They are written one at a time,
-    in the order of the calls. A forked child cannot use its parent's writer;
-    dropping it in the child has no effect on the file.
+    in the order of the calls; parts of created arrays are too. A forked child cannot
+    use its parent's writer; dropping it in the child has no effect on the file.
 
     Examples
     --------
@@ -376,8 +376,9 @@ class NpzWriter:
 
         A stored array of known shape is filled in any order:
         ``dst[0:1000] = part``. Other processes that are forked, or receive
-        `dst` by pickle, can fill it too. Parts that are never written are
-        zeros. Rows of deflated arrays, and of arrays whose length is not known,
+        `dst` by pickle, can fill it too, unless the archive is written to a file
+        object. They change nothing but the array, and get ClosedArchiveError once it
+        is sealed or discarded. Parts that are never written are zeros. Rows of deflated arrays, and of arrays whose length is not known,
         are written in order: by ``dst.append(rows)``, or by ``dst[i:j] = rows``
         if `i` rows were written before. So are those of all arrays in an archive
         that is written to a URL, or to a file object that cannot be read and

@@ -292,6 +292,9 @@ class PathSink(Sink):
         self._known = last_size, last_crc32
 
     def start_over(self) -> None:
+        if self.committed_size:
+            self._check_path()
+            self._check_unchanged()
         self._close()
         self._replaced = _contents(os.fstat(self._locks[-1].fileno()))
         self._exclusive = False

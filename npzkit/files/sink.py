@@ -179,6 +179,8 @@ class FileSink(Sink):
         self._has_tail = committed_size is not None
         self._size = self._find_size() if self._has_tail and self.can_patch else 0
         self._is_closed = False
+        # An archive without members, in whose place another one is written.
+        self._empty = b""
 
     def write(self, data: Buffer) -> None:
         with self._lock:
@@ -226,10 +228,12 @@ class FileSink(Sink):
                 self.patch(*mark)
             self.patch(offset, last[:SEAL_SIZE])
             self._flush()
-        self.committed_size = self.position
+        self.committed_size, self._empty = self.position, b""
 
     def start_over(self) -> None:
-        self._has_tail, self._size = True, self._find_size()
+        self._empty = self.read_at(0, self.committed_size)
+        if not self._has_tail:
+            self._has_tail, self._size = True, self._start + self.position
         self.position = self.committed_size = 0
 
     def _find_size(self) -> int:
@@ -248,8 +252,13 @@ class FileSink(Sink):
 
     def abort(self) -> None:
         try:
-            if self.committed_size and self.can_patch and not self._has_tail:
+            if self._has_tail or not self.can_patch:
+                return
+            if self.committed_size:
                 self._cut(self.committed_size)
+            elif self._empty:
+                self._cut(0)
+                write_all(self._file, self._empty)
         finally:
             self.close()
 

@@ -212,39 +212,6 @@ def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
     return Array(key, array.shape, array.dtype, lambda: found, fortran_order=array.flags.fnc)
 
 
-def is_given_back(array: Array, found: Array, *, pads_text: bool = False) -> bool:
-    """Return whether an array that was written somewhere has the same values there.
-
-    The order of bytes may differ, and the length of text. A format with other axes has the
-    values in their order. With `pads_text`, it has spaces at the end of text.
-    """
-    if found.problem or math.prod(array.shape) != math.prod(found.shape):
-        return False
-    if array.shape != found.shape:
-        return _are_same(array.whole(), found.whole().reshape(array.shape), pads_text)
-    other = found.open()
-    return all(_are_same(part, other[index], pads_text) for index, part in array.parts())
-
-
-def _are_same(one: Any, other: Any, pads_text: bool) -> bool:
-    if one.dtype.names is not None:
-        return one.dtype.names == other.dtype.names and all(
-            _are_same(one[name], other[name], pads_text) for name in one.dtype.names
-        )
-    if one.dtype.kind == "U" and pads_text:
-        one, other = (np.char.rstrip(np.asarray(text, "U")) for text in (one, other))
-    if one.dtype.kind not in "SU" and one.dtype.itemsize == other.dtype.itemsize:
-        # Also the bits of NaN.
-        one, other = (_bits_of(np.asarray(values)) for values in (one, other))
-        return np.array_equal(one, other)
-    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
-
-
-def _bits_of(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    plain = values.astype(values.dtype.newbyteorder("="), order="C", copy=False)
-    return plain.reshape(-1).view(np.uint8)
-
-
 def named(key: str | None) -> str:
     """Return whose attributes these are, for a note."""
     return "the file" if key is None else f"{printable(key)!r}"

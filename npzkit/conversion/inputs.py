@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
-from npzkit.conversion.arrays import NOTHING, InFile, Say
+from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npz import array_in
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
@@ -28,7 +25,7 @@ from npzkit.errors import (
     PickleRefusedError,
     printable,
 )
-from npzkit.files.file_objects import UNNAMED, can_read, name_of, patiently
+from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.reading.blocks import is_taken_by_parts
@@ -37,15 +34,6 @@ ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
-_HEADERS = {
-    (1, 0): npy.read_array_header_1_0,
-    (2, 0): npy.read_array_header_2_0,
-    (3, 0): npy.read_array_header_3_0,
-}
-_SHOWN_SIZE = 1 << 20
-"""Bytes behind an array that are looked at, to say what they are."""
-_COUNTED_SIZE = 1 << 30
-"""Bytes behind the array of a stream that are counted."""
 
 Given = tuple[str | None, Any]
 """A key, or None for the usual one, and a path, an archive or a stream."""
@@ -208,7 +196,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         yield from _in_archive(prefix, *archives.archive(source), say)
         return
     if can_read(source):
-        load = partial(_read_stream, source, allow_pickle=allow_pickle)
+        load = partial(npy.read_array, source, allow_pickle=allow_pickle)
         yield Input(_STREAM_KEY if key is None else key, name_of(source), load)
         return
     file = source if isinstance(source, Location) else os.fsdecode(source)
@@ -225,7 +213,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         for item in arrays_in_folder(path, say, allow_pickle=allow_pickle):
             yield item._replace(key=prefix + item.key)
     elif suffix.lower() == SUFFIX:
-        yield from _in_file(stem if key is None else key, file, allow_pickle=allow_pickle)
+        yield _in_file(stem if key is None else key, file, allow_pickle=allow_pickle)
     else:
         raise _not_packed(path, suffix.lower())
 
@@ -277,7 +265,7 @@ def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> It
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
             is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
             if suffix.lower() == SUFFIX and is_inside and os.path.isfile(path):
-                yield from _in_file(stem.replace(os.sep, "/"), path, allow_pickle=allow_pickle)
+                yield _in_file(stem.replace(os.sep, "/"), path, allow_pickle=allow_pickle)
                 is_empty = False
             else:
                 passed.append(name)
@@ -293,126 +281,25 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _in_file(key: str, file: str | Location, *, allow_pickle: bool) -> Iterator[Input]:
-    """Yield the array of a .npy file; of several that follow each other, each by its number."""
-    places = [(0, 0)]
-    if isinstance(file, str) and stat.S_ISREG(os.stat(file).st_mode):
-        places = _places(file, allow_pickle=allow_pickle)
-    for number, (start, end) in enumerate(places):
-        load = partial(_read_file, file, start, allow_pickle=allow_pickle)
-        name = key if len(places) == 1 else f"{key}.{number}"
-        yield Input(name, str(file), load, size=end - start, work=end - start)
+def _in_file(key: str, file: str | Location, *, allow_pickle: bool) -> Input:
+    size = 0 if isinstance(file, Location) else os.path.getsize(file)
+    load = partial(_read_file, file, allow_pickle=allow_pickle)
+    return Input(key, str(file), load, size=size, work=size)
 
 
-def _places(path: str, *, allow_pickle: bool) -> list[tuple[int, int]]:
-    """Return where each array of a .npy file begins and ends.
-
-    An error of the first one is raised when it is read.
-
-    Raises
-    ------
-    ConversionError
-        Something else follows an array.
-    """
-    places: list[tuple[int, int]] = []
-    end, data_offset, row_size = 0, 0, 0
-    with builtins.open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        while end < size or not places:
-            start = end
-            file.seek(start)
-            try:
-                shape, _, dtype = _read_header(file)
-                offset = file.tell()
-                if dtype.hasobject and not (allow_pickle or places):
-                    return [(0, size)]
-                if dtype.hasobject:
-                    file.seek(start)
-                    npy.read_array(file, allow_pickle=allow_pickle)
-                else:
-                    file.seek(math.prod(shape) * dtype.itemsize, os.SEEK_CUR)
-                end = file.tell()
-                if end > size:
-                    raise ConversionError("the array is truncated")
-            except PickleRefusedError as error:
-                raise error.locate(path=path) from None
-            except NpzkitError as error:
-                if not places:
-                    return [(0, size)]
-                file.seek(start)
-                follows = _what_follows(file.read(_SHOWN_SIZE), size - start, row_size)
-                raise ConversionError(
-                    f"{size - start:,} bytes follow the array", path=path, found=follows,
-                    expected="nothing, or another array", remedy="If they are rows that the "
-                    "header does not count, read all with numpy.fromfile(path, dtype, "
-                    f"offset={data_offset}) and save them with npzkit.save.",
-                ) from error  # fmt: skip
-            places.append((start, end))
-            data_offset = offset
-            row_size = math.prod(shape[1:]) * dtype.itemsize if shape else 0
-    return places
-
-
-def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, order and dtype of the array whose header comes next."""
-    version = npy.read_magic(file)
-    if version not in _HEADERS:
-        raise ConversionError(f"the format version {version} is not supported")
-    return _HEADERS[version](file)
-
-
-def _what_follows(data: bytes, size: int, row_size: int = 0) -> str:
-    """Return what the bytes behind an array seem to be, given the first of them."""
-    if data.startswith(npy.MAGIC_PREFIX):
-        return "another array" + (", which is damaged or cut off" if row_size else "")
-    found = [] if data.strip(b"\0") else ["zeros"]
-    if row_size and size % row_size == 0:
-        found.append(f"as many bytes as {size // row_size:,} more rows have")
-    return ", ".join(found) or "other data"
-
-
-def _read_file(file: str | Location, start: int, *, allow_pickle: bool) -> Any:
-    """Map the array at an offset of a file on a disk; read that of another one."""
+def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
+    """Map the array of a file on a disk; read that of another one."""
     if isinstance(file, Location):
         from npzkit.stores.transport import open_stream
 
-        with open_stream(file) as stream:
-            return _read_stream(stream, allow_pickle=allow_pickle)
-    if not stat.S_ISREG(os.stat(file).st_mode):
-        with builtins.open(file, "rb") as stream:
-            return _read_stream(stream, allow_pickle=allow_pickle)
-    try:
-        if not start:
-            return npy.open_memmap(file, mode="r")
-    except PickleRefusedError:
-        if not allow_pickle:
-            raise
-    with builtins.open(file, "rb") as stream:
-        stream.seek(start)
-        shape, fortran_order, dtype = _read_header(stream)
-        if not dtype.hasobject:
-            return InFile(file, dtype, stream.tell(), shape, fortran_order).mapped()
-        stream.seek(start)
+        stream = open_stream(file)
+    else:
+        try:
+            if stat.S_ISREG(os.stat(file).st_mode):
+                return npy.open_memmap(file, mode="r")
+        except PickleRefusedError:
+            if not allow_pickle:
+                raise
+        stream = builtins.open(file, "rb")  # noqa: SIM115 - closed below
+    with stream:
         return npy.read_array(stream, allow_pickle=allow_pickle)
-
-
-def _read_stream(stream: Any, *, allow_pickle: bool) -> Any:
-    """Read the array of a stream, which has nothing else.
-
-    Raises
-    ------
-    ConversionError
-        Something follows the array.
-    """
-    array = npy.read_array(stream, allow_pickle=allow_pickle)
-    if data := patiently(stream.read, _SHOWN_SIZE):
-        size, more = len(data), data
-        while size < _COUNTED_SIZE and (more := patiently(stream.read, _SHOWN_SIZE)):
-            size += len(more)
-        raise ConversionError(
-            f"{'at least ' if more else ''}{size:,} bytes follow the array",
-            found=_what_follows(data, size), expected="the end of the stream",
-            remedy="Write the stream to a file whose name ends in .npy: several arrays in a file "
-            "are packed with the keys name.0, name.1 and so on.",
-        )  # fmt: skip
-    return array

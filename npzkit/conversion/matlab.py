@@ -19,8 +19,6 @@ from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
 from npzkit.errors import ConversionError, printable
 
-PADS_TEXT = True
-"""Text becomes rows of one length."""
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}", re.ASCII)
 _CLASSES = {
     "double": "f8", "single": "f4", "logical": "?", "int8": "i1", "uint8": "u1", "int16": "i2",

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 
 from npzkit.errors import ConversionError, UnsafeNameError, shown_value
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
-from npzkit.stores.objects import lock_file
 
 
 def check_absent(path: str, *, overwrite: bool) -> None:
@@ -51,8 +50,6 @@ def replacing(path: str) -> Iterator[str]:
 
     Raises
     ------
-    ArchiveLockedError
-        A writer has the file at `path` open.
     PermissionError
         The file at `path` may not be written to, though its folder may.
     """
@@ -64,12 +61,8 @@ def replacing(path: str) -> Iterator[str]:
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
     temporary = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
-    lock = lock_file(path) if stat.S_ISREG(mode) else None
     try:
         yield temporary
-        if lock is not None and os.name == "nt":
-            # Windows replaces no file that is open.
-            lock.close()
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:
@@ -84,8 +77,6 @@ def replacing(path: str) -> Iterator[str]:
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
     finally:
-        if lock is not None:
-            lock.close()
         _remove(temporary)
 
 

@@ -73,8 +73,7 @@ def pack(
     inputs : path, URL, NpzFile, file object, iterable of these, or mapping
         ``.npy`` files, archives (``.npz``), folders, and binary file objects
         that give one .npy. URLs are as in `npzkit.open`; an .npy file behind one
-        is read into memory. If a file has several arrays, because ``numpy.save``
-        wrote to it repeatedly, their keys are ``key.0``, ``key.1`` and so on. A
+        is read into memory. A
         mapping, or pairs in the iterable, give keys to them. The usual key is
         the file's name without its suffix; ``arr_0`` for a file object. Arrays
         of a folder have their paths in it as keys, and those of an archive
@@ -105,8 +104,7 @@ def pack(
     OSError
         An input does not exist, or the archive cannot be written.
     ConversionError
-        An input is not an array, or a folder has no array, or something else follows
-        the array of a file or a stream.
+        An input is not an array, or a folder has no array.
     UnsafeNameError
         Two inputs have the same key (`KeyExistsError`), or a key cannot be saved.
     NpzkitError

@@ -77,14 +77,8 @@ def _array(key: str, item: Any, say: Say) -> Array:
 def why_unfit(array: Array) -> str | None:
     """Return why Zarr has no type for an array's dtype, or None."""
     dtype = array.stored().dtype
-    if dtype.names is None:
-        is_fit = _is_scalar(dtype)
-    else:
-        # zarr makes a field of each title, and numcodecs compresses no structure with times.
-        has_titles = len(dtype.fields or ()) > len(dtype.names)
-        fields = [dtype[name] for name in dtype.names]
-        is_fit = not has_titles and all(_is_scalar(one) and one.kind not in "mM" for one in fields)
-    if is_fit:
+    fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
+    if all(map(_is_scalar, fields)):
         return None
     return f"Zarr has no type for {printable(str(array.dtype))[:60]}"
 
@@ -110,7 +104,6 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
 
 def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Executor) -> None:
     stored, noted = stored_in(array, "Zarr", say)
-    stored = _in_order(stored, options, say)
     chunks = block_shape(array.shape, stored.dtype.itemsize, size=_CHUNK_SIZE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -125,15 +118,6 @@ def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Execut
             f"{printable(array.key)!r}: version 3 of Zarr has no specification of its dtype yet; "
             "zarr-python reads it back. Version 2 has one: zarr_format=2"
         )
-
-
-def _in_order(array: Array, options: FileOptions, say: Say) -> Array:
-    """Return an array of structures with the order of bytes that version 3 writes."""
-    little = array.dtype.newbyteorder("<")
-    if array.dtype.names is None or options.zarr_format == 2 or array.dtype == little:
-        return array
-    say(f"{printable(array.key)!r}: the fields become little-endian")
-    return array._replace(dtype=little)
 
 
 def _compressor(options: FileOptions) -> Any:

@@ -490,14 +490,3 @@ def abandoned_files(folder: str, *, recursive: bool = False) -> Iterator[tuple[s
             with contextlib.suppress(OSError), disk.Descriptor(path) as file:
                 if not is_locked(file):
                     yield path, os.fstat(file.fileno()).st_size
-
-
-def lock_file(path: str) -> FileLock:
-    """Lock a file on a disk that is to be replaced. Closing the lock releases it.
-
-    Raises
-    ------
-    ArchiveLockedError
-        A writer has the file open.
-    """
-    return lock_path(path, 0.0)

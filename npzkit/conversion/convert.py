@@ -11,12 +11,14 @@ import importlib
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say
 from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
+from npzkit.conversion.read_back import compare
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
     TO_CONVERT,
@@ -30,7 +32,7 @@ from npzkit.errors import (
     some_of,
 )
 from npzkit.files.file_objects import check_regular
-from npzkit.files.progress import Meter, Report
+from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
@@ -176,8 +178,11 @@ def convert(
     OSError
         `src` cannot be read, or `dst` cannot be written.
     ConversionError
-        A name has no known format, `dst` cannot be replaced, or a value has no
-        place in the new format and `skip` is False.
+        A name has no known format, `dst` cannot be replaced, a value has no
+        place in the new format and `skip` is False, or the library of the format
+        does not read back what was written.
+    ArchiveLockedError
+        A writer has the archive open that `dst` would replace.
     FormatError
         `src` is damaged, or its name says another format than its bytes.
     PickleRefusedError
@@ -193,6 +198,10 @@ def convert(
     Notes
     -----
     If there is an error, `dst` stays as it was.
+
+    Before a new file of another format takes its place, its library reads it, and every value is
+    compared with `src`, part by part. This takes about as long as to convert the file back.
+    An array whose dtype has become another one, with the same values, is noted.
 
     Examples
     --------
@@ -218,7 +227,10 @@ def convert(
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
         if source == target == _NPZ and is_file and not is_sharded(src):
-            repack(src, sink or dst, compression, level=level, progress=progress)
+            repack(
+                src, sink or dst, compression, level=level, progress=progress,
+                overwrite=overwrite or sink is not None,
+            )  # fmt: skip
             with open(destination) as npz:
                 return ConvertReport(dst, tuple(npz.files), (), {})
         notes: dict[str, None] = {}
@@ -226,12 +238,15 @@ def convert(
         reader, writer = _module(source), _module(target)
         with _explaining(src, dst, source, raised), reader.read(src, notes.setdefault) as contents:
             arrays = list(_fitting(contents.arrays, writer, skipped if skip else None))
-            meter = Meter(_noting(progress, raised), sum(array.work for array in arrays))
-            counted = Contents(contents.metadata, [array.watched(meter.add) for array in arrays])
+            work = sum(array.work + array.nbytes * (target is not _NPZ) for array in arrays)
+            meter = Meter(_noting(progress, raised), work)
             if target is not _NPZ:
                 _note_tree(contents.metadata.get(TREE_KEY), notes.setdefault)
-            with replacing(dst) if sink is None else nullcontext(sink) as place:
-                writer.write(place, counted, options, notes.setdefault)
+            given = Contents(contents.metadata, arrays)
+            write = partial(_write, dst if sink is None else sink, target, options, meter.add)
+            while (refused := write(given, notes.setdefault, can_skip=skip)) is not None:
+                skipped[refused.key or ""] = refused.what
+                arrays[:] = [array for array in arrays if array.key != refused.key]
             meter.finish()
     return ConvertReport(dst, tuple(array.key for array in arrays), tuple(notes), skipped)
 
@@ -352,6 +367,32 @@ def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -
                 f"the value cannot be kept: {reason}", key=array.key,
                 remedy="Leave it out with skip=True.",
             )  # fmt: skip
+
+
+def _write(
+    place: Any, target: _Format, options: FileOptions, advance: Advance, contents: Contents,
+    say: Say, *, can_skip: bool,
+) -> ConversionError | None:  # fmt: skip
+    """Write a new file, and compare what the library of its format reads from it.
+
+    Return the error for an array that the library does not keep, if it can be left out.
+    """
+    watched = Contents(contents.metadata, [array.watched(advance) for array in contents.arrays])
+    module, notes = _module(target), dict[str, None]()
+    try:
+        with replacing(place) if isinstance(place, str) else nullcontext(place) as path:
+            module.write(path, watched, options, notes.setdefault)
+            if target.library:
+                pads_text = getattr(module, "PADS_TEXT", False)
+                with module.read(path, lambda note: None) as found:
+                    compare(contents, found, notes.setdefault, advance, pads_text=pads_text)
+    except ConversionError as error:
+        if not can_skip or all(array.key != error.key for array in contents.arrays):
+            raise
+        return error
+    for note in notes:
+        say(note)
+    return None
 
 
 def _note_tree(tree: Any, say: Say) -> None:

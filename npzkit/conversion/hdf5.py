@@ -18,6 +18,7 @@ from npzkit.conversion.hierarchies import (
     JSON_ATTRIBUTE,
     array_in_store,
     from_library,
+    giving,
     split_json,
     stored_in,
 )
@@ -131,11 +132,13 @@ def _write(file: Any, array: Array, options: FileOptions, say: Say) -> None:
         coding = {"compression": "gzip", "compression_opts": options.gzip_level, "chunks": chunks}
     stored, noted = stored_in(array, "HDF5", say)
     dtype = _stored_dtype(stored.dtype)
-    data = file.create_dataset(array.key, array.shape, dtype, **coding)
+    with giving(array.key, "h5py"):
+        data = file.create_dataset(array.key, array.shape, dtype, **coding)
     _write_attrs(data.attrs, array.attrs, array.key, say)
     data.attrs.update(noted)
     for index, part in stored.parts(coding.get("chunks")):
-        data[index] = part.astype(object) if dtype.hasobject else part.view(dtype)
+        with giving(array.key, "h5py"):
+            data[index] = part.astype(object) if dtype.hasobject else part.view(dtype)
 
 
 def _write_attrs(target: Any, attrs: Mapping[str, Any], key: str | None, say: Say) -> None:

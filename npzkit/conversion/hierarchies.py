@@ -7,16 +7,17 @@ library.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
-from npzkit.errors import printable
+from npzkit.errors import ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
 from npzkit.members.metadata import format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
@@ -24,6 +25,8 @@ from npzkit.reading.blocks import blocks
 
 JSON_ATTRIBUTE = "npzkit.json"
 """Holds, as one JSON text, the attributes that a format has no type for."""
+_SHOWN_LENGTH = 120
+"""Characters of a library's message that are quoted."""
 _LARGEST_CHUNK = 1 << 30
 """Bytes of a chunk that is read: libraries allocate a whole one."""
 
@@ -72,6 +75,21 @@ def stored_in(array: Array, store: str, say: Say) -> tuple[Array, dict[str, str]
         "npzkit reads it back"
     )
     return stored, {DTYPE_ATTRIBUTE: array.dtype.name}
+
+
+@contextlib.contextmanager
+def giving(key: str, store: str) -> Iterator[None]:
+    """Raise ConversionError if a library does not take an array."""
+    try:
+        yield
+    except (NpzkitError, OSError, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH]
+        raise ConversionError(
+            f"{store} does not take the array: {text}", key=key,
+            remedy="Leave it out with skip=True.",
+        ) from error  # fmt: skip
 
 
 def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) -> int:
@@ -128,12 +146,17 @@ def split_json(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
 
 def _is_simple(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and len({type(item) for item in value}) == 1 and _is_simple(value[0])
+        return bool(value) and len(set(map(_kind_of, value))) == 1 and all(map(_is_simple, value))
     if isinstance(value, str):
         return "\0" not in value
     if isinstance(value, bool | float):
         return True
     return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _kind_of(value: Any) -> Any:
+    """Return what all items of a simple list have in common: one type, and for lists one length."""
+    return (type(value), len(value)) if isinstance(value, list) else type(value)
 
 
 def join_json(text: Any) -> dict[str, Any]:

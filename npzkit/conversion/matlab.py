@@ -19,6 +19,8 @@ from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
 from npzkit.errors import ConversionError, printable
 
+PADS_TEXT = True
+"""Text is padded with spaces, and arrays have two axes at least."""
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}", re.ASCII)
 _CLASSES = {
     "double": "f8", "single": "f4", "logical": "?", "int8": "i1", "uint8": "u1", "int16": "i2",
@@ -82,10 +84,5 @@ def _tell(contents: Contents, say: Say) -> None:
     if contents.metadata or any(array.attrs for array in contents.arrays):
         say("metadata and attributes are not kept: MATLAB's files have no place for them")
     for array in contents.arrays:
-        if len(array.shape) < 2 and array.dtype.kind != "U":
-            shape = (1, *(array.shape or (1,)))
-            say(f"{array.key!r}: shape {array.shape} becomes {shape}, because MATLAB has two axes")
         if array.dtype.kind == "U":
             say(f"{array.key!r}: text becomes rows of one length, padded with spaces")
-        if array.dtype == np.float16:
-            say(f"{array.key!r}: float16 becomes float64")

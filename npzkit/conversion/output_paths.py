@@ -13,8 +13,11 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 
+from npzkit.archive.npzwriter import NpzWriter
 from npzkit.errors import ConversionError, UnsafeNameError, shown_value
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
+
+_ARCHIVE_SUFFIX = ".npz"
 
 
 def check_absent(path: str, *, overwrite: bool) -> None:
@@ -46,10 +49,15 @@ def replacing(path: str) -> Iterator[str]:
     """Yield a path beside `path`; what the block writes there takes its place at the end.
 
     A file or a folder. An exception removes it, and what was at `path` stays.
-    A new file has the permissions of the one it replaces.
+    A new file has the permissions of the one it replaces. Nobody writes to an archive (.npz)
+    while the block is to replace it.
 
     Raises
     ------
+    ArchiveLockedError
+        A writer has the archive at `path` open.
+    FileExistsError
+        Nothing was at `path`, and something is when the block ends.
     PermissionError
         The file at `path` may not be written to, though its folder may.
     """
@@ -61,11 +69,20 @@ def replacing(path: str) -> Iterator[str]:
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
     temporary = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
+    is_archive = stat.S_ISREG(mode) and path.lower().endswith(_ARCHIVE_SUFFIX)
+    # A writer that writes nothing has the lock.
+    writer = NpzWriter(path, "w") if is_archive else None
     try:
         yield temporary
+        if not mode:
+            # What is there now is another program's.
+            check_absent(path, overwrite=False)
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:
+            if writer is not None and os.name == "nt":
+                # Windows replaces no file that is open.
+                writer.abort()
             # A link, which is not followed, has no permissions of its own. Set-user-ID
             # bits are not copied, because the new file may have another owner.
             if stat.S_ISREG(mode):
@@ -77,6 +94,8 @@ def replacing(path: str) -> Iterator[str]:
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
     finally:
+        if writer is not None:
+            writer.abort()
         _remove(temporary)
 
 

@@ -18,7 +18,7 @@ import zarr.codecs
 
 from npzkit.codecs.coding import STORED, ZSTANDARD, ZSTANDARD_LEVEL
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number
-from npzkit.conversion.hierarchies import array_in_store, from_library, stored_in
+from npzkit.conversion.hierarchies import array_in_store, from_library, giving, stored_in
 from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
 
@@ -86,6 +86,9 @@ def why_unfit(array: Array) -> str | None:
 def _is_scalar(dtype: np.dtype[Any]) -> bool:
     if dtype.names or dtype.subdtype or not dtype.itemsize:
         return False
+    if dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic":
+        # What zarr writes of dates without a unit, it does not read.
+        return False
     return dtype.kind in "mMUSV" or is_c_number(dtype)
 
 
@@ -104,20 +107,33 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
 
 def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Executor) -> None:
     stored, noted = stored_in(array, "Zarr", say)
+    if stored.dtype.names:
+        stored = stored._replace(dtype=_plain(stored.dtype, options.zarr_format))
     chunks = block_shape(array.shape, stored.dtype.itemsize, size=_CHUNK_SIZE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        data = root.create_array(
-            array.key, shape=array.shape, dtype=stored.dtype, chunks=chunks,
-            attributes={**array.attrs, **noted}, compressors=_compressor(options),
-        )  # fmt: skip
+        with giving(array.key, "zarr"):
+            data = root.create_array(
+                array.key, shape=array.shape, dtype=stored.dtype, chunks=chunks,
+                attributes={**array.attrs, **noted}, compressors=_compressor(options),
+            )  # fmt: skip
         for index, part in stored.parts(chunks):
-            pool.submit(data.__setitem__, index, part).result()
+            with giving(array.key, "zarr"):
+                pool.submit(data.__setitem__, index, part).result()
     if any("specification" in str(warning.message) for warning in caught):
         say(
             f"{printable(array.key)!r}: version 3 of Zarr has no specification of its dtype yet; "
             "zarr-python reads it back. Version 2 has one: zarr_format=2"
         )
+
+
+def _plain(dtype: np.dtype[Any], version: int) -> np.dtype[Any]:
+    """Return a structure without gaps and titles; for version 3 of little-endian fields.
+
+    zarr 3.1 writes the bytes of others as they are, and notes no gaps and no byte order.
+    """
+    order: Any = "<" if version == 3 else "|"
+    return np.dtype([(name, dtype[name].newbyteorder(order)) for name in dtype.names or ()])
 
 
 def _compressor(options: FileOptions) -> Any:

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+import zipfile
 
 import h5py
 import ml_dtypes
@@ -25,7 +26,13 @@ import pytest
 import scipy.io
 import zarr
 from deep import needs_deep
-from npzkit.errors import ChecksumError, ConversionError, FormatError, UnsupportedError
+from npzkit.errors import (
+    ArchiveLockedError,
+    ChecksumError,
+    ConversionError,
+    FormatError,
+    UnsupportedError,
+)
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -141,6 +148,82 @@ def test_what_is_not_kept_is_reported(here):
     assert (report.output, report.keys, report.skipped) == ("a.mat", ("x",), {})
     assert report.notes
     assert all("not kept" in note for note in report.notes)
+
+
+def gapped(order):
+    """Return a structure with a gap between its fields, and one at its end."""
+    formats = [f"{order}i2", f"{order}f8"]
+    return {"names": ["a", "b"], "formats": formats, "offsets": [1, 8], "itemsize": 24}
+
+
+DTYPES = [
+    *("?", "u1", "<i8", ">i8", "<f2", ">f2", ">f4", "<c16", ">c16", "g", "G"),
+    *("<M8[ns]", ">M8[10s]", "M8", "m8", ">m8[D]", "<U4", ">U4", "U0", "S5", "S0", "V7", "V0"),
+    *(ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4),
+    [("a", ">i4"), ("b", "<f8")], [("a", "<i4"), ("b", "?")], [("a", ">c8")], [("a", ">M8[s]")],
+    [("a", "<m8[D]")], [("a", "M8")], [("a", ">U3")], [("a", "S3"), ("b", "V5")],
+    [("a", "<i4"), ("n", [("x", ">f4")])], [("a", ">i2", (3,))], [(("title", "a"), ">i2")],
+    gapped("<"), gapped(">"), np.dtype([("a", "<i2"), ("b", "<f8")], align=True),
+    [("a", "g")], [("a", "<f2"), ("b", ">u8")], [],
+]  # fmt: skip
+"""What NPY has names for, and what libraries of other formats get wrong."""
+
+
+def filled(dtype, shape):
+    """Return an array of small numbers, texts or bytes."""
+    dtype = np.dtype(dtype)
+    array = np.ndarray(shape, dtype) if not dtype.itemsize else np.zeros(shape, dtype)
+    for name in dtype.names or ():
+        array[name] = filled(dtype[name].base, array[name].shape)
+    if dtype.names is None and dtype.itemsize:
+        numbers = np.asarray(rng.integers(0, 2 if dtype.kind == "b" else 8, shape))
+        is_bytes = dtype.kind == "V" and dtype.isbuiltin != 2
+        array[...] = numbers.astype("S" if is_bytes else "i8").astype(dtype)
+    return array
+
+
+@pytest.mark.filterwarnings("ignore:.*invalid value")
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (), (0,)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a.zarr", {}), ("a.zarr", {"zarr_format": 2}), ("a.h5", {}), ("a.safetensors", {}),
+     ("a.mat", {})],
+)  # fmt: skip
+def test_values_come_back_or_the_array_is_named(here, name, options, dtype, shape):
+    """Whatever the dtype, a library reads the values that were given to it, or it gets none."""
+    npzkit.save("a.npz", {"x": filled(dtype, shape), "other": np.ones((1, 2))})
+    array = load("a.npz")["x"]
+    report = npzkit.convert("a.npz", name, skip=True, **options)
+    if report.skipped:
+        assert list(report.skipped) == ["x"]
+        with pytest.raises(ConversionError) as caught:
+            npzkit.convert("a.npz", f"b{name}", **options)
+        assert caught.value.key == "x"
+        assert not os.path.exists(f"b{name}")
+        return
+    npzkit.convert(name, "b.npz")
+    found = load("b.npz")["x"]
+    if name == "a.mat" and found.dtype.kind == "U":
+        found = np.strings.rstrip(found, " ")
+    assert found.size == array.size
+    assert str(found.reshape(array.shape).tolist()) == str(array.tolist())
+    if found.dtype != array.dtype and array.dtype.kind != "U":
+        assert any(f"{array.dtype} becomes {found.dtype}" in note for note in report.notes)
+
+
+def test_a_library_that_reads_other_values_is_found_out(here, monkeypatch):
+    """What a library does not read back as it was given is an error, and nothing is written."""
+    npzkit.save("a.npz", {"x": np.arange(3), "y": np.array([1.0, np.nan])})
+    npzkit.convert("a.npz", "a.h5")
+    read = h5py.Dataset.__getitem__
+    for wrong in (lambda part: part + 1, lambda part: part * 0):
+        with monkeypatch.context() as patched:
+            patched.setattr(h5py.Dataset, "__getitem__", lambda *a, do=wrong: do(read(*a)))
+            with pytest.raises(ConversionError, match="does not read back") as caught:
+                npzkit.convert("a.npz", "b.h5")
+        assert caught.value.key == "x"
+    assert sorted(os.listdir()) == ["a.h5", "a.npz"]
 
 
 def test_arrays_in_parts(here):
@@ -503,6 +586,46 @@ def test_an_interrupt_leaves_what_was_there(here, monkeypatch, name):
     assert sorted(os.listdir()) == before
     npzkit.convert(name, "c.npz")
     assert load("c.npz")["x"].tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("source", ["a.npz", "a.h5", "extract"])
+def test_an_archive_that_a_writer_has_open_is_not_replaced(here, source):
+    """No commit is lost because its archive was replaced meanwhile, and nothing is left over."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    npzkit.convert("a.npz", "a.h5")
+    npzkit.save("b.npz", {"old": np.ones(2)})
+    with zipfile.ZipFile("outer.npz", "w") as outer:
+        outer.write("a.npz", "b.npz")
+    before = sorted(os.listdir())
+
+    def replace():
+        if source == "extract":
+            npzkit.extract("outer.npz", overwrite=True)
+        else:
+            npzkit.convert(source, "b.npz", overwrite=True)
+
+    with npzkit.NpzWriter("b.npz", "a") as writer:
+        with pytest.raises(ArchiveLockedError, match="another writer"):
+            replace()
+        writer["new"] = np.zeros(1)
+    assert set(load("b.npz")) == {"old", "new"}
+    replace()
+    assert set(load("b.npz")) == {"x"}
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("source", ["a.npz", "a.h5"])
+def test_an_archive_that_another_program_makes_meanwhile_stays(here, source):
+    """What was not there at first is not replaced at the end."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    npzkit.convert("a.npz", "a.h5")
+
+    def make(done, total):
+        npzkit.save("b.npz", {"other": np.ones(2)})
+
+    with pytest.raises(FileExistsError):
+        npzkit.convert(source, "b.npz", progress=make)
+    assert set(load("b.npz")) == {"other"}
 
 
 def test_a_folder_that_cannot_take_its_place_is_no_loss(here, monkeypatch):

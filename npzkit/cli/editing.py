@@ -96,11 +96,11 @@ def pack(out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     """Put arrays into a new archive OUT.
 
     IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
-    for one .npy from a pipe. The key is KEY, or the file name without its suffix.
-    Arrays of a folder have their paths in it as keys, and those of an archive their
-    own keys. If KEY is given, it comes before these, with a slash. Attributes and
-    metadata of archives are kept. OUT may be - for a pipe, or a URL such as
-    s3://bucket/new.npz.
+    for one .npy from a pipe. The key is KEY, or the file name without its suffix; if
+    numpy.save wrote several arrays to one file, .0, .1 and so on follow it. Arrays of
+    a folder have their paths in it as keys, and those of an archive their own keys. If
+    KEY is given, it comes before these, with a slash. Attributes and metadata of
+    archives are kept. OUT may be - for a pipe, or a URL such as s3://bucket/new.npz.
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
@@ -149,7 +149,8 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     """Add arrays to the archive FILE, in place.
 
     IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
-    for one .npy from a pipe. The key is KEY, or the file name without its suffix.
+    for one .npy from a pipe. The key is KEY, or the file name without its suffix; if
+    numpy.save wrote several arrays to one file, .0, .1 and so on follow it.
     Attributes and metadata of archives are kept. Metadata of FILE is replaced only
     with --overwrite. If one array cannot be added, none is.
 

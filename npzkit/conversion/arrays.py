@@ -149,6 +149,10 @@ class InFile:
     shape: tuple[int, ...]
     fortran_order: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
     @classmethod
     def of_map(cls, array: np.memmap[Any, Any]) -> InFile:
         """Return the array that a map of a whole array shows."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, Say
+from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
@@ -196,7 +197,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         yield from _in_archive(prefix, *archives.archive(source), say)
         return
     if can_read(source):
-        load = partial(npy.read_array, source, allow_pickle=allow_pickle)
+        load = partial(_read_stream, source, allow_pickle=allow_pickle)
         yield Input(_STREAM_KEY if key is None else key, name_of(source), load)
         return
     file = source if isinstance(source, Location) else os.fsdecode(source)
@@ -213,7 +214,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         for item in arrays_in_folder(path, say, allow_pickle=allow_pickle):
             yield item._replace(key=prefix + item.key)
     elif suffix.lower() == SUFFIX:
-        yield _in_file(stem if key is None else key, file, allow_pickle=allow_pickle)
+        yield from _in_file(stem if key is None else key, file, say, allow_pickle=allow_pickle)
     else:
         raise _not_packed(path, suffix.lower())
 
@@ -265,7 +266,8 @@ def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> It
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
             is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
             if suffix.lower() == SUFFIX and is_inside and os.path.isfile(path):
-                yield _in_file(stem.replace(os.sep, "/"), path, allow_pickle=allow_pickle)
+                key = stem.replace(os.sep, "/")
+                yield from _in_file(key, path, say, allow_pickle=allow_pickle)
                 is_empty = False
             else:
                 passed.append(name)
@@ -281,10 +283,21 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _in_file(key: str, file: str | Location, *, allow_pickle: bool) -> Input:
-    size = 0 if isinstance(file, Location) else os.path.getsize(file)
-    load = partial(_read_file, file, allow_pickle=allow_pickle)
-    return Input(key, str(file), load, size=size, work=size)
+def _in_file(key: str, file: str | Location, say: Say, *, allow_pickle: bool) -> Iterator[Input]:
+    """Yield the arrays of a file: several, with numbered keys, if it was saved to repeatedly."""
+    path = str(file)
+    try:
+        arrays = [] if isinstance(file, Location) else arrays_in_file(path)
+    except NpzkitError as error:
+        raise error.locate(path=path) from error.__cause__
+    if len(arrays) < 2:
+        size = 0 if isinstance(file, Location) else os.path.getsize(file)
+        load = partial(_read_file, file, allow_pickle=allow_pickle)
+        yield Input(key, path, load, size=size, work=size)
+        return
+    say(f"{printable(path)}: the file holds {len(arrays):,} arrays, one after the other")
+    for number, array in enumerate(arrays):
+        yield Input(f"{key}.{number}", path, array.mapped, size=array.nbytes, work=array.nbytes)
 
 
 def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
@@ -302,4 +315,11 @@ def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
                 raise
         stream = builtins.open(file, "rb")  # noqa: SIM115 - closed below
     with stream:
-        return npy.read_array(stream, allow_pickle=allow_pickle)
+        return _read_stream(stream, allow_pickle=allow_pickle)
+
+
+def _read_stream(stream: Any, *, allow_pickle: bool) -> Any:
+    """Read the one array of a stream."""
+    array = npy.read_array(stream, allow_pickle=allow_pickle)
+    check_end(stream, array.dtype, array.shape)
+    return array

@@ -72,10 +72,12 @@ def pack(
         URLs are as in `NpzWriter`.
     inputs : path, URL, NpzFile, file object, iterable of these, or mapping
         ``.npy`` files, archives (``.npz``), folders, and binary file objects
-        that give one .npy. URLs are as in `npzkit.open`; an .npy file behind one
-        is read into memory. A
+        that give one .npy and then end. URLs are as in `npzkit.open`; an .npy file
+        behind one is read into memory. A
         mapping, or pairs in the iterable, give keys to them. The usual key is
-        the file's name without its suffix; ``arr_0`` for a file object. Arrays
+        the file's name without its suffix; ``arr_0`` for a file object. If `numpy.save`
+        wrote several arrays to one file, they get ``.0``, ``.1`` and so on after the
+        key, and a note. Arrays
         of a folder have their paths in it as keys, and those of an archive
         their own keys, after the given key and a slash. An archive's attributes
         and metadata are kept.
@@ -104,7 +106,9 @@ def pack(
     OSError
         An input does not exist, or the archive cannot be written.
     ConversionError
-        An input is not an array, or a folder has no array.
+        An input is not an array, a folder has no array, or bytes that are no array
+        follow an array. Also if an array follows that of a file object, of a URL, or
+        one of Python objects.
     UnsafeNameError
         Two inputs have the same key (`KeyExistsError`), or a key cannot be saved.
     NpzkitError

@@ -247,6 +247,93 @@ def test_python_objects(here):
         assert np.load("a.npz", allow_pickle=True)[key].tolist() == [{}, None]
 
 
+def several(name, arrays, allow_pickle=False):
+    """Write arrays to one file, one after the other."""
+    with open(name, "wb") as file:
+        for array in arrays:
+            np.save(file, array, allow_pickle=allow_pickle)
+
+
+@pytest.mark.parametrize("block_size", [16, 1 << 25])
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_several_arrays_of_one_file(here, monkeypatch, compression, block_size):
+    """Each gets the key and its number, also in a folder, with a given key, and in an addition."""
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", block_size)
+    arrays = [
+        np.arange(30), np.zeros((0, 3)), np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.array(2.5), np.ones(4, [("a", ">i2"), ("b", "U3")]),
+    ]  # fmt: skip
+    (here / "in").mkdir()
+    several("in/log.npy", arrays)
+    report = npzkit.pack("a.npz", "in/log.npy", compression=compression)
+    assert report.keys == tuple(f"log.{number}" for number in range(5))
+    assert report.notes == ("in/log.npy: the file holds 5 arrays, one after the other",)
+    assert npzkit.pack("b.npz", "in").keys == report.keys
+    added = npzkit.add("b.npz", {"k/x": "in/log.npy"}).keys
+    for path, keys in ("a.npz", report.keys), ("b.npz", added):
+        with np.load(path) as found:
+            for key, array in zip(keys, arrays, strict=True):
+                assert found[key].dtype == array.dtype
+                np.testing.assert_array_equal(found[key], array)
+                assert found[key].flags.fnc == array.flags.fnc
+    np.save("log.1.npy", np.ones(2))
+    with pytest.raises(KeyExistsError, match="same key"):
+        npzkit.pack("c.npz", ["in/log.npy", "log.1.npy"])
+
+
+@pytest.mark.parametrize(
+    ("extra", "what"),
+    [
+        (bytes(128), r"128 bytes follow the array: zeros, as many as 2 more rows of 64 bytes"),
+        (np.ones((3, 8)).tobytes(), "192 bytes .* as many as 3 more rows of 64 bytes"),
+        (b"hello\n", r"6 bytes follow the array: text, 'hello\\n'"),
+        (b"\xff", "1 byte follows the array: not text"),
+        (bytes(1 << 17), "131,072 bytes follow"),
+    ],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_what_follows_an_array_is_an_error(here, extra, what, is_stream):
+    """It says how many bytes follow and what they seem to be; no archive is made or changed."""
+    content = npy(np.ones((4, 8))) + extra
+    (here / "x.npy").write_bytes(content)
+    npzkit.save("old.npz", {"a": np.ones(1)})
+    before = (here / "old.npz").read_bytes()
+    for call in (npzkit.pack, npzkit.add):
+        with pytest.raises(ConversionError, match=what):
+            call(
+                "a.npz" if call is npzkit.pack else "old.npz",
+                io.BytesIO(content) if is_stream else "x.npy",
+            )
+    assert (here / "old.npz").read_bytes() == before
+    assert sorted(os.listdir()) == ["old.npz", "x.npy"]
+
+
+def test_what_follows_and_cannot_be_packed(here):
+    """A second array of a stream, objects after an array, and half an array are named."""
+    several("log.npy", [np.arange(3), np.arange(4)])
+    with (
+        open("log.npy", "rb") as stream,
+        pytest.raises(ConversionError, match=r"160 bytes follow the array: another .* KEY\.1"),
+    ):
+        npzkit.pack("a.npz", stream)
+    several("a.npy", [np.arange(3), np.array([None])], allow_pickle=True)
+    several("b.npy", [np.array([None]), np.arange(3)], allow_pickle=True)
+    for name in ("a.npy", "b.npy"):
+        with pytest.raises(ConversionError, match=r"follow.*np\.load") as caught:
+            npzkit.pack("a.npz", name, allow_pickle=True)
+        assert caught.value.path == name
+    cut = (here / "log.npy").read_bytes()
+    for size, what in (len(cut) - 1, "at byte 152 .* incomplete"), (160, "truncated"):
+        (here / "cut.npy").write_bytes(cut[:size])
+        with pytest.raises(NpzkitError, match=what) as caught:
+            npzkit.pack("a.npz", "cut.npy")
+        assert caught.value.path == "cut.npy"
+    (here / "new.npy").write_bytes(npy(np.ones(1)) + b"\x93NUMPY\x09\0" + bytes(99))
+    with pytest.raises(NpzkitError, match="unknown version"):
+        npzkit.pack("a.npz", "new.npy")
+    assert not os.path.exists("a.npz")
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [(b"", "truncated"), (b"<html>", "magic"), (npy(np.ones(9))[:-1], "array data")],

@@ -73,6 +73,8 @@ def _array(key: str, item: Any, say: Say) -> Array:
         problem = "its data is in other files, which are not read"
     elif item.dtype.hasobject and not is_text:
         problem = "numpy has no dtype for what it holds"
+    if h5py.check_enum_dtype(item.dtype):
+        say(f"the names of the values of {named(key)} are not kept")
     texts = item.asstr() if is_text else None
     return array_in_store(key, item, _attrs_of(item, key, say), say, texts=texts, problem=problem)
 

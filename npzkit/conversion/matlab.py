@@ -72,12 +72,24 @@ def why_unfit(array: Array) -> str | None:
 def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a file."""
     _tell(contents, say)
-    # All that savemat asks of it: each array is read when its turn comes.
-    variables = SimpleNamespace(items=lambda: ((a.key, a.whole()) for a in contents.arrays))
-    scipy.io.savemat(
-        path, variables, appendmat=False, do_compression=bool(options.method),
-        oned_as="row",
-    )  # fmt: skip
+    keys = [""]
+
+    def items() -> Iterator[tuple[str, Any]]:
+        for array in contents.arrays:
+            keys[0] = array.key
+            yield array.key, array.whole()
+
+    try:
+        # All that savemat asks of it: each array is read when its turn comes.
+        variables = SimpleNamespace(items=items)
+        scipy.io.savemat(
+            path, variables, appendmat=False, do_compression=bool(options.method),
+            oned_as="row",
+        )  # fmt: skip
+    except UnicodeError as error:
+        raise ConversionError(
+            "its text is not valid Unicode", key=keys[0], remedy="Leave it out with skip=True."
+        ) from error
 
 
 def _tell(contents: Contents, say: Say) -> None:

@@ -24,6 +24,7 @@ from npzkit.reading.blocks import block_shape
 
 NESTED = True
 """A group is not an array: no key may be the folder of another."""
+_RESERVED = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
 _CHUNK_SIZE = 1 << 22
 
 
@@ -65,6 +66,11 @@ def _arrays(root: Any, say: Say) -> Iterator[Array]:
 
 
 def _array(key: str, item: Any, say: Say) -> Array:
+    if item.dtype.names and item.metadata.zarr_format == 3:
+        say(
+            f"{printable(key)!r}: version 3 of Zarr does not say in which byte order fields are; "
+            "they are read as zarr-python does"
+        )
     codecs = (*item.filters, *item.compressors)
     is_pickled = any(getattr(codec, "codec_id", "") == "pickle" for codec in codecs)
     return array_in_store(
@@ -75,7 +81,9 @@ def _array(key: str, item: Any, say: Say) -> Array:
 
 
 def why_unfit(array: Array) -> str | None:
-    """Return why Zarr has no type for an array's dtype, or None."""
+    """Return why Zarr has no type for an array's dtype, or no place for its key; or None."""
+    if not _RESERVED.isdisjoint(array.key.split("/")):
+        return "a name in its key is that of a file of Zarr's own"
     dtype = array.stored().dtype
     fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
     if all(map(_is_scalar, fields)):
@@ -116,6 +124,8 @@ def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Execut
             data = root.create_array(
                 array.key, shape=array.shape, dtype=stored.dtype, chunks=chunks,
                 attributes={**array.attrs, **noted}, compressors=_compressor(options),
+                # A chunk of -0.0 is one of zeros to zarr 3.1, if they are complex.
+                config={"write_empty_chunks": stored.dtype.kind in "cV"},
             )  # fmt: skip
         for index, part in stored.parts(chunks):
             with giving(array.key, "zarr"):

@@ -212,6 +212,82 @@ def test_values_come_back_or_the_array_is_named(here, name, options, dtype, shap
         assert any(f"{array.dtype} becomes {found.dtype}" in note for note in report.notes)
 
 
+ODD = {
+    "minus_zero": np.full(5, -0.0), "complex": np.full(5, complex(-0.0, -0.0)),
+    "fields": np.full(3, np.array((complex(-0.0, 0), 1), [("a", "c16"), ("b", "i4")])),
+    "nan": np.array([0x7FF8000000000123, 0xFFF0000000000001], "u8").view("f8"),
+    "nat": np.array(["NaT", "2020"], "M8[D]"), "nul": np.array(["a\0b", "c"]),
+    "not_unicode": np.array(["\ud800"]), "astral": np.array(["\U0001f600", "ab"]),
+    "spaces": np.array(["a ", " "]), "empty": np.array(["", ""]), "none": np.zeros((2, 0, 4)),
+    "ones": np.ones((1, 1, 3)), "last": np.ones((2, 3, 1)),
+    "fortran": np.asfortranarray(np.arange(24).reshape(2, 3, 4)),
+}  # fmt: skip
+"""Values that a library may take for others, or refuse."""
+
+
+@pytest.mark.parametrize("key", ODD)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a.zarr", {}), ("a.zarr", {"zarr_format": 2}), ("a.h5", {}), ("a.safetensors", {}),
+     ("a.mat", {})],
+)  # fmt: skip
+def test_odd_values_come_back_bit_by_bit_or_are_named(here, name, options, key):
+    """Signs of zeros, bits of NaN, NUL and spaces in text are kept, or the array is left out."""
+    npzkit.save("a.npz", {key: ODD[key], "other": np.ones((1, 2))})
+    report = npzkit.convert("a.npz", name, skip=True, **options)
+    if report.skipped:
+        assert list(report.skipped) == [key]
+        assert name != "a.zarr"
+        return
+    npzkit.convert(name, "b.npz")
+    found = load("b.npz")[key].reshape(ODD[key].shape)
+    if name == "a.mat" and found.dtype.kind == "U":
+        assert np.strings.rstrip(found).tolist() == np.strings.rstrip(ODD[key]).tolist()
+    else:
+        assert found.astype(ODD[key].dtype).tobytes() == ODD[key].tobytes()
+
+
+ODD_ATTRS = {
+    "big": 2**70, "mixed": [-1, 2**63], "later": [1, 2**70], "nan": math.nan, "ragged": [[1], [2, 3]],
+    "nested": [[1, 2], [3, 4]], "none": None, "empty": [[]], "text": "", "list": [],
+    "nul": ["a", "b\0"], "zero": -0.0, "long": "x" * 3000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
+def test_odd_attributes_come_back(here, name):
+    """Numbers and lists for which a format has no type are kept too, of the file and of arrays."""
+    with npzkit.NpzWriter("a.npz", metadata=ODD_ATTRS) as writer:
+        writer.add("x", np.ones(2), attrs=ODD_ATTRS)
+    assert npzkit.convert("a.npz", name).notes == ()
+    assert npzkit.convert(name, "b.npz").notes == ()
+    with npzkit.open("b.npz") as npz:
+        for found in npz.metadata, npz.info("x").attrs:
+            assert sorted(found) == sorted(ODD_ATTRS)
+            assert [repr(found[key]) for key in ODD_ATTRS] == list(map(repr, ODD_ATTRS.values()))
+
+
+@pytest.mark.parametrize("key", ["zarr.json", ".zgroup", "a/.zattrs", "a/zarr.json/b"])
+def test_names_of_zarrs_own_files_are_no_keys(here, key):
+    """Such an array is named and can be left out; the other ones are converted."""
+    npzkit.save("a.npz", {key: np.ones(2), "x": np.ones(3)})
+    with pytest.raises(ConversionError, match="Zarr's own") as caught:
+        npzkit.convert("a.npz", "a.zarr")
+    assert caught.value.key == key
+    assert npzkit.convert("a.npz", "a.zarr", skip=True).keys == ("x",)
+
+
+def test_what_a_library_does_not_say_is_noted(here):
+    """Fields of version 3 of Zarr have no byte order, and an array has no names for its values."""
+    npzkit.save("a.npz", RECORD)
+    npzkit.convert("a.npz", "a.zarr")
+    assert "byte order" in "".join(npzkit.convert("a.zarr", "b.npz").notes)
+    with h5py.File("a.h5", "w") as file:
+        file.create_dataset("x", (2,), h5py.enum_dtype({"red": 0, "blue": 1}))
+    (note,) = npzkit.convert("a.h5", "c.npz").notes
+    assert note == "the names of the values of 'x' are not kept"
+
+
 def test_a_library_that_reads_other_values_is_found_out(here, monkeypatch):
     """What a library does not read back as it was given is an error, and nothing is written."""
     npzkit.save("a.npz", {"x": np.arange(3), "y": np.array([1.0, np.nan])})

@@ -212,6 +212,21 @@ def test_values_come_back_or_the_array_is_named(here, name, options, dtype, shap
         assert any(f"{array.dtype} becomes {found.dtype}" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    "dtype", [[("a", ">i4"), ("b", "<f8")], [(("title", "a"), ">i2")], gapped("<"), gapped(">")],
+    ids=str,
+)  # fmt: skip
+def test_structures_are_for_zarr_what_it_can_say_of_them(here, dtype, version):
+    """Fields are converted, not refused, whatever their byte order, their gaps and their titles."""
+    array = filled(dtype, (4,))
+    npzkit.save("a.npz", {"x": array})
+    assert npzkit.convert("a.npz", "a.zarr", zarr_format=version).keys == ("x",)
+    found = zarr.open_group("a.zarr", mode="r")["x"][:]
+    assert found.dtype.names == array.dtype.names
+    assert found.tolist() == array.tolist()
+
+
 ODD = {
     "minus_zero": np.full(5, -0.0), "complex": np.full(5, complex(-0.0, -0.0)),
     "fields": np.full(3, np.array((complex(-0.0, 0), 1), [("a", "c16"), ("b", "i4")])),

@@ -74,6 +74,8 @@ def _is_same_array(array: Array, other: Array, advance: Advance, *, pads_text: b
         if not (_is_same_text if is_padded else _is_same)(given, part):
             return False
         advance(given.nbytes)
+        # Not kept while the next part is read.
+        del given, part
     return True
 
 
@@ -119,7 +121,11 @@ def _is_same(given: np.ndarray[Any, Any], found: np.ndarray[Any, Any]) -> bool:
     if found.dtype.kind in "fc" and not is_c_number(found.dtype):
         # Bytes of a long double that are not part of its value.
         return np.array_equal(given, found, equal_nan=True)
-    return np.array_equal(_bytes_of(given), _bytes_of(found))
+    a, b = _bytes_of(given), _bytes_of(found)
+    # By words, since what compares them has a byte for each.
+    end = a.size // 8 * 8
+    is_same = np.array_equal(a[:end].view("u8"), b[:end].view("u8"))
+    return is_same and np.array_equal(a[end:], b[end:])
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

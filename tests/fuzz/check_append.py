@@ -184,8 +184,8 @@ def _bytes_of(path: str) -> bytes:
 def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> str:
     error, after = _appended(data, kind)
     is_opened = not isinstance(before, NpzkitError)
-    # A stream without bytes is begun anew, a file without any is no archive.
-    if before.has_damaged_comment if is_opened else data or "path" in kind:
+    # A file without bytes is a new archive.
+    if before.has_damaged_comment if is_opened else data:
         if error is None or after != data:
             raise Violation(f"open: {shown(before)}; {kind} touched the file; it gave {error}")
         return f"{kind} refused: {type(error).__name__}"

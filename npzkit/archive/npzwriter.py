@@ -378,7 +378,8 @@ class NpzWriter:
         ``dst[0:1000] = part``. Other processes that are forked, or receive
         `dst` by pickle, can fill it too, unless the archive is written to a file
         object. They change nothing but the array, and get ClosedArchiveError once it
-        is sealed or discarded. Parts that are never written are zeros. Rows of deflated arrays, and of arrays whose length is not known,
+        is sealed or discarded. Parts that are never written are zeros. Rows of
+        deflated arrays, and of arrays whose length is not known,
         are written in order: by ``dst.append(rows)``, or by ``dst[i:j] = rows``
         if `i` rows were written before. So are those of all arrays in an archive
         that is written to a URL, or to a file object that cannot be read and

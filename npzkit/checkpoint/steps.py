@@ -604,6 +604,8 @@ class Steps:
 
 def inodes(place: Objects, names: Collection[str] | None) -> set[tuple[int, int]]:
     """Return the inode and the device of files in a folder: of those that are named, or of all."""
+    if not place.is_local:
+        return set()
     marks = (found.mark for name, found in place.listed().items() if names is None or name in names)
     return {
         (mark.inode, mark.device) for mark in marks if isinstance(mark, Identity) and mark.inode

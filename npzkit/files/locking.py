@@ -44,8 +44,8 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 class FileLock(Descriptor):
     """An exclusive lock on the file at a path, returned by `lock_path`. Close it to unlock.
 
-    A forked child closes it, so that the lock ends with the process that took
-    it. If the file is read-only, it is open for reading.
+    A forked child closes it without unlocking it, so that the lock ends with the process
+    that took it. If the file is read-only, it is open for reading.
 
     Attributes
     ----------
@@ -53,17 +53,22 @@ class FileLock(Descriptor):
         Whether the system has locks for this file, so that no other writer has it.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    is_known = False
+    _process = 0
+
+    def take(self, path: str, timeout: float, deadline: float) -> None:
+        """Take the lock; see `_wait`."""
         self._process = os.getpid()
-        self.is_known = False
-        super().__init__(*args, **options)
+        self.is_known = _wait(self, path, timeout, deadline)
 
     def close(self) -> None:
-        """Unlock the file, unless this is a forked child's copy, and close it."""
+        """Unlock the file, unless another process has taken the lock, and close it."""
         try:
             if not self.closed and self._process == os.getpid():
-                with contextlib.suppress(OSError):
-                    _change_lock(self, is_taken=False)
+                _change_lock(self, is_taken=False)
+        except OSError:
+            # On Windows, if the lock was not taken.
+            pass
         finally:
             super().close()
 
@@ -110,7 +115,7 @@ def lock_path(path: str, timeout: float) -> FileLock:
     while True:
         lock = _open(path)
         try:
-            lock.is_known = _wait(lock, path, timeout, deadline)
+            lock.take(path, timeout, deadline)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
                     return lock
@@ -125,7 +130,7 @@ def lock_path(path: str, timeout: float) -> FileLock:
 def lock_created(lock: FileLock, path: str) -> None:
     """Take a lock that holds a new file open, to which no path leads that others know."""
     _held.add(lock)
-    lock.is_known = _wait(lock, path, 0.0, 0.0)
+    lock.take(path, 0.0, 0.0)
 
 
 def _open(path: str) -> FileLock:

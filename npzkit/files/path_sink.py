@@ -65,9 +65,9 @@ def is_temporary(name: str) -> bool:
 
 def _temporary_path(path: str, number: int) -> str:
     """Return one of the names that a file has until it is renamed to `path`."""
-    folder, name = os.path.split(path)
+    name = os.path.basename(path)
     own = crc32(os.fsencode(name))
-    return os.path.join(folder, f".npzkit-{own:08x}{number:08x}.tmp")
+    return f"{path.removesuffix(name)}.npzkit-{own:08x}{number:08x}.tmp"
 
 
 def remove_abandoned(path: str) -> bool:
@@ -266,12 +266,14 @@ class PathSink(Sink):
             error.filename = self._name
             raise
         held = len(self._locks)
-        # Until it is locked, others may take it for what a killed process left.
-        with contextlib.suppress(ArchiveLockedError, FileNotFoundError):
+        try:
             self._hold(temporary)
-            if os.path.samestat(os.fstat(self.descriptor), os.stat(temporary)):
-                self._is_made = True
-                return True
+            self._is_made = os.fstat(self.descriptor).st_nlink > 0
+        except (ArchiveLockedError, FileNotFoundError):
+            # Until it is locked, others may take it for what a killed process left.
+            pass
+        if self._is_made:
+            return True
         self._temporary = None
         self._close()
         self._release_locks(held)
@@ -520,8 +522,9 @@ class PathSink(Sink):
             if self._replaced != _contents(found):
                 raise self._overwritten()
         elif found is not None and stat.S_ISREG(found.st_mode) and not self._exclusive:
-            locked = self._locks[0] if len(self._locks) > 1 else None
-            if locked is None or not os.path.samestat(os.fstat(locked.fileno()), found):
+            # The last lock is that of the new file.
+            held = (os.fstat(lock.fileno()) for lock in self._locks[:-1])
+            if not any(os.path.samestat(one, found) for one in held):
                 self._lock(self._path, 0.0, None)
 
     def _put_in_place(self) -> None:

@@ -30,6 +30,9 @@ except ImportError:  # Windows
 
 _FIRST_WAIT = 0.001
 _LONGEST_WAIT = 0.05
+_GRACE = 0.03
+"""Seconds to keep trying, whatever the timeout: a process that was killed, or has just been
+forked from one, lets its lock go a moment later."""
 _LONGEST_ASK = 60.0
 """Seconds to wait for readers that ask for writers, whatever the timeout. They share the lock
 for microseconds, but a busy machine may stop them just then."""
@@ -172,7 +175,8 @@ def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) ->
     pause, last = _FIRST_WAIT, 0.0
     while (taken := _try_lock(descriptor)) is False:
         now = time.monotonic()
-        last = last or now + _LONGEST_ASK
+        if not last:
+            deadline, last = max(deadline, now + _GRACE), now + _LONGEST_ASK
         if now >= deadline and (now >= last or not _share(descriptor)):
             raise ArchiveLockedError(
                 "another writer has the archive open",

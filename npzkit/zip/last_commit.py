@@ -285,7 +285,9 @@ def check_comment_end(source: Source, end: End, footer: Footer | None) -> None:
     rest = source.read_at(end.end_offset, min(max(size, 0), room))
     # Another program that changes a comment leaves nothing behind it, and an append follows it.
     is_foreign = read_behind(behind, *_followed(source, end))[0] == Behind.FOREIGN
-    if is_foreign or (size == len(rest) and not rest.strip(b"\0")):
+    # The comment that is missing fills the file, or all that is left of it is zeros.
+    is_comment = size == room or (size == len(rest) and not rest.strip(b"\0"))
+    if is_foreign or is_comment:
         raise damaged_commit(source, end.record_offset, end.record_offset)
 
 

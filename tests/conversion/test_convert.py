@@ -183,6 +183,8 @@ def filled(dtype, shape):
 
 
 @pytest.mark.filterwarnings("ignore:.*invalid value")
+# zarr makes such a timedelta, which NumPy 2.5 deprecates.
+@pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning")
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (), (0,)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(

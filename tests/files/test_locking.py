@@ -478,10 +478,13 @@ def test_children_of_a_dead_writer_hold_no_lock(path, mode):
     """A child process of a killed writer does not keep its lock."""
     more = (
         "import subprocess\n"
+        "begun, begin = os.pipe()\n"
         "child = os.fork()\n"
         "if not child:\n"
+        "    os.write(begin, b'!')\n"
         "    sys.stdin.read()\n"
         "    os._exit(0)\n"
+        "os.read(begun, 1)\n"
         "started = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], close_fds=False)\n"
         "other = open(sys.argv[1] + '.children', 'w')\n"
         "other.write(f'{child} {started.pid}'); other.close()"

@@ -29,8 +29,8 @@ from history import Commit, Held, History, held_as
 from npzkit.errors import NpzkitError, TornArchiveWarning
 from npzkit.zip.commit_marks import COMMENT_NAME
 
-ACTION_COUNT = amount(1_100, 55_000)
-ARCHIVE_COUNT = amount(12, 400)
+ACTION_COUNT = amount(1_100, 5_500)
+ARCHIVE_COUNT = amount(12, 40)
 """Archives of random histories, beside one of each kind."""
 LARGE = 70_000
 """Bytes of metadata that no comment can hold."""

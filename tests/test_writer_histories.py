@@ -281,7 +281,7 @@ class Life:
 @pytest.mark.parametrize("part", range(4))
 def test_no_commit_is_lost(tmp_path, part):
     """Whoever fills, forks, comes late or writes behind it, each commit holds what it should."""
-    for number in range(amount(5, 2500)):
+    for number in range(amount(5, 250)):
         seed = 10_000 * part + number
         folder = tmp_path / str(seed)
         folder.mkdir()

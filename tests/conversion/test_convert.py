@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import scipy.io
 import zarr
-from deep import needs_deep
+from deep import by_turns, needs_deep
 from npzkit.errors import (
     ArchiveLockedError,
     ChecksumError,
@@ -185,8 +185,7 @@ def filled(dtype, shape):
 @pytest.mark.filterwarnings("ignore:.*invalid value")
 # zarr makes such a timedelta, which NumPy 2.5 deprecates.
 @pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning")
-@pytest.mark.parametrize("shape", [(6,), (2, 3), (), (0,)])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("dtype", "shape"), by_turns(DTYPES, [(6,), (2, 3), (), (0,)]), ids=str)
 @pytest.mark.parametrize(
     ("name", "options"),
     [("a.zarr", {}), ("a.zarr", {"zarr_format": 2}), ("a.h5", {}), ("a.safetensors", {}),

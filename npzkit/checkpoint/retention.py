@@ -146,12 +146,12 @@ class Retention:
         if not choice.removed:
             return choice
         for step in reversed(steps):
-            is_written = step == saved and self._are_in_all(shared, (step, *choice.removed))
+            is_written = step == saved and self.are_in_all(shared, (step, *choice.removed))
             if is_written or self._catalog.is_proven(step):
                 return choice if step == choice.newest else self._chosen(self._policy, step, saved)
         return choice._replace(removed=())
 
-    def _are_in_all(self, shared: Shared | None, steps: tuple[int, ...]) -> bool:
+    def are_in_all(self, shared: Shared | None, steps: tuple[int, ...]) -> bool:
         """Return whether all steps have the very files that are shared."""
         if shared is None:
             return True

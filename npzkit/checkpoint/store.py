@@ -428,7 +428,7 @@ class CheckpointStore:
                 storage.begin_writing()
             else:
                 arrays = joint.arrays
-            shared = self._shared({key: arrays[key] for key in fixed}, check, refresh)
+            shared = self._shared(step, {key: arrays[key] for key in fixed}, check, refresh)
             held = shared.keys if shared else ()
             written = {key: array for key, array in arrays.items() if key not in held}
             snapshot = self._snapshot(written)
@@ -487,12 +487,21 @@ class CheckpointStore:
         selection.check_used(keys, self.folder, is_empty=not found)
         return found
 
-    def _shared(self, arrays: Mapping[str, Any], check: bool, refresh: int | None) -> Shared | None:
-        """Return what the next step shares with the newest."""
-        newest = max(self._storage.steps(), default=None) if arrays else None
+    def _shared(
+        self, step: int, arrays: Mapping[str, Any], check: bool, refresh: int | None
+    ) -> Shared | None:
+        """Return what a step shares with the newest.
+
+        An older step that is replaced may have the only good copy: it shares the files that it
+        has already, or nothing.
+        """
+        steps = self._storage.steps() if arrays else ()
+        newest = max(steps, default=None)
         if newest is None or self._catalog.is_damaged(newest):
             return None
-        return find_shared(self._storage, newest, arrays, check=check, refresh=refresh)
+        shared = find_shared(self._storage, newest, arrays, check=check, refresh=refresh)
+        is_replaced = step in steps and step != newest
+        return None if is_replaced and not self._retention.are_in_all(shared, (step,)) else shared
 
     def _is_refused(self, step: int, joint: Agreement | None = None) -> bool:
         """Return whether a save is to be skipped; raise ArchiveLockedError if it is to fail."""

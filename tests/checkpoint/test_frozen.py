@@ -339,6 +339,16 @@ def test_the_only_good_copy_of_a_frozen_array_stays(place, way):
         check(store, 4)
 
 
+def test_a_step_with_the_only_good_copy_is_replaced_by_a_sound_one(place):
+    """An older step that is saved again gets files of its own, as those of the newest may be bad."""
+    with CheckpointStore(place, durable=False, frozen=FROZEN) as store:
+        store.save(1, tree_of(1))
+        store.save(2, tree_of(2), refresh=1)
+        spoil(store, 2)
+        store.save(1, tree_of(1))
+        check(store, 1)
+
+
 def test_what_is_shared_by_all_steps_is_not_read(tmp_path, monkeypatch):
     """If the steps that go have the same files, no copy goes with them, and nothing is read."""
     verified = []

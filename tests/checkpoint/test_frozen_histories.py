@@ -52,7 +52,7 @@ class Life:
             self.base += 1
         step = self.next
         self.next += 1
-        if self.choice.random() < 0.1 and self.trees:
+        if self.choice.random() < 0.3 and self.trees:
             step = self.choice.choice(sorted(self.trees))
         tree = {
             "head": np.full(30, step),

@@ -146,7 +146,8 @@ class Retention:
         if not choice.removed:
             return choice
         for step in reversed(steps):
-            is_written = step == saved and self.are_in_all(shared, (step, *choice.removed))
+            is_own = step == saved == choice.newest
+            is_written = is_own and self.are_in_all(shared, (step, *choice.removed))
             if is_written or self._catalog.is_proven(step):
                 return choice if step == choice.newest else self._chosen(self._policy, step, saved)
         return choice._replace(removed=())

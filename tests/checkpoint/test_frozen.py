@@ -11,9 +11,10 @@ import npzkit
 import numpy as np
 import pytest
 from archives import flip
+from children import forked, read_rest
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.background import Background
-from npzkit.errors import DamagedCheckpointWarning, MemberNotFoundError
+from npzkit.errors import ArchiveLockedError, DamagedCheckpointWarning, MemberNotFoundError
 from npzkit.files import disk
 from npzkit.stores.objects import Objects
 from s3 import counted_uploads, needs_s3, s3_server
@@ -369,3 +370,28 @@ def test_what_is_shared_by_all_steps_is_not_read(tmp_path, monkeypatch):
         # Step 5 had another copy.
         assert verified
         assert store.steps == (6, 7)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("background", [False, True])
+def test_a_forked_child_leaves_its_parents_store(tmp_path, background):
+    """A child that closes its copy, or leaves the block, changes no file and frees no lock."""
+
+    def work(pipe):
+        with contextlib.suppress(ZeroDivisionError), store:
+            raise ZeroDivisionError
+        store.close()
+        os.write(pipe, b"done")
+
+    with CheckpointStore(tmp_path, keep=latest(2), frozen=FROZEN, background=background) as store:
+        for step in range(3):
+            store.save(step, tree_of(step))
+        with forked(work) as (_, pipe):
+            assert read_rest(pipe) == b"done"
+        with CheckpointStore(tmp_path) as other, pytest.raises(ArchiveLockedError):
+            other.save(9, tree_of(9))
+        store.save(3, tree_of(3))
+        check(store, 3)
+        assert store.steps == (2, 3)
+        assert store.verify().ok

@@ -51,10 +51,9 @@ class NpzStorageReader(NpzStorage, StorageReader):
         The folder of a checkpoint. Archives that PyTorch did not make can be read
         too, sharded or in one file: the names of the tensors are the archive's keys.
     verify : bool, default True
-        Compare the CRC-32 of each part that is read completely. If a process reads
-        only some of a part, because other processes read the rest, the headers and
-        sizes of the part are checked, and not its data. ``npzkit.verify(path)`` checks
-        everything.
+        Compare what is read with CRC-32s. If a process reads only some of a part,
+        because other processes read the rest, those of the chunks that it needs are
+        compared, where the checkpoint has them. ``npzkit.verify(path)`` checks everything.
     threads : int, optional
         Number of threads of this process. By default the processors of the machine
         are shared out among the processes that ``torchrun`` started on it.
@@ -117,10 +116,11 @@ class NpzStorageReader(NpzStorage, StorageReader):
         folder = self._folder(rank)
         if rank is None:
             npz = open_archive(
-                self._path, limits=self._limits, storage_options=self._storage_options
-            )
+                self._path, verify=self._verify, limits=self._limits,
+                storage_options=self._storage_options,
+            )  # fmt: skip
         else:
-            npz = ShardedFile(folder, limits=self._limits)
+            npz = ShardedFile(folder, verify=self._verify, limits=self._limits)
         npz._closes_silently = True
         # Without secrets.
         self._npz, self._name = npz, str(folder)

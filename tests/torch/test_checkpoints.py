@@ -316,6 +316,31 @@ def test_complete_parts_are_checked(tmp_path):
     assert load(tmp_path, state, verify=False)["x"][999] == 999
 
 
+def test_values_and_boxes_are_read_without_checks(tmp_path):
+    """With ``verify=False``, values and what is read of a part are not checked either."""
+    x, value = torch.arange(1000.0, dtype=torch.float64), np.arange(1000, 2000)
+    save(tmp_path, {"x": x, "value": value})
+    (path,) = tmp_path.glob("*.npz")
+    data = path.read_bytes()
+    for item in (x.numpy()[500:501], value[500:501]):
+        assert data.count(item.tobytes()) == 1
+        data = data.replace(item.tobytes(), bytes(8))
+    path.write_bytes(data)
+
+    def read(state, planner, verify):
+        reader = NpzStorageReader(tmp_path, verify=verify)
+        dcp.load(state, storage_reader=reader, planner=planner)
+
+    for state, planner, at in (
+        ({"x": torch.ones(200, dtype=torch.float64)}, PartPlanner(400, 200), 100),
+        ({"value": value}, None, 500),
+    ):
+        assert isinstance(failure(read, state, planner, True), ChecksumError)
+        read(state, planner, False)
+        (found,) = state.values()
+        assert (found == 0).nonzero()[0].item() == at
+
+
 def test_archives_of_others(tmp_path):
     """Archives that PyTorch did not make are read by their keys, sharded or in one file."""
     arrays = {

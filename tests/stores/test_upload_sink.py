@@ -327,6 +327,7 @@ def test_a_forked_child():
         writer["a"] = np.zeros(1000)
         child = os.fork()
         if not child:
+            signal.alarm(20)  # a child that hangs is killed
             writer.abort()
             os._exit(upload.calls.count("abort"))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -168,7 +168,11 @@ class WriterState:
     def _end(self) -> None:
         self.is_open = False
         self._contents.forget_created()
-        self._sink.abort()
+        if self.is_inherited:
+            # The file is as the process that made the writer left it.
+            self._sink.close()
+        else:
+            self._sink.abort()
 
     def _discard(self) -> None:
         if self.is_open:
@@ -184,13 +188,10 @@ class WriterState:
         RuntimeError
             This thread is writing.
         """
-        if not self.is_inherited:
+        if self.is_inherited:
+            self._discard()
+        else:
             self.run(self._discard, ends=True)
-        elif self.is_open:
-            # The file is as the process that made the writer left it.
-            self.is_open = False
-            self._contents.forget_created()
-            self._sink.close()
 
     def abandon(self, error: BaseException) -> None:
         """Abort because of an error, to which is added what could not be removed."""

@@ -19,13 +19,7 @@ from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.datasets.opening import holds_index, is_sharded, open
-from npzkit.errors import (
-    ConversionError,
-    KeyExistsError,
-    NpzkitError,
-    PickleRefusedError,
-    printable,
-)
+from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
@@ -290,29 +284,26 @@ def _in_file(key: str, file: str | Location, say: Say, *, allow_pickle: bool) ->
         arrays = [] if isinstance(file, Location) else arrays_in_file(path)
     except NpzkitError as error:
         raise error.locate(path=path) from error.__cause__
-    if len(arrays) < 2:
+    if not arrays:
         size = 0 if isinstance(file, Location) else os.path.getsize(file)
         load = partial(_read_file, file, allow_pickle=allow_pickle)
         yield Input(key, path, load, size=size, work=size)
         return
-    say(f"{printable(path)}: the file holds {len(arrays):,} arrays, one after the other")
-    for number, array in enumerate(arrays):
-        yield Input(f"{key}.{number}", path, array.mapped, size=array.nbytes, work=array.nbytes)
+    keys = [key]
+    if len(arrays) > 1:
+        say(f"{printable(path)}: the file holds {len(arrays):,} arrays, one after the other")
+        keys = [f"{key}.{number}" for number in range(len(arrays))]
+    for name, array in zip(keys, arrays, strict=True):
+        yield Input(name, path, array.mapped, size=array.nbytes, work=array.nbytes)
 
 
 def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
-    """Map the array of a file on a disk; read that of another one."""
+    """Read an array that is not mapped: behind a URL, from a FIFO, of Python objects."""
     if isinstance(file, Location):
         from npzkit.stores.transport import open_stream
 
         stream = open_stream(file)
     else:
-        try:
-            if stat.S_ISREG(os.stat(file).st_mode):
-                return npy.open_memmap(file, mode="r")
-        except PickleRefusedError:
-            if not allow_pickle:
-                raise
         stream = builtins.open(file, "rb")  # noqa: SIM115 - closed below
     with stream:
         return _read_stream(stream, allow_pickle=allow_pickle)

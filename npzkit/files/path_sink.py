@@ -35,9 +35,8 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import ArchiveLockedError, ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.disk import Buffer, Descriptor, File
-from npzkit.files.file_objects import identity_of
 from npzkit.files.locking import FileLock, lock_path
-from npzkit.files.sink import SEAL_SIZE, Sink
+from npzkit.files.sink import SEAL_SIZE, Sink, overwritten
 
 _BUFFER_SIZE = 1 << 22
 """Bytes of small writes that are gathered for one system call."""
@@ -177,7 +176,7 @@ class PathSink(Sink):
         self._known = 0, 0
         self._temporary: str | None = None
         self._is_made = False
-        self._replaced: tuple[int, ...] | None = None
+        self._replaced: os.stat_result | None = None
         self._is_changed = False
         self._is_replacing = False
         self._is_closed = self._has_room = False
@@ -231,7 +230,7 @@ class PathSink(Sink):
             except FileNotFoundError:
                 return
         else:
-            self._replaced = _contents(os.fstat(lock.fileno()))
+            self._replaced = os.fstat(lock.fileno())
         self._locks.insert(0, lock)
         if not lock.writable():
             # For a replacement the system only checks the permissions of the folder, but users
@@ -298,7 +297,7 @@ class PathSink(Sink):
             self._check_path()
             self._check_unchanged()
         self._close()
-        self._replaced = _contents(os.fstat(self._locks[-1].fileno()))
+        self._replaced = os.fstat(self._locks[-1].fileno())
         self._exclusive = False
         self._make(_status(self._path))
         self.position = self.committed_size = self._flushed = 0
@@ -334,7 +333,7 @@ class PathSink(Sink):
         """
         if self.size is not None:
             if self._file.size != self.size:
-                raise self._overwritten()
+                raise overwritten(self._name)
             self.size = max(self.size, end)
 
     def _set_size(self, size: int) -> None:
@@ -398,7 +397,6 @@ class PathSink(Sink):
         if self._file.size < end:
             # Before the first small write: ext4 with inline_data (Linux 6.18) loses bytes that
             # are written after a small write and this.
-            self._begin_to_change()
             self._set_size(end)
         self._flush()
         self.position = self._flushed = end
@@ -484,13 +482,7 @@ class PathSink(Sink):
     def _check_unchanged(self) -> None:
         """Raise StaleArchiveError if another program changed the last commit."""
         if not self._is_as_committed():
-            raise self._overwritten()
-
-    def _overwritten(self) -> StaleArchiveError:
-        return StaleArchiveError(
-            "another program wrote to the archive while it was open here", path=self._name,
-            remedy="Its changes are kept: open the archive again, and repeat yours.",
-        )  # fmt: skip
+            raise overwritten(self._name)
 
     def _stale(self) -> StaleArchiveError:
         return StaleArchiveError(
@@ -516,11 +508,11 @@ class PathSink(Sink):
         If nothing was read from it, another one may have taken its place, which is locked now.
         """
         found = _status(self._path)
-        if self._replaced is not None:
-            if found is None or self._replaced[2:] != _contents(found)[2:]:
+        if (read := self._replaced) is not None:
+            if found is None or not os.path.samestat(read, found):
                 raise self._stale()
-            if self._replaced != _contents(found):
-                raise self._overwritten()
+            if (read.st_size, read.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+                raise overwritten(self._name)
         elif found is not None and stat.S_ISREG(found.st_mode) and not self._exclusive:
             # The last lock is that of the new file.
             held = (os.fstat(lock.fileno()) for lock in self._locks[:-1])
@@ -634,9 +626,3 @@ class PathSink(Sink):
                 # Nothing was written through the lock's file, so an error does not matter.
                 pass
         del self._locks[first:]
-
-
-def _contents(found: os.stat_result) -> tuple[int, ...]:
-    """Return what differs if a file was changed, or is another one: the last two values."""
-    identity = identity_of(found)
-    return identity.size, identity.modified_ns, identity.inode, identity.device

@@ -23,6 +23,14 @@ SEAL_SIZE = 4
 Until they are written, the commit is not valid."""
 
 
+def overwritten(path: str) -> StaleArchiveError:
+    """Return the error for an archive that another program has changed."""
+    return StaleArchiveError(
+        "another program wrote to the archive while it was open here", path=path,
+        remedy="Its changes are kept: open the archive again, and repeat yours.",
+    )  # fmt: skip
+
+
 class Sink:
     """A place to write one archive to, from front to back, in one or more commits.
 
@@ -186,11 +194,7 @@ class FileSink(Sink):
         with self._lock:
             if self._has_tail:
                 if self._find_size() != self._size:
-                    raise StaleArchiveError(
-                        "another program wrote to the archive while it was open here",
-                        path=self._name,
-                        remedy="Its changes are kept: open the archive again, and repeat yours.",
-                    )
+                    raise overwritten(self._name)
                 self._has_tail = False
                 self._cut(self.committed_size)
             write_all(self._file, data)

@@ -155,6 +155,11 @@ class Editing(RuleBasedStateMachine):
     def choose(self, data, keys):
         return data.draw(st.sampled_from(sorted(keys)))
 
+    def is_replacing(self):
+        """Whether what is written next, or was, takes the place of what was committed."""
+        # Behind an end record at the file's start nothing can be put.
+        return self.is_new or self.bytes.startswith(b"PK\5\6")
+
     def take_over(self):
         """Remember what was committed, as it lies in the file."""
         self.bytes, self.inode = self.path.read_bytes(), self.path.stat().st_ino
@@ -195,8 +200,7 @@ class Editing(RuleBasedStateMachine):
                 auto_repack=auto_repack, durable=durable, chunk_size=1 << 14,
             )  # fmt: skip
         begins_anew = mode == "w" or self.committed is None
-        # Behind an end record at the file's start nothing can be put.
-        self.is_new = begins_anew or self.bytes.startswith(b"PK\5\6")
+        self.is_new = begins_anew
         self.pending = {} if begins_anew else dict(self.committed)
         expected = {} if begins_anew else dict(self.committed_metadata)
         expected.update(metadata or {})
@@ -309,7 +313,7 @@ class Editing(RuleBasedStateMachine):
             key, array.shape, array.dtype, compression="stored", fortran_order=array.ndim > 1
         )
         self.pending[key] = None
-        self.created[key] = dst, array, 0 if self.is_new else len(self.bytes)
+        self.created[key] = dst, array, 0 if self.is_replacing() else len(self.bytes)
         self.has_written = True
 
     @precondition(lambda self: self.created)
@@ -335,6 +339,7 @@ class Editing(RuleBasedStateMachine):
         with self.writer.create(key, None, "<f8", compression=compression) as dst:
             for part in rows:
                 dst.append(part)
+        self.has_written = True
         self.pending[key] = Kept(np.concatenate([np.zeros(0), *rows]), {})
 
     # -- commits -----------------------------------------------------------------------
@@ -361,7 +366,8 @@ class Editing(RuleBasedStateMachine):
         was_unchanged, was_torn = self.is_unchanged(), self.is_torn()
         before = self.found()
         self.writer.commit()
-        if self.is_new and not any(kept is not None for kept in self.pending.values()):
+        is_replacing = self.is_new or (self.is_replacing() and self.has_written)
+        if is_replacing and not any(kept is not None for kept in self.pending.values()):
             # A new archive takes the old one's place with its first array.
             assert self.found() == before
             return
@@ -518,8 +524,10 @@ class Editing(RuleBasedStateMachine):
 
     @invariant()
     def nothing_lies_beside_it(self):
+        """A writer that replaces the file has one beside it; nobody else has."""
         names = set(os.listdir(self.folder))
-        if self.writer is None or not self.is_new:
+        is_replacing = self.is_new or (self.is_replacing() and self.has_written)
+        if self.writer is None or not is_replacing:
             assert names == ({"a.npz"} if self.committed is not None else set())
         else:
             assert len(names - {"a.npz"}) == 1

@@ -184,6 +184,8 @@ class WrittenArchive:
         from npzkit.writing.growing_array import begin_growing
 
         self.listing.check_free(plan.key, plan.name)
+        with self.state.giving_up():
+            self.zip.leave_empty()
         if not plan.grows:
             # If there is no room, nothing is lost.
             self.sink.reserve(plan.room, mapped=True)

@@ -178,15 +178,21 @@ class ZipWriter:
 
     def _begin(self) -> int:
         """Write an append's intent, if this is its first record; return where the next goes."""
+        self.leave_empty()
         sink = self.sink
-        if sink.position == sink.committed_size == len(self._end) > 0:
-            # np.load cannot read an archive whose first member is behind an end record.
-            sink.start_over()
-        elif sink.position == sink.committed_size > 0:
+        if sink.position == sink.committed_size > 0:
             intent = format_intent(sink.position, crc32(self._end))
             sink.write(intent)
             self._intent = sink.position - INTENT_SIZE, intent[-INTENT_SIZE:]
         return sink.position
+
+    def leave_empty(self) -> None:
+        """Go on at the start of a new file, if what was committed has no members.
+
+        `np.load` cannot read an archive whose first member is behind an end record.
+        """
+        if self.sink.position == self.sink.committed_size == len(self._end) > 0:
+            self.sink.start_over()
 
     def wait_for_place(self, pipeline: Pipeline) -> None:
         """Wait until it is known where the next member begins."""

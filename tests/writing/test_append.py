@@ -684,7 +684,11 @@ def test_what_is_empty_is_added_to(tmp_path, kind, before):
             with npzkit.open(now()) as npz:
                 assert (npz.files, npz.metadata) == ([], {"a": 1, "b": 2})
             w.commit()
-        w["x"] = np.arange(3)
+        committed = path.read_bytes()
+        with w.create("x", (3,), np.int64, compression="stored") as x:
+            # What was committed is as it was until the next commit.
+            assert path.read_bytes() == committed
+            x[:] = range(3)
         w.commit()
         with npzkit.open(now()) as npz:
             assert npz.files == ["x"]

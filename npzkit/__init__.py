@@ -19,48 +19,38 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
     from npzkit.analysis.diff import DiffReport, diff
-    from npzkit.analysis.methods import MethodTrial, compare_methods
-    from npzkit.analysis.statistics import ArrayPart, statistics
+    from npzkit.analysis.statistics import statistics
     from npzkit.archive.iterating import iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
-    from npzkit.archive.save import PreparedArchive, save
+    from npzkit.archive.save import save
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
-    from npzkit.conversion.kerchunk import kerchunk
     from npzkit.conversion.pack import PackReport, add, pack
     from npzkit.datasets.manyfiles import ManyFiles, open_many
     from npzkit.datasets.opening import load_tree, open, verify
-    from npzkit.datasets.paths import find_archives
     from npzkit.datasets.shardedfile import ShardedFile
     from npzkit.datasets.shardedwriter import ShardedWriter
     from npzkit.display.histograms import Statistics
     from npzkit.drop_ins.numpy_load import load
     from npzkit.drop_ins.numpy_save import savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
-    from npzkit.files.progress import receiving
-    from npzkit.files.urls import default_storage_options, local_path
     from npzkit.limits import Limits
     from npzkit.maintenance.findings import Finding, RepairReport, VerifyReport
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.members.info import ArchiveInfo, ArrayInfo
-    from npzkit.reports.report import report
     from npzkit.viewer.viewer import Viewer, view
     from npzkit.writing.created_array import CreatedArray
 
 __all__ = [
-    "AmbiguousArchiveWarning", "ArchiveInfo", "ArrayInfo", "ArrayPart", "ConvertReport",
-    "CreatedArray", "DiffReport", "ExtractReport", "Finding", "LazyArray", "Limits", "ManyFiles",
-    "MethodTrial",
-    "NpzFile", "NpzWriter", "NpzkitError", "PackReport", "PreparedArchive", "RepairReport",
-    "ShardedFile", "ShardedWriter", "Statistics", "TornArchiveWarning", "VerifyReport", "Viewer",
-    "add", "checkpoint", "compare_methods", "convert", "default_storage_options", "diff", "errors",
-    "extract",
-    "find_archives", "format", "iter_arrays", "kerchunk", "load", "load_tree", "local_path", "open",
-    "open_many", "pack", "receiving", "repack", "repair", "report", "save", "savez",
-    "savez_compressed", "statistics", "verify", "view",
+    "AmbiguousArchiveWarning", "ArchiveInfo", "ArrayInfo", "ConvertReport", "CreatedArray",
+    "DiffReport", "ExtractReport", "Finding", "LazyArray", "Limits", "ManyFiles", "NpzFile",
+    "NpzWriter", "NpzkitError", "PackReport", "RepairReport", "ShardedFile", "ShardedWriter",
+    "Statistics", "TornArchiveWarning", "VerifyReport", "Viewer", "add", "checkpoint", "convert",
+    "diff", "errors", "extract", "format", "iter_arrays", "load", "load_tree", "open", "open_many",
+    "pack", "repack", "repair", "save", "savez", "savez_compressed", "statistics", "verify", "view",
 ]  # fmt: skip
 
 __version__ = "1.0.0rc1"
@@ -70,33 +60,27 @@ _HOMES = {
     name: module
     for module, names in {
         "npzkit.analysis.diff": "DiffReport diff",
-        "npzkit.analysis.methods": "MethodTrial compare_methods",
-        "npzkit.analysis.statistics": "ArrayPart Statistics statistics",
+        "npzkit.analysis.statistics": "Statistics statistics",
         "npzkit.archive.iterating": "iter_arrays",
         "npzkit.archive.lazyarray": "LazyArray",
         "npzkit.archive.npzfile": "NpzFile",
         "npzkit.archive.npzwriter": "NpzWriter",
-        "npzkit.archive.save": "PreparedArchive save",
+        "npzkit.archive.save": "save",
         "npzkit.conversion.convert": "ConvertReport convert",
         "npzkit.conversion.extract": "ExtractReport extract",
-        "npzkit.conversion.kerchunk": "kerchunk",
         "npzkit.conversion.pack": "PackReport add pack",
         "npzkit.datasets.manyfiles": "ManyFiles open_many",
         "npzkit.datasets.opening": "load_tree open verify",
-        "npzkit.datasets.paths": "find_archives",
         "npzkit.datasets.shardedfile": "ShardedFile",
         "npzkit.datasets.shardedwriter": "ShardedWriter",
         "npzkit.drop_ins.numpy_load": "load",
         "npzkit.drop_ins.numpy_save": "savez savez_compressed",
         "npzkit.errors": "AmbiguousArchiveWarning NpzkitError TornArchiveWarning",
-        "npzkit.files.progress": "receiving",
-        "npzkit.files.urls": "default_storage_options local_path",
         "npzkit.limits": "Limits",
         "npzkit.maintenance.findings": "Finding RepairReport VerifyReport",
         "npzkit.maintenance.repack": "repack",
         "npzkit.maintenance.repair": "repair",
         "npzkit.members.info": "ArchiveInfo ArrayInfo",
-        "npzkit.reports.report": "report",
         "npzkit.viewer.viewer": "Viewer view",
         "npzkit.writing.created_array": "CreatedArray",
     }.items()

@@ -27,10 +27,6 @@ class Markup(str):
 
     __slots__ = ()
 
-    def __html__(self) -> str:
-        """Return itself, for template engines."""
-        return self
-
 
 def block(parts: Iterable[Markup]) -> str:
     """Return lines and tables as one block."""
@@ -85,9 +81,9 @@ def _row(tag: str, cells: Sequence[str], style: str, right: int) -> str:
     return f'<tr style="background:transparent;">{"".join(shown)}</tr>'
 
 
-def facts_html(title: str, facts: Iterable[tuple[str, str]], *more: Markup) -> str:
+def facts_html(title: str, facts: Iterable[tuple[str, str]]) -> str:
     """Return a title and a table of names and values, without those that are empty."""
-    return block([line(title), table((), [fact for fact in facts if fact[1]]), *more])
+    return block([line(title), table((), [fact for fact in facts if fact[1]])])
 
 
 def short_texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:

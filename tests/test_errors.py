@@ -472,7 +472,7 @@ def test_names_are_shown_in_one_way(key, tmp_path):
             with pytest.raises(errors.NpzkitError) as caught:
                 read_or_look(f"{key}/{'b' if read_or_look == npz.read else 'c'}")
             texts.append(str(caught.value))
-    texts += [str(npzkit.verify(path)), str(npzkit.repair(path, path))]
+    texts += [str(npzkit.verify(path)), str(npzkit.repair(path))]
     with npzkit.NpzWriter(path, "a") as w:
         texts.append(repr(w))
     for text in texts:

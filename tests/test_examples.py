@@ -13,6 +13,7 @@ import npzkit
 import pytest
 from deep import amount
 from npzkit.checkpoint import CheckpointStore
+from npzkit.datasets.paths import find_archives
 
 TESTS = Path(__file__).parent
 KILLING = TESTS / "support" / "killing.py"
@@ -62,7 +63,7 @@ def test_a_framework_continues_with_what_npzkit_saved(tmp_path, name):
     saved = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     for path in saved[2:]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert any(npzkit.find_archives(tmp_path, recursive=True)) or saved[0].suffix == ".ckpt"
+    assert any(find_archives(tmp_path, recursive=True)) or saved[0].suffix == ".ckpt"
     assert output_of(program, tmp_path) == expected
 
 

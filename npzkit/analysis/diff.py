@@ -48,7 +48,6 @@ class Difference(NamedTuple):
     ``"checksum"``   the CRC-32s; values were not compared the CRC-32s
     ``"objects"``    pickles, which are never read         None
     ``"bytes"``      members that are not both arrays      the dtype, or the size in bytes
-    ``"type"``       only one is an array, in a checkpoint "an array" and the value
     ``"attributes"`` the attributes                        the attributes
     ``"metadata"``   the archives' metadata                the metadata
     ================ ===================================== =================================
@@ -118,8 +117,6 @@ class DiffReport(NamedTuple):
         Damaged arrays, which were not compared.
     compared : int
         Keys that at least one of the archives has, of those that were asked for.
-    values : int
-        How many of these are not arrays: the values beside the arrays of checkpoints.
     """
 
     path_a: str | None
@@ -127,15 +124,6 @@ class DiffReport(NamedTuple):
     rows: tuple[Difference, ...]
     problems: tuple[Problem, ...] = ()
     compared: int = 0
-    values: int = 0
-
-    @property
-    def what_was_compared(self) -> str:
-        """The counts of what was compared: ``3 arrays and 4 values``, or ``3 keys``."""
-        if not self.values:
-            return format_count(self.compared, "key")
-        arrays = format_count(self.compared - self.values, "array")
-        return f"{arrays} and {format_count(self.values, 'value')}"
 
     @property
     def equal(self) -> bool:
@@ -172,7 +160,6 @@ class DiffReport(NamedTuple):
             "path_b": self.path_b,
             "equal": self.equal,
             "compared": self.compared,
-            "values": self.values,
             "rows": [row.as_dict() for row in self.rows],
             "problems": [problem._asdict() for problem in self.problems],
         }
@@ -196,7 +183,7 @@ class DiffReport(NamedTuple):
         if self.problems:
             told.append(f"{len({problem.key for problem in self.problems}):,} damaged")
         text = ", ".join(told) or ("no difference" if self.equal else "other metadata")
-        return "\n".join([*lines, f"{self.what_was_compared}: {text}"])
+        return "\n".join([*lines, f"{format_count(self.compared, 'key')}: {text}"])
 
     def _repr_html_(self) -> str:
         from npzkit.tables import lines_html

@@ -65,16 +65,6 @@ class ArrayPart:
     ------
     IndexError
         The array has no such part or field.
-
-    Examples
-    --------
-    >>> import io, npzkit, numpy as np
-    >>> stream = io.BytesIO()
-    >>> npzkit.save(stream, {"w": np.arange(1_000_000.0).reshape(1000, 1000)})
-    >>> with npzkit.open(stream) as npz:
-    ...     part = npzkit.ArrayPart(npz.lazy("w"), np.s_[::2, -1])
-    ...     part.shape, part.nbytes, part.read(slice(2)), len(list(part.pieces()))
-    ((500,), 4000, array([ 999., 2999.]), 1)
     """
 
     def __init__(

@@ -157,8 +157,8 @@ class LazyArray:
             )
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import array_html, picture
-        from npzkit.errors import format_dtype, format_size
+        from npzkit.errors import format_dtype, format_size, shown_key
+        from npzkit.tables import facts_html, short_texts
 
         facts = [
             ("shape", str(self.shape)), ("dtype", format_dtype(self.dtype)),
@@ -166,9 +166,7 @@ class LazyArray:
         ]  # fmt: skip
         if self._read_habits.is_in_order and hasattr(self._npz, "info"):
             facts.append(("parts", self._npz.info(self._key).parts_text()))
-        # What is joined of many files has no such switch.
-        has_picture = getattr(self._npz, "thumbnails", False)
-        return array_html(self._key, facts, self.attrs, picture(self) if has_picture else "")
+        return facts_html(f"LazyArray {shown_key(self._key)}", [*facts, *short_texts(self.attrs)])
 
     # -- reading ------------------------------------------------------------
 

@@ -104,11 +104,6 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         The file, if the archive opened or owns it.
     allow_pickle, pickle_kwargs, max_header_size
         As given.
-    thumbnails : bool, default False
-        Whether a notebook's table of the archive has small pictures of the first 20
-        arrays, and that of a lazy array has one. Set it to True: ``npz.thumbnails =
-        True``. Each time the table is shown, parts of these arrays are read, a
-        megabyte of each or less.
 
     Raises
     ------
@@ -145,8 +140,6 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     ...     print(list(npz), npz["bias"], npz.metadata["step"])
     ['weights', 'bias'] [0. 0.] 7
     """
-
-    thumbnails: bool = False
 
     def __init__(
         self,
@@ -222,17 +215,16 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         return f"{type(self).__name__} {self._archive.path or UNNAMED!r}"
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import members_html
+        from npzkit.members.info import summary_html
         from npzkit.tables import SHOWN_COUNT
 
         archive, metadata = self._archive, {}
         if not archive.is_open:
-            return members_html(f"{self._title}, closed", (), len(self), 0, {})
+            return summary_html(f"{self._title}, closed", (), len(self), 0, {})
         with contextlib.suppress(NpzkitError):
             metadata = dict(archive.metadata)
-        lazy = self.lazy if self.thumbnails else None
         infos = archive.infos(SHOWN_COUNT)
-        return members_html(self._title, infos, len(self), archive.nbytes, metadata, lazy)
+        return summary_html(self._title, infos, len(self), archive.nbytes, metadata)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.files

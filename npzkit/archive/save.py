@@ -208,14 +208,6 @@ class PreparedArchive:
         are written.
     compression, level, chunk_size, seekable, allow_pickle, masked, strings
         As in `save`.
-
-    Examples
-    --------
-    >>> import io, npzkit, numpy as np
-    >>> prepared = npzkit.PreparedArchive({"w": np.eye(2)}, compression="deflated")
-    >>> prepared.write(stream := io.BytesIO(), metadata={"step": 1})
-    >>> npzkit.open(stream).info("w").method
-    'deflated'
     """
 
     def __init__(

@@ -15,11 +15,10 @@ from npzkit.checkpoint.background import Saving
 from npzkit.checkpoint.catalog import StoreReport
 from npzkit.checkpoint.loading import Checkpoint
 from npzkit.checkpoint.policies import Policy, best, every, latest
-from npzkit.checkpoint.steps import Status
 from npzkit.checkpoint.store import CheckpointStore
 from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, NoCheckpointError
 
 __all__ = [
     "Checkpoint", "CheckpointStore", "DamagedCheckpointError", "DamagedCheckpointWarning",
-    "NoCheckpointError", "Policy", "Saving", "Status", "StoreReport", "best", "every", "latest",
+    "NoCheckpointError", "Policy", "Saving", "StoreReport", "best", "every", "latest",
 ]  # fmt: skip

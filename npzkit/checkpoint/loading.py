@@ -1,8 +1,7 @@
-"""Reading steps back: the one asked for, the newest that is sound, or what differs between two.
+"""Reading steps back: the one asked for, or the newest that is sound.
 
-Owns `Checkpoint`, and that a damaged step is never skipped silently. Two steps are compared by
-CRC-32s, and by the numbers, strings and None in their structure. How a tree is made of arrays
-is `npzkit.trees.loaded_tree`'s.
+Owns `Checkpoint`, and that a damaged step is never skipped silently. How a tree is made of
+arrays is `npzkit.trees.loaded_tree`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.catalog import Catalog, is_absent
 from npzkit.checkpoint.record import record_of
@@ -28,17 +26,7 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.jax.agreement import Agreement
-from npzkit.members.containers import children_of
-from npzkit.members.keys import child_key
 from npzkit.trees.loaded_tree import read_tree
-from npzkit.trees.restoring import unflatten
-
-_ARRAY: Any = object()
-"""The place of an array, which is not read."""
-_FILLED: Any = object()
-"""The place of a container that has items."""
-_NOTHING: Any = object()
-_PLACES = (_ARRAY, _FILLED, _NOTHING)
 
 
 class Checkpoint(NamedTuple):
@@ -216,51 +204,3 @@ class Loader:
             key=found.key, offset=found.offset, found=found.found, expected=found.expected,
             remedy="store.load() takes the newest step that is sound.",
         )  # fmt: skip
-
-
-# -- comparing two ----------------------------------------------------------
-
-
-def compare_steps(a: tuple[int, NpzFile], b: tuple[int, NpzFile]) -> DiffReport:
-    """Return where two open steps differ, each given with its number.
-
-    Raises
-    ------
-    NpzkitError
-        The metadata of a step are damaged.
-    """
-    report = diff(a[1], b[1], verify=False, values=False)
-    one, two = (dict(_nodes_of(*step)) for step in (a, b))
-    pairs = {key: (one.get(key, _NOTHING), two.get(key, _NOTHING)) for key in {**one, **two}}
-    # Where there are arrays alone, the report says what differs.
-    pairs = {key: pair for key, pair in pairs.items() if any(node not in _PLACES for node in pair)}
-    rows = [row for row in report.rows if row.key not in pairs]
-    rows += [row for key, pair in pairs.items() if (row := _difference(key, *pair)) is not None]
-    count = sum(_ARRAY not in pair for pair in pairs.values())
-    return report._replace(rows=tuple(rows), compared=report.compared + count, values=count)
-
-
-def _nodes_of(step: int, npz: NpzFile) -> Iterator[tuple[str, Any]]:
-    """Yield the keys of all nodes of a step, and their values, or what is there instead."""
-    tree = unflatten(dict.fromkeys(npz.files, _ARRAY), record_of(npz, step).structure)
-    stack = [("", tree)]
-    while stack:
-        key, node = stack.pop()
-        items = children_of(node) or {}
-        if key:
-            yield key, _FILLED if items else node
-        stack += [(child_key(key, name), items[name]) for name in reversed(items)]
-
-
-def _difference(key: str, one: Any, two: Any) -> Difference | None:
-    absent = (_NOTHING, _FILLED)
-    if _FILLED in (one, two) and children_of(two if one is _FILLED else one) is not None:
-        # The other one is empty: only what is in it differs.
-        return None
-    if one in absent or two in absent:
-        return Difference(key, "added" if one in absent else "removed")
-    if one is _ARRAY or two is _ARRAY:
-        one, two = ("an array" if value is _ARRAY else value for value in (one, two))
-        return Difference(key, "type", one, two)
-    # By repr, nan equals itself, and 1 differs from 1.0 and from True.
-    return None if repr(one) == repr(two) else Difference(key, "values", one, two)

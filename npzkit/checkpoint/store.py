@@ -14,13 +14,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal, get_args
 
-from npzkit.analysis.diff import DiffReport
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import Catalog, StoreReport
 from npzkit.checkpoint.frozen import Shared, check_refresh, find_shared
-from npzkit.checkpoint.loading import Checkpoint, Loader, Request, compare_steps
+from npzkit.checkpoint.loading import Checkpoint, Loader, Request
 from npzkit.checkpoint.policies import Mode, Policy, best_of
 from npzkit.checkpoint.record import (
     Record,
@@ -42,9 +41,7 @@ from npzkit.errors import (
     ClosedArchiveError,
     NoCheckpointError,
     NpzkitError,
-    StaleArchiveError,
     UnsupportedError,
-    is_damage,
     warn,
 )
 from npzkit.files.urls import Location, find_location
@@ -272,21 +269,8 @@ class CheckpointStore:
         """Return the path or URL of a step's file, whether it exists or not."""
         return self._storage.path_of(check_step(step))
 
-    def status(self, step: int) -> Status:
-        """Return the size of a step's file in bytes, and when it was modified.
-
-        A file that several steps share counts in each of them.
-
-        Returns
-        -------
-        Status
-            With `size`, and `modified` in seconds since 1970.
-
-        Raises
-        ------
-        NoCheckpointError
-            There is no such step.
-        """
+    def _status(self, step: int) -> Status:
+        """Return the size of a step's files and when it was modified; shared files count."""
         step = check_step(step)
         with self._there(step):
             return self._storage.status(step)
@@ -378,7 +362,7 @@ class CheckpointStore:
             With ``background=True`` the save may still be under way. What reads the
             store waits for it: `load`, `steps`, `best`, `metrics` and others. Its
             failure is raised by `Saving.wait`, by the next call of `save`, `load`,
-            `wait`, `verify`, `diff`, `delete` or `prune`, or by `close`. Without, it is done.
+            `wait`, `verify`, `delete` or `prune`, or by `close`. Without, it is done.
 
         Raises
         ------
@@ -694,36 +678,6 @@ class CheckpointStore:
     def _verified(self, step: int, seen: Seen | None = None) -> VerifyReport:
         with self._loader.explained(step), self._readers.reading(step):
             return self._catalog.verify(step, seen)
-
-    def diff(self, a: int, b: int) -> DiffReport:
-        """Find out what differs between two steps: arrays by their CRC-32s, and values.
-
-        No array is read.
-
-        Returns
-        -------
-        DiffReport
-            Its `changed`, `added` and `removed` are tuples of the keys of arrays and of
-            values, such as a learning rate. `compared` counts both, `values` the latter.
-
-        Raises
-        ------
-        NoCheckpointError, NpzkitError
-            One of the steps does not exist, or is damaged.
-        """
-        self._settle()
-        a, b = check_step(a), check_step(b)
-        last: StaleArchiveError | None = None
-        for _ in looks_at(lambda: (self.status(a), self.status(b)), self.folder):
-            try:
-                with self[a] as first, self[b] as second:
-                    return compare_steps((a, first), (b, second))
-            except StaleArchiveError as error:
-                if is_damage(error):
-                    raise
-                last = error
-        assert last is not None  # noqa: S101 - there is a first look
-        raise last
 
     def delete(self, step: int) -> None:
         """Remove a step, even if the policy keeps it or it is the only sound one.

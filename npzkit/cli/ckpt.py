@@ -16,6 +16,7 @@ import npzkit
 from npzkit.cli.messages import at_prompt, in_a_line, message_of
 from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import NoCheckpointError, format_count, format_size, printable, shown_url
+from npzkit.files.urls import local_path
 
 if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy
@@ -25,7 +26,7 @@ class _StoreFolder(click.Path):
     """A folder that exists, or a URL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = npzkit.local_path(value)
+        found = local_path(value)
         return value if found is None else super().convert(found, param, ctx)
 
 
@@ -103,7 +104,7 @@ def _rows(store: CheckpointStore) -> list[dict[str, Any]]:
 
 def _row(store: CheckpointStore, step: int) -> dict[str, Any]:
     """Return what is known of a step without reading arrays."""
-    found = store.status(step)
+    found = store._status(step)
     metrics: Mapping[str, Any] = {}
     error = None
     try:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 import npzkit
+from npzkit.files.progress import receiving
+from npzkit.files.urls import default_storage_options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -21,11 +23,9 @@ if TYPE_CHECKING:
 _GROUPS = {
     "Look": {
         "ls": ("listings", "List the arrays of FILEs, or the archives in folders."),
-        "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),
         "info": ("listings", "Show details of FILE or of one array."),
         "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
         "view": ("pages", "Look at the arrays of FILEs in the browser."),
-        "report": ("pages", "Write a page of HTML that shows what is in FILE."),
     },
     "Check": {
         "verify": ("maintaining", "Check FILEs for damage: headers, checksums, array sizes."),
@@ -46,7 +46,6 @@ _GROUPS = {
     "Training": {"ckpt": ("ckpt", "List, check and remove the checkpoints of a training run.")},
     "Learn": {
         "help": ("pages", "Show a page of the guide, or list its topics."),
-        "demo": ("demo", "Write sample files to FOLDER, and say what to try with them."),
     },
 }
 """The groups of commands. For each command, the module of `npzkit.cli` with the function of the
@@ -155,8 +154,8 @@ def _run(arguments: list[str]) -> int:
         _check_arguments(arguments)
         options = _storage_options(_take(arguments, "--storage-option", has_value=True))
         with (
-            npzkit.default_storage_options(options),
-            npzkit.receiving() as reception,
+            default_storage_options(options),
+            receiving() as reception,
             _noting_interrupts(Run(is_debugging, reception, [])) as obj,
         ):
             code = npzkit_command.main(

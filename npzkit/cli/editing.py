@@ -29,6 +29,7 @@ from npzkit.cli.file_argument import (
 from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import ConversionError, UnsafeNameError, format_count, printable
+from npzkit.files.urls import local_path
 
 PIPE = "-"
 """Stands for the standard streams."""
@@ -125,7 +126,7 @@ def binary_stdout() -> BinaryIO:
 
 def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     """Open an archive for changes; raise FileNotFoundError if it does not exist."""
-    local = npzkit.local_path(file)
+    local = local_path(file)
     if local is not None:
         os.stat(local)
     return npzkit.NpzWriter(file, mode="a", **options)
@@ -171,7 +172,8 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Remove arrays from the archive FILE, in place.
 
-    If one KEY is not found, nothing is removed. The file shrinks when more than
+    Damaged arrays can be removed too, so that the others are a sound archive. If one
+    KEY is not found, nothing is removed. The file shrinks when more than
     half of it is unused, or when npzkit repack rewrites it.
 
     Example: npzkit rm model.npz bias

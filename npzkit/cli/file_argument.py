@@ -22,6 +22,7 @@ import npzkit
 from npzkit.cli.messages import Refusal, say
 from npzkit.cli.output import print_json
 from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
+from npzkit.files.urls import local_path
 
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
 """The environment variable by which click's completion script calls npzkit."""
@@ -94,17 +95,19 @@ class ArchiveFile(NamedTuple):
 
 
 def find_archives(given: Sequence[str], *, recursive: bool) -> list[ArchiveFile]:
-    """Return the archives that FILEs are: files, and what `npzkit.find_archives` finds in folders.
+    """Return the archives that FILEs are: files, and those in folders.
 
     Raises
     ------
     Refusal
         A folder has no archives.
     """
+    from npzkit.datasets import paths
+
     found: list[ArchiveFile] = []
     seen: set[str] = set()
     for path in given:
-        inside = ["-"] if path == "-" else npzkit.find_archives(path, recursive=recursive)
+        inside = ["-"] if path == "-" else paths.find_archives(path, recursive=recursive)
         if not inside:
             hint = "" if recursive else " Pass -r to search the folders in it."
             what = "has no archives: no file in it ends with .npz."
@@ -134,7 +137,7 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
 
 def file_size(path: str) -> int | None:
     """Return the bytes of a file; None for a folder or a URL."""
-    found = npzkit.local_path(path)
+    found = local_path(path)
     return None if found is None or os.path.isdir(found) else os.path.getsize(found)
 
 

@@ -39,6 +39,7 @@ from npzkit.cli.output import (
     print_table,
     print_text,
 )
+from npzkit.cli.tree import tree_lines
 from npzkit.errors import (
     format_count,
     format_dtype,
@@ -116,10 +117,12 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "--only", "patterns", multiple=True, metavar="PATTERN",
     help="Show only keys that match, such as 'layer*/bias', and what is under them.",
 )  # fmt: skip
+@click.option("--tree", "is_tree", is_flag=True, help="Show keys with slashes as a tree.")
+@click.option("--depth", type=click.IntRange(1), help="As --tree, with folders up to this depth.")
 @json_option
 def ls(
     files: tuple[str, ...], is_long: bool, recursive: bool, sort: str | None,
-    patterns: tuple[str, ...], as_json: bool,
+    patterns: tuple[str, ...], is_tree: bool, depth: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """List the arrays of FILEs, or the archives in folders.
 
@@ -130,13 +133,16 @@ def ls(
     temporary file first.
 
     If FILE is a folder, or a URL such as s3://bucket/runs/, the archives in it
-    are listed, or the steps of checkpoints. With -l, --sort or --only, so are the
-    arrays of each. Temporary files that killed saves have left in it are named.
+    are listed, or the steps of checkpoints. With -l, --sort, --only or --tree, so
+    are the arrays of each. Temporary files that killed saves have left in it are named.
 
     Example: npzkit ls -l model.npz
     """
+    is_tree |= depth is not None
+    if is_tree and (is_long or as_json):
+        raise click.UsageError("--tree and --depth cannot be used with --long or --json.")
     tell_abandoned(files, recursive=recursive)
-    are_arrays = is_long or as_json or sort is not None or bool(patterns)
+    are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
     shown: list[tuple[str, Sequence[ArchiveFile]]] = []
     for file in files:
         found = find_archives([file], recursive=recursive)
@@ -156,10 +162,12 @@ def ls(
                 members = _chosen(npz, patterns, sort)
                 if as_json:
                     documents.append(_archive_dict(file, npz, members))
+                elif is_tree:
+                    infos = [(member.key, member.info) for member in members]
+                    title = printable(shown_url(file))
+                    click.echo(gap + "\n".join(tree_lines(title, infos, depth)))
                 else:
-                    if heading:
-                        click.echo(heading)
-                    _print_members(npz, members, is_long)
+                    _print_members(heading, npz, members, is_long)
         except (npzkit.NpzkitError, OSError) as error:
             if len(shown) == 1 and not as_json:
                 raise
@@ -261,7 +269,11 @@ _LONG_COLUMNS: list[_Column] = [
 ]
 
 
-def _print_members(npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool) -> None:
+def _print_members(
+    heading: str, npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool
+) -> None:
+    if heading:
+        click.echo(heading)
     if members:
         columns = _LONG_COLUMNS if is_long else _COLUMNS
         headings = [(heading, side) for heading, side, _, _ in columns]
@@ -309,23 +321,17 @@ def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
 @click.command()
 @archive_argument
 @key_argument
-@click.option("--methods", is_flag=True, help="Try each compression method on samples of FILE.")
 @json_option
-def info(file: str, key: str | None, methods: bool, as_json: bool) -> int:
+def info(file: str, key: str | None, as_json: bool) -> int:
     """Show details of FILE or of one array.
 
-    This reads headers only, except with --methods, which shows how large FILE would be with each
-    compression method, and how fast. FILE may be - for the standard input; a pipe is
+    This reads headers only. FILE may be - for the standard input; a pipe is
     copied to a temporary file first.
 
     Example: npzkit info model.npz weights
     """
     members: list[Member] = []
-    if methods and key is not None:
-        raise click.UsageError("--methods is for all of FILE; leave out KEY.")
     with opened(file) as npz:
-        if methods:
-            return _print_methods(npz, as_json=as_json)
         if key is None:
             members = members_of(npz, npz.files)
             found = _archive_facts(npz, members)
@@ -338,26 +344,6 @@ def info(file: str, key: str | None, methods: bool, as_json: bool) -> int:
     else:
         print_fields(fields)
     return tell_unreadable(members)
-
-
-def _print_methods(npz: npzkit.NpzFile, *, as_json: bool) -> int:
-    trials = npzkit.compare_methods(npz)
-    if as_json:
-        print_json([trial._asdict() for trial in trials])
-        return 0
-    headings = [
-        ("method", "left"),
-        *((name, "right") for name in ("size", "ratio", "save", "load")),
-    ]
-    rows = [
-        (
-            trial.method, format_size(trial.size), format_ratio(trial.size, trial.nbytes),
-            *(f"{speed / 1e6:,.0f} MB/s" for speed in trial[3:]),
-        )
-        for trial in trials
-    ]  # fmt: skip
-    print_table(headings, rows)
-    return 0
 
 
 _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {

@@ -49,6 +49,7 @@ from npzkit.errors import (
     printable,
     shown_url,
 )
+from npzkit.files.urls import local_path
 
 _INDEX_NAME = "index.json"
 """What the folder of a sharded archive has."""
@@ -77,14 +78,6 @@ class Outcome(NamedTuple):
 
 Work = Callable[[ArchiveFile, Report], Outcome]
 """What a command does with an archive; it reports its progress."""
-
-
-def folder_options(command: Any) -> Any:
-    """Add the options of commands on many archives."""
-    command = click.option(
-        "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
-    )(command)
-    return recursive_option(command)
 
 
 def is_folder(output: str | None) -> bool:
@@ -133,7 +126,7 @@ def output_of(archive: ArchiveFile, output: str | None, *, may_replace: bool) ->
         return archive.path, True
     if is_folder(output):
         output = os.path.join(output, archive.name)
-        if npzkit.local_path(output) is not None:
+        if local_path(output) is not None:
             os.makedirs(os.path.dirname(output), exist_ok=True)
     return output, may_replace or os.path.realpath(output) == os.path.realpath(archive.path)
 
@@ -144,7 +137,7 @@ def shown_path(path: str) -> str:
 
 
 def work_through(
-    what: str, archives: Sequence[ArchiveFile], work: Work, *, as_json: bool, quiet: bool
+    what: str, archives: Sequence[ArchiveFile], work: Work, *, as_json: bool, quiet: bool = False
 ) -> int:
     """Call `work` with each archive, print the results, and return the exit code.
 
@@ -199,7 +192,10 @@ def _outcome(archive: ArchiveFile, work: Work, report: Report, tell: ProgressBar
     "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key,
     help="Check only this array. May be given several times.",
 )  # fmt: skip
-@folder_options
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
+)
+@recursive_option
 @click.option("-v", "--verbose", is_flag=True, help="Print notes as well.")
 @json_option
 def verify(
@@ -267,74 +263,55 @@ def _verified(
     "has its name.",
 )  # fmt: skip
 @click.option(
-    "--drop-damaged", is_flag=True, help="Remove everything from a damaged FILE but its sound "
-    "arrays. What is removed is lost for good.",
-)  # fmt: skip
-@click.option("--all", "all_files", is_flag=True, help="Copy sound FILEs to the folder OUTPUT too.")
-@click.option(
     "--partial", is_flag=True, help="Keep what is left of damaged arrays; mask lost values."
 )
-@click.option(
-    "--drop-rows", is_flag=True, help="Like --partial, but leave out rows with lost values."
-)
-@click.option("--uncommitted", is_flag=True, help="Keep sound arrays of an unfinished append.")
-@folder_options
+@recursive_option
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repair(
-    files: tuple[str, ...], output: str | None, drop_damaged: bool, all_files: bool,
-    recursive: bool, quiet: bool, overwrite: bool, as_json: bool, partial: bool, drop_rows: bool,
-    uncommitted: bool,
+    files: tuple[str, ...], output: str | None, recursive: bool, overwrite: bool, as_json: bool,
+    partial: bool,
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 
-    Without --output and --drop-damaged, only the end of FILE is repaired: an
-    unfinished append is cut off, a damaged directory is written again, and an
-    interrupted flush of a map is completed. Then FILE is checked. The exit code
-    is 1 if something was lost or is still damaged.
+    Without --output, only the end of FILE is repaired: an unfinished append is
+    cut off, a damaged directory is written again, and an interrupted flush of a
+    map is completed. Then FILE is checked; npzkit rm FILE KEY removes a damaged
+    array. The exit code is 1 if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """
-    if drop_damaged and output is not None:
-        raise click.UsageError("--drop-damaged and --output cannot be used together.")
-    kept = {"--partial": partial, "--drop-rows": drop_rows, "--uncommitted": uncommitted}
-    if any(kept.values()) and not drop_damaged and output is None:
-        name = next(name for name, is_given in kept.items() if is_given)
-        raise click.UsageError(f"{name} needs --output or --drop-damaged.")
-    if all_files and not is_folder(output):
-        folder = f"{output or 'FOLDER'}/"
-        raise click.UsageError(f"--all needs a folder, which ends with a slash: --output {folder}")
+    if partial and output is None:
+        raise click.UsageError("--partial needs --output.")
     archives = find_archives(files, recursive=recursive)
     check_output(archives, output)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        if drop_damaged or (is_folder(output) and not all_files):
+        if is_folder(output):
             verified = npzkit.verify(archive.path, progress=report)
             if verified.ok and not verified.torn_size:
-                return _verified(archive, verified, quiet=quiet)
+                return _verified(archive, verified)
         check_one_file(
             archive, "npzkit extract {0} -o FOLDER saves its sound arrays; npzkit repair {0}/SHARD "
             "-o OTHER --partial keeps what is left in one shard.",
         )  # fmt: skip
-        if output is None and not drop_damaged:
-            return _cut(archive, report, quiet=quiet)
+        if output is None:
+            return _cut(archive, report)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
         found = npzkit.repair(
-            archive.path, target, partial="drop" if drop_rows else partial, uncommitted=uncommitted,
-            overwrite=may_replace, progress=report,
-        )  # fmt: skip
-        return _repaired(archive, found, quiet=quiet)
+            archive.path, target, partial=partial, overwrite=may_replace, progress=report
+        )
+        return _repaired(archive, found)
 
-    return work_through("repair", archives, work, as_json=as_json, quiet=quiet)
+    return work_through("repair", archives, work, as_json=as_json)
 
 
-def _repaired(archive: ArchiveFile, report: npzkit.RepairReport, *, quiet: bool) -> Outcome:
+def _repaired(archive: ArchiveFile, report: npzkit.RepairReport) -> Outcome:
     """Return the outcome of saving the sound members of an archive."""
     document = {"path": shown_url(archive.path), "ok": not report.lost, **report.as_dict()}
     first, *others = _repair_text(archive, report)
     path = shown_path(archive.path)
     text = "\n".join([first, *(f"{path}: {line}" for line in others)])
-    text = "" if quiet and not report.lost else text
     return Outcome(document, text, *(("with losses", 1) if report.lost else ("saved", 0)))
 
 
@@ -346,13 +323,13 @@ def _repair_text(archive: ArchiveFile, report: npzkit.RepairReport) -> list[str]
     return str(report._replace(lost=lost)).splitlines()
 
 
-def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
+def _cut(archive: ArchiveFile, report: Report) -> Outcome:
     """Repair the end of an archive, and check the rest."""
     size = archive.size
     repaired = npzkit.repair(archive.path)
     is_changed = archive.size != size
     verified = npzkit.verify(archive.path, progress=report)
-    found = _verified(archive, verified, quiet=quiet)
+    found = _verified(archive, verified)
     path = shown_path(archive.path)
     # The first line counts the members, as the verdict does.
     done = _repair_text(archive, repaired)[1:]
@@ -360,9 +337,11 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
     remedy = (
         f"this damage was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"
     )
-    is_told = repaired.lost or not quiet
-    lines = [*([f"{path}: {line}" for line in done] if is_told else []), found.text,
-             f"{path}: {remedy}" if found.code else ""]  # fmt: skip
+    lines = [
+        *(f"{path}: {line}" for line in done),
+        found.text,
+        f"{path}: {remedy}" if found.code else "",
+    ]
     document = {**repaired.as_dict(), **found.document}
     if repaired.lost:
         document["ok"] = False
@@ -380,19 +359,15 @@ def _cut(archive: ArchiveFile, report: Report, *, quiet: bool) -> Outcome:
 @compression_option(help="Compression of all arrays. By default each keeps its own.")
 @level_option
 @click.option(
-    "--align", type=int, default=64, show_default=True, help="Alignment of stored data, in bytes."
-)
-@click.option(
     "--seekable/--no-seekable", default=True,
     help="Compress arrays again if they have no seek index.",
 )  # fmt: skip
-@click.option("--durable", is_flag=True, help="Wait until the result is on disk.")
-@folder_options
+@recursive_option
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repack(
-    files: tuple[str, ...], output: str | None, recursive: bool, quiet: bool, overwrite: bool,
-    as_json: bool, **options: Any,
+    files: tuple[str, ...], output: str | None, recursive: bool, overwrite: bool, as_json: bool,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Rewrite FILEs: aligned, seekable, without dead space.
 
@@ -413,7 +388,7 @@ def repack(
                     "size_before": before, "size": after}  # fmt: skip
         # The size of an archive at a URL is not known here.
         sizes = " -> ".join(format_size(size) for size in (before, after) if size)
-        text = "" if quiet else f"{printable(shown_url(target))}: {sizes or 'repacked'}"
+        text = f"{printable(shown_url(target))}: {sizes or 'repacked'}"
         return Outcome(document, text, "repacked")
 
-    return work_through("repack", archives, work, as_json=as_json, quiet=quiet)
+    return work_through("repack", archives, work, as_json=as_json)

@@ -18,14 +18,13 @@ from typing import Any
 
 import click
 
-import npzkit
 from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
+from npzkit.files.urls import local_path
 
 _WORDS = (
     (r"npzkit\.repair\([^()]*partial=True\)", "npzkit repair FILE -o OTHER --partial"),
     (r"storage_options=\{'anon': True\}", "--storage-option anon=true"),
     (r"partial=True \(--partial\)", "--partial"),
-    (r"partial='drop'", "--drop-rows"),
     (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
     (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
     (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),
@@ -37,9 +36,10 @@ _WORDS = (
     (r"when allow_pickle=False", "without --allow-pickle"),
     (r"allow_pickle=True", "--allow-pickle"),
     (r"overwrite=True to add\(\)", "--overwrite"),
-    (r"(partial|uncommitted|overwrite)=True", r"--\1"),
+    (r"(partial|overwrite)=True", r"--\1"),
     (r"seekable=False", "--no-seekable"),
     (r"Read it completely: npz\.read\(key\), with", "Show all of it, with"),
+    (r'by NpzWriter\(path, "a"\) and del writer\[key\]', "by npzkit rm FILE KEY"),
     (r"Remove it first with del", "Remove it first: npzkit rm FILE KEY"),
     (r'another key, NpzWriter\(path, "a"\)\.rename\(key, new\)',
      "another key by npzkit mv FILE KEY NEW"),
@@ -273,7 +273,7 @@ def _os_text(error: OSError) -> str:
     text = at_prompt(error.strerror or str(error))
     if isinstance(name, (str, bytes)):
         text = f"{os.fsdecode(name) or repr('')}: {text}"
-    is_url = isinstance(name, str) and npzkit.local_path(name) is None
+    is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     if is_url and isinstance(error, FileNotFoundError) and re.search(r"^[^?]*[*[]", name):
         folder = re.split(r"[*[]", name, maxsplit=1)[0].rpartition("/")[0]

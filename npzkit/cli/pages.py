@@ -1,9 +1,8 @@
-"""The commands that show pages: archives in the browser or as a report, and the guide."""
+"""The commands that show pages: archives in the browser, and the guide."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import sys
@@ -16,10 +15,10 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.file_argument import archive_argument, files_argument, named_file, opened
-from npzkit.cli.messages import at_prompt, in_a_line, refusing, say, unknown
-from npzkit.cli.output import ProgressBar, print_table
-from npzkit.errors import UnsupportedError, format_size, printable
+from npzkit.cli.file_argument import files_argument
+from npzkit.cli.messages import refusing, say, unknown
+from npzkit.cli.output import print_table
+from npzkit.errors import printable
 
 _PAGES = {
     page.name.removesuffix(".md"): page.read_text(encoding="utf-8")
@@ -60,40 +59,6 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
         if not no_browser and not viewer.show():
             say("there is no browser here. Open the address yourself.")
         viewer.wait()
-
-
-@click.command()
-@archive_argument
-@click.option(
-    "-o", "--output", type=named_file, default="report.html", show_default=True,
-    help="The page to write.",
-)  # fmt: skip
-@click.option(
-    "--all", "read_all", is_flag=True,
-    help="Show more than the first 100 arrays, and read all of them completely.",
-)  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace the page if it exists.")
-def report(file: str, output: str, read_all: bool, overwrite: bool) -> int:
-    """Write a page of HTML that shows what is in FILE.
-
-    The page is one file without scripts, for a mail or a CI artifact, with a
-    picture and statistics of each array. Arrays of up to 64 MiB are read
-    completely and checked. Numbers of a larger one are marked as those of a
-    sample. If an array is damaged, the page shows what is wrong, and the exit
-    code is 1.
-
-    Example: npzkit report model.npz -o model.html
-    """
-    with (
-        opened(file) as npz,
-        refusing(UnsupportedError),
-        ProgressBar("report", in_bytes=False) as tell,
-    ):
-        unread = npzkit.report(npz, output, read_all=read_all, overwrite=overwrite, progress=tell)
-    for key, what in unread.items():
-        say(f"{printable(key)}: {in_a_line(at_prompt(what))}")
-    click.echo(f"{printable(output)}: {format_size(os.path.getsize(output))}")
-    return 1 if unread else 0
 
 
 class _Topic(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.1

@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 import npzkit
+from npzkit.analysis.statistics import ArrayPart
 from npzkit.cli.file_argument import (
     archive_argument,
     key_argument,
@@ -29,6 +30,7 @@ from npzkit.cli.messages import refusing, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
+from npzkit.files.urls import local_path
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
@@ -87,7 +89,7 @@ def show(
         if info.split_into:
             say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")
         if not stats:
-            is_small = info.nbytes <= _CHECKED_SIZE and npzkit.local_path(file) is not None
+            is_small = info.nbytes <= _CHECKED_SIZE and local_path(file) is not None
             _print_values(npz, info.key, part, index, is_small=is_small, as_json=as_json)
             return
         with refusing(UnsupportedError), ProgressBar("measure") as tell:
@@ -118,19 +120,19 @@ def _only_key(npz: npzkit.NpzFile) -> str:
     return npz.files[0]
 
 
-def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: SliceIndex) -> npzkit.ArrayPart:
+def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: SliceIndex) -> ArrayPart:
     """Return what SLICE chooses; Python objects are read completely."""
     has_objects = info.dtype is not None and info.dtype.hasobject
     source = npz.read(info.key) if has_objects else npz.lazy(info.key)
     try:
-        return npzkit.ArrayPart(source, index.items, index.field)
+        return ArrayPart(source, index.items, index.field)
     except IndexError as error:
         told = f"{error}; the array's shape is {shape_text(info.shape)}"
         raise click.UsageError(f"SLICE: {told}.") from error
 
 
 def _print_values(
-    npz: npzkit.NpzFile, key: str, part: npzkit.ArrayPart, index: SliceIndex, *,
+    npz: npzkit.NpzFile, key: str, part: ArrayPart, index: SliceIndex, *,
     is_small: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the values of a part; if that is all of the array, check it, or say that it is not."""
@@ -138,7 +140,7 @@ def _print_values(
     try:
         with ProgressBar("read") as tell:
             if is_unchecked and (is_small or as_json or part.size <= _SUMMARISED):
-                part = npzkit.ArrayPart(npz.read(key), field=index.field)
+                part = ArrayPart(npz.read(key), field=index.field)
                 is_unchecked = False
             part._approach(tell)
             values = _plain(part.read()) if as_json else _text(part)
@@ -159,7 +161,7 @@ def _print_values(
 # -- values -------------------------------------------------------------------
 
 
-def _text(part: npzkit.ArrayPart) -> str:
+def _text(part: ArrayPart) -> str:
     """Return the values as NumPy prints them; read only those that it prints."""
     width = min(terminal_width() or _LINE_WIDTH, _LINE_WIDTH)
     if not part.shape:
@@ -186,7 +188,7 @@ def _text(part: npzkit.ArrayPart) -> str:
         return str(corners)
 
 
-def _corners(part: npzkit.ArrayPart, edge: int) -> np.ndarray[Any, Any]:
+def _corners(part: ArrayPart, edge: int) -> np.ndarray[Any, Any]:
     """Return the array with only one of the items that NumPy does not print.
     NumPy prints it like the whole, because a long axis stays longer than twice
     the edges.

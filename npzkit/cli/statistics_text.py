@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 import npzkit
+from npzkit.analysis.statistics import ArrayPart
 from npzkit.cli.file_argument import shape_text
 from npzkit.cli.output import can_print, print_fields, print_table, terminal_width
 from npzkit.errors import format_dtype, printable
@@ -20,7 +21,7 @@ from npzkit.errors import format_dtype, printable
 _BAR_WIDTH = 40
 
 
-def statistics_dict(key: str, part: npzkit.ArrayPart, found: npzkit.Statistics) -> dict[str, Any]:
+def statistics_dict(key: str, part: ArrayPart, found: npzkit.Statistics) -> dict[str, Any]:
     """Return statistics as values for JSON."""
     facts: dict[str, Any] = {
         "key": key, "shape": part.shape, "dtype": format_dtype(part.dtype), "count": found.count,

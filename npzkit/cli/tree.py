@@ -1,15 +1,22 @@
-"""The command that shows the keys of an archive as a tree."""
+"""Keys as a tree: a slash in a key separates folders, as in a path.
+
+Owns the lines of the tree, and which folders share one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import click
-
-from npzkit.cli.file_argument import archive_argument, opened, shape_text
-from npzkit.cli.listings import Member, members_of, tell_unreadable
+from npzkit.cli.file_argument import shape_text
 from npzkit.cli.output import can_print, colour
-from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
+from npzkit.errors import format_count, format_dtype, format_size, printable
+
+if TYPE_CHECKING:
+    from npzkit import ArrayInfo
+
+    Info = ArrayInfo | None
+    """What is known of a member; None if it cannot be read."""
 
 
 class _Folder:
@@ -17,43 +24,29 @@ class _Folder:
 
     def __init__(self) -> None:
         self.folders: dict[str, _Folder] = {}
-        self.members: list[tuple[str, Member]] = []
+        self.members: list[tuple[str, Info]] = []
         self.size = 0
         self.count = 0
 
 
-@click.command()
-@archive_argument
-@click.option("--depth", type=click.IntRange(1), help="Show folders up to this depth.")
-def tree(file: str, depth: int | None) -> int:
-    """Show the keys of FILE as a tree, with sizes.
-
-    A slash in a key separates folders, as in a path. FILE may be - for the
-    standard input; a pipe is copied to a temporary file first. For programs,
-    npzkit ls --json lists the keys.
-
-    Example: npzkit tree model.npz
-    """
-    with opened(file) as npz:
-        members = members_of(npz, npz.files)
+def tree_lines(title: str, members: Iterable[tuple[str, Info]], depth: int | None) -> Iterator[str]:
+    """Yield a title with the totals, and a line per folder, up to a depth, and per member."""
     root = _grow(members)
-    lines = [f"{printable(shown_url(file))}  {_count_text(root)}", *_branches(root, depth)]
-    click.echo("\n".join(lines))
-    return tell_unreadable(members)
+    yield f"{title}  {_count_text(root)}"
+    yield from _branches(root, depth)
 
 
-def _grow(members: Iterable[Member]) -> _Folder:
+def _grow(members: Iterable[tuple[str, Info]]) -> _Folder:
     root = _Folder()
-    for member in members:
-        *parts, name = member.key.split("/")
-        size = member.info.nbytes if member.info else 0
+    for key, info in members:
+        *parts, name = key.split("/")
         folders = [root]
         for part in parts:
             folders.append(folders[-1].folders.setdefault(part, _Folder()))
         for folder in folders:
-            folder.size += size
+            folder.size += info.nbytes if info else 0
             folder.count += 1
-        folders[-1].members.append((name, member))
+        folders[-1].members.append((name, info))
     return root
 
 
@@ -72,7 +65,7 @@ def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
             continue
         name, thing, is_last = child
         lead = indent + (last if is_last else fork)
-        if isinstance(thing, Member):
+        if not isinstance(thing, _Folder):
             yield lead + _leaf(name, thing)
             continue
         while not thing.members and len(thing.folders) == 1:
@@ -88,17 +81,16 @@ def _count_text(folder: _Folder) -> str:
     return f"{format_count(folder.count, 'member')}, {format_size(folder.size)}"
 
 
-def _children(folder: _Folder) -> list[tuple[str, _Folder | Member, bool]]:
+def _children(folder: _Folder) -> list[tuple[str, _Folder | Info, bool]]:
     """Return names with their folder or member, and whether each is the last one."""
     # An empty name is the entry of the folder itself.
-    named = [(name, member) for name, member in folder.members if name or member.info is None]
-    things: list[tuple[str, _Folder | Member]] = [*folder.folders.items(), *named]
+    named = [(name, info) for name, info in folder.members if name or info is None]
+    things: list[tuple[str, _Folder | Info]] = [*folder.folders.items(), *named]
     return [(name, thing, place == len(things)) for place, (name, thing) in enumerate(things, 1)]
 
 
-def _leaf(name: str, member: Member) -> str:
-    if member.info is None:
+def _leaf(name: str, info: Info) -> str:
+    if info is None:
         return f"{printable(name)}  unreadable"
-    info = member.info
     kind = f"{shape_text(info.shape)} {format_dtype(info.dtype)}" if info.dtype else "not an array"
     return f"{printable(name)}  {kind}  {format_size(info.nbytes)}"

@@ -75,34 +75,9 @@ def find_archives(
     Nothing is opened. A sharded archive, which is a folder with an ``index.json``, is one
     archive. Links to files are followed, and links to folders are not.
 
-    Parameters
-    ----------
-    folder : path or URL
-        A folder, or the prefix of a store, such as ``s3://bucket/runs``. A file or a sharded
-        archive is the only archive in the result, and so is the URL of a web server, which
-        cannot list its files.
-    recursive : bool, default False
-        Include the archives in its folders, at any depth.
-    storage_options : mapping, optional
-        For the store of a URL; see `npzkit.open`.
-
-    Returns
-    -------
-    list of str
-        Paths or URLs that begin with `folder`, sorted by name, numbers by their value. With
-        `recursive`, a folder that cannot be listed is among them: opening it raises the error.
-
-    Raises
-    ------
-    OSError
-        The store cannot be listed, or has nothing below a URL that ends with ``/``.
-
-    Examples
-    --------
-    >>> import npzkit
-    >>> archives = npzkit.find_archives("fixtures")
-    >>> archives[0], npzkit.find_archives(archives[0])
-    ('fixtures/7zip_bzip2.npz', ['fixtures/7zip_bzip2.npz'])
+    They are sorted by name, numbers by their value. A file, a sharded archive and the URL of a
+    web server, which cannot list its files, are the only archive in the result. With `recursive`,
+    a folder that cannot be listed is among them: opening it raises the error.
     """
     found = find_location(folder, storage_options)
     if isinstance(found, Location):

@@ -84,8 +84,6 @@ class ShardedFile(NpzFile):
         The metadata that the archive was saved with, read-only.
     path : str
         The folder, or its URL without secrets.
-    thumbnails : bool
-        As of `NpzFile`.
 
     Raises
     ------

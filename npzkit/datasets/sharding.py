@@ -65,7 +65,7 @@ def place_of(
 def check_own_folder(place: Objects) -> None:
     """Raise FileExistsError if a folder has archives, and is no sharded archive.
 
-    Such an archive would hide them from `npzkit.find_archives`.
+    Such an archive would hide them from `npzkit ls`.
     """
     files = place.listed()
     others = [

@@ -7,31 +7,18 @@ plain text; whoever makes HTML of them escapes it.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.display.sampling import (
-    BUDGET,
-    PIECE_SIZE,
-    Box,
-    Proceed,
-    box_of,
-    go_on,
-    read_each,
-    spread_parts,
-)
+from npzkit.display.sampling import BUDGET, PIECE_SIZE, Box, Proceed, box_of, go_on, read_each
 from npzkit.errors import UnsupportedError, printable
 
 _CELL_LENGTH = 80
 """Characters of a cell."""
 _CELL_COUNT = 10_000
 """Cells of a page, at most."""
-_DISTINCT_COUNT = 100_000
-"""Different values that are counted, at most."""
 _NESTED_COUNT = 6
 """Items of a nested array or record that a cell shows."""
 
@@ -137,69 +124,6 @@ def table_page(
     cells = [list(map(_text_of, row)) for row in values]
     texts = list(map(cell_text, wanted))
     return TablePage(lines, shown, texts, cells, row_count, len(heads), values)
-
-
-class CountsPage(NamedTuple):
-    """The most frequent values of an array.
-
-    Attributes
-    ----------
-    cells : list of list of str
-        For each value its text, its count, and its share of the values that were read.
-    distinct : int
-        How many different values were read.
-    sampled : float
-        The fraction of the values that was read: 1.0 if the counts are exact.
-    """
-
-    cells: list[list[str]]
-    distinct: int
-    sampled: float
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all values were counted."""
-        return self.sampled == 1
-
-
-def value_counts(
-    source: Any, *, count: int = 100, budget: int = BUDGET, proceed: Proceed = go_on
-) -> CountsPage:
-    """Return how often the most frequent values of an array occur.
-
-    They are exact if reading the values takes no more than `budget` bytes, and if no more than
-    100,000 of them are different. Otherwise they are of a sample.
-
-    Parameters
-    ----------
-    source : numpy.ndarray or lazy array
-        Of text, integers or bools.
-    count : int
-        Values that are returned, at most.
-    budget : int
-        Bytes that are read, roughly.
-    proceed : callable
-        Called between reads; it raises an exception to cancel.
-
-    Examples
-    --------
-    >>> value_counts(np.array(["a", "b", "a", "a"])).cells
-    [['a', '3', '75.0 %'], ['b', '1', '25.0 %']]
-    """
-    parts, _ = spread_parts(box_of(source, ()), budget)
-    found: Counter[Any] = Counter()
-    for values in read_each(source, parts, proceed):
-        items, counts = np.unique(values, return_counts=True)
-        keys = [_single(items[place : place + 1]) for place in range(len(items))]
-        found.update(dict(zip(keys, counts.tolist(), strict=True)))
-        if len(found) > _DISTINCT_COUNT:
-            break
-    total = found.total()
-    cells = [
-        [cell_text(key), f"{number:,}", f"{number / total:.1%}".replace("%", " %")]
-        for key, number in found.most_common(count)
-    ]
-    return CountsPage(cells, len(found), total / max(math.prod(source.shape), 1))
 
 
 def _items(
@@ -323,12 +247,6 @@ def _as_python(item: np.ndarray[Any, Any]) -> Any:
         return item.tolist()
     except SystemError:
         return item.tobytes().rstrip(b"\0")
-
-
-def _single(item: np.ndarray[Any, Any]) -> Any:
-    """Return a value that is neither a record nor an array, as a key of a dict."""
-    found = _as_python(item)
-    return found[0] if isinstance(found, list) else found
 
 
 def _is_same(one: Any, other: Any) -> bool:

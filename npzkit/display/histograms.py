@@ -5,7 +5,7 @@ Owns their records, and what is read for an overview. `npzkit.display.piecewise`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,9 @@ from npzkit.display.cells import cell_text
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.display.sampling import BUDGET, Proceed, box_of, go_on, read_each, spread_parts
 from npzkit.tables import Markup, block, line, table
+
+_BARS_SIZE = 160, 60
+"""CSS pixels of the bars in a notebook."""
 
 
 class Histogram(NamedTuple):
@@ -70,7 +73,7 @@ class Statistics:
     histogram: Histogram | None
 
     def _repr_html_(self) -> str:
-        return block([line("Statistics"), *statistics_markup(self)])
+        return block([line("Statistics"), *_markup(self)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,34 +149,39 @@ def statistics_of(found: PieceStatistics, dtype: np.dtype[Any]) -> Statistics:
     )
 
 
-def statistics_markup(found: Statistics, mark: str = "") -> list[Markup]:
-    """Return a table of the numbers, and the bars of the histogram, as HTML.
-
-    Parameters
-    ----------
-    found : Statistics
-    mark : str
-        What follows each number, if they are not those of all values.
-    """
+def _markup(found: Statistics) -> Iterator[Markup]:
+    """Yield a table of the numbers, and the bars of the histogram, as HTML."""
     names = ["count", "min", "max", "mean", "std", "nan_count", "inf_count"]
     heads = [*names[:5], "NaN", "infinite"]
     numbers = [getattr(found, name) for name in names]
     facts = [
-        (head, _number_text(number) + mark)
+        (head, _number_text(number))
         for head, number in zip(heads, numbers, strict=True)
         if number is not None
     ]
-    parts = [table((), facts)]
+    yield table((), facts)
     if found.histogram is not None:
-        from npzkit.display.thumbnails import bars_markup
-
         low, *_, high = found.histogram.edges
         if isinstance(found.min, np.bool_):
             # The last bin ends where 2 would be.
             low, high = found.min, found.max
-        ends = f"{_number_text(low)} to {_number_text(high)}{mark}"
-        parts += [bars_markup(found.histogram.counts.tolist()), line(ends)]
-    return parts
+        yield _bars_markup(found.histogram.counts.tolist())
+        yield line(f"{_number_text(low)} to {_number_text(high)}")
+
+
+def _bars_markup(counts: Sequence[int]) -> Markup:
+    """Return the bars of a histogram as SVG, in the colour of the page's text."""
+    width, height = _BARS_SIZE
+    step, largest = width / len(counts), max(counts)
+    bars = ""
+    for place, count in enumerate(counts):
+        # A rare value can still be seen.
+        tall = max(count / largest * height, 1) if count else 0
+        bars += f"M{place * step:.1f} {height}v{-tall:.1f}h{max(step - 1, 0.5):.1f}v{tall:.1f}z"
+    return Markup(
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'aria-hidden="true"><path d="{bars}" fill="currentColor"/></svg>'
+    )
 
 
 def _number_text(number: Any) -> str:

@@ -181,29 +181,6 @@ def _scale(low: float, high: float) -> float:
     return 0.5 if math.isinf(high - low) else 1.0
 
 
-def shares(values: Any, low: float, high: float) -> np.ndarray[Any, Any]:
-    """Return where numbers lie between two others, as float64: from 0 at `low` to 1 at `high`.
-
-    Numbers outside are at the nearer end. NaN stays NaN.
-
-    Parameters
-    ----------
-    values : array_like
-        As of `as_drawn`.
-    low, high : float
-        Of `value_range`.
-
-    Examples
-    --------
-    >>> shares([1, 2, np.inf, np.nan], 1, 5)
-    array([0.  , 0.25, 1.  ,  nan])
-    """
-    scale = _scale(low, high)
-    numbers = np.clip(np.asarray(values, np.float64), low, high) * scale
-    found: np.ndarray[Any, Any] = (numbers - low * scale) / (high * scale - low * scale)
-    return found
-
-
 def as_colours(values: Any) -> np.ndarray[Any, Any]:
     """Return a picture of shape (height, width, 3 or 4) as uint8.
 

@@ -153,22 +153,7 @@ class Reception:
 
 @contextlib.contextmanager
 def receiving() -> Iterator[Reception]:
-    """Count what the archives send that are opened by their URLs in a ``with`` block.
-
-    Yields
-    ------
-    Reception
-        ``received`` is the number of bytes that came, and ``size`` that of all bytes of the
-        archives. ``watch`` may be set to a function, which is called after bytes came, in any
-        thread.
-
-    Examples
-    --------
-    >>> import npzkit
-    >>> with npzkit.receiving() as reception:
-    ...     reception.watch = lambda: print(reception.received)
-    ...     npz = npzkit.open("https://example.org/a.npz")  # doctest: +SKIP
-    """
+    """Count what the archives send that are opened by their URLs in a ``with`` block."""
     reception = Reception()
     token = _RECEPTION.set(reception)
     try:

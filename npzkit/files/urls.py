@@ -143,20 +143,7 @@ def find_locations(files: Iterable[Any], storage_options: Mapping[str, Any] | No
 
 
 def local_path(file: str | os.PathLike[str]) -> str | None:
-    """Return the path of a local file, or None for the URL of a store or a server.
-
-    Parameters
-    ----------
-    file : path or URL
-
-    Examples
-    --------
-    >>> import npzkit
-    >>> npzkit.local_path("data/a.npz"), npzkit.local_path("file:///tmp/a%20b.npz")
-    ('data/a.npz', '/tmp/a b.npz')
-    >>> npzkit.local_path("s3://bucket/a.npz") is None
-    True
-    """
+    """Return the path of a local file, or None for the URL of a store or a server."""
     found = find_location(file)
     return None if isinstance(found, Location) else os.fspath(found)
 
@@ -241,19 +228,7 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def default_storage_options(options: Mapping[str, Any]) -> Iterator[None]:
-    """Use these storage options for all URLs in a ``with`` block, unless others are passed.
-
-    Parameters
-    ----------
-    options : mapping
-        As `storage_options` of `npzkit.open`.
-
-    Examples
-    --------
-    >>> import npzkit
-    >>> with npzkit.default_storage_options({"anon": True}):  # doctest: +SKIP
-    ...     npz = npzkit.open("s3://bucket/a.npz")
-    """
+    """Use these storage options for all URLs in a ``with`` block, unless others are passed."""
     token = _DEFAULT.set(options)
     try:
         yield

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import NpzkitError, ZipFormatError
+from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
 from npzkit.files.file_objects import check_regular
@@ -45,7 +45,6 @@ def repair(
     output: str | os.PathLike[str] | None = None,
     *,
     partial: Partial = False,
-    uncommitted: bool = False,
     overwrite: bool = True,
     limits: Limits | None = None,
     threads: int | None = None,
@@ -83,8 +82,7 @@ def repair(
     path : path or URL
         With a URL, `output` is needed.
     output : path, optional
-        An existing file is replaced when the new one is complete. If this is
-        `path` itself, everything that could not be saved is lost for good.
+        An existing file is replaced when the new one is complete.
     partial : bool, "mask" or "drop", default False
         Keep what is left of damaged arrays. True is "mask".
 
@@ -97,9 +95,6 @@ def repair(
           because the CRC-32 covers the complete array.
 
         The report names the lost rows.
-    uncommitted : bool, default False
-        Also keep sound members after the last commit: those of an unfinished
-        append, or of one whose directory is damaged.
     overwrite : bool, default True
         Whether to replace another file that is already at `output`.
     limits : Limits, optional
@@ -123,7 +118,7 @@ def repair(
     ------
     ZipFormatError, AmbiguousArchiveError, UnsupportedError
         Without `output`, the file is not an archive and no earlier commit was
-        found. With `output`, no member was found.
+        found. With `output`, no member was found, or it is the archive itself.
     ArchiveLockedError
         Another writer has the file open.
     FileExistsError
@@ -141,8 +136,8 @@ def repair(
     >>> npzkit.repair(path).cut_size
     13
     >>> os.truncate(path, 4000)
-    >>> print(npzkit.repair(path, path, partial=True))  # doctest: +ELLIPSIS
-    /...a.npz: 2 members kept
+    >>> print(npzkit.repair(path, path + "2", partial=True))  # doctest: +ELLIPSIS
+    /...a.npz2: 2 members kept
     the directory was lost: members were found by their own headers
     uncertain: any of these arrays may have been removed, renamed or changed; ...
     lost: y (at byte ...): truncated: its last ... of 1,000 rows; the rows before are kept, ...
@@ -169,10 +164,8 @@ def repair(
         try:
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            salvage = Salvage(
-                source, bounds, count, progress, partial=partial, uncommitted=uncommitted
-            )
-            return salvage.write(*_open_output(target, path, lock, overwrite))
+            salvage = Salvage(source, bounds, count, progress, partial=partial)
+            return salvage.write(*_open_output(target, path, overwrite))
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__
 
@@ -187,16 +180,17 @@ def _checked_path(path: Any) -> str:
     return name
 
 
-def _open_output(
-    target: Any, path: str, lock: FileLock | None, overwrite: bool
-) -> tuple[Sink, str]:
+def _open_output(target: Any, path: str, overwrite: bool) -> tuple[Sink, str]:
     """Return a sink for what is sound, and the path or the URL that it writes to."""
     if isinstance(target, Location):
         return open_destination(target, exclusive=not overwrite), str(target)
     output = os.fsdecode(target)
-    if lock is not None and os.path.exists(output) and os.path.samefile(path, output):
-        # Both paths are the same file, which is locked only once.
-        return PathSink(os.path.abspath(output), lock=lock), output
+    if os.path.exists(path) and os.path.exists(output) and os.path.samefile(path, output):
+        raise UnsupportedError(
+            "the output is the archive itself: what cannot be saved would be lost for good",
+            path=output, remedy="Write to another path. A damaged array is removed in place by "
+            'NpzWriter(path, "a") and del writer[key].',
+        )  # fmt: skip
     return open_destination(output, exclusive=not overwrite), output
 
 
@@ -217,7 +211,7 @@ def _repair_end(
         # No program reads an archive that does not begin with a member.
         is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
-            salvage = Salvage(source, limits, threads, progress, partial=False, uncommitted=False)
+            salvage = Salvage(source, limits, threads, progress, partial=False)
             return _relist(salvage, newest, path, lock)
         if is_archive or newest.entries:
             error.remedy = "Save what can be read: npzkit.repair(path, output, partial=True)."

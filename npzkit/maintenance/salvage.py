@@ -70,14 +70,13 @@ class Salvage:
         progress: Report | None,
         *,
         partial: Partial,
-        uncommitted: bool,
     ) -> None:
         self.source = source = CorrectedSource(source)
         self._reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
         self._threads = threads
         # The file is checked, then copied.
         self.meter = Meter(progress, 2 * source.size)
-        self._partial, self._uncommitted = partial, uncommitted
+        self._partial = partial
         self.sound: dict[str, Entry | RowsLeft] = {}
         self.lost: list[tuple[str, str, int]] = []
         # The rows that are lost of an array, by what is told of it.
@@ -112,7 +111,6 @@ class Salvage:
                 self._check(directory.entries, directory)
                 cut_size = self.source.size - directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
-                self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
             self._add_masks()
             if self.lost and not self.sound and (newest is not None or directory.entries):
                 raise ZipFormatError(
@@ -198,7 +196,7 @@ class Salvage:
             self._scan(0)
         else:
             self._check(newest.last.entries, newest.last)
-            self._check_uncommitted(newest.end_offset, keep=True)
+            self._scan_after(newest.end_offset)
         offset = newest.directory_offset
         listed = newest.entries.items()
         self._check({n: one for n, one in listed if not self._is_found_later(n, offset)})
@@ -295,21 +293,13 @@ class Salvage:
             self._known = directory, IndexedHeaders(self._reader, directory)
         return self._known[1]
 
-    def _check_uncommitted(self, end_offset: int, *, keep: bool) -> None:
-        """Keep sound members after the last commit, or report them."""
+    def _scan_after(self, end_offset: int) -> None:
+        """Keep the members of a commit whose directory is damaged."""
         committed, self.sound = self.sound, {}
-        lost, self.lost = self.lost, []
         self._scan(end_offset)
-        if keep:
-            # A replacement comes where it was found, after the others.
-            kept = {name: entry for name, entry in committed.items() if name not in self.sound}
-            self.sound = {**kept, **self.sound}
-            self.lost = [*lost, *self.lost]
-            return
-        what = "complete, but not committed; uncommitted=True keeps it"
-        found = [entry for entry in self.sound.values() if isinstance(entry, Entry)]
-        self.sound = committed
-        self.lost = [*lost, *((entry.name, what, entry.header_offset) for entry in found)]
+        # A replacement comes where it was found, after the others.
+        kept = {name: entry for name, entry in committed.items() if name not in self.sound}
+        self.sound = {**kept, **self.sound}
 
     def _check_member(self, entry: Entry, directory: Directory | None = None) -> bool:
         """Keep a sound member, or report what is wrong with it."""

@@ -1,6 +1,6 @@
 """Descriptions of an archive and its members, without reading array data.
 
-Owns `ArrayInfo` and `ArchiveInfo`, and how they are shown as text.
+Owns `ArrayInfo` and `ArchiveInfo`, and how they are shown as text and in a notebook.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, METHOD_NAMES, STORED, method_name
-from npzkit.errors import format_dtype, format_ratio, format_size, shown_key
+from npzkit.errors import format_count, format_dtype, format_ratio, format_size, shown_key
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
 from npzkit.members.tensors import restored_dtype
@@ -288,7 +288,7 @@ def _split_into(key: str, attrs: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(key + suffix for suffix in other_suffixes(attrs))
 
 
-def summary_columns(infos: Sequence[ArrayInfo]) -> list[list[str]]:
+def _summary_columns(infos: Sequence[ArrayInfo]) -> list[list[str]]:
     """Return the columns of a table of members, each with its heading."""
     return [
         [heading, *map(cell, map(attrgetter(field), infos))]
@@ -306,7 +306,7 @@ def summary_columns(infos: Sequence[ArrayInfo]) -> list[list[str]]:
 def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     """Return a table of the members, with a line of totals."""
     infos = list(infos)
-    columns = summary_columns(infos)
+    columns = _summary_columns(infos)
     key, shape, dtype, size, method = (max(map(len, column)) for column in columns)
     form = f"%-{key}s  %-{shape}s  %-{dtype}s  %{size}s  %-{method}s"
     lines = [(form % row).rstrip() for row in zip(*columns, strict=True)]
@@ -316,3 +316,17 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     count = f"{len(infos)} member{'' if len(infos) == 1 else 's'}"
     total = f"{count}, {nbytes}, {stored} in the file"
     return "\n".join([title, *lines, total])
+
+
+def summary_html(
+    title: str, infos: Iterable[ArrayInfo], count: int, size: int, metadata: Mapping[str, Any]
+) -> str:
+    """Return a table of the first members, and the totals of all, as HTML."""
+    from npzkit.tables import block, line, short_texts, table
+
+    heads, *rows = zip(*_summary_columns(list(infos)), strict=True)
+    total = f"{format_count(count, 'member')}, {format_size(size)}"
+    if count > len(rows):
+        total += f"; the first {len(rows)} are shown"
+    notes = [line(f"{key}: {value}") for key, value in short_texts(metadata)]
+    return block([line(title), table(heads, rows, right=heads.index("size")), line(total), *notes])

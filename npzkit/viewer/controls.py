@@ -9,21 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from bokeh.layouts import column, row
-from bokeh.models import (
-    Button,
-    CustomJS,
-    Div,
-    RadioButtonGroup,
-    Select,
-    Slider,
-    Spacer,
-    Spinner,
-    Toggle,
-)
+from bokeh.models import Button, RadioButtonGroup, Select, Slider, Spacer, Spinner, Toggle
 
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import printable
@@ -34,7 +24,6 @@ from npzkit.viewer.shown import (
     TABLE_COLUMNS,
     TABLE_ROWS,
     VIEWS,
-    WHOLE_VIEWS,
     Shown,
     Window,
     column_count,
@@ -42,7 +31,7 @@ from npzkit.viewer.shown import (
     row_count,
     views_of,
 )
-from npzkit.viewer.style import PALETTES, browser_file
+from npzkit.viewer.style import PALETTES
 
 _ALL_FIELDS = ""
 _FIELD_COUNT = 500
@@ -58,8 +47,6 @@ class Controls:
         Called with the attributes of `Shown` that the user has changed.
     find : callable
         Called with what is sought, of `npzkit.viewer.finding.SOUGHT`.
-    status : bokeh.models.Div
-        It says when values are read.
 
     Attributes
     ----------
@@ -70,10 +57,8 @@ class Controls:
         To be shown if a sample was read.
     """
 
-    def __init__(
-        self, change: Callable[..., object], find: Callable[[str], object], status: Div
-    ) -> None:
-        self._change, self._status = change, status
+    def __init__(self, change: Callable[..., object], find: Callable[[str], object]) -> None:
+        self._change = change
         self._is_setting = False
         self._shape: tuple[int, ...] = ()
         self._views: list[str] = []
@@ -96,7 +81,7 @@ class Controls:
         self._make_finders(find)
         self._nothing = Spacer(visible=False)
         self.axes = column(self._nothing, name="axes", sizing_mode="stretch_width")
-        self._sliders: dict[int, _AxisWidgets] = {}
+        self._sliders: dict[int, tuple[Slider, Spinner]] = {}
         self.bar = row(
             self._view, self._field, self._part, self._down, self._across, self._palette,
             self._scale, self._aspect, self._heights, self.read_all, self._row, self._column,
@@ -145,13 +130,9 @@ class Controls:
 
         self._watch(widget, "value", note)
 
-    def _axis(self, axis: int, length: int) -> _AxisWidgets:
+    def _axis(self, axis: int, length: int) -> tuple[Slider, Spinner]:
         """Return what chooses the position along an axis."""
         last = max(length - 1, 0)
-        play = Toggle(
-            label="▶", width=36, name=f"play{axis}", disabled=not last,
-            html_attributes={"title": f"Play along axis {axis}"},
-        )  # fmt: skip
         number = Spinner(low=0, high=last, step=1, width=110, name=f"number{axis}", value=0)
         slider = Slider(
             start=0, end=last or 1, step=1, value=0, title=f"axis {axis} (0 to {last:,})",
@@ -160,9 +141,7 @@ class Controls:
         )  # fmt: skip
         for widget in (number, slider):
             self._watch_place(widget, number, lambda at: self._change(position=(axis, at)))
-        args = {"slider": slider, "status": self._status}
-        play.js_on_change("active", CustomJS(args=args, code=browser_file("play.js")))
-        return _AxisWidgets(slider, number, play)
+        return slider, number
 
     def _chose_view(self, new: Any) -> None:
         if new in range(len(self._views)):
@@ -224,7 +203,7 @@ class Controls:
         self._scale.update(visible=has_scale, value=shown.scale)
         is_log = shown.heights == "log"
         self._heights.update(visible=shown.view == "histogram", active=is_log)
-        self.read_all.visible &= shown.view in WHOLE_VIEWS
+        self.read_all.visible &= shown.view == "histogram"
         has_aspect = is_image or shown.view == "picture"
         self._aspect.update(visible=has_aspect, active=shown.aspect == "equal")
 
@@ -241,7 +220,7 @@ class Controls:
             select.update(
                 visible=is_used and has_choice and axis in drawn, options=options, value=value
             )
-        wanted = [] if shown.view in WHOLE_VIEWS else [a for a in range(count) if a not in drawn]
+        wanted = [] if shown.view == "histogram" else [a for a in range(count) if a not in drawn]
         if (self._shape, list(self._sliders)) != (shape, wanted):
             self._shape = shape
             self._sliders = {axis: self._axis(axis, shape[axis]) for axis in wanted}
@@ -251,23 +230,10 @@ class Controls:
                 for widgets in self._sliders.values()
             ]  # fmt: skip
             self.axes.children = rows or [self._nothing]
-        for axis, widgets in self._sliders.items():
-            widgets.slider.value = widgets.number.value = shown.at[axis]
+        for axis, (slider, number) in self._sliders.items():
+            slider.value = number.value = shown.at[axis]
 
     def _show_pages(self, start: Spinner, shown: Shown, window: Window | None, count: int) -> None:
         """Show where a page of a table begins, if there is more than one."""
         is_long = shown.view == "table" and count > start.step
         start.update(visible=is_long, high=max(count - 1, 0), value=window[0] if window else 0)
-
-    def stop_playing(self) -> None:
-        """Play nothing."""
-        for widgets in self._sliders.values():
-            widgets.play.active = False
-
-
-class _AxisWidgets(NamedTuple):
-    """What chooses the position along an axis, and plays it."""
-
-    slider: Slider
-    number: Spinner
-    play: Toggle

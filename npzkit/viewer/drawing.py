@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.display.cells import CountsPage, TablePage, differing_cells, table_page, value_counts
+from npzkit.display.cells import TablePage, differing_cells, table_page
 from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
@@ -27,7 +27,6 @@ from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hid
 from npzkit.viewer.shown import (
     TABLE_COLUMNS,
     TABLE_ROWS,
-    WHOLE_VIEWS,
     Shown,
     drawn_axes,
     items_of,
@@ -142,7 +141,7 @@ class TableDrawn:
     marked: frozenset[tuple[int, int]] | None = None
 
 
-Drawn = PlaneDrawn | LineOverview | HistogramDrawn | TableDrawn | CountsPage
+Drawn = PlaneDrawn | LineOverview | HistogramDrawn | TableDrawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,10 +217,10 @@ def draw(
     own = Pane(_title(archives, shown), first, part=part)
     panes = [own, Pane(_title(archives, other), second)]
     why = why_no_difference(source, other_source)
-    if why is None and shown.view != "counts":
+    if why is None:
         drawn, title = _draw_difference(drawer, (source, other_source), shown, size, proceed)
         panes.append(Pane(f"Difference: {title}", drawn, is_difference=True, part=part))
-    elif shown.view in {"table", "counts"} and source.shape == other_source.shape:
+    elif shown.view == "table" and source.shape == other_source.shape:
         # They are compared by the marks in the tables.
         why = None
     return panes, why
@@ -240,7 +239,7 @@ def _alike(first: Any, second: Any) -> tuple[Drawn, Drawn]:
 
 def _part(shown: Shown, shape: tuple[int, ...], drawn: Drawn) -> tuple[str, str] | None:
     """Return what a view shows of an array, and what it leaves out."""
-    if shown.view in WHOLE_VIEWS:
+    if shown.view == "histogram":
         return None
     drawn_shape = [shape[axis] for axis in drawn_axes(shown)]
     colour_count = shape[-1] if shown.view == "picture" else 1
@@ -415,25 +414,14 @@ def _draw_table(source: Any, shown: Shown, size: tuple[int, int], proceed: Proce
 def _draw_histogram(
     source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> HistogramDrawn:
-    part, budget, share = _to_read(source, shown)
-    return HistogramDrawn(histogram_overview(part, budget=budget, proceed=proceed), share)
-
-
-def _draw_counts(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> CountsPage:
-    part, budget, share = _to_read(source, shown)
-    found = value_counts(part, budget=budget, proceed=proceed)
-    return found._replace(sampled=found.sampled * share)
-
-
-def _to_read(source: Any, shown: Shown) -> tuple[Any, int, float]:
-    """Return what can be reached of an array, how many bytes are read, and its share of all."""
     if shown.amount == "all":
-        return source, sys.maxsize, 1.0
+        return HistogramDrawn(histogram_overview(source, budget=sys.maxsize, proceed=proceed), 1.0)
     part = reachable(source)
-    return part, STATISTICS_BUDGET, math.prod(part.shape) / max(math.prod(source.shape), 1)
+    found = histogram_overview(part, budget=STATISTICS_BUDGET, proceed=proceed)
+    return HistogramDrawn(found, math.prod(part.shape) / max(math.prod(source.shape), 1))
 
 
 _DRAWERS: dict[str, Callable[[Any, Shown, tuple[int, int], Proceed], Drawn]] = {
     "line": _draw_line, "image": _draw_image, "picture": _draw_picture, "table": _draw_table,
-    "histogram": _draw_histogram, "counts": _draw_counts,
+    "histogram": _draw_histogram,
 }  # fmt: skip

@@ -22,11 +22,10 @@ from npzkit.errors import printable, shown_key
 from npzkit.members.info import ArrayInfo
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
 from npzkit.viewer.controls import Controls
-from npzkit.viewer.drawing import Pane, difference_of, draw
-from npzkit.viewer.exports import SaveButtons
+from npzkit.viewer.drawing import HistogramDrawn, Pane, difference_of, draw
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes, Reason
-from npzkit.viewer.shown import WHOLE_VIEWS, Shown, format_link, settled, shown_of
+from npzkit.viewer.shown import Shown, format_link, settled, shown_of
 from npzkit.viewer.style import TEMPLATE, browser_file, text_div, theme, widget_style
 from npzkit.viewer.texts import (
     about_html,
@@ -66,10 +65,9 @@ class Page:
         self._style = widget_style()
         self._tree = TreePanel(archives, self._choose, self._describing)
         self._status = text_div("status")
-        self._controls = Controls(self._change, self._find, self._status)
+        self._controls = Controls(self._change, self._find)
         # What is in sight is read again for figures of another size.
         self._panes = Panes(self._zoomed, lambda: self._show(self._shown, "size"))
-        self._saving = SaveButtons(archives)
         self._make_widgets()
         self._place_widgets()
         document.template = TEMPLATE
@@ -110,8 +108,8 @@ class Page:
         )))  # fmt: skip
 
     def _place_widgets(self) -> None:
-        saving = row(
-            self._compare, self._controls.difference, *self._saving.widgets, name="saving",
+        comparing = row(
+            self._compare, self._controls.difference, name="comparing",
             styles={"gap": "8px", "align-items": "center", "flex-wrap": "wrap"},
         )  # fmt: skip
         foot = column(
@@ -121,8 +119,8 @@ class Page:
         details = column(self._array, self._archive, name="details", sizing_mode="stretch_width")
         for root in (
             text_div("about", about_html(self._archives)), self._compare_all, self._dark,
-            self._tree.filter, self._tree.table, details, self._title, saving, self._controls.bar,
-            self._controls.axes, self._panes.root, foot,
+            self._tree.filter, self._tree.table, details, self._title, comparing,
+            self._controls.bar, self._controls.axes, self._panes.root, foot,
         ):  # fmt: skip
             self._document.add_root(root)
 
@@ -168,7 +166,6 @@ class Page:
 
     def _choose(self, number: int, key: str) -> None:
         """Show an array that was clicked; with Compare, beside the one that is shown."""
-        self._controls.stop_playing()
         if self._compare.active and self._shown.key is not None:
             self._compare_with(number, key)
         else:
@@ -296,7 +293,6 @@ class Page:
 
     def _search(self, doing: str, search: Callable[..., Any], take: Callable[[Any], None]) -> None:
         """Search in the background, with what it is doing on the page, and take the result."""
-        self._controls.stop_playing()
         self._say_share(doing, 0)
         self._searching.start(
             lambda work: search(work, self._telling(self._searching, work, doing)), take, self._fail
@@ -424,14 +420,12 @@ class Page:
         self._reading.start(read, partial(self._take, shown, dtype), self._fail)
 
     def _follow(self, shown: Shown) -> None:
-        """Let the address, the links and the button follow what is shown."""
+        """Let the address and the button follow what is shown."""
         self._is_setting = True
         if shown.other_key is not None:
             self._compare.active = True
         self._is_setting = False
-        link = format_link(shown)
-        self._address.tags = [link]
-        self._saving.show(shown, link)
+        self._address.tags = [format_link(shown)]
 
     def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:
         panes, why = found
@@ -439,8 +433,10 @@ class Page:
             self._tree.show()
         self._say("" if shown.amount == "all" else None)
         self._panes.show(panes, shown, dtype, why)
-        is_complete = getattr(panes[0].drawn, "is_complete", True)
-        self._controls.read_all.visible = shown.view in WHOLE_VIEWS and not is_complete
+        drawn = panes[0].drawn
+        self._controls.read_all.visible = (
+            isinstance(drawn, HistogramDrawn) and not drawn.is_complete
+        )
 
     def _damage(self, shown: Shown) -> list[str]:
         """Return which of the arrays that are shown are known to be damaged, and why."""
@@ -452,7 +448,6 @@ class Page:
         ]
 
     def _fail(self, error: Exception) -> None:
-        self._controls.stop_playing()
         self._panes.clear()
         self._say(error_html(error))
 

@@ -14,13 +14,12 @@ import numpy as np
 from bokeh.layouts import column, gridplot, row
 from bokeh.models import Div, Spacer
 
-from npzkit.display.cells import CountsPage
 from npzkit.errors import printable
 from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn, largest_place
 from npzkit.viewer.figures import Ranges, figure_of
 from npzkit.viewer.shown import Shown, column_count, drawn_axes, row_count
 from npzkit.viewer.style import text_div
-from npzkit.viewer.texts import counts_html, notes_html, page_html, statistics_html
+from npzkit.viewer.texts import notes_html, page_html, statistics_html
 
 Reason = Literal["choice", "zoom", "size"]
 """Why something is read: it was chosen, or the same is shown in more or less detail, or in
@@ -132,8 +131,9 @@ class Panes:
         elif shown.view in {"image", "picture"} and shown.aspect == "equal":
             height, width = (self._shape[int(axis or 0)] for axis in (shown.down, shown.across))
         room = self.root.tags[0], self.root.tags[1] - _FACTS * (shown.view == "histogram")
-        is_table = shown.view in {"table", "counts"}
-        columns = len(panes) if is_table else _column_count(len(panes), width, height, room)
+        columns = len(panes)
+        if shown.view != "table":
+            columns = _column_count(len(panes), width, height, room)
         heights = shown.heights if shown.view == "histogram" else None
         return shown.view, heights, tuple(pane.is_difference for pane in panes), columns
 
@@ -155,7 +155,7 @@ class Panes:
     def has_all_of(self, shown: Shown) -> bool:
         """Whether what is drawn has every value of the window, so nothing need be read."""
         drawn = self._drawn[0].drawn if self._drawn else None
-        if isinstance(drawn, HistogramDrawn | CountsPage):
+        if isinstance(drawn, HistogramDrawn):
             return self._shown is not None and shown == replace(
                 self._shown, heights=shown.heights
             )  # fmt: skip
@@ -262,7 +262,7 @@ class Panes:
         return places
 
     def _make_pane(self, pane: Pane, shown: Shown) -> Any:
-        if isinstance(pane.drawn, TableDrawn | CountsPage):
+        if isinstance(pane.drawn, TableDrawn):
             look: dict[str, Any] = {"sizing_mode": "stretch_both", "styles": {"overflow": "auto"}}
             return text_div("values", **look)
         figure = figure_of(pane.drawn, self._ranges, self.readout, is_log=shown.heights == "log")
@@ -283,8 +283,6 @@ class Panes:
             figure.text = page_html(
                 drawn, are_texts=dtype.kind not in "biufcmM", has_rows=bool(drawn_axes(shown))
             )
-        elif isinstance(drawn, CountsPage):
-            figure.text = counts_html(drawn)
         elif isinstance(drawn, HistogramDrawn):
             figure.show(drawn)
         else:

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from types import TracebackType
 from typing import Any
 
 from bokeh.application import Application
@@ -23,10 +24,20 @@ from bokeh.server.views.static_handler import StaticHandler
 from bokeh.server.views.ws import WSHandler
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
+from tornado.log import app_log
+from tornado.web import HTTPError, RequestHandler
 
-from npzkit.viewer.exports import Answer, SaveHandler
 from npzkit.viewer.guard import HOST, Guard
 
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""They keep a browser from running, keeping or telling anything of an answer."""
 _UNUSED_MS = 10_000
 """How long what a page needs is kept after its connection was lost."""
 _TOKEN_SECONDS = 86_400
@@ -43,7 +54,28 @@ _HEADER_SIZE = 1 << 17
 """Bytes of a request. A link has a key."""
 
 
-class _Refusal(Answer):
+class _PlainAnswer(RequestHandler):
+    """The base of all answers: by default plain text, in which nothing runs.
+
+    Addresses contain the token and keys from archives, and so they are not logged.
+    """
+
+    def set_default_headers(self) -> None:
+        # tornado calls this for its own answers to errors, too.
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
+
+    def log_exception(
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if typ is not None and value is not None and not isinstance(value, HTTPError):
+            app_log.error("npzkit view could not answer", exc_info=(typ, value, tb))
+
+    def write_error(self, status_code: int, **options: object) -> None:
+        self.finish(f"{status_code}: {self._reason}\n")
+
+
+class _Refusal(_PlainAnswer):
     """Answers what the guard refuses."""
 
     def initialize(self, why: str) -> None:
@@ -54,18 +86,7 @@ class _Refusal(Answer):
         self.finish(f"Refused: {self._why}. Use the address that npzkit has printed.\n")
 
 
-class _TicketHandler(Answer):
-    """Answers a ticket with the address of the page."""
-
-    def initialize(self, token: str) -> None:
-        self._token = token
-
-    def get(self) -> None:
-        query = f"?{self.request.query}" if self.request.query else ""
-        self.redirect(f"/{self._token}/{query}")
-
-
-class _PageHandler(Answer, DocHandler):
+class _PageHandler(_PlainAnswer, DocHandler):
     """Answers with a page on which no other scripts run than those of this answer."""
 
     async def get(self, *args: Any, **options: Any) -> None:
@@ -89,7 +110,7 @@ class _PageHandler(Answer, DocHandler):
             # BokehJS makes functions of the code of callbacks, all of which is npzkit's.
             "script-src": f"'nonce-{nonce}' 'unsafe-eval'",
             "style-src": "'self' 'unsafe-inline'",
-            "img-src": "'self' data: blob:",
+            "img-src": "'self' data:",
             "font-src": "'self' data:",
             "connect-src": f"'self' ws://{host}",
             "base-uri": "'none'",
@@ -100,7 +121,7 @@ class _PageHandler(Answer, DocHandler):
         super().write(chunk.replace("<script", f'<script nonce="{nonce}"'))
 
 
-class _SocketHandler(Answer, WSHandler):
+class _SocketHandler(_PlainAnswer, WSHandler):
     """Answers on a page's websocket."""
 
     def check_origin(self, origin: str) -> bool:
@@ -108,13 +129,12 @@ class _SocketHandler(Answer, WSHandler):
         return True
 
 
-class _StaticHandler(Answer, StaticHandler):
+class _StaticHandler(_PlainAnswer, StaticHandler):
     """Answers with a script or a style of BokehJS."""
 
 
 _HANDLERS: dict[Any, Any] = {
     DocHandler: _PageHandler, WSHandler: _SocketHandler, StaticHandler: _StaticHandler,
-    SaveHandler: SaveHandler,
 }  # fmt: skip
 """What answers; nothing else of Bokeh's server is used."""
 
@@ -129,11 +149,6 @@ class _GuardedTornado(BokehTornado):
 
     def find_handler(self, request: Any, **options: Any) -> Any:
         headers = request.headers
-        peer = request.connection.context.address[:2]
-        if self._guard.redeems(request.path, headers.get("Host"), peer):
-            self.admit(request.connection.stream)
-            token = {"token": self._guard.token}
-            return super().get_handler_delegate(request, _TicketHandler, token)
         why = self._guard.refusal(request.path, headers.get("Host"), headers.get("Origin"))
         if why is not None:
             return super().get_handler_delegate(request, _Refusal, {"why": why})
@@ -193,8 +208,6 @@ class PageServer:
     ----------
     make_page : callable
         Called with each new document.
-    archives : list of ShownArchive
-        What downloads are made of.
     port : int
         0 for any free one.
 
@@ -209,13 +222,13 @@ class PageServer:
         The port is in use.
     """
 
-    def __init__(self, make_page: Callable[[Any], object], archives: Any, port: int) -> None:
-        self._guard = Guard()
+    def __init__(self, make_page: Callable[[Any], object], port: int) -> None:
         self._socket = _bound(port)
-        self._guard.port = self._socket.getsockname()[1]
-        self.url = f"http://{HOST}:{self._guard.port}/{self._guard.token}/"
+        port = self._socket.getsockname()[1]
+        self._guard = Guard(port)
+        self.url = f"http://{HOST}:{port}/{self._guard.token}/"
         self._loop: IOLoop | None = None
-        self._make_page, self._archives = make_page, archives
+        self._make_page = make_page
         started: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._serve, args=(started,), name="npzkit-view-server", daemon=True
@@ -241,9 +254,7 @@ class PageServer:
     def _server(self, loop: IOLoop) -> BaseServer:
         application = Application(FunctionHandler(self._make_page))
         tornado = _GuardedTornado(
-            self._guard, {"/": application}, prefix=self._guard.token,
-            extra_patterns=[(r"/save/([a-z.]+)", SaveHandler, {"archives": self._archives})],
-            sign_sessions=True,
+            self._guard, {"/": application}, prefix=self._guard.token, sign_sessions=True,
             secret_key=secrets.token_bytes(32), unused_session_lifetime_milliseconds=_UNUSED_MS,
             check_unused_sessions_milliseconds=_UNUSED_MS, ico_path="none",
             websocket_max_message_size_bytes=1 << 20, log_function=lambda handler: None,
@@ -256,10 +267,6 @@ class PageServer:
         tornado.admit = self._http.admit
         self._http.add_socket(self._socket)
         return BaseServer(loop, tornado, self._http)
-
-    def url_for_once(self, query: str) -> str:
-        """Return an address that leads to the page, once."""
-        return f"{self.url.rsplit('/', 2)[0]}/{self._guard.ticket()}/{query}"
 
     def close(self) -> None:
         """End the server. Pages keep what they show."""
@@ -276,13 +283,11 @@ class PageServer:
 
 
 async def _leave() -> None:
-    """Wait for downloads that are under way, and cancel everything else."""
-    loop = asyncio.get_running_loop()
+    """Cancel what is under way."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await loop.shutdown_default_executor()
 
 
 def _bound(port: int) -> socket.socket:

@@ -22,11 +22,9 @@ Window = tuple[int, int]
 
 VIEWS = {
     "image": "Image", "picture": "Picture", "line": "Line", "table": "Table",
-    "histogram": "Histogram", "counts": "Counts",
+    "histogram": "Histogram",
 }  # fmt: skip
 """The views, with their names on the page."""
-WHOLE_VIEWS = "histogram", "counts"
-"""Those of all values of an array."""
 SCALES = {
     "1-99": "1 % to 99 %", "5-95": "5 % to 95 %", "all": "min to max", "around-0": "around 0",
 }  # fmt: skip
@@ -72,7 +70,7 @@ class Shown:
     aspect : str or None
         ``equal`` for square values, ``fill``; None for what suits the shape.
     amount : str
-        What a histogram or counts are of: a ``sample`` of a large array, or ``all`` values.
+        What a histogram is of: a ``sample`` of a large array, or ``all`` values.
     heights : str
         The scale of a histogram's counts: ``log`` or ``linear``.
     other_archive : int
@@ -194,16 +192,13 @@ def views_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[str]:
     Examples
     --------
     >>> views_of((4, 5), np.dtype("f4")), views_of((4,), np.dtype("U3"))
-    (['image', 'line', 'table', 'histogram'], ['table', 'counts'])
+    (['image', 'line', 'table', 'histogram'], ['table'])
     >>> views_of((32, 32, 3), np.dtype("u1"))[:2]
     ['picture', 'image']
     """
-    if not shape or 0 in shape:
+    if not shape or 0 in shape or not is_numeric(dtype):
         return ["table"]
-    counts = ["counts"] if dtype.kind in "biuSUT" else []
-    if not is_numeric(dtype):
-        return ["table", *counts]
-    found = ["line", "table", "histogram", *counts]
+    found = ["line", "table", "histogram"]
     if len(shape) > 1:
         # A plane of one row or column is a line.
         found.insert(1 if 1 in shape[-2:] else 0, "image")
@@ -221,7 +216,7 @@ def drawn_axes(shown: Shown) -> list[int]:
     """Return the axes that a settled view draws: down first, then across."""
     if shown.view == "line":
         found = [shown.across]
-    elif shown.view in WHOLE_VIEWS:
+    elif shown.view == "histogram":
         found = []
     else:
         found = [shown.down, shown.across]
@@ -251,7 +246,7 @@ def settled(shown: Shown, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Shown
     aspect = shown.aspect
     if aspect not in {"equal", "fill"} and down is not None and across is not None:
         aspect = "equal" if max(lengths) <= _EQUAL_RATIO * min(lengths) else "fill"
-    amount = shown.amount if view in WHOLE_VIEWS else _DEFAULT.amount
+    amount = shown.amount if view == "histogram" else _DEFAULT.amount
     return replace(
         shown, view=view, at=at, down=down, across=across, rows=rows, columns=columns,
         part=part, scale=scale, aspect=aspect, amount=amount,
@@ -309,8 +304,6 @@ def window_of(window: Window | None, length: int) -> Window:
 def items_of(shown: Shown, ndim: int) -> list[Any]:
     """Return an item per axis: a position, or a slice for the axes that are drawn."""
     drawn = drawn_axes(shown)
-    if shown.view in WHOLE_VIEWS:
-        drawn = list(range(ndim))
     if shown.view == "picture":
         drawn.append(ndim - 1)
     return [

@@ -1,4 +1,4 @@
-"""The HTML on a page: titles, facts, counts, tables of values.
+"""The HTML on a page: titles, facts, tables of values.
 
 Guarantees that all text of an archive is escaped.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.display.cells import CountsPage, cell_text
+from npzkit.display.cells import cell_text
 from npzkit.display.lines import LineOverview
 from npzkit.errors import (
     NpzkitError,
@@ -148,8 +148,6 @@ def notes_html(panes: Sequence[Pane], why: str | None) -> str:
 def _notes(drawn: Any) -> list[str]:
     if isinstance(drawn, PlaneDrawn):
         return [_steps(drawn), *(_counts(drawn.numbers) if drawn.colours is None else [])]
-    if isinstance(drawn, CountsPage):
-        return _counts_notes(drawn)
     if not isinstance(drawn, LineOverview):
         return []
     notes = []
@@ -294,28 +292,6 @@ def _statistics(drawn: Any) -> dict[str, str]:
     }
     shown = {name: f"{_text(number)}{sample}" for name, number in numbers.items()}
     return shown | {_EXTENT: f'<span class="soft">{of_all}</span>'}
-
-
-def _counts_notes(drawn: CountsPage) -> list[str]:
-    """Return how many values are different, and whether all were read."""
-    notes = [format_count(drawn.distinct, "different value")]
-    if drawn.distinct > len(drawn.cells):
-        notes.append(f"the {len(drawn.cells)} most frequent are shown")
-    if not drawn.is_complete:
-        notes.append(f'<span class="warn">sample: {100 * drawn.sampled:.2g} % were read</span>')
-    return notes
-
-
-def counts_html(drawn: CountsPage) -> str:
-    """Return the most frequent values as a table; counts of a sample say so."""
-    sample = "" if drawn.is_complete else ' <span class="warn">sample</span>'
-    rows = (
-        f'<tr><td class="text">{_text(value)}</td><td>{count}{sample}</td><td>{share}{sample}</td>'
-        "</tr>"
-        for value, count, share in drawn.cells
-    )
-    heads = "<tr><th>value</th><th>count</th><th>share</th></tr>"
-    return f'<table class="values">{heads}{"".join(rows)}</table>'
 
 
 def page_html(drawn: TableDrawn, *, are_texts: bool, has_rows: bool) -> str:

@@ -111,13 +111,12 @@ class Viewer:
         with contextlib.ExitStack() as stack:
             archives = open_archives(stack, files, storage_options)
             self._server: Any = PageServer(
-                lambda document: pages.add(Page(document, archives, first)), archives, port
+                lambda document: pages.add(Page(document, archives, first)), port
             )
             self._opened = stack.pop_all()
         self._archives, self._pages = archives, pages
         query = format_link(first)
-        self._query = f"?{query}" if query else ""
-        self.url: str = self._server.url + self._query
+        self.url: str = self._server.url + (f"?{query}" if query else "")
 
     def __repr__(self) -> str:
         labels = ", ".join(archive.label for archive in self._archives)
@@ -135,12 +134,8 @@ class Viewer:
         )
 
     def show(self) -> bool:
-        """Open the page in the browser, and return whether there is one.
-
-        The address that the browser's command gets is valid once only, because other
-        users of this machine can see it.
-        """
-        return webbrowser.open(self._server.url_for_once(self._query))
+        """Open the page in the browser, and return whether there is one."""
+        return webbrowser.open(self.url)
 
     def wait(self) -> None:
         """Wait until an interrupt."""

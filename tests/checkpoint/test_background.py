@@ -247,7 +247,7 @@ def test_waiting_with_a_timeout(make, gate):
         (lambda store: store.best("loss"), 1),
         (lambda store: store.metrics(1), {"loss": 0.5}),
         (lambda store: store.metadata(1), {"a": 2}),
-        (lambda store: store.status(1).size > 0, True),
+        (lambda store: store._status(1).size > 0, True),
         (lambda store: store[1].close(), None),
     ],
 )
@@ -288,7 +288,6 @@ def test_what_has_labels_is_refused_at_once(make):
         lambda store: store.verify(),
         lambda store: store.prune(),
         lambda store: store.delete(1),
-        lambda store: store.diff(1, 2),
         lambda store: store.close(),
     ],
 )

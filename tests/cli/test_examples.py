@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 
 import click
+import npzkit
+import numpy as np
 import pytest
 from npzkit.cli.commands import npzkit_command
-from npzkit.cli.demo import TO_TRY, write_samples
 
 CONTEXT = click.Context(npzkit_command)
 COMMANDS = npzkit_command.list_commands(CONTEXT)
 
 
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory):
-    """The files of `npzkit demo`."""
-    folder = tmp_path_factory.mktemp("samples")
-    write_samples(folder)
-    return folder
-
-
 @pytest.fixture
-def folder(samples, tmp_path, monkeypatch):
-    """A working directory with the files that the examples name: those of the demo."""
-    shutil.copytree(samples, tmp_path, dirs_exist_ok=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory with the files that the examples name."""
     monkeypatch.chdir(tmp_path)
+    arrays = {"weights": np.eye(30), "bias": np.zeros(30)}
+    npzkit.save("model.npz", arrays)
+    npzkit.save("other.npz", arrays | {"bias": np.ones(30)})
+    data = (tmp_path / "model.npz").read_bytes()
+    (tmp_path / "broken.npz").write_bytes(data.replace(np.eye(30).tobytes(), bytes(7200)))
+    for key, array in arrays.items():
+        np.save(key, array)
+    with npzkit.checkpoint.CheckpointStore("run", durable=False) as store:
+        for step in (100, 200, 300):
+            store.save(step, arrays, metrics={"loss": 1 / step})
     return tmp_path
 
 
@@ -47,28 +47,6 @@ def test_every_example_runs(name, folder, cli, monkeypatch):
     assert result.code in (0, 1), result.err
     assert not result.err
     assert result.out or set(folder.rglob("*")) > before
-
-
-@pytest.mark.parametrize("line", [line for line, _ in TO_TRY])
-def test_what_the_demo_says_to_try(line, folder, cli):
-    """Each command that `npzkit demo` names runs in its folder, and prints something."""
-    program, *arguments = shlex.split(line)
-    found = cli(*arguments)
-    assert (program, found.err) == ("npzkit", "")
-    assert found.code == (1 if arguments[0] in ("diff", "verify") else 0)
-    assert found.out
-
-
-def test_the_demo_writes_to_a_new_folder(cli, tmp_path):
-    """It says what it wrote, the same in each run; a folder with files is left as it is."""
-    first = cli("demo", tmp_path / "new" / "samples")
-    assert (first.code, first.err) == (0, "")
-    assert all(line in first.out for line, _ in TO_TRY)
-    assert cli("verify", "-q", tmp_path / "new/samples/model.npz").code == 0
-    (tmp_path / "mine").write_text("mine")
-    refused = cli("demo", tmp_path)
-    assert (refused.code, sorted(os.listdir(tmp_path))) == (2, ["mine", "new"])
-    assert "is not empty" in refused.err
 
 
 @pytest.mark.parametrize("name", COMMANDS)

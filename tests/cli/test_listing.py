@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 import re
 import shutil
@@ -90,7 +89,7 @@ def test_ls_of_several_files(cli, model, fixtures):
 def test_what_cannot_be_read_is_listed_and_told(cli, fixtures):
     """An encrypted member has a row without a shape; why is said once; the code is 1."""
     path = fixtures / "infozip_encrypted.npz"
-    for command in (["ls"], ["ls", "-l"], ["tree"]):
+    for command in (["ls"], ["ls", "-l"], ["ls", "--tree"]):
         result = cli(*command, path)
         assert result.code == 1
         assert "x" in result.out
@@ -103,13 +102,28 @@ def test_what_cannot_be_read_is_listed_and_told(cli, fixtures):
 
 def test_tree_shows_folders_with_sizes(cli, model):
     """Folders end in a slash and have the sum of what is in them; one alone shares its line."""
-    assert lines(cli("tree", model))[1:] == [
+    assert lines(cli("ls", "--tree", model))[1:] == [
         "├── layer/0/  2 members, 157.0 KiB",
         "│   ├── w  (100, 200) float64  156.2 KiB",
         "│   └── b  (200,) float32  800 B",
         "└── top  (3,) int64  24 B",
     ]
-    assert len(lines(cli("tree", model, "--depth", "1"))) == 3
+    assert len(lines(cli("ls", model, "--depth", "1"))) == 3
+
+
+def test_a_tree_per_archive(cli, tmp_path):
+    """Archives of a folder are trees one after the other, of the keys that --only names."""
+    for name in ("a.npz", "b.npz"):
+        np.savez(tmp_path / name, **{"enc/w": np.eye(2), "dec/w": np.eye(2)})
+    found = cli("ls", "--tree", "--only", "enc", tmp_path)
+    first, second = found.out.split("\n\n")
+    assert first.splitlines() == [
+        f"{tmp_path / 'a.npz'}  1 member, 32 B", "└── enc/  1 member, 32 B",
+        "    └── w  (2, 2) float64  32 B",
+    ]  # fmt: skip
+    assert second == first.replace("a.npz", "b.npz") + "\n"
+    for option in ("-l", "--json"):
+        assert cli("ls", "--depth", "1", option, tmp_path).code == 2
 
 
 def test_tree_of_odd_keys(cli, tmp_path):
@@ -118,7 +132,7 @@ def test_tree_of_odd_keys(cli, tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name in ("/".join("d" * 20_000), "a", "a/b", "/", "//x", "d/d/y"):
             archive.writestr(name, b"text")
-    result = cli("tree", path)
+    result = cli("ls", "--tree", path)
     assert result.code == 0
     assert "a  not an array  4 B" in result.out
     assert "└── b  not an array  4 B" in result.out
@@ -188,20 +202,20 @@ def test_names_from_a_file_do_not_control_the_terminal(cli, tmp_path):
     # npzkit itself writes no such key.
     data = path.read_bytes().replace(name.encode(), EVIL.encode())
     path.write_bytes(data.replace(b"NPZX", b"none"))
-    for arguments in (["ls", path], ["ls", "-l", path], ["tree", path], ["info", path],
+    for arguments in (["ls", path], ["ls", "-l", path], ["ls", "--tree", path], ["info", path],
                       ["info", path, EVIL], ["ls", path, "--json"], ["info", path, "nothing"]):  # fmt: skip
         result = cli(*arguments)
         assert "[red]x[/red]" in result.out + result.err
         assert (result.out + result.err).replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize("command", [["ls"], ["ls", "-l"], ["info"], ["tree"]])
+@pytest.mark.parametrize("command", [["ls"], ["ls", "-l"], ["info"], ["ls", "--tree"]])
 def test_a_narrow_terminal(command, cli, model, monkeypatch):
     """On 60 columns no line is longer, and no column is lost."""
     wide = cli(*command, model).out
     monkeypatch.setenv("COLUMNS", "60")
     narrow = cli(*command, model).out
-    if command != ["tree"]:
+    if "--tree" not in command:
         table = [
             line for line in lines(cli(*command, model)) if not line.startswith(("meta", "3 "))
         ]
@@ -235,18 +249,17 @@ def test_ls_tells_the_size_of_the_file(cli, model, process):
     assert process("ls", "-", "--json", input=model.read_bytes()).json()[0]["size"] == size
 
 
-@pytest.mark.parametrize("command", ["ls", "tree", "info"])
+@pytest.mark.parametrize("command", ["ls", "ls --tree", "info"])
 def test_wrong_files(command, cli, tmp_path):
     """A missing file and a folder are wrong usage, an empty file is a problem; each in a line."""
     (tmp_path / "empty.npz").write_bytes(b"")
     (tmp_path / "folder").mkdir()
-    more = {"show": ["x"], "diff": [tmp_path / "empty.npz"]}.get(command, [])
     for path, code in (
         (tmp_path / "no.npz", 2),
         (tmp_path / "folder", 2),
         (tmp_path / "empty.npz", 1),
     ):
-        result = cli(command, path, *more)
+        result = cli(*command.split(), path)
         assert (result.code, result.out) == (code, "")
         assert result.err.count("\n") == 1
         assert result.err.startswith("npzkit: ")
@@ -309,8 +322,10 @@ def test_an_encoding_that_lacks_letters(process, tmp_path):
     """Letters that the output's encoding lacks are escaped, and branches drawn in ASCII."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"größe/Δ": np.zeros(2), "b": np.zeros(2)})
-    for command in ("ls", "tree"):
-        result = process(command, path, env={"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"})
+    for options in ([], ["--tree"]):
+        result = process(
+            "ls", *options, path, env={"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+        )
         assert result.code == 0
         assert r"\u0394" in result.out
     assert "|-- " in result.out
@@ -331,13 +346,13 @@ def test_rich_is_not_imported_for_tables(process, model):
 
 
 def test_the_entry_of_a_folder_is_the_folder(cli, fixtures):
-    """Zip programs list folders too: tree shows one as a folder, with nothing nameless in it."""
-    lines = cli("tree", fixtures / "zipfile_names.npz").out.splitlines()
+    """Zip programs list folders too: --tree shows one as a folder, with nothing nameless in it."""
+    lines = cli("ls", "--tree", fixtures / "zipfile_names.npz").out.splitlines()
     assert lines[-2:] == ["├── folder/  1 member, 0 B", "└── readme.txt  not an array  6 B"]
 
 
 def test_info_tells_of_what_cannot_be_read(cli, fixtures):
-    """As ls and tree, info of an archive says what is wrong with a member, and ends with 1."""
+    """As ls, info of an archive says what is wrong with a member, and ends with 1."""
     result = cli("info", fixtures / "infozip_encrypted.npz")
     assert result.code == 1
     assert "unreadable:" in result.out
@@ -377,7 +392,7 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
 
 def test_a_folder_without_an_index(cli, tmp_path):
     """At a prompt, the error names the command that lists checkpoints."""
-    found = cli("tree", tmp_path)
+    found = cli("info", tmp_path)
     assert found.code == 2
     assert "no index.json" in found.err
     assert "npzkit ckpt ls FOLDER" in found.err
@@ -439,19 +454,6 @@ def test_a_dtype_has_one_name_everywhere(cli, tmp_path):
         texts = [npz.summary(), html.unescape(npz._repr_html_())]
         lazy = npz.lazy("text")
         texts += [f"{lazy!r} >f4", html.unescape(lazy._repr_html_()) + ">f4"]
-    for command in ("ls", "tree"):
-        texts.append(cli(command, path).out)
+    texts += [cli("ls", path).out, cli("ls", "--tree", path).out]
     texts.append(cli("info", path, "text").out + cli("info", path, "swapped").out)
     assert [text for text in texts if "<U8" not in text or ">f4" not in text] == []
-
-
-def test_info_tries_methods(cli, tmp_path):
-    """`info --methods` has a row per compression method, for programs too, and takes no key."""
-    path = str(tmp_path / "a.npz")
-    npzkit.save(path, {"x": np.zeros(10_000)})
-    lines = cli("info", path, "--methods").out.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["method", "stored", "deflated"]
-    assert lines[1].split()[3] == "100"
-    found = json.loads(cli("info", path, "--methods", "--json").out)
-    assert [row["method"] for row in found[:2]] == ["stored", "deflated"]
-    assert cli("info", path, "x", "--methods").code == 2

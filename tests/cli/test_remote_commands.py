@@ -35,7 +35,7 @@ def server():
     [
         (["ls"], "w5"),
         (["ls", "--json"], '"step": 7'),
-        (["tree"], "w5"),
+        (["ls", "--tree"], "w5"),
         (["info"], "step"),
         (["verify"], "sound, 6 members"),
         (["diff", "URL"], "equal"),
@@ -68,8 +68,8 @@ def test_copies_on_the_disk(cli, server, tmp_path):
     assert cli("convert", url, tmp_path / "a.safetensors").code == 0
     assert cli("extract", url, "-o", tmp_path / "arrays").code == 0
     assert cli("repack", url, "-o", tmp_path / "b.npz").code == 0
-    assert cli("repair", f"{url}?token=1", "-o", f"{tmp_path}/c/", "--all").code == 0
-    for name in ("b.npz", "c/a.npz"):
+    assert cli("repair", f"{url}?token=1", "-o", f"{tmp_path}/c.npz").code == 0
+    for name in ("b.npz", "c.npz"):
         with npzkit.open(tmp_path / name) as npz:
             np.testing.assert_array_equal(npz["w4"], ARRAYS["w4"])
     np.testing.assert_array_equal(np.load(tmp_path / "arrays" / "w4.npy"), ARRAYS["w4"])
@@ -239,14 +239,14 @@ def test_options_of_the_store(cli, server):
 def test_secrets_are_not_printed(cli, server, tmp_path):
     """Passwords and signatures in a URL are in no output and no message."""
     url = server.url_of_data.replace("//", "//me:secret@") + "?signature=secret"
-    for arguments in (["ls"], ["ls", "--json"], ["tree"], ["verify"],
+    for arguments in (["ls"], ["ls", "--json"], ["ls", "--tree"], ["verify"],
                       ["verify", "--json"], ["info"], ["info", "--json"], ["diff", url],
                       ["diff", "--json", url], ["show"]):  # fmt: skip
         found = cli(*arguments, url)
         assert "secret" not in found.out + found.err, arguments
     # An append that was not completed is a warning.
     server.files["/a.npz"] += server.files["/a.npz"][:1000]
-    for arguments in (["ls"], ["extract", "-o", tmp_path / "a"], ["show", "w1"], ["tree"]):
+    for arguments in (["ls"], ["extract", "-o", tmp_path / "a"], ["show", "w1"], ["ls", "--tree"]):
         found = cli(arguments[0], url, *arguments[1:])
         assert found.code == 0
         assert "/a.npz?...: " in found.err

@@ -18,7 +18,7 @@ def folder(tmp_path):
 COMMANDS = {
     "ls -l": "stored in 4 parts",
     "ls --json": '"key": "layer/1"',
-    "tree": "layer",
+    "ls --tree": "layer",
     "verify": "sound, 3 members",
     "info": '{"step": 7}',
     "info w": "no: it is stored in 4 parts",
@@ -78,7 +78,7 @@ def test_damage_is_reported(folder, cli):
     assert gone.name in result.out
 
 
-@pytest.mark.parametrize("command", ["repack -c deflated", "repair --drop-damaged"])
+@pytest.mark.parametrize("command", ["repack -c deflated", "repair"])
 @pytest.mark.parametrize("place", ["run", "run -r", ". -r"])
 def test_shards_are_not_changed_one_by_one(folder, cli, monkeypatch, command, place):
     """A changed shard would not fit the index, so the folder is an error, and other files are done."""

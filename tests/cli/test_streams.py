@@ -28,16 +28,16 @@ def edited(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("command", ["ls", "tree"])
+@pytest.mark.parametrize("command", ["ls", "ls --tree"])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_listing_a_pipe(command, maker, cli, tmp_path):
     """What is listed of a pipe is what is listed of the file."""
     MAKERS[maker](tmp_path / "a.npz")
     data = (tmp_path / "a.npz").read_bytes()
     long = ["-l"] if command == "ls" else []
-    expected = cli(command, *long, tmp_path / "a.npz")
+    expected = cli(*command.split(), *long, tmp_path / "a.npz")
     # A pipe holds 64 KiB.
-    found = cli(command, *long, "-", data=data) if len(data) < 60_000 else expected
+    found = cli(*command.split(), *long, "-", data=data) if len(data) < 60_000 else expected
     assert found.code == expected.code
     assert found.out.split("\n")[1:] == expected.out.split("\n")[1:]
 
@@ -159,7 +159,7 @@ def test_damaged_and_unsafe_arrays_of_a_pipe(cli, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("command", ["ls", "tree", "verify", "extract"])
+@pytest.mark.parametrize("command", ["ls", "verify", "extract"])
 def test_np_savez_to_a_pipe(command, cli, tmp_path):
     """np.savez to a pipe gives all sizes behind the data: such a pipe is copied first, and read."""
     path = tmp_path / "pipe.npz"
@@ -168,7 +168,7 @@ def test_np_savez_to_a_pipe(command, cli, tmp_path):
     folder = ["-o", tmp_path / "out"] if command == "extract" else []
     result = cli(command, "-", *folder, data=path.read_bytes())
     assert (result.code, result.err) == (0, "")
-    expected = {"ls": "2 members", "tree": "2 members", "verify": "sound", "extract": "2 files"}
+    expected = {"ls": "2 members", "verify": "sound", "extract": "2 files"}
     assert expected[command] in result.out
 
 

@@ -50,7 +50,7 @@ def test_it_opens_no_browser(cli, path, waited):
 
 
 def test_a_link_is_followed(cli, path, waited):
-    """--link takes what the page's Link says; a damaged one is an error of usage."""
+    """--link takes the address of a page; a damaged one is an error of usage."""
     result = cli("view", path, "--no-browser", "--link", "key=x&rows=1:2")
     assert result.out.endswith("/?key=x&rows=1%3A2\n")
     result = cli("view", path, "--link", "at=x")

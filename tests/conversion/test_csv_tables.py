@@ -18,7 +18,7 @@ TABLES = {
     "u8": np.array([0, 2**64 - 1], "u8"),
     "bool": np.array([[True], [False]]),
     "complex": np.array([1 + 2j, complex(0, -np.inf)]),
-    "text": np.array(['a,"b"', "ü", "x\ny"]),
+    "text": np.array(['a,"b"', "ü", "x\ny", ""]),
     "scalar": np.array(3.5),
     "record": np.array([(1, 0.1, "a")], [("i", "i8"), ("x", "f8"), ("s", "U1")]),
 }

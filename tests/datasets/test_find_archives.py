@@ -5,6 +5,7 @@ from __future__ import annotations
 import npzkit
 import numpy as np
 import pytest
+from npzkit.datasets.paths import find_archives
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -28,9 +29,9 @@ def place(request, tmp_path):
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_archives_of_a_folder(place, slash):
     """They are sorted as people count, and a sharded archive is one; folders need `recursive`."""
-    found = npzkit.find_archives(place + slash)
+    found = find_archives(place + slash)
     assert found == [f"{place}/{name}" for name in ("run9.NPZ", "run10.npz", "shards")]
-    found = npzkit.find_archives(place + slash, recursive=True)
+    found = find_archives(place + slash, recursive=True)
     names = "deep/er/a.npz", "run9.NPZ", "run10.npz", "shards", "shards/other.npz"
     assert found == [f"{place}/{name}" for name in names]
 
@@ -40,10 +41,10 @@ def test_an_archive_is_itself(place, recursive):
     """So is what does not exist: opening it says so."""
     for name in ("run10.npz", "notes.npy", "nothing"):
         path = f"{place}/{name}"
-        assert npzkit.find_archives(path, recursive=recursive) == [path]
+        assert find_archives(path, recursive=recursive) == [path]
     shards = f"{place}/shards"
-    assert npzkit.find_archives(shards) == [shards]
-    assert npzkit.find_archives(shards, recursive=True) == [shards, f"{shards}/other.npz"]
-    assert npzkit.find_archives(f"{place}/deep", recursive=recursive) == (
+    assert find_archives(shards) == [shards]
+    assert find_archives(shards, recursive=True) == [shards, f"{shards}/other.npz"]
+    assert find_archives(f"{place}/deep", recursive=recursive) == (
         [f"{place}/deep/er/a.npz"] if recursive else []
     )

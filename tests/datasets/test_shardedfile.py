@@ -125,10 +125,7 @@ def test_summary_repr_and_html_name_the_arrays(folder):
         assert "w        (7, 6)  float32  168 B  stored in 4 parts" in npz.summary()
         assert repr(npz) == f"ShardedFile {str(folder)!r} with keys: w, layer/0, layer/1"
         assert "layer/1" in npz._repr_html_()
-        assert "<img" not in npz._repr_html_() + npz.lazy("w")._repr_html_()
-        npz.thumbnails = True
-        assert npz._repr_html_().count("<img") == 1
-        assert npz.lazy("w")._repr_html_().count("<img") == 1
+        assert "(7, 6)" in npz.lazy("w")._repr_html_()
     assert "closed" in npz._repr_html_()
 
 

@@ -11,6 +11,7 @@ import npzkit
 import numpy as np
 import pytest
 from children import forked, read_rest
+from npzkit.datasets.paths import find_archives
 from npzkit.datasets.shard_names import new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, place_of, write_shard
 from npzkit.errors import (
@@ -473,7 +474,7 @@ def test_other_archives_are_not_hidden(tmp_path, kind, place):
     npzkit.save(f"{folder}/run1.npz", {"x": 1})
     with pytest.raises(FileExistsError, match=r"run1\.npz"):
         write()
-    assert npzkit.find_archives(folder) == [f"{folder}/run1.npz"]
+    assert find_archives(folder) == [f"{folder}/run1.npz"]
     folder += "/own"
     write()
     npzkit.save(f"{folder}/run2.npz", {"x": 1})

@@ -7,7 +7,7 @@ import io
 import npzkit
 import numpy as np
 import pytest
-from npzkit.display.cells import cell_text, table_page, value_counts
+from npzkit.display.cells import cell_text, table_page
 from npzkit.errors import UnsupportedError
 from virtual_array import VirtualArray
 
@@ -104,11 +104,3 @@ def test_names_of_fields_are_text_that_can_be_shown():
     heads = table_page(np.zeros(2, dtype), down=0).heads
     assert heads[0] == "a\\u202e\\ud800"
     assert len(heads[1]) == 80
-
-
-def test_values_that_are_too_many_are_a_sample(monkeypatch):
-    """Of an array with very many different values, some are counted, and the fraction is told."""
-    monkeypatch.setattr("npzkit.display.cells._DISTINCT_COUNT", 1000)
-    found = value_counts(np.arange(3_000_000), count=5)
-    assert not found.is_complete
-    assert (len(found.cells), found.distinct) == (5, found.sampled * 3_000_000)

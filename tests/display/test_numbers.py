@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from npzkit.display.numbers import as_colours, as_drawn, shares, value_range
+from npzkit.display.numbers import as_colours, as_drawn, value_range
 
 
 @pytest.mark.parametrize(("dtype", "drawn"), [
@@ -78,20 +78,6 @@ def test_the_range_of_the_largest_number_is_finite():
         low, high = value_range(values)
         assert np.isfinite([low, high]).all()
         assert low < high
-
-
-@pytest.mark.parametrize("values", [
-    [0.0, 5e-324, 1e-323], [-1.7e308, 0.0, 1.7e308], [1.0, 2.0, 3.0],
-])  # fmt: skip
-def test_shares_of_a_range_go_from_0_to_1(values):
-    """The least number is at 0, the middle at a half, the largest at 1, whatever their size."""
-    assert shares(values, *value_range(values, 0, 100)).tolist() == [0, 0.5, 1]
-
-
-def test_infinities_are_at_the_ends_of_a_range():
-    """Infinities are drawn as the limits, and NaN as nothing."""
-    found = shares([-np.inf, np.inf, np.nan], -1.0, 1.0)
-    assert np.array_equal(found, [0, 1, np.nan], equal_nan=True)
 
 
 @pytest.mark.skipif(np.finfo("g").max == np.finfo("f8").max, reason="longdouble is float64 here")

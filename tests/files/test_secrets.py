@@ -197,7 +197,7 @@ def test_no_call_shows_a_secret(quickly, use):
 
 
 COMMANDS = [
-    ["ls"], ["ls", "--json"], ["tree"], ["info"], ["verify"], ["verify", "--json"], ["show"],
+    ["ls"], ["ls", "--json"], ["ls", "--tree"], ["info"], ["verify"], ["verify", "--json"], ["show"],
     ["repair"], ["extract"], ["diff", "local.npz"], ["convert", "local.npz"], ["repack"],
     ["ckpt", "ls"], ["ckpt", "verify", "--json"], ["pack"], ["pack", "p.npz"],
 ]  # fmt: skip
@@ -231,7 +231,6 @@ def test_what_is_read_shows_no_secret(quickly, capsys):
             run([*command, url])
     texts += capsys.readouterr()
     assert CANARY not in "\n".join(texts)
-    assert CANARY in str(npzkit.kerchunk(url))
 
 
 @pytest.mark.parametrize("options", [

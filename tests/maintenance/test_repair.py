@@ -177,44 +177,34 @@ def test_in_place_nothing_is_guessed(paths, data, error):
 # -- where it is written -------------------------------------------------------------
 
 
-def test_the_input_is_only_overwritten_when_told(paths):
-    """Another output keeps the input; the same path, in any spelling, replaces it."""
+def test_the_input_is_never_overwritten(paths):
+    """Another output replaces what is there; the input is refused, by any name that it has."""
     path, output = paths
     report, _ = repair_bytes(paths, GOOD[:DIRECTORY])
     assert report.kept == tuple(ARRAYS)
     output.write_bytes(b"something else")
     npzkit.repair(path, output)
     assert npzkit.verify(output).ok
-    spelt = path.parent / "." / path.name
-    assert npzkit.repair(path, spelt).kept == tuple(ARRAYS)
-    with npzkit.open(path, strict=True) as npz:
-        check_all(npz.load_all())
-    assert sorted(os.listdir(path.parent)) == sorted([path.name, output.name])
+    link, hard = path.parent / "link.npz", path.parent / "hard.npz"
+    link.symlink_to(path)
+    os.link(path, hard)
+    for same in (path, path.parent / "." / path.name, link, hard):
+        with pytest.raises(UnsupportedError, match=r"del writer\[key\]"):
+            npzkit.repair(path, same)
+    assert path.read_bytes() == hard.read_bytes() == GOOD[:DIRECTORY]
+    assert sorted(os.listdir(path.parent)) == sorted([path.name, output.name, link.name, hard.name])
 
 
-def test_links_to_the_input(paths):
-    """An output that is a symbolic link replaces its target; a hard link of the input is replaced alone."""
-    path, output = paths
-    path.write_bytes(GOOD[:DIRECTORY])
-    output.symlink_to(path)
-    npzkit.repair(path, output)
-    assert output.is_symlink()
-    assert npzkit.verify(path).ok
-    output.unlink()
-    path.write_bytes(GOOD[:DIRECTORY])
-    os.link(path, output)
-    npzkit.repair(path, output)
-    assert path.read_bytes() == GOOD[:DIRECTORY]
-    assert npzkit.verify(output).ok
-
-
-def test_permissions_of_what_is_replaced_are_kept(paths):
-    """An archive that is repaired in place keeps its permissions."""
+def test_a_damaged_array_is_removed_in_place(paths):
+    """What the refusal says: without the damaged array, the archive is sound."""
     path, _ = paths
-    path.write_bytes(GOOD[:DIRECTORY])
-    path.chmod(0o640)
-    npzkit.repair(path, path)
-    assert path.stat().st_mode & 0o777 == 0o640
+    npzkit.save(path, {"x": np.eye(9), "y": np.arange(9)})
+    path.write_bytes(path.read_bytes().replace(np.eye(9).tobytes(), bytes(648)))
+    with npzkit.NpzWriter(path, "a") as writer:
+        del writer["x"]
+    assert npzkit.verify(path).ok
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files == ["y"]
 
 
 def test_errors_of_the_system_pass_through(tmp_path):
@@ -687,22 +677,13 @@ def torn(path):
     return unfinished(data, data.index(b"d.npy") + 400), size
 
 
-@pytest.mark.parametrize("uncommitted", [False, True])
-def test_what_was_not_committed(paths, uncommitted):
-    """Members after the last commit are skipped and reported, or kept on request."""
+def test_what_was_not_committed(paths):
+    """Members after the last commit are no part of the archive: they are left out."""
     data, size = torn(paths[0])
-    report, arrays = repair_bytes(paths, data, uncommitted=uncommitted)
+    report, arrays = repair_bytes(paths, data)
     assert not report.is_rebuilt
-    assert report.cut_size == len(data) - size
-    if uncommitted:
-        check_all(arrays, {"b": np.ones(4), "a": np.full(5, 7), "c": np.arange(9)})
-        assert [lost.key for lost in report.lost] == ["d"]
-        assert "truncated" in report.lost[0].what
-    else:
-        check_all(arrays, {"a": np.zeros(3), "b": np.ones(4)})
-        assert [lost.key for lost in report.lost] == ["a", "c"]
-        assert all("uncommitted=True" in lost.what for lost in report.lost)
-        assert all(lost.where >= size for lost in report.lost)
+    assert (report.cut_size, report.lost) == (len(data) - size, ())
+    check_all(arrays, {"a": np.zeros(3), "b": np.ones(4)})
     with npzkit.open(paths[1]) as npz:
         assert dict(npz.metadata) == {"step": 1}
 
@@ -989,10 +970,8 @@ def test_replaced_members_stand_where_they_were_found(paths):
     torn = unfinished(data, data.rindex(b"PK\1\2"))
     none = data[: data.rindex(b".npzkit.index") - 30].replace(b"PK\5\6", b"    ")
     none = none.replace(b"PK\1\2", b"    ").replace(b"NPZX", b"    ")
-    for damaged, options in ((torn, {"uncommitted": True}), (none, {})):
-        report, arrays = repair_bytes(paths, damaged, **options)
-        assert report.kept == ("y", "x")
-        assert len(arrays["x"]) == 5
+    report, arrays = repair_bytes(paths, none)
+    assert (report.kept, len(arrays["x"])) == (("y", "x"), 5)
     # The array index tells the order of the directory.
     report, arrays = repair_bytes(
         paths, data.replace(b"PK\5\6", b"    ").replace(b"PK\1\2", b"    ")
@@ -1125,7 +1104,7 @@ FULL = [("pwrite", 1), ("pwrite", 2), ("replace", 0)]
 
 @pytest.mark.parametrize(
     ("call", "count", "target"),
-    [(*full, target) for full in FULL for target in ("other", "new", "same")]
+    [(*full, target) for full in FULL for target in ("other", "new")]
     # Space is reserved for a file that replaces none.
     + [("posix_fallocate", 0, "new")],
 )
@@ -1143,7 +1122,7 @@ def test_a_full_disk_leaves_everything_as_it_was(paths, monkeypatch, call, count
         "npzkit.files.disk.os", FullDisk(call, 2 * count if call == "pwrite" else count)
     )
     with pytest.raises(OSError, match="No space left"):
-        npzkit.repair(path, path if target == "same" else output)
+        npzkit.repair(path, output)
     assert {name: (path.parent / name).read_bytes() for name in os.listdir(path.parent)} == before
 
 
@@ -1184,11 +1163,10 @@ def test_an_interrupt_leaves_everything_as_it_was(paths):
     def stop(done, total):
         raise KeyboardInterrupt
 
-    for target in (output, path):
-        with pytest.raises(KeyboardInterrupt):
-            npzkit.repair(path, target, progress=stop)
-        assert path.read_bytes() == GOOD[:DIRECTORY]
-        assert os.listdir(path.parent) == [path.name]
+    with pytest.raises(KeyboardInterrupt):
+        npzkit.repair(path, output, progress=stop)
+    assert path.read_bytes() == GOOD[:DIRECTORY]
+    assert os.listdir(path.parent) == [path.name]
 
 
 # -- any damage ----------------------------------------------------------------------------
@@ -1215,14 +1193,14 @@ def damaged(draw):
     return bytes(data)
 
 
-@given(damaged(), st.sampled_from([False, True, "drop"]), st.booleans())
-def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, partial, uncommitted):
+@given(damaged(), st.sampled_from([False, True, "drop"]))
+def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, partial):
     """The output verifies, and each of its arrays is what was saved, or a part of it."""
     folder = tmp_path_factory.getbasetemp()
     path, output = folder / "damaged.npz", folder / "whole.npz"
     path.write_bytes(data)
     try:
-        report = npzkit.repair(path, output, partial=partial, uncommitted=uncommitted)
+        report = npzkit.repair(path, output, partial=partial)
     except ZipFormatError:
         # A cut so early that not one member is whole.
         assert len(data) < 12_000

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from archives import packed
 from npzkit.cli.commands import run
+from npzkit.datasets.paths import find_archives
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.stores import base_store
 from npzkit.stores.fsspec_store import FsspecStore
@@ -484,7 +485,7 @@ class TestS3:
         for name in ("a.npz", "deep/er/a.npz"):
             fs.pipe(f"data/listed/{name}", DATA)
         calls.clear()
-        find = partial(npzkit.find_archives, storage_options=s3)
+        find = partial(find_archives, storage_options=s3)
         assert find("s3://data/listed/", recursive=True) == [
             "s3://data/listed/a.npz", "s3://data/listed/deep/er/a.npz"
         ]  # fmt: skip

@@ -133,5 +133,5 @@ def test_frozen_arrays_are_copied_by_the_store(options, monkeypatch):
         for step in range(2):
             store.save(step, {"w": np.full(10, step), "base": LARGE})
         store.delete(0)
-        assert store.status(1).size > LARGE.nbytes
+        assert store._status(1).size > LARGE.nbytes
         np.testing.assert_equal(store.load().tree, {"w": np.full(10, 1), "base": LARGE})

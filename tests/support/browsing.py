@@ -197,9 +197,7 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser(
-    downloads: Any = None, width: int = 1280, height: int = 800, *, is_dark: bool = False
-) -> Iterator[Browser]:
+def browser(width: int = 1280, height: int = 800, *, is_dark: bool = False) -> Iterator[Browser]:
     """Start a browser without a window, and end it."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -213,11 +211,6 @@ def browser(
     ):  # fmt: skip
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    if downloads is not None:
-        options.add_experimental_option(
-            "prefs", {"download.default_directory": str(downloads),
-                      "profile.default_content_setting_values.automatic_downloads": 1},
-        )  # fmt: skip
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     try:
         driver.execute_cdp_cmd(

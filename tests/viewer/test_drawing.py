@@ -20,7 +20,7 @@ from npzkit.viewer.archives import field_dtype, open_archives, why_hidden
 from npzkit.viewer.drawing import difference_of, draw
 from npzkit.viewer.finding import find_place
 from npzkit.viewer.shown import VIEWS, Shown, settled, views_of
-from npzkit.viewer.texts import counts_html, notes_html, page_html
+from npzkit.viewer.texts import notes_html, page_html, statistics_html
 from npzkit.viewer.worker import Cancelled, Work
 from range_server import RangeServer
 
@@ -281,35 +281,15 @@ def test_what_was_compared_is_said(dtype, shown, note):
         assert note in notes_html(*page.panes(key="a", other_key=other, **shown))
 
 
-@pytest.mark.parametrize(
-    ("x", "cells"),
-    [
-        (np.array(["b", "a", "b"]), [["b", "2", "66.7 %"], ["a", "1", "33.3 %"]]),
-        (np.array([[3, 3], [0, 3]], "u1"), [["3", "3", "75.0 %"], ["0", "1", "25.0 %"]]),
-        (np.array([True]), [["True", "1", "100.0 %"]]),
-        (np.array([b"a"]), [["b'a'", "1", "100.0 %"]]),
-    ],
-)
-def test_different_values_have_counts(x, cells):
-    """Text, integers and bools are counted, the most frequent first; all of them are read."""
-    with looking(x=x, y=x) as page:
-        panes, why = page.panes(key="x", other_key="y", view="counts")
-        assert [pane.drawn.cells for pane in panes] == [cells, cells]
-    assert why is None
-    assert panes[0].drawn.is_complete
-
-
-def test_counts_of_a_sample_say_so(monkeypatch):
-    """Counts of a large array are of a sample, unless all of it is asked for."""
+def test_statistics_of_a_sample_say_so(monkeypatch):
+    """Statistics of a large array are of a sample, unless all of it is asked for."""
     monkeypatch.setattr(drawing, "STATISTICS_BUDGET", 1 << 16)
     shares = []
-    with looking(x=np.arange(300_000) % 1000) as page:
-        sample, _ = page.panes(key="x", view="counts")
-        all_of_it, _ = page.panes(shares.append, key="x", view="counts", amount="all")
-    assert ">sample<" in counts_html(sample[0].drawn)
-    assert "the 100 most frequent are shown" in notes_html(all_of_it, None)
-    assert ">sample<" not in counts_html(all_of_it[0].drawn)
-    assert all_of_it[0].drawn.cells[0][1] == "300"
+    with looking(x=np.arange(300_000)) as page:
+        sample, _ = page.panes(key="x", view="histogram")
+        all_of_it, _ = page.panes(shares.append, key="x", view="histogram", amount="all")
+    assert ">sample<" in statistics_html(sample)
+    assert ">sample<" not in statistics_html(all_of_it)
     assert shares == sorted(shares)
     assert 0 < max(shares) <= 1
 

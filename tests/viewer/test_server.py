@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 import urllib.parse
+import urllib.request
 
 import npzkit
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 
 pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
-from npzkit.viewer.guard import Guard, is_other_user, user_of
+from npzkit.viewer.guard import Guard
 from npzkit.viewer.key_rows import KeyTree
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"
@@ -93,9 +94,7 @@ def test_the_page_has_its_headers(viewer):
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.parametrize(
-    "asked", ["save/slice.npy?key={}", "save/slice.csv?key={}", "save/{}", "{}", "static/{}"]
-)
+@pytest.mark.parametrize("asked", ["{}", "static/{}"])
 def test_errors_are_plain_text(viewer, asked, caplog):
     """What an error says of a key is no page: nothing in it runs, and the token is not logged."""
     _, _, place = parts_of(viewer)
@@ -197,11 +196,11 @@ def test_the_page_needs_no_other_server(viewer):
 
 @pytest.mark.parametrize(
     "asked", ["/", "", "/x/", "/{token}x/", "/{other}/", "/static/js/bokeh.min.js", "/favicon.ico",
-             "/{other}/static/js/bokeh.min.js", "/{other}/save/slice.npy?key=x", "/{other}/ws",
+             "/{other}/static/js/bokeh.min.js", "/{other}/ws",
              "/../{token}/", "//{token}/", "/%2e/{token}/"],
 )  # fmt: skip
 def test_nothing_is_answered_without_the_token(viewer, asked):
-    """A missing or wrong token is refused, for the page, its scripts and its downloads."""
+    """A missing or wrong token is refused, for the page and its scripts."""
     token = parts_of(viewer)[2].strip("/")
     other = ("A" if token[0] != "A" else "B") + token[1:]
     answer = get(viewer, asked.format(token=token, other=other) or "/")
@@ -248,89 +247,6 @@ def test_the_websocket_needs_the_token(viewer):
     assert websocket(viewer, "/wrong/ws", Origin=own) == 403
 
 
-def test_the_browsers_command_has_an_address_for_once(path, monkeypatch):
-    """What others see of the command that opens a browser leads to the page once only."""
-    opened = []
-    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    with npzkit.view(path, link="key=x") as viewer:
-        assert viewer.show()
-        url = urllib.parse.urlsplit(opened[0])
-        token = parts_of(viewer)[2]
-        assert token.strip("/") not in opened[0]
-        asked = f"{url.path}?{url.query}"
-        assert get(viewer, asked, host="example.org").status == 403
-        answer = get(viewer, asked)
-        assert (answer.status, answer.headers["Location"]) == (302, f"{token}?key=x")
-        assert get(viewer, asked).status == 403
-
-
-def ticket_of(viewer, monkeypatch):
-    """Return what the browser's command asks for."""
-    opened = []
-    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    assert viewer.show()
-    return urllib.parse.urlsplit(opened[0]).path
-
-
-def test_another_user_cannot_be_faster_than_the_browser(path, monkeypatch):
-    """Who sees the browser's command as another user is refused, and does not use it up."""
-    if not os.path.exists("/proc/net/tcp"):
-        pytest.skip("the system does not say who connects")
-    with npzkit.view(path) as viewer:
-        asked = ticket_of(viewer, monkeypatch)
-        with monkeypatch.context() as patch:
-            patch.setattr("npzkit.viewer.guard.user_of", lambda *connection: os.geteuid() + 1)
-            assert get(viewer, asked).status == 403
-        assert get(viewer, asked).status == 302
-
-
-def test_the_browser_is_answered_where_nobody_says_who_connects(path, monkeypatch):
-    """Without a list of connections, as on other systems, the address works once."""
-    monkeypatch.setattr("npzkit.viewer.guard._TABLES", ("/nowhere",))
-    with npzkit.view(path) as viewer:
-        assert get(viewer, ticket_of(viewer, monkeypatch)).status == 302
-
-
-def test_who_connects_is_known():
-    """On Linux, a connection tells whose it is."""
-    if not os.path.exists("/proc/net/tcp"):
-        pytest.skip("the system does not say who connects")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)):
-            connection, address = server.accept()
-            with connection:
-                assert user_of(*address, port) == os.geteuid()
-                assert user_of(*address, port + 1) is None
-
-
-def test_who_connects_by_a_mapped_address_is_known():
-    """A socket of IPv6 that connects to an address of IPv4 is listed, and found."""
-    if not os.path.exists("/proc/net/tcp6"):
-        pytest.skip("the system does not say who connects")
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET6) as client:
-        try:
-            client.connect(("::ffff:127.0.0.1", server.getsockname()[1]))
-        except OSError:
-            pytest.skip("this machine has no IPv6")
-        connection, address = server.accept()
-        with connection:
-            assert address[0] == "127.0.0.1"
-            assert user_of(*address, server.getsockname()[1]) == os.geteuid()
-
-
-def test_who_has_gone_cannot_use_the_address_up():
-    """A connection that its process has closed is listed as the superuser's, and is nobody's."""
-    if not os.path.exists("/proc/net/tcp"):
-        pytest.skip("the system does not say who connects")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        client = socket.create_connection(server.getsockname())
-        connection, address = server.accept()
-        client.close()
-        with connection:
-            assert is_other_user(*address, server.getsockname()[1])
-
-
 def test_methods_other_than_get_are_refused(viewer):
     """Nothing can be sent to the server but on the websocket."""
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
@@ -344,14 +260,13 @@ def test_methods_other_than_get_are_refused(viewer):
 )  # fmt: skip
 def test_hosts_that_are_this_machine(given, is_own):
     """The server answers to the names of this machine, which nobody can redirect."""
-    guard = Guard()
-    guard.port = 80
+    guard = Guard(80)
     assert (guard.refusal(f"/{guard.token}/", given, None) is None) == is_own
 
 
 def test_tokens_are_long_and_differ(path):
     """No two pages have the same address, and it cannot be guessed."""
-    tokens = {Guard().token for _ in range(20)}
+    tokens = {Guard(80).token for _ in range(20)}
     assert len(tokens) == 20
     assert min(map(len, tokens)) >= 32
 
@@ -364,43 +279,6 @@ def test_titles_are_escaped(viewer):
     text = get(viewer).text.decode()
     assert "<img" not in text
     assert "&lt;img" in text
-
-
-def test_a_slice_is_downloaded(viewer):
-    """A link to save names the array and the window, and the file is for saving only."""
-    place = parts_of(viewer)[2]
-    answer = get(viewer, f"{place}save/slice.npy?key=x&rows=1:3")
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="x.npy"'
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert answer.text.endswith(np.arange(4.0, 12.0).tobytes())
-    answer = get(viewer, f"{place}save/slice.csv?key=x&rows=0:1")
-    assert answer.text == b"0.0,1.0,2.0,3.0\n"
-    name = urllib.parse.quote(NASTY, safe="")
-    answer = get(viewer, f"{place}save/slice.npy?key={name}")
-    assert answer.status == 200
-    assert not set("<>\"'") & set(answer.headers["Content-Disposition"].partition("=")[2][1:-1])
-
-
-@pytest.mark.parametrize(
-    "rest", ["slice.npy", "slice.npy?key=none", "slice.npy?key=pickled", "slice.csv?key=x&view=histogram",
-             "slice.npy?key=x&archive=9", "slice.npy?key=x&at=a", "slice.npy?key=x&field=f", "other.npy?key=x"],
-)  # fmt: skip
-def test_downloads_that_are_refused(viewer, rest):
-    """What a link names must be there, and pickles are not sent."""
-    answer = get(viewer, f"{parts_of(viewer)[2]}save/{rest}")
-    assert answer.status in {400, 403, 404}
-    assert b"Traceback" not in answer.text
-
-
-def test_a_download_of_damaged_data_is_not_complete(tmp_path):
-    """The connection ends early, so that a browser reports the download as failed."""
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"x": np.arange(300_000.0)}, compression="deflated")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
-    path.write_bytes(data)
-    with npzkit.view(path) as viewer, pytest.raises(http.client.HTTPException):
-        get(viewer, f"{parts_of(viewer)[2]}save/slice.npy?key=x")
 
 
 # -- how it starts and ends -------------------------------------------------------------------

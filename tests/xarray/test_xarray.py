@@ -679,5 +679,3 @@ def test_sharded_archives(tmp_path):
         np.testing.assert_array_equal(found["t"][2:5, 1], array[2:5, 1])
     np.testing.assert_array_equal(again["t"], array)
     again.close()
-    with pytest.raises(UnsupportedError, match="each of its files"):
-        npzkit.kerchunk(folder)

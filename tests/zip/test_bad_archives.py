@@ -218,8 +218,9 @@ def test_a_name_that_cannot_be_used_refuses_its_member_alone(case, tmp_path):
         assert npz.files == ["a", "new", "z", "more"]
         assert npz["new"].tobytes() == np.load(io.BytesIO(member.data)).tobytes()
         assert npz.verify().ok
-    path.write_bytes(data)
-    report = npzkit.repair(path, path)
+    damaged = path.with_name("damaged.npz")
+    damaged.write_bytes(data)
+    report = npzkit.repair(damaged, path)
     assert len(report.kept) == 3
     assert [(lost.key, says in lost.what) for lost in report.lost] == [(key, True)]
     assert str(report).count("\n") == 1
@@ -267,9 +268,9 @@ def test_repair_gives_each_bad_name_one_of_its_own(tmp_path):
     """Names that cannot be used become names that no other member has, also without a directory."""
     listed = [plain("n\n.npy", LARGE), plain("n%0A.npy"), plain(b"\xff.npy"), plain("n\x1b.npy")]
     for data in (archive(*listed), b"".join(member.local_bytes() for member in listed)):
-        path = tmp_path / "a.npz"
-        path.write_bytes(data)
-        report = npzkit.repair(path, path)
+        damaged, path = tmp_path / "damaged.npz", tmp_path / "a.npz"
+        damaged.write_bytes(data)
+        report = npzkit.repair(damaged, path)
         assert report.kept == ("_n%0A", "n%0A", "%FF", "n%1B")
         assert [lost.key for lost in report.lost] == ["n\n", "\udcff", "n\x1b"]
         with npzkit.open(path, strict=True) as npz:

@@ -1,1 +1,0 @@
-"""An archive as a page of HTML that needs nothing else: `npzkit.report`."""

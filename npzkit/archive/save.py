@@ -23,6 +23,7 @@ from npzkit.codecs.coding import (
     method_number,
 )
 from npzkit.errors import ClosedArchiveError
+from npzkit.files.destinations import check_name
 from npzkit.files.file_objects import can_write
 from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, find_location
@@ -310,6 +311,7 @@ class PreparedArchive:
             if isinstance(file, Location) or can_write(file):
                 return False
             file = os.fsdecode(file)
+        check_name(file)
         sink = WholeFile(file, durable=durable, lock_timeout=timeout)
         if not sink.is_possible:
             return False

@@ -73,7 +73,8 @@ def find_archives(
     """Return the archives in a folder: files that end with ``.npz``, and sharded archives.
 
     Nothing is opened. A sharded archive, which is a folder with an ``index.json``, is one
-    archive. Links to files are followed, and links to folders are not.
+    archive. Links to files are followed, and links to folders are not. Hidden files and folders,
+    whose names begin with a dot, are passed over.
 
     They are sorted by name, numbers by their value. A file, a sharded archive and the URL of a
     web server, which cannot list its files, are the only archive in the result. With `recursive`,
@@ -90,6 +91,7 @@ def find_archives(
         return [top]
     # What is in `top` begins with this, and a separator.
     start = top.rstrip("/" + sep)
+    names = [name for name in names if f"{sep}." not in name[len(start) :]]
     sharded = {name[: -len(INDEX_NAME) - 1] for name in names if _last(name, sep) == INDEX_NAME}
     if not recursive and start in sharded:
         return [top]

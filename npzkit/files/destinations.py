@@ -9,12 +9,23 @@ import os
 import stat
 from typing import Any
 
+from npzkit.errors import UnsupportedError
 from npzkit.files.disk import check_binary
 from npzkit.files.file_objects import can_write
 from npzkit.files.locations import transport
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink
 from npzkit.files.urls import Location
+
+_CONVERT = 'Name it .npz; npzkit.convert("{stem}.npz", path) then writes that format.'
+_OTHER_FORMATS = {
+    **dict.fromkeys((".h5", ".hdf5", ".safetensors", ".zarr", ".mat"), _CONVERT),
+    **dict.fromkeys(
+        (".pt", ".pth"), "Name it .npz; npzkit.load_tree reads it as torch.load would."
+    ),
+    ".npy": "Name it .npz. numpy.save writes a .npy, of one array.",
+}
+"""Suffixes under which other programs look for other bytes, and what to do."""
 
 
 def open_destination(
@@ -44,6 +55,8 @@ def open_destination(
     ------
     FileExistsError
         `exclusive` is true, and the path already exists.
+    UnsupportedError
+        The name is that of a file of another format.
     ArchiveLockedError
         Another writer has the existing file open.
     OSError
@@ -51,6 +64,8 @@ def open_destination(
     """
     if isinstance(file, Sink):
         return file
+    if not can_write(file):
+        check_name(str(file) if isinstance(file, Location) else os.fsdecode(file))
     if isinstance(file, Location):
         sink: Sink = transport().open_sink(file, exclusive=exclusive, tag=tag)
         return sink
@@ -68,3 +83,13 @@ def open_destination(
     if not stat.S_ISREG(mode) and not exclusive:
         return FileSink(open(path, "wb", buffering=0), owned=True)
     return PathSink(path, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
+
+
+def check_name(path: str) -> None:
+    """Refuse the name of a file of another format."""
+    stem, suffix = os.path.splitext(path)
+    if suffix.lower() in _OTHER_FORMATS:
+        raise UnsupportedError(
+            f"an archive under a name that ends with {suffix} would be taken for another format",
+            path=path, remedy=_OTHER_FORMATS[suffix.lower()].format(stem=os.path.basename(stem)),
+        )  # fmt: skip

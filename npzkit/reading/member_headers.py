@@ -151,8 +151,12 @@ def _read_header(stream: MemberStream, prefix: bytes, entry: Entry, limit: int |
 
 
 def is_array(prefix: bytes, entry: Entry) -> bool:
-    """Whether a member is an array: a .npy member must be one, others may be."""
-    return prefix.startswith(MAGIC_PREFIX) or entry.name.endswith(SUFFIX)
+    """Whether a member is an array: a .npy member must be one, others may be.
+
+    macOS puts what its file system knows of a file beside it, with the file's name.
+    """
+    must_be = entry.name.endswith(SUFFIX) and not entry.name.startswith("__MACOSX/")
+    return must_be or prefix.startswith(MAGIC_PREFIX)
 
 
 def check_nbytes(header: NpyHeader, entry: Entry) -> None:

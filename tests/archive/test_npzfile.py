@@ -7,6 +7,7 @@ import mmap
 import os
 import pickle
 import threading
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -478,3 +479,20 @@ def test_a_path_with_methods_of_a_file_is_a_path(tmp_path, kind, monkeypatch):
     assert npzkit.extract(other, tmp_path / "out").files
     np.save(tmp_path / "c.npy", np.arange(6))
     assert npzkit.load(make(tmp_path / "c.npy")).tolist() == list(range(6))
+
+
+def test_what_macos_puts_beside_arrays_is_no_array(tmp_path):
+    """Members below __MACOSX are bytes, as for NumPy: the archive is sound, and its arrays load."""
+    path, stream = tmp_path / "a.npz", io.BytesIO()
+    np.save(stream, np.arange(3))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in (("x.npy", stream.getvalue()), ("__MACOSX/._x.npy", b"\0\5\x16\7" * 30)):
+            archive.writestr(name, data)
+    with npzkit.open(path) as npz, np.load(path) as theirs:
+        found = npz.load_all()
+        assert npz.files == theirs.files
+        assert found["x"].tolist() == [0, 1, 2]
+        assert found["__MACOSX/._x"] == theirs["__MACOSX/._x"]
+        assert npz.info("__MACOSX/._x").dtype is None
+    assert npzkit.verify(path).ok
+    assert npzkit.pack(tmp_path / "b.npz", [path]).keys == ("x",)

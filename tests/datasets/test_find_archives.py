@@ -21,7 +21,9 @@ def place(request, tmp_path):
     with npzkit.ShardedWriter(f"{top}/shards") as w:
         w.add("x", np.arange(3))
         w.commit()
-    for name in ("run10.npz", "run9.NPZ", "notes.npy", "deep/er/a.npz", "shards/other.npz"):
+    (tmp_path / ".hidden").mkdir()
+    for name in ("run10.npz", "run9.NPZ", "notes.bin", "deep/er/a.npz", "shards/other.npz",
+                 "._run9.npz", ".hidden/a.npz"):  # fmt: skip
         npzkit.save(f"{top}/{name}", {"x": np.arange(3)})
     return top
 
@@ -39,7 +41,7 @@ def test_archives_of_a_folder(place, slash):
 @pytest.mark.parametrize("recursive", [False, True])
 def test_an_archive_is_itself(place, recursive):
     """So is what does not exist: opening it says so."""
-    for name in ("run10.npz", "notes.npy", "nothing"):
+    for name in ("run10.npz", "notes.bin", "nothing"):
         path = f"{place}/{name}"
         assert find_archives(path, recursive=recursive) == [path]
     shards = f"{place}/shards"

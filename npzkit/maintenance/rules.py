@@ -28,7 +28,7 @@ from npzkit.files.threads import run
 from npzkit.maintenance.findings import Finding, Severity
 from npzkit.maintenance.rows import find_damage
 from npzkit.members.info import describe
-from npzkit.members.keys import SUFFIX, check_key, find_collisions
+from npzkit.members.keys import SUFFIX, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.reading.flush import find_unsealed
 from npzkit.reading.indexed_headers import IndexedHeaders, find_flags, index_disagrees
@@ -41,7 +41,7 @@ from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.records import END_SIGNATURE
+from npzkit.zip.records import END_SIGNATURE, FLAG_UTF8
 from npzkit.zip.sozip import Chunks, SeekIndex, find_index, has_index_member
 
 _PROCEED_COUNT = 10_000
@@ -135,6 +135,10 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
     except UnsafeNameError as error:
         what = error.what.replace("cannot be saved", "is not safe to extract")
         yield Finding(key, "warning", what, entry.header_offset)
+    meant = None if entry.flags & FLAG_UTF8 else as_utf8(key)
+    if meant is not None:
+        what = f"its name is not marked as UTF-8; in UTF-8 it is {shown_key(meant)}"
+        yield Finding(key, "note", what, entry.header_offset)
     if other is not None:
         what = (
             f"it conflicts with {shown_key(other)} when extracted: both are the same file on "

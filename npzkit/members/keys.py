@@ -217,10 +217,42 @@ def suggestion(key: object, keys: Sequence[str], noun: str = "keys") -> str:
     """Return a sentence with the key that was probably meant, or with the existing ones."""
     if not isinstance(key, str):
         return f"{noun.capitalize()} are strings."
+    misread = next((name for name in keys[:_SEARCHED_COUNT] if is_meant(key, name)), None)
+    if misread is not None:
+        return (
+            f"Use {shown_value(misread)}: its bytes are these characters in UTF-8, but the archive "
+            "does not say so."
+        )
     close = _closest(key, keys)
     if close is not None:
         return f"Did you mean {shown_value(close)}?"
     return f"Existing {noun}: {some_of(keys, shown_value) or 'none'}."
+
+
+def as_utf8(key: str) -> str | None:
+    """Return what the bytes of a name mean in UTF-8, that was read by code page 437; or None.
+
+    Some programs write UTF-8, and do not set the flag that says so (Julia, macOS's zip).
+
+    Examples
+    --------
+    >>> as_utf8("\u251c\u255d"), as_utf8("x")
+    ('ü', None)
+    """
+    try:
+        return None if key.isascii() else key.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return None
+
+
+def is_meant(key: str, name: str) -> bool:
+    """Return whether a key is what the bytes of a misread name mean, composed or not."""
+    if key.isascii() or name.isascii():
+        return False
+    from unicodedata import normalize
+
+    found = as_utf8(name)
+    return found is not None and normalize("NFC", found) == normalize("NFC", key)
 
 
 def _closest(key: str, keys: Sequence[str]) -> str | None:

@@ -28,6 +28,7 @@ from npzkit.zip.extra_fields import (
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     FLAG_ENCRYPTED,
+    FLAG_UTF8,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     LOCAL_LAYOUT,
@@ -139,8 +140,10 @@ _first = Entry._fields.index(REPEATED[0])
 _EXPECTED = slice(_first, _first + len(REPEATED))
 """Where an `Entry` has them: side by side, in the same order."""
 
-_COMPARED_FLAGS = {FLAG_ENCRYPTED: "encryption flag", FLAG_DESCRIPTOR: "descriptor flag"}
-"""The bits of the flags that decide how a member is read; programs differ in others."""
+_COMPARED_FLAGS = {
+    FLAG_ENCRYPTED: "encryption flag", FLAG_DESCRIPTOR: "descriptor flag", FLAG_UTF8: "UTF-8 flag",
+}  # fmt: skip
+"""The bits of the flags that decide how a member, and its name, are read; others may differ."""
 _DESCRIBED = {"crc32", "compressed_size", "uncompressed_size"}
 """Fields that a data descriptor after the data has, instead of the local header."""
 
@@ -233,7 +236,9 @@ def _pairs(payload: bytes) -> object:
 def _check_fields(entry: Entry, found: dict[str, int], verify: bool) -> None:
     """Raise for what differs, except what a data descriptor or other flags explain."""
     for bit, label in _COMPARED_FLAGS.items():
-        if (found["flags"] ^ entry.flags) & bit:
+        if (found["flags"] ^ entry.flags) & bit and not (
+            bit == FLAG_UTF8 and entry.raw_name.isascii()
+        ):
             raise _differs(entry, label, found["flags"] & bit, entry.flags & bit)
     # With a descriptor, each is 0 here, or correct all the same (Java's jar).
     deferred = (0, SENTINEL_32) if entry.flags & FLAG_DESCRIPTOR else ()

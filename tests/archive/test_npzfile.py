@@ -7,6 +7,7 @@ import mmap
 import os
 import pickle
 import threading
+import unicodedata
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -496,3 +497,39 @@ def test_what_macos_puts_beside_arrays_is_no_array(tmp_path):
         assert npz.info("__MACOSX/._x").dtype is None
     assert npzkit.verify(path).ok
     assert npzkit.pack(tmp_path / "b.npz", [path]).keys == ("x",)
+
+
+def renamed(name):
+    """Return an archive of an array, written without the flag that its name is UTF-8."""
+    stream, written = io.BytesIO(), io.BytesIO()
+    np.save(stream, np.arange(3))
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr(f"{name}.npy", stream.getvalue())
+    data = bytearray(written.getvalue())
+    for signature, place in ((b"PK\3\4", 7), (b"PK\1\2", 9)):
+        data[data.index(signature) + place] &= ~8
+    return data
+
+
+@pytest.mark.parametrize("name", ["größe", "gro\u0308\u00dfe", "Δ/x"])
+def test_a_name_in_utf8_that_is_not_marked_so_is_told(name):
+    """Julia and macOS write such names: the error and `verify` say what their bytes mean."""
+    data = bytes(renamed(name))
+    with npzkit.open(data) as npz:
+        (key,) = npz.files
+        with pytest.raises(MemberNotFoundError) as caught:
+            npz[unicodedata.normalize("NFC", name)]
+        assert f"Use {key!r}" in caught.value.remedy
+        assert npz[key].tolist() == [0, 1, 2]
+    assert repr(name)[1:-1] in npzkit.verify(data).rows[0].what
+
+
+def test_a_name_that_is_marked_as_utf8_in_one_header_alone_is_refused():
+    """`open` and `iter_arrays` would give the array different keys; zipfile refuses it, too."""
+    data = renamed("ü")
+    data[data.index(b"PK\3\4") + 7] |= 8
+    for read in (lambda: npzkit.open(data).load_all(), lambda: list(npzkit.iter_arrays(io.BytesIO(data)))):  # fmt: skip
+        with pytest.raises(npzkit.errors.ZipFormatError, match="UTF-8 flag"):
+            read()
+    with pytest.raises(zipfile.BadZipFile):
+        np.load(io.BytesIO(data))["├╝"]

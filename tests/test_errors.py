@@ -305,7 +305,7 @@ CASES = {
     "files that do not fit": Case(
         errors.DifferentFilesError, join_different, "path key found expected remedy"
     ),
-    "locked": Case(errors.ArchiveLockedError, write_beside_another, "path found expected remedy"),
+    "locked": Case(errors.ArchiveLockedError, write_beside_another, "path remedy"),
 }  # fmt: skip
 
 

@@ -46,30 +46,13 @@ def input_options(command: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _named_inputs(
-    what: str, texts: Sequence[str], *, allow_pickle: bool
-) -> Iterator[tuple[list[Any], ProgressBar]]:
-    """Yield what arguments name, each ``[KEY=]PATH``, and a progress bar.
-
-    Archives are open for the block. ``-`` is one .npy from a pipe.
-    """
-    archives: dict[str, npzkit.NpzFile] = {}
-
-    def source(path: str) -> Any:
-        if path == PIPE:
-            return _binary_stdin()
-        if os.path.isdir(path) or not path.lower().endswith(".npz"):
-            return path
-        if path not in archives:
-            archives[path] = stack.enter_context(opened(path, allow_pickle=allow_pickle))
-        return archives[path]
-
-    with (
-        refusing(ConversionError, UnsafeNameError),
-        contextlib.ExitStack() as stack,
-        ProgressBar(what) as tell,
-    ):
-        yield [(key, source(path)) for key, path in map(_split, texts)], tell
+def _named_inputs(what: str, texts: Sequence[str]) -> Iterator[tuple[list[Any], ProgressBar]]:
+    """Yield what arguments name, each ``[KEY=]PATH`` or ``-`` for a pipe, and a progress bar."""
+    with refusing(ConversionError, UnsafeNameError), ProgressBar(what) as tell:
+        found = [
+            (key, _binary_stdin() if path == PIPE else path) for key, path in map(_split, texts)
+        ]
+        yield found, tell
 
 
 def _split(text: str) -> tuple[str | None, str]:
@@ -107,7 +90,7 @@ def pack(out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     """
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
-    with _named_inputs("pack", inputs, allow_pickle=options["allow_pickle"]) as (found, tell):
+    with _named_inputs("pack", inputs) as (found, tell):
         target = binary_stdout() if out == PIPE else out
         report = npzkit.pack(target, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
@@ -157,7 +140,7 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
 
     Example: npzkit add model.npz more=bias.npy
     """
-    with _named_inputs("add", inputs, allow_pickle=options["allow_pickle"]) as (found, tell):
+    with _named_inputs("add", inputs) as (found, tell):
         report = npzkit.add(file, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     replaced = set(report.replaced)

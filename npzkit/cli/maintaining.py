@@ -196,7 +196,7 @@ def _outcome(archive: ArchiveFile, work: Work, report: Report, tell: ProgressBar
     "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
 )
 @recursive_option
-@click.option("-v", "--verbose", is_flag=True, help="Print notes as well.")
+@click.option("-v", "--verbose", is_flag=True, help="Print notes, and a line per FILE, as well.")
 @json_option
 def verify(
     files: tuple[str, ...], keys: tuple[str, ...], recursive: bool, quiet: bool, verbose: bool,
@@ -219,7 +219,7 @@ def verify(
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         with seekable_input(archive.path) as source, refusing(UnsupportedError, StaleArchiveError):
             found = npzkit.verify(source, keys or None, report)
-        return _verified(archive, found, quiet=quiet, verbose=verbose)
+        return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
 
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
 
@@ -234,9 +234,13 @@ def _is_shown(row: Any, torn_size: int, *, quiet: bool, verbose: bool) -> bool:
 
 
 def _verified(
-    archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False, verbose: bool = False
-) -> Outcome:
-    """Return a report as one line per finding, and the verdict."""
+    archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False,
+    verbose: bool = False, is_alone: bool = True,
+) -> Outcome:  # fmt: skip
+    """Return a report as one line per finding, and the verdict.
+
+    Of one of many archives, a sound one has no line, unless `verbose` is true.
+    """
     path = shown_path(archive.path)
     lines = []
     for row in report.rows:
@@ -248,10 +252,14 @@ def _verified(
         remedy = advice_at_prompt(row.remedy or "")
         told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
         lines.append(in_a_line(told))
-    if not quiet:
-        lines.append(f"{path}: {report.verdict}")
     state = "NOT sound" if not report.ok else "torn" if report.torn_size else "sound"
-    document = {**report.as_dict(), "path": shown_url(archive.path)}
+    if not quiet and (is_alone or verbose or state != "sound"):
+        is_whole = state == "sound" and not report.unchecked_count
+        lines.append(f"{path}: {report.verdict}" + (f"; {report.safety}" if is_whole else ""))
+    document = report.as_dict() | {"path": shown_url(archive.path), "ok": state == "sound"}
+    for row in document["rows"]:
+        row["what"] = naming_file(at_prompt(row["what"]), archive.path)
+        row["remedy"] = naming_file(advice_at_prompt(row["remedy"] or ""), archive.path) or None
     return Outcome(document, "\n".join(lines), state, int(state != "sound"))
 
 

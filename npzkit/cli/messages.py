@@ -43,6 +43,7 @@ _WORDS = (
     (r"Remove it first with del", "Remove it first: npzkit rm FILE KEY"),
     (r'another key, NpzWriter\(path, "a"\)\.rename\(key, new\)',
      "another key by npzkit mv FILE KEY NEW"),
+    (r"npzkit\.extract\(path, folder, keys\)", "npzkit extract FILE KEY"),
     (r"Save numpy\.lib\.recfunctions\.repack_fields\(array\), or each", "Save each"),
     (r"Read it with npzkit\.load or np\.load",
      "Make an archive of it: npzkit pack NEW.npz FILE"),
@@ -87,7 +88,9 @@ def naming_file(text: str, path: str | os.PathLike[str] | None) -> str:
     if path is None or not os.path.isfile(path):
         return text
     name = os.fspath(path)
-    words = {"FILE": shlex.quote(name), "NEW.npz": shlex.quote(f"{os.path.splitext(name)[0]}.npz")}
+    stem, suffix = os.path.splitext(name)
+    new = f"{stem}.new.npz" if suffix == ".npz" else f"{stem}.npz"
+    words = {"FILE": shlex.quote(name), "NEW.npz": shlex.quote(new)}
     return _COMMAND.sub(
         lambda found: re.sub("FILE|NEW.npz", lambda word: words[word[0]], found[0]), text
     )
@@ -253,7 +256,8 @@ _WRONG_REQUESTS = (
 """Errors with exit code 2: what was asked for is not there, or may not be read."""
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
-    errno.EISDIR: "Pass an archive; npzkit pack creates one from a folder",
+    errno.EISDIR: "Pass an archive. npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz "
+    "FOLDER makes one of its .npy files",
     errno.EACCES: "Check the permissions of the file and its folder",
     errno.EPERM: "Check the permissions of the file and its folder",
     errno.EROFS: "Write to another folder",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
-from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
+from npzkit.conversion.output_paths import check_file_path, path_within, replacing, same_files
 from npzkit.datasets.opening import opened
-from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
+from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, seekable
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.members.info import ArrayInfo
@@ -33,8 +33,7 @@ class ExtractReport(NamedTuple):
     files : mapping of str to str
         The path of the file that each array was written to, by key.
     failed : mapping of str to NpzkitError
-        Why an array could not be read, by key: it has no file. Empty unless
-        ``skip=True``.
+        Why an array has no file, by key. Empty unless ``skip=True``.
     """
 
     files: Mapping[str, str]
@@ -78,8 +77,10 @@ def extract(
     delimiter : str, default ","
         Of tables.
     skip : bool, default False
-        Whether to skip damaged arrays and report them. By default the first
-        one raises, and the files before it stay.
+        Whether to skip what cannot be written, and report it: damaged arrays, names
+        that are no safe file names, arrays that are no tables. By default the first
+        damaged array raises, and the files before it stay; the others raise before
+        any file is written.
     overwrite : bool, default False
         Whether to replace files that exist.
     progress : callable, optional
@@ -101,9 +102,11 @@ def extract(
     MemberNotFoundError
         A key is not in the archive.
     UnsafeNameError
-        A name is not a safe file name, or two names are the same file on some systems.
+        A name is not a safe file name, or two names are the same file on some systems, and
+        `skip` is False.
     ConversionError
-        An array is not a table, or a folder is where a file is to be written.
+        An array is not a table, and `skip` is False; or a folder is where a file is to be
+        written.
     NpzkitError
         An array is damaged, and `skip` is False; or the archive is damaged.
     ValueError, TypeError
@@ -174,7 +177,7 @@ class _Extraction(NamedTuple):
         self, npz: NpzFile, keys: Iterable[str], folder: str, *, overwrite: bool
     ) -> dict[str, str]:
         """Return the path of each key's file, checked before any is written."""
-        names = {}
+        names, targets = {}, {}
         for key in keys:
             with self.skipping(key):
                 info = npz.info(key)
@@ -182,9 +185,13 @@ class _Extraction(NamedTuple):
                 if not info.member.endswith("/") or info.nbytes:
                     suffix = ".csv" if self._is_table(info) else SUFFIX
                     plain = info.member.removesuffix(SUFFIX) + suffix
-                    names[key] = info.member if info.dtype is None else plain
-        check_file_names(names.values())
-        targets = {key: path_within(folder, name) for key, name in names.items()}
+                    name = info.member if info.dtype is None else plain
+                    targets[key] = path_within(folder, name)
+                    names[name] = key
+        for error in same_files(names):
+            with self.skipping(key := names[cast(str, error.key)]):
+                targets.pop(key, None)
+                raise error
         for path in targets.values():
             check_file_path(path, overwrite=overwrite)
         return targets
@@ -208,10 +215,10 @@ class _Extraction(NamedTuple):
 
     @contextlib.contextmanager
     def skipping(self, key: str) -> Iterator[None]:
-        """Note that an array is damaged, if that is wanted."""
+        """Note that an array cannot be written, if that is wanted."""
         try:
             yield
-        except (ConversionError, MemberNotFoundError, StaleArchiveError):
+        except (MemberNotFoundError, StaleArchiveError):
             raise
         except NpzkitError as error:
             if not self.skip:

@@ -202,15 +202,24 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     if isinstance(file, Location):
         # A store has no folders: this may be the prefix of a sharded archive.
         has_index = not suffix or is_sharded(file.url)
-    if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder):
+    is_array = suffix.lower() == SUFFIX
+    if suffix.lower() == ARCHIVE_SUFFIX and isinstance(file, str) and not is_folder:
+        # np.save writes to any name.
+        is_array = _begins_as_npy(path)
+    if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder and not is_array):
         yield from _in_archive(prefix, *archives.archive(file), say)
     elif is_folder:
         for item in arrays_in_folder(path, say, allow_pickle=allow_pickle):
             yield item._replace(key=prefix + item.key)
-    elif suffix.lower() == SUFFIX:
+    elif is_array:
         yield from _in_file(stem if key is None else key, file, say, allow_pickle=allow_pickle)
     else:
         raise _not_packed(path, suffix.lower())
+
+
+def _begins_as_npy(path: str) -> bool:
+    with builtins.open(path, "rb") as stream:
+        return stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
 
 
 def _not_packed(path: str, suffix: str) -> ConversionError:

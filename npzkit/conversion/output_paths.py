@@ -135,7 +135,7 @@ def path_within(folder: str, name: str) -> str:
         check_key(name.removesuffix(SUFFIX))
     except UnsafeNameError as error:
         error.what = error.what.replace("saved", "written as a file")
-        error.remedy = 'Give it another key, NpzWriter(path, "a").rename(key, new).'
+        error.remedy = "Extract the others by their keys: npzkit.extract(path, folder, keys)."
         raise
     path = os.path.join(folder, *name.split("/"))
     root, parent = os.path.realpath(folder), os.path.realpath(os.path.dirname(path))
@@ -147,17 +147,14 @@ def path_within(folder: str, name: str) -> str:
     return path
 
 
-def check_file_names(names: Iterable[str]) -> None:
-    """Check that no two names would be the same file, or one a folder of the other.
+def same_files(names: Iterable[str]) -> Iterator[UnsafeNameError]:
+    """Yield an error for each name that would be the file of another, or a folder of it.
 
-    Raises
-    ------
-    UnsafeNameError
-        Also for names that differ in case alone, or in how a letter is composed,
-        which some systems take for the same.
+    Also for names that differ in case alone, or in how a letter is composed, which some systems
+    take for the same.
     """
     for name, other in find_collisions(names):
-        raise UnsafeNameError(
+        yield UnsafeNameError(
             f"this name and {shown_value(other)} would be the same file, or one a folder "
             "of the other",
             key=name, remedy="Extract only one of them.",

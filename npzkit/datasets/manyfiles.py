@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _THREADS = 16
 """Threads that wait for stores."""
 _CHOOSE = "Choose the arrays that are to be joined: keys=[...]."
+_LEAVE_OUT = 'Leave the file out: on_error="warn" does, and names it.'
 
 
 def open_many(
@@ -234,7 +235,8 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                 raise DifferentFilesError(
                     "the array does not fit that of the first file",
                     path=self._files.path(self._first[number]), key=key,
-                    found=f"{other} {found}", expected=f"{dtype} {shape}", remedy=_CHOOSE,
+                    found=f"{other} {found}", expected=f"{dtype} {shape}",
+                    remedy=_CHOOSE if self._keys is None else _LEAVE_OUT,
                 )  # fmt: skip
         dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
         if self.axis is None:
@@ -253,7 +255,8 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                 raise missing(key, list(arrays), path)
             raise DifferentFilesError(
                 "the file lacks an array", path=path, key=key, found=list(arrays),
-                expected=list(self._known.kinds[self._known.kind_of[0]]), remedy=_CHOOSE,
+                expected=list(self._known.kinds[self._known.kind_of[0]]),
+                remedy=_CHOOSE if self._keys is None else _LEAVE_OUT,
             )  # fmt: skip
         return arrays[key]
 

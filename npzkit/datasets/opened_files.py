@@ -72,11 +72,15 @@ class Known(NamedTuple):
         odd = self.kind_of[self.names.index(str(error.path))]
         rows = zip(self.names, self.marks, self.kind_of, strict=True)
         names, marks, kind_of = zip(*(row for row in rows if row[2] != odd), strict=True)
-        left = [name for name, kind in zip(self.names, self.kind_of, strict=True) if kind == odd]
+        told = {}
+        for name, kind in zip(self.names, self.kind_of, strict=True):
+            if kind == odd:
+                error.path = name
+                told[name] = str(error)
         return Known(
             list(names), list(marks), [*self.kinds[:odd], *self.kinds[odd + 1 :]],
             [kind - (kind > odd) for kind in kind_of],
-            {**self.left_out, **dict.fromkeys(left, str(error))},
+            {**self.left_out, **told},
         )  # fmt: skip
 
 

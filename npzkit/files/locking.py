@@ -181,8 +181,7 @@ def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) ->
             raise ArchiveLockedError(
                 "another writer has the archive open",
                 path=path,
-                found=f"a lock held for more than {timeout:g} seconds" if timeout else "a lock",
-                expected="no lock",
+                found=f"a lock held for more than {timeout:g} seconds" if timeout else None,
                 remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
             )
         time.sleep(min(pause, max(deadline - now, _FIRST_WAIT)))

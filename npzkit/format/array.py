@@ -79,8 +79,8 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
         raise PickleRefusedError(
             "Object arrays cannot be saved when allow_pickle=False",
             found=str(array.dtype),
-            remedy="Convert it (array.astype(float), array.astype(str)), or pass "
-            "allow_pickle=True; readers of the file must then trust it.",
+            remedy=f"{_instead_of(array)} allow_pickle=True; readers of the file must then "
+            "trust it.",
         )
     raise PickleRefusedError(
         "User-defined dtypes cannot be saved when allow_pickle=False",
@@ -88,6 +88,14 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
         remedy="Convert it to a dtype of fixed size, such as array.astype('U') for strings, "
         "or pass allow_pickle=True.",
     )
+
+
+def _instead_of(array: np.ndarray[Any, Any]) -> str:
+    """Return what to save in the place of an array of Python objects."""
+    first = array.flat[0] if array.size and array.dtype.names is None else None
+    if isinstance(first, np.ndarray):
+        return "Save a list of its arrays (npzkit.save takes lists: list(array)), or pass"
+    return "Convert it (array.astype(float), array.astype(str)), or pass"
 
 
 def _check_describable(dtype: np.dtype[Any]) -> None:

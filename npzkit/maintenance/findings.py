@@ -23,6 +23,17 @@ _HEADS = ("severity", "key", "at byte", "what")
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
 
+HAS_OBJECTS = "it contains Python objects: reading it needs allow_pickle=True"
+NOT_AN_ARRAY = "it is not an array: its bytes are read"
+NOT_SAFE = "is not safe to extract"
+_TO_KNOW = (
+    (HAS_OBJECTS, "array of Python objects, which only pickle reads",
+     "arrays of Python objects, which only pickle reads"),
+    (NOT_AN_ARRAY, "member that is no array", "members that are no arrays"),
+    (NOT_SAFE, "name that is not safe to extract", "names that are not safe to extract"),
+)  # fmt: skip
+"""What to know before a stranger's archive is loaded: in a row, and of one or of many."""
+
 BESIDE_ARRAYS = (
     "what a tree has beside arrays: values such as learning rates, tied keys, lists and integer "
     "keys"
@@ -78,11 +89,11 @@ class VerifyReport(NamedTuple):
         The findings about the archive, then those about the members in order.
     member_count : int
         Members that were checked.
-    size : int
+    nbytes : int
         Their uncompressed bytes.
     torn_size : int
-        Bytes after the last commit, such as an unfinished append. 0 if only
-        some members were checked.
+        Bytes after the last commit, such as an unfinished append. 0 if a writer
+        is at work, and if only some members were checked.
     unchecked_count : int
         Members that were not checked, because only some keys were asked for.
     """
@@ -90,7 +101,7 @@ class VerifyReport(NamedTuple):
     path: str | None
     rows: tuple[Finding, ...]
     member_count: int
-    size: int
+    nbytes: int
     torn_size: int = 0
     unchecked_count: int = 0
 
@@ -110,7 +121,7 @@ class VerifyReport(NamedTuple):
             "path": self.path,
             "ok": self.ok,
             "member_count": self.member_count,
-            "size": self.size,
+            "nbytes": self.nbytes,
             "torn_size": self.torn_size,
             "unchecked_count": self.unchecked_count,
             "rows": [row._asdict() for row in self.rows],
@@ -168,6 +179,20 @@ class VerifyReport(NamedTuple):
         parts += [format_count(count, name) for name, count in counts.items() if count]
         state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
         return f"{state}, {', '.join(parts)}"
+
+    @property
+    def safety(self) -> str:
+        """Whether a stranger's archive is safe to load, in one line.
+
+        Arrays of Python objects are loaded by pickle, which can run code; it is off by default.
+        """
+        counts = [sum(what in row.what for row in self.rows) for what, *_ in _TO_KNOW]
+        told = [
+            f"{count:,} {one if count == 1 else many}"
+            for count, (_, one, many) in zip(counts, _TO_KNOW, strict=True)
+            if count
+        ]
+        return ", ".join(told) or "no Python objects, and no unsafe names"
 
     @property
     def _counted(self) -> str:

@@ -25,7 +25,7 @@ from npzkit.files.block_reading import crc32_at
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
-from npzkit.maintenance.findings import Finding, Severity
+from npzkit.maintenance.findings import HAS_OBJECTS, NOT_AN_ARRAY, NOT_SAFE, Finding, Severity
 from npzkit.maintenance.rows import find_damage
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, as_utf8, check_key, find_collisions
@@ -39,7 +39,6 @@ from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_intent
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
-from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import END_SIGNATURE, FLAG_UTF8
 from npzkit.zip.sozip import Chunks, SeekIndex, find_index, has_index_member
@@ -62,7 +61,7 @@ def archive_findings(
 
     `proceed` is called often, and may raise to stop it.
     """
-    torn = source.file_size - directory.end_offset
+    torn = 0 if source.is_being_written() else source.file_size - directory.end_offset
     try:
         check_last(directory, source)
     except AmbiguousArchiveError as error:
@@ -133,7 +132,7 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
         if not entry.flags & BAD_NAME:
             check_key(key.removesuffix(SUFFIX).removesuffix("/"))
     except UnsafeNameError as error:
-        what = error.what.replace("cannot be saved", "is not safe to extract")
+        what = error.what.replace("cannot be saved", NOT_SAFE)
         yield Finding(key, "warning", what, entry.header_offset)
     meant = None if entry.flags & FLAG_UTF8 else as_utf8(key)
     if meant is not None:
@@ -200,17 +199,13 @@ def _header_findings(
             yield Finding._of(key, disagrees, entry.header_offset)
     parse_attrs(entry.extra)
     if header is None:
+        yield Finding(key, "note", NOT_AN_ARRAY, start)
         return
     if header.python2:
         what = "Python 2 wrote its header, which is slow to read and gives a warning; save it again"
         yield Finding(key, "warning", what, start)
-    offset = start + header.data_offset
     if header.dtype.hasobject:
-        what = "it contains Python objects: reading it needs allow_pickle=True"
-        yield Finding(key, "note", what, start)
-    elif entry.method == STORED and offset % ALIGNMENT:
-        what = f"its data is not aligned to {ALIGNMENT} bytes; npzkit.repack aligns it"
-        yield Finding(key, "note", what, offset)
+        yield Finding(key, "note", HAS_OBJECTS, start)
 
 
 def member_error(

@@ -110,7 +110,9 @@ def verify_source(
         else:
             check(reader, wanted.items())
     meter.finish()
-    torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
+    torn_size = 0
+    if keys is None and not source.is_being_written():
+        torn_size = max(source.file_size - directory.end_offset, 0)
     unchecked = len(directory.entries) - len(wanted)
     return VerifyReport(path, tuple(rows), len(wanted), total, torn_size, unchecked)
 

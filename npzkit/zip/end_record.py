@@ -248,7 +248,8 @@ def find_base(
             offset=0,
             found=source.read_at(0, min(16, source.size)),
             expected=records.LOCAL_HEADER_SIGNATURE,
-            remedy=f"Remove the first {base} bytes, or pass a file object positioned after them."
+            remedy="Save the arrays: npzkit.repair(path, output); or pass a file object at the "
+            f"archive's beginning, byte {base}."
             if base
             else "Open the file object where the archive begins.",
         )

@@ -313,7 +313,7 @@ def test_a_closed_standard_input_is_empty():
     ("arguments", "code", "remedy"),
     [
         (["ls", "no.npz"], 2, "Check the name"),
-        (["info", "folder"], 2, "npzkit pack creates one"),
+        (["info", "folder"], 2, "npzkit ls FOLDER lists those in it"),
         (["pack", "n" * 300 + ".npz", "x.npy"], 1, "shorter name"),
     ],
 )

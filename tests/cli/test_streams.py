@@ -95,6 +95,9 @@ def test_verifying_a_pipe(cli, edited):
         expected = cli("verify", "--json", edited).json()[0]
         found = cli("verify", "--json", "-", data=bytes(bytes_))
         assert found.code == code
+        # Commands name a file, and a pipe has no name.
+        for row in expected["rows"]:
+            row["remedy"] = row["remedy"] and row["remedy"].replace(str(edited), "FILE")
         assert found.json()[0] == {**expected, "path": "-"}
 
 
@@ -200,7 +203,7 @@ def test_streams_in_python(tmp_path, edited):
     with piped(data) as stream:
         report = npzkit.verify(stream, progress=lambda done, total: sizes.append((done, total)))
     assert report.ok
-    assert sizes[-1] == (report.size, report.size)
+    assert sizes[-1] == (report.nbytes, report.nbytes)
     with piped(data) as stream:
         assert npzkit.verify(stream, ["is"]).member_count == 1
     with piped(data) as stream, pytest.raises(npzkit.errors.MemberNotFoundError):

@@ -696,3 +696,13 @@ def test_a_folder_is_no_list_of_files(tmp_path):
     """The error says the pattern."""
     with pytest.raises(IsADirectoryError, match=r"\*\.npz"):
         npzkit.open_many(tmp_path)
+
+
+def test_each_file_that_is_left_out_is_named_in_its_own_reason(tmp_path):
+    """Two files that lack the same array each have a message with their own path."""
+    for name, keys in (("a", "xy"), ("b", "x"), ("c", "x")):
+        npzkit.save(tmp_path / f"{name}.npz", dict.fromkeys(keys, np.arange(3)))
+    with pytest.warns(UserWarning, match="left out"):
+        many = npzkit.open_many(tmp_path / "*.npz", on_error="warn")
+    with many:
+        assert [path in reason for path, reason in many.left_out.items()] == [True, True]

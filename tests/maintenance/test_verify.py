@@ -163,7 +163,6 @@ CASES = {
     "objects in a structure": (
         archive(described(descr="[('a','|O')]", data=b"N.")), "x", "note", "allow_pickle=True", 35,
     ),
-    "not aligned": (archive(plain()), "x", "note", "not aligned to 64 bytes", 35 + 128),
     # Names.
     **{
         f"name {name!r}": (archive(plain("a.npy"), plain(name)), name.removesuffix(".npy"), "warning", says, SIZE)
@@ -320,7 +319,7 @@ def test_progress_is_told_in_the_callers_thread(tmp_path):
         report = npzkit.verify(path, progress=progress, threads=threads)
         assert callers == {threading.current_thread()}
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
-        assert steps[-1] == (report.size, report.size)
+        assert steps[-1] == (report.nbytes, report.nbytes)
         assert {total for _, total in steps} == {sum(a.nbytes + 128 for a in arrays.values())}
 
 
@@ -372,7 +371,7 @@ def test_only_some_members():
     report = npzkit.verify(data, keys=["a", "c.npy"])
     assert report.ok
     assert {row.key for row in report.rows} <= {"a", "c.npy"}
-    assert (report.member_count, report.size) == (2, len(LARGE) + len(DATA))
+    assert (report.member_count, report.nbytes) == (2, len(LARGE) + len(DATA))
     assert not npzkit.verify(data, ["b"]).ok
     assert npzkit.verify(data, []).member_count == 0
     with pytest.raises(MemberNotFoundError):
@@ -391,7 +390,7 @@ def test_only_some_members_of_a_stream():
     data = archive(plain("a.npy", LARGE), plain("b.npy"), plain("b.npy"))
     assert {row.key for row in npzkit.verify(Pipe(data)).rows} >= {None, "b"}
     report = npzkit.verify(Pipe(data), keys=["a"])
-    assert (report.ok, report.member_count, report.size) == (True, 1, len(LARGE))
+    assert (report.ok, report.member_count, report.nbytes) == (True, 1, len(LARGE))
     assert {row.key for row in report.rows} <= {"a"}
     with pytest.raises(npzkit.errors.MemberNotFoundError, match="c is not"):
         npzkit.verify(Pipe(data), keys=["c"])
@@ -437,13 +436,11 @@ def test_what_was_appended_and_removed_is_a_note(tmp_path):
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_what_numpy_writes_is_sound(save, arrays, tmp_path):
-    """NumPy's archives, with forced zip64, get notes at most."""
+    """NumPy's archives, with forced zip64 and arrays that are not aligned, are as they should be."""
     save(tmp_path / "a.npz", **arrays)
     report = npzkit.verify(tmp_path / "a.npz")
     assert report.ok
-    assert faults(report) == []
-    if save is np.savez:
-        assert "note" in {row.severity for row in report.rows}
+    assert [row.what for row in report.rows if "Python objects" not in row.what] == []
 
 
 @pytest.mark.parametrize("method", [0, 8, 12, 14])
@@ -487,7 +484,7 @@ def test_fixtures_are_sound(path):
 def test_an_empty_archive():
     """An archive without members is sound."""
     report = npzkit.verify(archive())
-    assert (report.ok, report.rows, report.member_count, report.size) == (True, (), 0, 0)
+    assert (report.ok, report.rows, report.member_count, report.nbytes) == (True, (), 0, 0)
 
 
 # -- objects ---------------------------------------------------------------------
@@ -598,7 +595,7 @@ def test_a_report_goes_through_json():
     assert found["ok"] is False
     assert found["rows"] == [dict(zip(row._fields, row, strict=True)) for row in report.rows]
     assert found["member_count"] == 2
-    assert found["size"] == report.size
+    assert found["nbytes"] == report.nbytes
     assert json.loads(npzkit.verify(b"").to_json())["rows"][0]["key"] is None
 
 
@@ -610,10 +607,9 @@ def test_a_report_is_printed_as_a_table():
     begin = lines[0].index("what")
     assert [line[begin:] for line in lines[1:-1]] == [row.what for row in report.rows]
     assert all(line[begin - 2 : begin] == "  " for line in lines[:-1])
-    assert lines[-1] == "archive: NOT sound, 2 members, 1 error, 1 warning, 2 notes"
+    assert lines[-1] == "archive: NOT sound, 2 members, 1 error, 1 warning"
     assert str(npzkit.verify(archive())) == "archive: sound, 0 members"
-    aligned = plain(local_extra=struct.pack("<HHH", 0xD935, 25, 64) + bytes(23))
-    assert str(npzkit.verify(archive(aligned))) == "archive: sound, 1 member"
+    assert str(npzkit.verify(archive(plain()))) == "archive: sound, 1 member"
 
 
 @pytest.mark.parametrize(
@@ -701,7 +697,7 @@ def test_a_stream_is_checked_as_a_file_is(path):
     assert npzkit.verify(_Pipe(data)) == npzkit.verify(data)
     data[len(data) // 3] ^= 4
     stream, file = npzkit.verify(_Pipe(data)), npzkit.verify(data)
-    assert (stream.ok, stream.torn_size, stream.size) == (file.ok, file.torn_size, file.size)
+    assert (stream.ok, stream.torn_size, stream.nbytes) == (file.ok, file.torn_size, file.nbytes)
     errors = [
         {row.key for row in report.rows if row.severity == "error"} for report in (stream, file)
     ]
@@ -732,7 +728,7 @@ def test_a_damaged_member_counts_as_done(tmp_path):
         file.write(b"XXXX")
     report = npzkit.verify(path, progress=lambda done, total: steps.append(done), threads=1)
     assert "b" in {row.key for row in report.rows}
-    assert steps[-2] > report.size * 0.8
+    assert steps[-2] > report.nbytes * 0.8
 
 
 def test_a_stream_without_end_is_not_copied_for_ever(monkeypatch):

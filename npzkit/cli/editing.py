@@ -26,7 +26,15 @@ from npzkit.cli.file_argument import (
     opened,
     print_written,
 )
-from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
+from npzkit.cli.messages import (
+    Refusal,
+    in_a_line,
+    message_of,
+    print_notes,
+    refusing,
+    running_objects,
+    say,
+)
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import ConversionError, UnsafeNameError, format_count, printable
 from npzkit.files.urls import local_path
@@ -46,9 +54,15 @@ def input_options(command: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _named_inputs(what: str, texts: Sequence[str]) -> Iterator[tuple[list[Any], ProgressBar]]:
+def _named_inputs(
+    what: str, texts: Sequence[str], allow_pickle: bool
+) -> Iterator[tuple[list[Any], ProgressBar]]:
     """Yield what arguments name, each ``[KEY=]PATH`` or ``-`` for a pipe, and a progress bar."""
-    with refusing(ConversionError, UnsafeNameError), ProgressBar(what) as tell:
+    with (
+        refusing(ConversionError, UnsafeNameError),
+        running_objects(allow_pickle),
+        ProgressBar(what) as tell,
+    ):
         found = [
             (key, _binary_stdin() if path == PIPE else path) for key, path in map(_split, texts)
         ]
@@ -90,7 +104,7 @@ def pack(out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     """
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
-    with _named_inputs("pack", inputs) as (found, tell):
+    with _named_inputs("pack", inputs, options["allow_pickle"]) as (found, tell):
         target = binary_stdout() if out == PIPE else out
         report = npzkit.pack(target, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
@@ -140,7 +154,7 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
 
     Example: npzkit add model.npz more=bias.npy
     """
-    with _named_inputs("add", inputs) as (found, tell):
+    with _named_inputs("add", inputs, options["allow_pickle"]) as (found, tell):
         report = npzkit.add(file, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     replaced = set(report.replaced)

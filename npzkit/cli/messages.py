@@ -164,6 +164,24 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
         raise click.UsageError(f"{at_prompt(str(error))}.") from error
 
 
+@contextlib.contextmanager
+def running_objects(allow_pickle: bool) -> Iterator[None]:
+    """Report whatever the code of Python objects raises, if it may run, in a line."""
+    try:
+        yield
+    except (click.ClickException, NpzkitError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if not allow_pickle:
+            raise
+        told = f"{type(error).__name__}: {error}"
+        if isinstance(error, UnicodeError):
+            told = "Python 2 may have written it: pass --encoding latin1 to npzkit show"
+        elif isinstance(error, ModuleNotFoundError):
+            told = f"it needs the module {error.name}, which is not installed"
+        raise click.ClickException(f"a Python object cannot be read: {told}.") from error
+
+
 def print_notes(notes: Iterable[str]) -> list[str]:
     """Print each note of the library on a line, and return all in the command line's words."""
     found = [in_a_line(at_prompt(note)) for note in notes]

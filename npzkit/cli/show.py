@@ -26,7 +26,7 @@ from npzkit.cli.file_argument import (
     pickle_option,
     shape_text,
 )
-from npzkit.cli.messages import refusing, say
+from npzkit.cli.messages import refusing, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
@@ -54,10 +54,14 @@ _KEYS_NAMED = 20
     "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
 )
 @pickle_option
+@click.option(
+    "--encoding", default="ASCII", show_default=True,
+    help="Of text in Python objects that Python 2 wrote, such as latin1, or bytes.",
+)  # fmt: skip
 @json_option
 def show(
     file: str, key: str | None, slice_: str | None, stats: bool, allow_pickle: bool,
-    as_json: bool,
+    encoding: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the values of the array KEY, or a SLICE of it.
 
@@ -77,7 +81,10 @@ def show(
                 f"show takes one FILE: {slice_!r} is a file, but was taken for SLICE."
             ) from error
         raise click.UsageError(f"{error}.") from error
-    with opened(file, allow_pickle=allow_pickle) as npz:
+    with (
+        running_objects(allow_pickle),
+        opened(file, allow_pickle=allow_pickle, encoding=encoding) as npz,
+    ):
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             only = npz.files[0] if len(npz) == 1 else "KEY"
             raise click.UsageError(

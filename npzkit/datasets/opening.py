@@ -294,6 +294,7 @@ def load_tree(
     verify: bool = True,
     mmap_mode: MmapMode | None = None,
     allow_pickle: bool = False,
+    encoding: str = "ASCII",
     limits: Limits | None = None,
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -331,6 +332,8 @@ def load_tree(
         Map the arrays instead of reading them; see `NpzFile.memmap`.
     allow_pickle, limits
         As in `npzkit.open`; ignored for an `NpzFile`.
+    encoding : str, default "ASCII"
+        Of text in Python objects that Python 2 wrote, as in `npzkit.load`.
     threads : int, optional
         Number of threads; by default one per processor.
     storage_options : dict, optional
@@ -417,6 +420,7 @@ def load_tree(
     with open(
         cast("Readable", file),
         allow_pickle=allow_pickle,
+        pickle_kwargs={"encoding": encoding},
         limits=limits,
         storage_options=storage_options,
     ) as npz:

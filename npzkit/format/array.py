@@ -367,8 +367,9 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
         return pickle.load(fp, **(pickle_kwargs or {}))
     except UnicodeError as error:
         raise UnicodeError(
-            f"Unpickling a python object failed: {error!r}. "
-            "You may need to pass the encoding= option"
+            f"Unpickling a python object failed: {error!r}. Python 2 may have written it: pass "
+            "encoding='latin1' to npzkit.load or npzkit.load_tree, or "
+            "pickle_kwargs={'encoding': 'latin1'} to npzkit.open"
         ) from error
 
 

@@ -447,7 +447,7 @@ class MemberReader(SmallReader):
         header = read_stream_header(stream, prefix, entry, self.header_limit)
         if header.dtype.hasobject:
             warn_python2(header)
-            return self._read_pickled(stream)
+            return self._read_pickled(stream, entry)
         if options.out is None and options.keeps and not stream.is_backed:
             # The size is only claimed: grow with the bytes that are decoded.
             array = shaped(header, read_growing(stream, header, stream.read_some))
@@ -460,14 +460,18 @@ class MemberReader(SmallReader):
         stream.finish()
         return cast(Result, self._finished(header, array, entry.crc32, entry, options))
 
-    def _read_pickled(self, stream: MemberStream) -> np.ndarray[Any, Any]:
+    def _read_pickled(self, stream: MemberStream, entry: Entry) -> np.ndarray[Any, Any]:
         """Compare the CRC-32 of the bytes after the header, and unpickle them."""
         kwargs = self._pickle_kwargs
         if kwargs is None:
             # Raises before the pickle is read.
             read_pickle(stream, allow_pickle=False, pickle_kwargs=None)
         data = io.BytesIO(stream.read_rest())
-        array: np.ndarray[Any, Any] = read_pickle(data, allow_pickle=True, pickle_kwargs=kwargs)
+        try:
+            array: np.ndarray[Any, Any] = read_pickle(data, allow_pickle=True, pickle_kwargs=kwargs)
+        except Exception as error:
+            error.add_note(f"raised by the pickle of {entry.name!r}, in {self.source.shown_path}")
+            raise
         if data.read(1):
             raise ZipFormatError("bytes follow the pickled array in its member")
         return array

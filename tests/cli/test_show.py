@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import pickle
+import zipfile
 
 import npzkit
 import numpy as np
@@ -369,3 +371,61 @@ def test_a_whole_array_is_held_against_its_crc(cli, tmp_path, shape, option):
     assert "CRC-32 differs" in result.err or "chunk 1 of 367 is damaged" in result.err
     assert not shape or cli("show", path, "x", "1:", *more).code == 1
     assert len(shape) < 2 or shape[0] < 99 or cli("show", path, "x", "99:", *more).code == 0
+
+
+class Failing:
+    """An object whose pickle runs code that fails."""
+
+    def __reduce__(self):
+        return eval, ("1 / 0",)
+
+
+class Unprintable:
+    """An object that cannot be shown."""
+
+    def __repr__(self):
+        raise ValueError("nothing to show")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(Failing(), "ZeroDivisionError: division by zero"), (Unprintable(), "nothing to show"),
+     (np.dtype("f8"), None)],
+)  # fmt: skip
+def test_an_object_whose_code_fails_is_reported_in_a_line(cli, tmp_path, value, told):
+    """What the code of a Python object raises is the object's fault: a line and exit code 1."""
+    array = np.empty(1, object)
+    array[0] = value
+    np.savez(tmp_path / "a.npz", x=array)
+    found = cli("show", tmp_path / "a.npz", "x", "--allow-pickle")
+    assert (found.code, found.err.count("\n")) == ((0, 0) if told is None else (1, 1))
+    assert told is None or told in found.err
+    if isinstance(value, Failing):
+        assert told in cli("pack", tmp_path / "b.npz", tmp_path / "a.npz", "--allow-pickle").err
+        npz = npzkit.open(tmp_path / "a.npz", allow_pickle=True)
+        with npz, pytest.raises(ZeroDivisionError) as caught:
+            npz["x"]
+        assert "'x.npy'" in caught.value.__notes__[0] and "a.npz" in caught.value.__notes__[0]
+
+
+def test_an_object_whose_module_is_gone_is_reported(cli, tmp_path):
+    """The message names the module."""
+    data = pickle.dumps(np.array([Unprintable()], object)).replace(b"test_show", b"gone_mods")
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "|O", "fortran_order": False, "shape": (1,)})  # fmt: skip
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", stream.getvalue() + data)
+    found = cli("show", tmp_path / "a.npz", "--allow-pickle")
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "needs the module" in found.err
+
+
+def test_objects_of_python_2_have_an_encoding(cli, fixtures):
+    """Without it, the message names the option; with it, text is read, by load_tree too."""
+    path = fixtures / "python2_object.npz"
+    found = cli("show", path, "--allow-pickle")
+    assert (found.code, "--encoding latin1" in found.err) == (1, True)
+    assert "\u00e9" in cli("show", path, "--allow-pickle", "--encoding", "latin1").out
+    with pytest.raises(UnicodeError, match=r"npzkit\.load_tree"):
+        npzkit.load_tree(path, allow_pickle=True)
+    assert "\u00e9" in npzkit.load_tree(path, allow_pickle=True, encoding="latin1")["x"].tolist()

@@ -122,6 +122,7 @@ def test_parts_of_an_array():
         lambda url, **options: npzkit.extract(url, "out", **options),
         lambda url, **options: npzkit.convert(url, "out.npz", **options),
         lambda url, **options: npzkit.pack("out.npz", [url], **options),
+        lambda url, **options: (npzkit.save("a.npz", {}), npzkit.add("a.npz", [url], **options)),
         lambda url, **options: npzkit.repack(url, "out.npz", **options),
         lambda url, **options: npzkit.repair(url, "out.npz", **options),
     ],

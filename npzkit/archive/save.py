@@ -30,7 +30,7 @@ from npzkit.files.urls import Location, find_location
 from npzkit.files.whole_file import WholeFile
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.metadata import FLAT, TREE_KEY, format_checked, without_note
+from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, without_note
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.zip.extra_fields import names_crc32
 from npzkit.zip.writer import ZipWriter
@@ -129,6 +129,7 @@ def save(
     >>> np.load(io.BytesIO(stream.getvalue())).files
     ['file', 'layer/w']
     """
+    check_is_mapping(metadata)
     is_dict = type(arrays) is dict
     if not is_dict:
         _check_arrays(file, arrays)

@@ -154,6 +154,7 @@ def add(
     *,
     overwrite: bool = False,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> PackReport:
     """Add files, folders and archives to an archive that exists, in one commit.
@@ -167,8 +168,10 @@ def add(
     overwrite : bool, default False
         Whether to replace arrays that have the same keys, and metadata of the
         same names, which otherwise stays.
+    storage_options : mapping, optional
+        For the stores of inputs that are URLs; see `npzkit.open`.
     **options
-        The other parameters of `pack`, except `storage_options`.
+        The other parameters of `pack`.
 
     Returns
     -------
@@ -199,7 +202,10 @@ def add(
         NpzWriter(place, "a").abort()
     path = os.fsdecode(place)
     os.stat(path)
-    return _pack(path, path, "a", given_inputs(inputs), progress, overwrite=overwrite, **options)
+    given = given_inputs(inputs)
+    sources = find_locations([source for _, source in given], storage_options)
+    given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
+    return _pack(path, path, "a", given, progress, overwrite=overwrite, **options)
 
 
 def _pack(

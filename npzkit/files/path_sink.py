@@ -54,6 +54,20 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
+class _Naming:
+    """A block whose errors of the system name a file: the one that the user knows."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = self._name
+
+
 _TEMPORARY_NAME = re.compile(r"\.npzkit-[0-9a-f]{16}\.tmp")
 
 
@@ -168,6 +182,7 @@ class PathSink(Sink):
     def _set_up(self, path: str, name: str, durable: bool) -> None:
         """Begin without a file; `name` is the path that the user knows."""
         self._path, self._name = path, name
+        self._naming = _Naming(name)
         self._exclusive = False
         self._durable = durable
         self._process = os.getpid()
@@ -339,7 +354,8 @@ class PathSink(Sink):
     def _set_size(self, size: int) -> None:
         """Cut the file off, or extend it with zeros."""
         self._check_size(size)
-        self._file.truncate(size)
+        with self._naming:
+            self._file.truncate(size)
         if self.size is not None:
             self.size = size
 
@@ -347,7 +363,8 @@ class PathSink(Sink):
         """Write bytes to the file."""
         self._begin_to_change()
         self._check_size(offset + len(data))
-        self._file.patch(offset, data)
+        with self._naming:
+            self._file.patch(offset, data)
         if len(data) >= _AHEAD_SIZE and (self._durable or self._is_replacing):
             # The system begins to do what a sync would wait for.
             self._file.begin_sync(offset, len(data))
@@ -386,7 +403,8 @@ class PathSink(Sink):
         self._has_room = True
         self._check_size(self.position + size)
         try:
-            self._file.reserve(self.position, size, mapped=mapped)
+            with self._naming:
+                self._file.reserve(self.position, size, mapped=mapped)
         finally:
             if self.size is not None:
                 self.size = self._file.size

@@ -68,7 +68,8 @@ class WholeFile(PathSink):
             self._begin()
             offset = 0
             for piece in self._pieces:
-                self._file.patch(offset, piece)
+                with self._naming:
+                    self._file.patch(offset, piece)
                 offset += len(piece)
             self._complete()
         except BaseException as error:

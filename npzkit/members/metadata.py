@@ -60,6 +60,12 @@ def check_tree_version(note: Any) -> None:
         )
 
 
+def check_is_mapping(metadata: Any) -> None:
+    """Raise TypeError for metadata that are neither a mapping nor None."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+
+
 def format_metadata(metadata: Any) -> bytes:
     """Return the metadata of an archive as its comment; empty if there is none.
 
@@ -74,8 +80,7 @@ def format_metadata(metadata: Any) -> bytes:
     LimitExceededError
         Reading them would exceed the default of ``Limits.metadata_size``.
     """
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    check_is_mapping(metadata)
     if not metadata:
         return b""
     _check_values(metadata, "metadata")

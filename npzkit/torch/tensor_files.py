@@ -7,7 +7,6 @@ a tensor is kept in an array is `npzkit.members.tensors`'s, and what is tied is 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import torch
 
 from npzkit.archive.save import save
 from npzkit.datasets.opening import opened
-from npzkit.errors import NotAnArrayError, UnsupportedError, warn
+from npzkit.errors import NotAnArrayError, UnsupportedError
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import is_leaf, links, nodes_of
 from npzkit.trees.frameworks import from_array
@@ -25,7 +24,6 @@ from npzkit.trees.frameworks import from_array
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, Writable
 
-_OTHER_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 _TENSOR = ["as", "tensor"]
 """How the note of a tensor begins."""
 
@@ -34,6 +32,8 @@ def save_file(
     tensors: Mapping[str, torch.Tensor],
     filename: Writable,
     metadata: Mapping[str, Any] | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Save a dict of tensors as an archive, as `safetensors.torch.save_file` does.
 
@@ -50,6 +50,8 @@ def save_file(
         The file at the path is replaced when the new one is complete.
     metadata : mapping of str to object, optional
         Whatever JSON can hold; ``npzkit.open(filename).metadata`` returns it.
+    storage_options : mapping, optional
+        For the store of a URL; see `npzkit.open`.
 
     Raises
     ------
@@ -58,14 +60,10 @@ def save_file(
     NotAnArrayError
         A value is not a tensor, or a key is not a string.
     UnsupportedError
-        A tensor is sparse, quantized or distributed.
+        A tensor is sparse, quantized or distributed; or the name is that of another format,
+        such as .pt or .safetensors.
     NpzkitError, OSError
         As `npzkit.save`.
-
-    Warns
-    -----
-    UserWarning
-        The name has the suffix of another format, such as .pt or .safetensors.
 
     Notes
     -----
@@ -90,20 +88,14 @@ def save_file(
                 "save_file takes tensors by strings", key=str(key), found=type(value).__name__,
                 remedy="npzkit.save also keeps nested data, NumPy's arrays, numbers and strings.",
             )  # fmt: skip
-    suffix = ""
-    if isinstance(filename, (str, os.PathLike)):
-        suffix = os.path.splitext(os.fsdecode(filename))[1].lower()
-    if suffix in _OTHER_SUFFIXES:
-        warn(
-            f"the file is an .npz archive, but its name ends in {suffix}: other programs will not "
-            "read it. Name it .npz",
-            UserWarning,
-        )
-    save(filename, dict(tensors), metadata=metadata)
+    save(filename, dict(tensors), metadata=metadata, storage_options=storage_options)
 
 
 def load_file(
-    filename: ArchiveLike, device: str | int | torch.device = "cpu"
+    filename: ArchiveLike,
+    device: str | int | torch.device = "cpu",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Load the tensors of an archive, as `safetensors.torch.load_file` does.
 
@@ -115,6 +107,8 @@ def load_file(
         An archive of any program, also the folder of a sharded one.
     device : str, int or torch.device, default "cpu"
         Where the tensors are moved.
+    storage_options : mapping, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -138,7 +132,7 @@ def load_file(
     {'w': tensor([[1., 0.],
             [0., 1.]])}
     """
-    with opened(filename) as npz:
+    with opened(filename, storage_options=storage_options) as npz:
         note = npz.metadata.get(TREE_KEY)
         leaves = {key: leaf for key, leaf in nodes_of(note) if leaf is not None and is_leaf(leaf)}
         keys = [key for key in npz.files if leaves.get(key, _TENSOR)[:2] == _TENSOR]

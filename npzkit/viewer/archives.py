@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.shardedfile import ShardedFile
-from npzkit.errors import printable
+from npzkit.errors import NpzkitError, printable, warn
 from npzkit.members.info import ArrayInfo
 from npzkit.viewer.key_rows import KeyTree
 from npzkit.viewer.shown import Shown
@@ -88,13 +88,23 @@ def open_archives(
     files: Sequence[Any],
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[ShownArchive]:
-    """Open what is not open yet, until the stack is closed."""
-    found = []
+    """Open what is not open yet, until the stack is closed.
+
+    Of several files, those that cannot be opened are left out, with a warning.
+    """
+    found, failed = [], []
     for file in files:
         npz = file
-        if not isinstance(file, NpzFile):
-            npz = stack.enter_context(open_archive(file, storage_options=storage_options))
-        found.append(ShownArchive(npz))
+        try:
+            if not isinstance(file, NpzFile):
+                npz = stack.enter_context(open_archive(file, storage_options=storage_options))
+            found.append(ShownArchive(npz))
+        except (NpzkitError, OSError) as error:
+            failed.append(error)
+    if not found:
+        raise failed[0]
+    for reason in failed:
+        warn(f"left out: {reason}", UserWarning)
     return found
 
 

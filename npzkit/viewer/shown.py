@@ -35,6 +35,8 @@ TABLE_ROWS, TABLE_COLUMNS = 100, 20
 """Rows and columns on a page of a table."""
 _PICTURE_LENGTH = 16
 """Smaller arrays of floats are points in space rather than pictures."""
+_TABLE_WIDTH = 16
+"""Columns of a table that is not taken for an image; it has more rows."""
 _EQUAL_RATIO = 8
 """Planes that are longer than this are stretched, so that both axes can be seen."""
 _LENGTH = 100_000
@@ -200,8 +202,10 @@ def views_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[str]:
         return ["table"]
     found = ["line", "table", "histogram"]
     if len(shape) > 1:
-        # A plane of one row or column is a line.
+        # A plane of one row or column is a line, and many rows of few numbers are a table.
         found.insert(1 if 1 in shape[-2:] else 0, "image")
+        if len(shape) == 2 and 1 < shape[1] <= _TABLE_WIDTH < shape[0]:
+            found.sort(key=lambda view: view != "table")
     if len(shape) > 2 and shape[-1] in COLOUR_COUNTS and dtype.kind in "biufV":
         found.insert(0 if _looks_like_picture(shape, dtype) else 1, "picture")
     return found

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import UnsupportedError
+from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.viewer.shown import Shown, format_link, parse_link
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HEIGHT = 640
 """Pixels of the page in a notebook's cell."""
+_WAITING_SECONDS = 0.5
 
 
 def view(
@@ -134,13 +135,23 @@ class Viewer:
         )
 
     def show(self) -> bool:
-        """Open the page in the browser, and return whether there is one."""
+        """Open the page in the browser, and return whether there is one.
+
+        Raises
+        ------
+        ClosedArchiveError
+            The page was closed.
+        """
+        if self._server is None:
+            raise ClosedArchiveError(
+                "the page is closed", remedy="Open another one with npzkit.view."
+            )
         return webbrowser.open(self.url)
 
     def wait(self) -> None:
-        """Wait until an interrupt."""
-        while True:
-            time.sleep(3600)
+        """Wait until an interrupt, or until the page is closed."""
+        while self._server is not None:
+            time.sleep(_WAITING_SECONDS)
 
     def close(self) -> None:
         """End the page, and close the archives that were opened for it."""

@@ -71,3 +71,14 @@ def test_without_bokeh_it_says_what_to_install(cli, path, monkeypatch):
     result = cli("view", path)
     assert result.code == 1
     assert "npzkit[view]" in result.err
+
+
+@pytest.mark.filterwarnings("always:left out")
+def test_a_file_that_cannot_be_opened_is_left_out(cli, tmp_path, waited):
+    """Of several files the others are shown, with a warning; one alone is an error."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    (tmp_path / "b.npz").write_bytes(b"broken")
+    found = cli("view", tmp_path / "a.npz", tmp_path / "b.npz", "--no-browser")
+    assert (found.code, found.err.count("warning: left out: ")) == (0, 1)
+    assert "b.npz" in found.err
+    assert cli("view", tmp_path / "b.npz", "--no-browser").code == 1

@@ -450,3 +450,29 @@ def test_without_locks_nothing_is_taken_for_a_leftover(tmp_path, monkeypatch):
     with npzkit.open(path) as npz:
         assert npz.files == ["x"]
     assert files_in(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of file sizes")
+@pytest.mark.parametrize("way", ["save", "small", "writer", "append"])
+def test_an_error_of_the_disk_names_the_file(tmp_path, way):
+    """The file that the user knows, not the temporary one."""
+    code = f"""if True:
+        import resource, signal, npzkit, numpy as np
+        npzkit.save("a.npz", {{"x": np.arange(3)}})
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        large = np.ones(1_000_000 if "{way}" != "small" else 1000)
+        try:
+            if "{way}" in ("save", "small"):
+                npzkit.save("a.npz", {{"x": large}})
+            else:
+                with npzkit.NpzWriter("a.npz", "w" if "{way}" == "writer" else "a") as w:
+                    w["y"] = large
+        except OSError as error:
+            print(error.filename)
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (found.stdout, found.stderr) == ("a.npz\n", "")

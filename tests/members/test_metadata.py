@@ -227,3 +227,10 @@ def test_brackets_in_strings_are_no_nesting():
     text = json.dumps(["[" * 9, {'a\\"[[[': ["\\"]}, "]"])
     assert nests_deeper(text, 2)
     assert not nests_deeper(text.encode(), 3)
+
+
+@pytest.mark.parametrize("arrays", [{"x": 1}, {"a/b": 1}, {"a": {"b": 1}}, [1, 2]])
+def test_metadata_that_are_no_mapping_are_refused_in_the_same_words(arrays):
+    """Whatever is saved, the error says what metadata must be."""
+    with pytest.raises(TypeError, match="metadata must be a mapping, not list"):
+        npzkit.save(io.BytesIO(), arrays, metadata=[1])

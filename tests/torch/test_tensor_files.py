@@ -141,12 +141,21 @@ def test_what_is_no_dict_of_tensors_is_refused(tensors, error, says):
     assert stream.getvalue() == b""
 
 
-def test_a_name_of_another_format_warns(tmp_path):
-    """An archive whose name says torch.save or safetensors is written, with a warning."""
+def test_a_name_of_another_format_is_refused(tmp_path):
+    """An archive whose name says torch.save or safetensors is not written."""
     for name in ("a.pt", "a.safetensors"):
-        with pytest.warns(UserWarning, match="is an .npz archive"):
+        with pytest.raises(UnsupportedError, match=r"Name it \.npz"):
             save_file({"w": WEIGHT}, tmp_path / name)
-        assert torch.equal(load_file(tmp_path / name)["w"], WEIGHT)
+        assert not (tmp_path / name).exists()
+
+
+def test_tensors_in_a_store_have_its_options():
+    """`save_file` and `load_file` pass `storage_options` to the store of a URL."""
+    pytest.importorskip("fsspec", reason="memory:// needs fsspec")
+    save_file({"w": WEIGHT}, "memory://tensors/a.npz", storage_options={})
+    assert torch.equal(load_file("memory://tensors/a.npz", storage_options={})["w"], WEIGHT)
+    with pytest.raises(ValueError, match="storage_options are for URLs"):
+        load_file("a.npz", storage_options={"anon": True})
 
 
 @pytest.mark.filterwarnings("ignore:this array has the dtype:UserWarning")

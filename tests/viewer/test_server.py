@@ -367,3 +367,12 @@ def test_a_port_in_use_is_named(viewer, path):
     name, port, _ = parts_of(viewer)
     with pytest.raises(OSError, match=f"{name}:{port}"):
         npzkit.view(path, port=port)
+
+
+def test_a_closed_page_is_not_shown(path):
+    """`show` says so, and `wait` returns."""
+    viewer = npzkit.view(path)
+    viewer.close()
+    with pytest.raises(npzkit.errors.ClosedArchiveError, match=r"npzkit\.view"):
+        viewer.show()
+    viewer.wait()

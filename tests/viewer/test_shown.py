@@ -108,3 +108,13 @@ def test_long_planes_are_stretched():
     """Values are squares, unless one axis is much longer than the other."""
     assert settled(Shown(key="x"), (100, 200), np.dtype("f4")).aspect == "equal"
     assert settled(Shown(key="x"), (10, 2000), np.dtype("f4")).aspect == "fill"
+
+
+@pytest.mark.parametrize(
+    ("shape", "view"),
+    [((1000, 4), "table"), ((1000, 1), "line"), ((20, 16), "table"), ((16, 16), "image"),
+     ((1000, 17), "image")],
+)  # fmt: skip
+def test_many_rows_of_few_numbers_are_a_table(shape, view):
+    """A table of measurements is shown as one, and a plane as an image."""
+    assert views_of(shape, np.dtype("f8"))[0] == view

@@ -147,3 +147,12 @@ def test_string_dtype_needs_pickle_with_one_warning(tmp_path):
     assert len(caught) == 1
     with npzkit.load(tmp_path / "a.npz", allow_pickle=True) as npz:
         assert npz["a"].tolist() == ["a", "long text"]
+
+
+def test_an_archive_passes_for_one_of_numpys(tmp_path):
+    """A program that asks what `load` returned finds NumPy's class, and no other than before."""
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    with npzkit.load(tmp_path / "a.npz") as npz:
+        assert isinstance(npz, np.lib.npyio.NpzFile)
+        assert isinstance(npz, npzkit.NpzFile)
+    assert not isinstance({}, np.lib.npyio.NpzFile)

@@ -12,6 +12,8 @@ import pickle
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
@@ -103,11 +105,11 @@ def load(
         archive, archive_options = place.url, {**options, "storage_options": place.options}
         with contextlib.suppress(ZipFormatError):
             # It mostly is one, and then this is the only request.
-            return NpzFile(archive, **archive_options)
+            return _as_numpys(NpzFile(archive, **archive_options))
     with _opened(place) as stream:
         beginning = _beginning_of(stream, place)
         if beginning.startswith(_ZIP_BEGINNINGS):
-            return NpzFile(archive, mmap_mode=mmap_mode, **archive_options)
+            return _as_numpys(NpzFile(archive, mmap_mode=mmap_mode, **archive_options))
         if beginning != MAGIC_PREFIX:
             return _load_pickle(stream, place, allow_pickle, pickle_kwargs)
         try:
@@ -162,3 +164,9 @@ def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict
         raise
     except Exception as error:
         raise pickle.UnpicklingError(f"Failed to interpret file {file!r} as a pickle") from error
+
+
+def _as_numpys(npz: NpzFile) -> NpzFile:
+    """Return an archive that `isinstance` takes for one of NumPy's, as programs may ask."""
+    np.lib.npyio.NpzFile.register(NpzFile)
+    return npz

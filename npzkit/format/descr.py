@@ -10,6 +10,8 @@ Source: the NPY format description in `numpy.lib.format`.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import re
 from typing import Any
 
@@ -23,6 +25,8 @@ _USUAL_LENGTH = 20
 _TYPE_STRING = r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?"
 """Accepts ``<f8``, ``|S12``, ``<M8[25s]`` and ``float64``, but not ``(2,)i4,f8``, and not
 divided units (``<M8[s/2]``), which NumPy does not write and crashes on."""
+_EXTENSION = r"bfloat16|float[468]_e[0-9]m[0-9][a-z0-9]{0,10}|u?int[24]"
+"""Names of dtypes that the package ml_dtypes defines."""
 
 _DTYPE_ERRORS = (
     TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError,
@@ -134,7 +138,11 @@ def _dtype(descr: Any, depth: int) -> np.dtype[Any]:
         is_usual = descr[:1] in _ORDERS and descr[1:2].isalpha() and descr[2:].isdecimal()
         if not (is_usual and descr.isascii() and len(descr) < _USUAL_LENGTH):
             match = re.fullmatch(_TYPE_STRING, descr)
-            if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
+            if re.fullmatch(_EXTENSION, descr):
+                # NumPy knows these names once the package is imported.
+                with contextlib.suppress(ImportError):
+                    importlib.import_module("ml_dtypes")
+            elif match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
                 raise _invalid(descr, "it does not look like the name of a dtype")
         # "a" is NumPy's old name for "S", which it warns about. After a byte order it needs a size.
         is_old = descr.strip("<>|=0123456789") == "a" and (descr == "a" or descr[-1] != "a")
@@ -199,8 +207,8 @@ def _invalid(descr: object, reason: str) -> NpyFormatError:
     return NpyFormatError(
         f"descr is not a valid dtype descriptor ({reason})",
         found=descr,
-        remedy="If the dtype is newer than this NumPy, upgrade NumPy or import the package "
-        "that defines it.",
+        remedy="If the dtype is newer than this NumPy, upgrade NumPy, or install the package "
+        "that defines it: ml_dtypes has bfloat16 and float8.",
     )
 
 

@@ -160,6 +160,7 @@ def _tensor(key: str, array: Any, *special: Any) -> torch.Tensor:
         raise UnsupportedError(
             "PyTorch has no tensors of this dtype", key=key,
             found=str(getattr(array, "dtype", type(array).__name__)),
-            remedy="Read it with npzkit.load_tree.",
+            remedy="Read it with npzkit.load_tree; if it is bytes of bfloat16 or float8, with an "
+            "example: like={key: torch.empty(shape, dtype=torch.bfloat16)}.",
         )  # fmt: skip
     return found

@@ -20,7 +20,14 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.imported import imported
 from npzkit.members.containers import PYTHON, children_of, is_changeable, is_record, rebuilt, update
 from npzkit.members.keys import child_key, is_within
-from npzkit.members.tensors import form_of, identity, is_jax_array, is_spread, is_tensor
+from npzkit.members.tensors import (
+    extension_name,
+    form_of,
+    identity,
+    is_jax_array,
+    is_spread,
+    is_tensor,
+)
 from npzkit.trees.frameworks import (
     ReadBoxes,
     array_like,
@@ -329,6 +336,9 @@ def _array_of(saved: Any) -> Any:
 
 
 def _checked(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    if isinstance(array, np.ndarray) and array.dtype == f"V{dtype.itemsize}":
+        # Other programs save bfloat16 as bytes, and do not say so.
+        array = array.view(dtype) if extension_name(dtype) is not None else array
     if array is None or array.shape != shape or array.dtype != dtype:
         raise _Differs
     return array

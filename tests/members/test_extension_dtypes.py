@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import subprocess
 import sys
+import zipfile
 
 import npzkit
 import numpy as np
@@ -134,3 +137,48 @@ def test_extension_dtypes_with_metadata(tmp_path):
         assert npzkit.open(found)["a"].dtype == plain.dtype
         bare = npzkit.format.drop_metadata(tagged.dtype)
         assert (bare, bare.metadata) == (plain.dtype, None)
+
+
+def of_another_program(descr, data):
+    """Return an archive of an array of three items, without npzkit's attributes."""
+    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': (3,), }}".ljust(117) + "\n"
+    array = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + data
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as written:
+        written.writestr("w.npy", array)
+    return stream.getvalue()
+
+
+BFLOATS = bytes([0x80, 0x3F] * 3)
+
+
+@pytest.mark.parametrize(("descr", "data"), [("bfloat16", BFLOATS), ("float8_e4m3fn", b"\x38" * 3)])
+def test_a_header_that_names_an_extension_dtype(descr, data):
+    """It is read whether ml_dtypes was imported before or not; without it, the error names it."""
+    pytest.importorskip("ml_dtypes")
+    found = of_another_program(descr, data)
+    with npzkit.open(found) as npz:
+        assert npz["w"].tolist() == [1, 1, 1]
+    code = (
+        "import sys, npzkit; assert 'ml_dtypes' not in sys.modules; "
+        "print(npzkit.open(sys.stdin.buffer.read())['w'].dtype)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], input=found, capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert run.stdout.decode().split() == [descr], run.stderr.decode()
+
+
+def test_bytes_of_bfloat16_of_another_program():
+    """An example says what they are, with its dtype; one of another size does not."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    data = of_another_program("|V2", BFLOATS)
+    like = np.zeros(3, ml_dtypes.bfloat16)
+    found = npzkit.load_tree(data, like={"w": like})["w"]
+    assert (found.dtype, found.tolist()) == (like.dtype, [1, 1, 1])
+    npzkit.load_tree(data, into={"w": like})
+    assert like.tolist() == [1, 1, 1]
+    for other in (ml_dtypes.float8_e4m3fn, np.float16):
+        with pytest.raises(npzkit.errors.TreeMismatchError):
+            npzkit.load_tree(data, like={"w": np.zeros(3, other)})

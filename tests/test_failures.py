@@ -779,7 +779,7 @@ def take_away(name, monkeypatch):
     return True
 
 
-MISSING_CALLS = ["posix_fallocate", "pwrite", "preadv", "preadv pread", "fdatasync", "link", "fchmod"]  # fmt: skip
+MISSING_CALLS = ["posix_fallocate", "pwrite", "preadv", "preadv pread", "fdatasync", "link", "chown"]  # fmt: skip
 MISSING = [*MISSING_CALLS, "locks", "renames", "nothing"]
 
 

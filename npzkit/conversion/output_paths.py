@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.errors import ConversionError, UnsafeNameError, shown_value
+from npzkit.files.file_objects import take_after
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 
 _ARCHIVE_SUFFIX = ".npz"
@@ -48,9 +49,9 @@ def check_file_path(path: str, *, overwrite: bool) -> None:
 def replacing(path: str) -> Iterator[str]:
     """Yield a path beside `path`; what the block writes there takes its place at the end.
 
-    A file or a folder. An exception removes it, and what was at `path` stays.
-    A new file has the permissions of the one it replaces. Nobody writes to an archive (.npz)
-    while the block is to replace it.
+    A file or a folder. An exception removes it, and what was at `path` stays. It has the owner
+    and the permissions of what it replaces, and nobody else can read it before. Nobody writes to
+    an archive (.npz) while the block is to replace it.
 
     Raises
     ------
@@ -61,42 +62,44 @@ def replacing(path: str) -> Iterator[str]:
     PermissionError
         The file at `path` may not be written to, though its folder may.
     """
-    mode = 0
+    replaced, mode = None, 0
     with contextlib.suppress(FileNotFoundError):
-        mode = os.lstat(path).st_mode
+        replaced = os.lstat(path)
+        mode = replaced.st_mode
     if stat.S_ISREG(mode) and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
-    temporary = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
+    private = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
+    temporary = os.path.join(private, "new")
     is_archive = stat.S_ISREG(mode) and path.lower().endswith(_ARCHIVE_SUFFIX)
     # A writer that writes nothing has the lock.
     writer = NpzWriter(path, "w") if is_archive else None
     try:
+        os.mkdir(private, 0o700)
         yield temporary
         if not mode:
             # What is there now is another program's.
             check_absent(path, overwrite=False)
+        # A link, which is not followed, has no permissions of its own.
+        if replaced is not None and not stat.S_ISLNK(mode):
+            take_after(temporary, replaced)
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:
             if writer is not None and os.name == "nt":
                 # Windows replaces no file that is open.
                 writer.abort()
-            # A link, which is not followed, has no permissions of its own. Set-user-ID
-            # bits are not copied, because the new file may have another owner.
-            if stat.S_ISREG(mode):
-                os.chmod(temporary, mode & 0o777)
             os.replace(temporary, path)
     except OSError as error:
-        if error.errno and temporary in str(error):
+        if error.errno and private in str(error):
             # Nobody knows that name.
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
     finally:
         if writer is not None:
             writer.abort()
-        _remove(temporary)
+        _remove(private)
 
 
 def _replace_folder(temporary: str, path: str) -> None:

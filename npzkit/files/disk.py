@@ -237,32 +237,6 @@ class File:
         for start in range(0, size, len(zeros) or 1):
             self.patch(offset + start, zeros[: size - start])
 
-    def take_after(self, other: os.stat_result) -> None:
-        """Copy another file's owner, group and permissions, as far as the system allows."""
-        if not hasattr(os, "fchmod"):
-            return
-        mode = other.st_mode & 0o777
-        # FAT and some network shares have no owners or permissions.
-        with contextlib.suppress(OSError):
-            if not self._take_owner(other):
-                # The file has another group, which must not get the old group's rights.
-                mode &= 0o707 | (mode & 0o007) << 3
-            os.fchmod(self.descriptor, mode)
-
-    def _take_owner(self, other: os.stat_result) -> bool:
-        """Copy a file's owner and group, and return whether the group could be set."""
-        own = os.fstat(self.descriptor)
-        is_same_group = own.st_gid == other.st_gid
-        if not is_same_group:
-            with contextlib.suppress(OSError):
-                os.fchown(self.descriptor, -1, other.st_gid)
-                is_same_group = True
-        if own.st_uid != other.st_uid:
-            # Only root can give files to another user.
-            with contextlib.suppress(OSError):
-                os.fchown(self.descriptor, other.st_uid, -1)
-        return is_same_group
-
     def begin_sync(self, offset: int, size: int) -> None:
         """Have the system begin to write a range, so that a later `sync` takes less time.
 

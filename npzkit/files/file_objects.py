@@ -243,3 +243,33 @@ def identity_of(found: os.stat_result) -> Identity:
     return Identity(
         found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
     )  # fmt: skip
+
+
+def take_after(place: str | int, other: os.stat_result) -> None:
+    """Give a file or folder, by its path or descriptor, another one's owner and permissions.
+
+    As far as the system allows: FAT and some network shares have none.
+    """
+    if not hasattr(os, "chown"):
+        return
+    mode = other.st_mode & 0o777
+    with contextlib.suppress(OSError):
+        if not _take_owner(place, other):
+            # The file has another group, which must not get the old group's rights.
+            mode &= 0o707 | (mode & 0o007) << 3
+        os.chmod(place, mode)
+
+
+def _take_owner(place: str | int, other: os.stat_result) -> bool:
+    """Copy the owner and the group, and return whether the group could be set."""
+    own = os.stat(place)
+    is_same_group = own.st_gid == other.st_gid
+    if not is_same_group:
+        with contextlib.suppress(OSError):
+            os.chown(place, -1, other.st_gid)
+            is_same_group = True
+    if own.st_uid != other.st_uid:
+        # Only root can give files to another user.
+        with contextlib.suppress(OSError):
+            os.chown(place, other.st_uid, -1)
+    return is_same_group

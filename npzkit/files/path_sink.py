@@ -35,6 +35,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import ArchiveLockedError, ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.disk import Buffer, Descriptor, File
+from npzkit.files.file_objects import take_after
 from npzkit.files.locking import FileLock, lock_path
 from npzkit.files.sink import SEAL_SIZE, Sink, overwritten
 
@@ -264,7 +265,7 @@ class PathSink(Sink):
                 break
         if replaced is not None:
             self._is_replacing = True
-            self._file.take_after(replaced)
+            take_after(self._file.descriptor.fileno(), replaced)
 
     def _try_name(self, temporary: str, mode: int) -> bool:
         """Create and lock the new file, and return whether it could have this name."""

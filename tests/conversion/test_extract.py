@@ -166,6 +166,31 @@ def test_a_private_file_stays_private(here):
     assert os.stat("x.npy").st_mode & 0o111 == 0
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+@pytest.mark.parametrize("name", ["b.safetensors", "b.zarr", "b.h5", "b.npz"])
+def test_what_is_converted_is_never_more_public_than_what_it_replaces(here, monkeypatch, name):
+    """While it is written only its owner can reach it; then it has the old one's permissions."""
+    pytest.importorskip({".h5": "h5py", ".npz": "npzkit"}.get(name[1:], name[2:]))
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    npzkit.convert("a.npz", name)
+    mode = 0o700 if os.path.isdir(name) else 0o600
+    os.chmod(name, mode)
+    modes = []
+    replace, rename = os.replace, os.rename
+
+    def noting(old, new):
+        if ".npzkit-" in str(old):
+            modes.append(os.stat(os.path.dirname(old)).st_mode & 0o777)
+        return (rename if os.path.isdir(old) else replace)(old, new)
+
+    monkeypatch.setattr(os, "replace", noting)
+    monkeypatch.setattr(os, "rename", noting)
+    npzkit.convert("a.npz", name, overwrite=True)
+    assert os.stat(name).st_mode & 0o777 == mode
+    assert 0o700 in modes
+    assert sorted(os.listdir()) == ["a.npz", name]
+
+
 def test_a_file_that_may_not_be_written_to_is_not_replaced(here, monkeypatch):
     """What is protected against writing stays, with overwrite too, though its folder is not."""
     npzkit.save("a.npz", {"x": [1]})

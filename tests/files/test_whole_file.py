@@ -173,10 +173,10 @@ def test_nothing_is_open_where_open_files_cannot_be_renamed(
 
 
 def test_where_the_system_has_fewer_calls(tmp_path, monkeypatch):
-    """Without pwrite, fchmod and locks, the same bytes are written."""
+    """Without pwrite, chown and locks, the same bytes are written."""
     stream = io.BytesIO()
     npzkit.save(stream, ARRAYS["64 KB"])
-    for name in ("pwrite", "fchmod", "fdatasync"):
+    for name in ("pwrite", "chown", "fdatasync"):
         monkeypatch.delattr(os, name, raising=False)
     monkeypatch.setattr("npzkit.files.locking._try_lock", lambda _: True)
     for _ in range(2):

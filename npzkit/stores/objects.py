@@ -188,7 +188,7 @@ def objects_at(location: str | Location) -> LocalFolder | StorePrefix:
 def objects_matching(pattern: Location) -> list[Location]:
     """Return the objects of a store that match the pattern of a URL."""
     store = FsspecStore(*pattern)
-    names = _names(store, partial(store.file_system.glob, store.path))
+    names = _names(store, partial(store.call, store.file_system.glob, store.path))
     return [Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options) for name in names]
 
 
@@ -199,10 +199,11 @@ def objects_below(prefix: Location, depth: int | None) -> list[str]:
     """
     store = FsspecStore(*prefix)
     path, url = store.path.rstrip("/"), prefix.url.rstrip("/")
-    names = _names(store, partial(store.file_system.find, store.path, maxdepth=depth))
+    find = partial(store.call, store.file_system.find, store.path, maxdepth=depth)
+    names = _names(store, find)
     if not names:
         # Down to a depth, `find` leaves out what cannot be listed, even all of it.
-        _listing(store, partial(store.file_system.ls, store.path))
+        _listing(store, partial(store.call, store.file_system.ls, store.path))
     return [url + name[len(path) :] for name in names if name.startswith(f"{path}/")]
 
 
@@ -359,7 +360,7 @@ class StorePrefix(Objects):
         # A file system remembers what it listed.
         fs.invalidate_cache(path)
         try:
-            found = fs.ls(path, detail=True)
+            found = store.call(fs.ls, path, detail=True)
         except FileNotFoundError:
             self.folders = []
             return {}
@@ -477,7 +478,7 @@ def _remove(store: FsspecStore, name: str, version: Version | None) -> None:
 
         remove_version(store, path, version.tag)
     else:
-        store.file_system.rm_file(path)
+        store.call(store.file_system.rm_file, path)
 
 
 def abandoned_files(folder: str, *, recursive: bool = False) -> Iterator[tuple[str, int]]:

@@ -17,11 +17,13 @@ import math
 import operator
 import os
 import re
+import socket
 import ssl
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -56,6 +58,9 @@ _SOCKS = ("socks4", "socks4a", "socks5", "socks5h")
 
 
 # -- answers ------------------------------------------------------------------
+
+_awaited: ContextVar[list[Any] | None] = ContextVar("sockets of a request", default=None)
+"""The sockets on which the thread of a request waits for the head of an answer."""
 
 
 class _Limited(io.RawIOBase):
@@ -122,6 +127,9 @@ class _Response(http.client.HTTPResponse):
 
     def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
+        sockets = _awaited.get()
+        if sockets is not None:
+            sockets.append(sock)
         checked: Any = _Checked(_Limited(self.fp.detach(), sock, current_limit()))
         self.fp = checked
 
@@ -343,12 +351,20 @@ class Connections:
             self._reset()
         with self._explained():
             # In a thread: a look-up of a name can be neither interrupted nor limited.
-            ask = functools.partial(self._ask, url, headers, keep)
-            return self._calls.wait(started(ask, operator.methodcaller("close")))
+            sockets: list[Any] = []
+            ask = functools.partial(self._ask, url, headers, keep, sockets)
+            future = started(ask, operator.methodcaller("close"))
+            future.add_done_callback(functools.partial(_end_waits, sockets))
+            return self._calls.wait(future)
 
     def _ask(
-        self, url: SplitResult, headers: Mapping[str, str], keep: Callable[[Any], object]
+        self,
+        url: SplitResult,
+        headers: Mapping[str, str],
+        keep: Callable[[Any], object],
+        sockets: list[Any],
     ) -> Any:
+        _awaited.set(sockets)
         scheme, host, port = origin = origin_of(url)
         pool = self._pools.get(origin)
         if pool is None or pool.pool is None:
@@ -432,6 +448,14 @@ class Connections:
         """Use no connection any more, once answers under way are read. May be called twice."""
         self._is_closed = True
         self._pools.clear()
+
+
+def _end_waits(sockets: list[Any], future: Future[Any]) -> None:
+    """End the thread of a request that was given up."""
+    if future.cancelled():
+        for sock in sockets:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sock.shutdown(socket.SHUT_RDWR)
 
 
 def _root_of(error: BaseException) -> BaseException:

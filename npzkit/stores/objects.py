@@ -32,6 +32,7 @@ from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import Sink
 from npzkit.files.urls import Location
 from npzkit.stores.base_store import T, Version, tried
+from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore, version_in
 from npzkit.stores.transport import check_writable, open_sink
 from npzkit.stores.upload_sink import UploadSink
@@ -42,6 +43,10 @@ _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "crea
 _LOCK_ATTEMPTS = 10
 _COPIED_SIZE = 1 << 23
 """Bytes of a file that are copied at a time."""
+_COPY_FACTOR = 1 << 10
+"""How many times as fast as it sends bytes a store copies them itself, at least."""
+_LIST_SIZE = 1 << 22
+"""Bytes for which a list has time, beside that of other operations: it may be many requests."""
 
 
 class Found(NamedTuple):
@@ -214,7 +219,12 @@ def _names(store: FsspecStore, request: Callable[..., Mapping[str, Any]]) -> lis
 
 def _listing(store: FsspecStore, request: Callable[..., T]) -> T:
     store.file_system.invalidate_cache()
-    return tried(lambda: store.explained(lambda: request(detail=True)), f"{store.name}, its list")
+
+    def listed() -> T:
+        extend(_LIST_SIZE)
+        return request(detail=True)
+
+    return tried(partial(store.explained, listed), f"{store.name}, its list")
 
 
 class LocalFolder(Objects):
@@ -359,6 +369,7 @@ class StorePrefix(Objects):
         fs, path = store.file_system, store.path
         # A file system remembers what it listed.
         fs.invalidate_cache(path)
+        extend(_LIST_SIZE)
         try:
             found = store.call(fs.ls, path, detail=True)
         except FileNotFoundError:
@@ -404,9 +415,10 @@ class StorePrefix(Objects):
         store = self._store()
 
         def copied() -> bool:
-            source, target = FsspecStore(*place.file(name)).path, f"{store.path}/{new}"
+            source = FsspecStore(*place.file(name))
+            extend(source.find_version().size // _COPY_FACTOR)
             try:
-                store.call(store.file_system.cp_file, source, target)
+                store.call(store.file_system.cp_file, source.path, f"{store.path}/{new}")
             except NotImplementedError:
                 return False
             return True

@@ -1,4 +1,4 @@
-"""A server of objects on the loopback that is silent, or that sends byte by byte.
+"""A server of objects on the loopback that is silent, sends byte by byte, or lies about ranges.
 
 It speaks enough of the protocols of web servers, S3, Google and Azure for one object to be found.
 """
@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import socketserver
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 from range_server import serving
 
-__all__ = ["KINDS", "SlowServer", "location_in"]
+__all__ = ["KINDS", "LIES", "SlowServer", "location_in"]
 
 # Read when gcsfs is imported, which would ask by gRPC for the kind of bucket.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
@@ -36,6 +37,16 @@ KINDS = {
     "zip": "aiohttp",
 }
 """Kinds of stores, and the package that each needs."""
+LIES = {
+    "later": "the range is said to begin 64 bytes later",
+    "overlapping": "bytes before the range come with it",
+    "longer": "bytes after the range come with it",
+    "shorter": "fewer bytes come than the head says",
+    "more": "more bytes come than the head says",
+    "whole": "all bytes come, with the status 200",
+    "size": "the object is said to be larger",
+}
+"""How a server may lie."""
 
 
 def location_in(kind: str, base: str, folder: Any) -> tuple[str, dict[str, Any]]:
@@ -69,8 +80,9 @@ class SlowServer(socketserver.ThreadingTCPServer):
 
     Attributes
     ----------
-    mode : {"good", "silent", "head", "body"}
-        Whether it answers, is silent, or sends the head or the body of an answer byte by byte.
+    mode : {"good", "silent", "head", "body"} or one of `LIES`
+        Whether it answers, is silent, sends the head or the body of an answer byte by byte, or
+        lies about the bytes of a range.
     answers : int
         Answers under way: not complete, on connections that nobody closed.
     """
@@ -134,12 +146,16 @@ class _Handler(socketserver.StreamRequestHandler):
             head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
             return head + b"Content-Length: %d\r\n\r\n" % len(body), body
         begin, end, status = 0, len(data), b"200 OK\r\n"
-        if asked is not None:
+        lie = self.server.mode
+        if asked is not None and lie != "whole":
             first, last = asked.groups()
             begin = int(first) if first else max(len(data) - int(last), 0)
             end = min(int(last) + 1, len(data)) if first and last else len(data)
+            begin = max(begin - 64 * (lie == "overlapping"), 0)
+            end = min(end + 64 * (lie == "longer"), len(data))
+            move = 64 * (lie == "later")
             status = b"206 Partial Content\r\nContent-Range: bytes %d-%d/%d\r\n" % (
-                begin, end - 1, len(data),
+                begin + move, end - 1 + move, len(data) + 64 * (lie in ("size", "later")),
             )  # fmt: skip
         head = b"HTTP/1.1 " + status + b'ETag: "one"\r\nAccept-Ranges: bytes\r\n'
         head += b"Last-Modified: %s\r\nx-ms-creation-time: %s\r\n" % (_DATE, _DATE)
@@ -159,7 +175,10 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(head)
             self._drip(body)
         else:
-            self.wfile.write(head + body)
+            if mode == "shorter" and body:
+                self.wfile.write(head + body[:-9])
+                self.request.shutdown(socket.SHUT_RDWR)
+            self.wfile.write(head + body + b"?" * (9 * (mode == "more" and bool(body))))
 
     def _drip(self, data: bytes) -> None:
         for number in data:

@@ -100,13 +100,13 @@ class FsspecStore(Store):
         self._location = Location(url, self._options)
         self._timeout = timeout_in(self._options)
         self._calls = Calls()
+        self._turn: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self.is_s3 = self._has_state = False
         self._connect()
 
     def _connect(self) -> None:
         """Find the file system. A forked child must have its own."""
         self._process = os.getpid()
-        self._turn: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        self.is_s3 = self._is_copy = self._has_state = False
         self._is_lost = False
         # A chain reads when it is opened. If it is opened again, that is a part of an attempt.
         find = partial(self.explained, self._find)
@@ -115,7 +115,8 @@ class FsspecStore(Store):
         if self.is_s3:
             # Nobody waits for it: each request takes the same steps first.
             task = asyncio.wait_for(_report_unreachable(self._fs), self._timeout)
-            asyncio.run_coroutine_threadsafe(task, self._fs.loop)
+            with limited(self._timeout):
+                asyncio.run_coroutine_threadsafe(task, self._fs.loop)
         # One that fsspec does not share has a state: the place in a file, or a connection of FTP
         # whose answers come in the order of its commands.
         chain = [self._fs, *(archive.fs for archive in _archives_in(self._fs))]
@@ -144,11 +145,12 @@ class FsspecStore(Store):
             if self._is_chain or "timeout" not in inspect.signature(kinds[0].__init__).parameters:
                 options.pop("timeout", None)
             if _READ_AT_ONCE.intersection(schemes):
-                inner, path = self.call(
-                    url_to_fs, url.rpartition("::")[2], **options.get(schemes[-1], {})
+                inner_options = options.get(schemes[-1], {})
+                inner, path = self._wait(
+                    partial(url_to_fs, url.rpartition("::")[2], **inner_options)
                 )
-                extend(self.call(inner.info, path).get("size") or 0)
-            found: tuple[Any, str] = self.call(url_to_fs, url, **options)
+                extend(self._wait(partial(inner.info, path)).get("size") or 0)
+            found: tuple[Any, str] = self._wait(partial(url_to_fs, url, **options))
             return found
         except ImportError as error:
             raise UnsupportedError(
@@ -187,8 +189,11 @@ class FsspecStore(Store):
             with self._turn:
                 return function(*args, **options)
 
+        return self._wait(in_turn)
+
+    def _wait(self, function: Callable[[], T]) -> T:
         try:
-            return self._calls.wait(started_in_loop(in_turn))
+            return self._calls.wait(started_in_loop(function))
         except (TimeoutError, CancelledError, KeyboardInterrupt):
             # Nobody knows what became of its state.
             self._is_lost = self._has_state
@@ -415,10 +420,9 @@ class FsspecStore(Store):
         # azure-core adds the answer's XML.
         text = " ".join(str(error).partition("\nContent: ")[0].split())
         text = text.removeprefix(f"{self.name}: ")
-        number = getattr(error, "errno", None)
-        if isinstance(number, int) and os.strerror(number) not in text:
+        if getattr(error, "errno", None) == errno.ECONNREFUSED:
             # aiohttp names only the address.
-            text = f"{text}: {os.strerror(number)}"
+            text = f"{os.strerror(errno.ECONNREFUSED)}: {text}"
         return printable(hide_secrets(text or type(error).__name__, self._location)[:300])
 
 

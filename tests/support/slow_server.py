@@ -24,7 +24,9 @@ __all__ = ["KINDS", "LIES", "SlowServer", "location_in"]
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 PAUSE = 0.05
-"""Seconds between two bytes."""
+"""Seconds between two pieces of an answer that is sent piece by piece."""
+PIECE = 1
+"""Bytes of each."""
 _RANGE = re.compile(rb"(?i)(?:x-ms-)?range: *bytes=(\d*)-(\d*)")
 _DATE = b"Sun, 22 Nov 2026 10:00:00 GMT"
 KINDS = {
@@ -181,7 +183,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(head + body + b"?" * (9 * (mode == "more" and bool(body))))
 
     def _drip(self, data: bytes) -> None:
-        for number in data:
-            self.wfile.write(bytes([number]))
+        for start in range(0, len(data), PIECE):
+            self.wfile.write(data[start : start + PIECE])
             if self.server.over.wait(PAUSE):
                 break

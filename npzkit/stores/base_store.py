@@ -20,6 +20,8 @@ from npzkit.files.progress import Advance
 
 ATTEMPTS = 4
 """Times that a request is made before it fails: three more after the first."""
+MOST_SECONDS = 150.0
+"""After so many since the first attempt, no other one begins."""
 FIRST_DELAY = 0.1
 """Seconds before the second attempt. Each delay is three times the one before."""
 _LONGEST_DELAY = 20.0
@@ -292,6 +294,7 @@ def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = l
         All attempts failed.
     """
     delay = FIRST_DELAY
+    end = time.monotonic() + MOST_SECONDS
     reason = "nobody waits for it any more"
     for attempt in range(1, ATTEMPTS + 1):
         if not is_wanted():
@@ -300,13 +303,15 @@ def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = l
             return request()
         except (TransientError, TimeoutError, ConnectionError) as error:
             reason, asked = str(error) or type(error).__name__, getattr(error, "delay", 0.0)
+        if time.monotonic() > end:
+            break
         if attempt < ATTEMPTS:
             # Jitter, so that many clients do not come back at the same moment.
             pause = delay * random.uniform(0.5, 1.5)  # noqa: S311 - not for secrets
             _sleep(min(max(pause, asked), _LONGEST_DELAY), is_wanted)
             delay *= 3
     reason = printable(shown_url(reason))
-    raise OSError(f"{what}: failed after {ATTEMPTS} attempts: {reason}")
+    raise OSError(f"{what}: failed after {attempt} attempt{'s' * (attempt > 1)}: {reason}")
 
 
 def _sleep(seconds: float, is_wanted: Callable[[], bool]) -> None:

@@ -1,7 +1,7 @@
 """HTTP connections: urllib3's, which archives share, whose answers are strict and end in time.
 
-Owns what urllib3 does not do: a limit for the time from the look-up of a name to the head of
-an answer, requests that can be given up, chunks that are what they say, no secrets in logs, and
+Owns what urllib3 does not do: one time limit (`npzkit.stores.calls`) for all that a request waits
+for, requests that can be given up, chunks that are what they say, no secrets in logs, and
 connections that are closed with the last archive that uses them. Knows no ranges, and no
 status.
 """
@@ -13,17 +13,17 @@ import contextlib
 import functools
 import http.client
 import io
-import logging
 import math
 import operator
 import os
 import re
+import socket
 import ssl
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -34,7 +34,8 @@ from urllib3.exceptions import HTTPError
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance
 from npzkit.stores.base_store import TransientError
-from npzkit.stores.calls import Calls, started
+from npzkit.stores.calls import Calls, TimeLimit, current_limit, started
+from npzkit.stores.quiet_logs import keep_quiet
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
@@ -45,9 +46,7 @@ _IDLE_SECONDS = 50.0
 """How long they are kept. Many servers close them after a minute, and some routers forget
 them without a word, so that a request would wait for an answer that never comes."""
 _RECEIVED_SIZE = 1 << 16
-"""Bytes that are received between two looks at the clock."""
-_SLOWEST = 1 << 15
-"""Bytes per second that a body must have, beside the time limit of its first byte."""
+"""Bytes that are received before they are counted."""
 _MOST_LINES = 128
 """Lines of an answer's head, together with those of the answers that announce it."""
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(;[^\r\n]*)?\r\n")
@@ -59,6 +58,32 @@ _SOCKS = ("socks4", "socks4a", "socks5", "socks5h")
 
 
 # -- answers ------------------------------------------------------------------
+
+_awaited: ContextVar[list[Any] | None] = ContextVar("sockets of a request", default=None)
+"""The sockets on which the thread of a request waits for the head of an answer."""
+
+
+class _Limited(io.RawIOBase):
+    """The bytes of a connection, each of which is waited for until the time of the request ends.
+
+    The time limit of a socket alone begins again with each byte.
+    """
+
+    def __init__(self, raw: Any, sock: Any, limit: TimeLimit) -> None:
+        self._raw, self._sock, self._limit = raw, sock, limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int | None:
+        left = self._limit.check()
+        self._sock.settimeout(None if left == math.inf else left)
+        count: int | None = self._raw.readinto(view)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class _Checked(io.BufferedReader):
@@ -102,7 +127,10 @@ class _Response(http.client.HTTPResponse):
 
     def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        checked: Any = _Checked(self.fp.detach())
+        sockets = _awaited.get()
+        if sockets is not None:
+            sockets.append(sock)
+        checked: Any = _Checked(_Limited(self.fp.detach(), sock, current_limit()))
         self.fp = checked
 
     def begin(self) -> None:
@@ -253,18 +281,16 @@ _pools = weakref.WeakValueDictionary()
 must not use connections of its parent."""
 
 
-def _pool_of(
-    origin: Origin, timeout: float | None, context: ssl.SSLContext | None
-) -> urllib3.HTTPConnectionPool:
+def _pool_of(origin: Origin, context: ssl.SSLContext | None) -> urllib3.HTTPConnectionPool:
     """Return the pool of connections to an origin, with its proxy and these options."""
     scheme, host, port = origin
-    options: dict[str, Any] = {"timeout": timeout, "maxsize": _IDLE_COUNT}
+    options: dict[str, Any] = {"maxsize": _IDLE_COUNT}
     if scheme == "https":
         used = context or _usual_context(*map(os.environ.get, _AUTHORITIES))
         # A context that compares no names is the caller's choice.
         options |= {"ssl_context": used, "assert_hostname": None if used.check_hostname else False}
     proxy = _proxy_of(origin)
-    key = os.getpid(), origin, proxy, timeout, options.get("ssl_context")
+    key = os.getpid(), origin, proxy, options.get("ssl_context")
     found = _pools.get(key)
     if found is None or found.pool is None:
         found = _manager(proxy, options).connection_from_host(host, port, scheme)
@@ -275,12 +301,7 @@ def _pool_of(
 
 # -- requests -----------------------------------------------------------------
 
-_askers: set[int] = set()
-"""Threads that make a request for npzkit just now. What urllib3 logs has URLs with secrets."""
-
-
-for _name in ("connection", "connectionpool", "poolmanager", "response"):
-    logging.getLogger(f"urllib3.{_name}").addFilter(lambda _: threading.get_ident() not in _askers)
+keep_quiet()
 
 
 class Connections:
@@ -290,17 +311,17 @@ class Connections:
     ----------
     name : str
         Of the archive, for messages.
-    timeout : float or None
-        Seconds from the look-up of the server's name to the head of its answer, and seconds
-        that it may be silent after that. None is no limit.
     context : ssl.SSLContext, optional
         Used instead of the usual one.
+
+    Notes
+    -----
+    All of a request counts for the time limit of the block in which it is made: the look-up of
+    the server's name, the head of the answer and its body.
     """
 
-    def __init__(
-        self, name: str, timeout: float | None, context: ssl.SSLContext | None = None
-    ) -> None:
-        self._name, self._timeout, self._context = name, timeout, context
+    def __init__(self, name: str, context: ssl.SSLContext | None = None) -> None:
+        self._name, self._context = name, context
         self._is_closed = False
         self._reset()
 
@@ -329,35 +350,40 @@ class Connections:
         if self._process != os.getpid():
             self._reset()
         with self._explained():
-            # In a thread: a look-up of a name can be neither interrupted nor limited, and the
-            # head of an answer may come byte by byte.
-            ask = functools.partial(self._ask, url, headers, keep)
-            return self._calls.wait(started(ask, operator.methodcaller("close")), self._timeout)
+            # In a thread: a look-up of a name can be neither interrupted nor limited.
+            sockets: list[Any] = []
+            ask = functools.partial(self._ask, url, headers, keep, sockets)
+            future = started(ask, operator.methodcaller("close"))
+            future.add_done_callback(functools.partial(_end_waits, sockets))
+            return self._calls.wait(future)
 
     def _ask(
-        self, url: SplitResult, headers: Mapping[str, str], keep: Callable[[Any], object]
+        self,
+        url: SplitResult,
+        headers: Mapping[str, str],
+        keep: Callable[[Any], object],
+        sockets: list[Any],
     ) -> Any:
+        _awaited.set(sockets)
         scheme, host, port = origin = origin_of(url)
         pool = self._pools.get(origin)
         if pool is None or pool.pool is None:
-            pool = _pool_of(origin, self._timeout, self._context)
+            pool = _pool_of(origin, self._context)
             if not self._is_closed:
                 # Otherwise, a request that is under way was redirected.
                 self._pools[origin] = pool
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         if pool.proxy is not None and scheme == "http":
             target = f"http://{host}:{port}{target}"
-        _askers.add(threading.get_ident())
-        try:
-            response = pool.urlopen(
-                "GET", target, headers=dict(headers), retries=False, redirect=False,
-                assert_same_host=False, preload_content=False, decode_content=False,
-                enforce_content_length=False,
-            )  # fmt: skip
-            keep(response)
-            return response
-        finally:
-            _askers.discard(threading.get_ident())
+        left = current_limit().check()
+        response = pool.urlopen(
+            "GET", target, headers=dict(headers), retries=False, redirect=False,
+            timeout=None if left == math.inf else left,
+            assert_same_host=False, preload_content=False, decode_content=False,
+            enforce_content_length=False,
+        )  # fmt: skip
+        keep(response)
+        return response
 
     def read_body(self, response: Any, view: memoryview, received: Advance | None = None) -> int:
         """Fill `view` with the next bytes of a body; return how many there were.
@@ -369,8 +395,7 @@ class Connections:
         TransientError
             The connection broke, or it takes too long.
         """
-        limit = math.inf if self._timeout is None else self._timeout
-        end = time.monotonic() + limit + len(view) / _SLOWEST
+        limit = current_limit()
         done = 0
         self._bodies.add(response)
         try:
@@ -384,10 +409,9 @@ class Connections:
                         break
                     view[done : done + len(piece)] = piece
                     done += len(piece)
+                    limit.extend(len(piece))
                     if received is not None:
                         received(len(piece))
-                    if time.monotonic() > end:
-                        raise TimeoutError("the answer takes too long")
         finally:
             self._bodies.discard(response)
         return done
@@ -424,6 +448,14 @@ class Connections:
         """Use no connection any more, once answers under way are read. May be called twice."""
         self._is_closed = True
         self._pools.clear()
+
+
+def _end_waits(sockets: list[Any], future: Future[Any]) -> None:
+    """End the thread of a request that was given up."""
+    if future.cancelled():
+        for sock in sockets:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sock.shutdown(socket.SHUT_RDWR)
 
 
 def _root_of(error: BaseException) -> BaseException:

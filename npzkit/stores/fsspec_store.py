@@ -5,8 +5,9 @@ was opened. S3 takes the version with each request. Of other stores, the mark
 of the object is compared after each request; in a chain, that of the outer files.
 
 fsspec keeps one thread of its own for all stores of a process, which outlives
-an archive. Its file objects are not used: they read ahead by megabytes. After an
-interrupt, a request may go on until its answer comes, and nobody waits for it.
+an archive. Its file objects are not used: they read ahead by megabytes. All requests of one
+operation share a time limit (`npzkit.stores.calls`). Stores that have no event loop, such as
+FTP, may go on after it, or after an interrupt, and nobody waits for them.
 """
 
 from __future__ import annotations
@@ -22,12 +23,23 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.urls import Location, hide_secrets
-from npzkit.stores.base_store import Opened, Store, T, TransientError, Version, parse_content_range
-from npzkit.stores.calls import Calls, started
+from npzkit.stores.base_store import (
+    Opened,
+    Store,
+    T,
+    TransientError,
+    Version,
+    parse_content_range,
+    tried,
+)
+from npzkit.stores.calls import Calls, extend, is_limited, limited, timeout_in
+from npzkit.stores.loop_tasks import follow, started_in_loop
+from npzkit.stores.quiet_logs import keep_quiet
 
 _MARKS = (
     # Of the bytes, or of each version of them.
@@ -40,6 +52,8 @@ _MARKS = (
 """What stores call a value that changes with the object, the best ones first."""
 _NO_SUFFIX_IN_S3 = (416, 501)
 """What servers of S3 answer that cannot count from the end, or that have an empty object."""
+_RECEIVED_SIZE = 1 << 18
+"""Bytes that are received before they are counted."""
 _PASSING = re.compile("Timeout|Connection|Payload|Incomplete|Disconnected")
 """How errors of libraries are called that may pass: a lost connection, an answer cut short."""
 _NO_BUCKET = re.compile("(bucket|container) does not exist", re.IGNORECASE)
@@ -47,6 +61,8 @@ _NO_BUCKET = re.compile("(bucket|container) does not exist", re.IGNORECASE)
 _CREDENTIALS = ". Set AWS_PROFILE, or pass storage_options={'anon': True} if the data is public"
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 _BLOCK_CACHES = ("blockcache", "cached")
+_READ_AT_ONCE = frozenset({"zip", "tar", "libarchive"})
+"""What may read all of a file when it is opened. What size that file has is asked for first."""
 _LOCAL_MARKS = ("ino", "mtime", "created")
 """What tells a local file from another: its inode, and the times of its data and of its inode."""
 
@@ -54,7 +70,7 @@ _LOCAL_MARKS = ("ino", "mtime", "created")
 class _Answer(NamedTuple):
     """An answer of S3: its bytes, if they are those that were asked for."""
 
-    data: bytes | None
+    data: bytes | bytearray | None
     version: Version
     is_whole: bool
 
@@ -67,7 +83,8 @@ class FsspecStore(Store):
     url : str
         Also a chain, such as ``simplecache::https://...``.
     options : mapping
-        As for `fsspec.filesystem`.
+        As for `fsspec.filesystem`, and ``timeout``: the seconds that an operation may take
+        beside the time for its bytes. None or 0 is no limit.
 
     Attributes
     ----------
@@ -81,23 +98,64 @@ class FsspecStore(Store):
         self.name = shown_url(url)
         self._url, self._options = url, dict(options)
         self._location = Location(url, self._options)
+        self._timeout = timeout_in(self._options)
         self._calls = Calls()
+        self._turn: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self.is_s3 = self._has_state = False
         self._connect()
 
     def _connect(self) -> None:
         """Find the file system. A forked child must have its own."""
         self._process = os.getpid()
-        self._turn: contextlib.AbstractContextManager[Any]
-        scheme = self._url.partition("://")[0]
-        self.is_s3 = False
+        self._is_lost = False
+        # A chain reads when it is opened. If it is opened again, that is a part of an attempt.
+        find = partial(self.explained, self._find)
+        self._fs, self.path = find() if is_limited() else tried(find, f"{self.name}, its opening")
+        self.is_s3 = hasattr(self._fs, "call_s3")
+        if self.is_s3:
+            # Nobody waits for it: each request takes the same steps first.
+            task = asyncio.wait_for(_report_unreachable(self._fs), self._timeout)
+            with limited(self._timeout):
+                asyncio.run_coroutine_threadsafe(task, self._fs.loop)
+        # One that fsspec does not share has a state: the place in a file, or a connection of FTP
+        # whose answers come in the order of its commands.
+        chain = [self._fs, *(archive.fs for archive in _archives_in(self._fs))]
+        self._has_state = not all(
+            getattr(fs, "cachable", True) or getattr(fs, "async_impl", False) for fs in chain
+        )
+        self._turn = threading.Lock() if self._has_state else contextlib.nullcontext()
+        # It downloaded one version for good, and does not ask the server again.
+        self._is_copy = any("simplecache" in fs.protocol for fs in chain)
+
+    def _find(self) -> tuple[Any, str]:
+        """Return the file system, and the path in it."""
+        url, options = _with_safe_caches(self._url, self._options)
+        self._is_chain = "::" in url
         try:
+            from fsspec import get_filesystem_class
             from fsspec.core import url_to_fs
 
-            url, options = _with_safe_caches(self._url, self._options)
-            self._fs, self.path = url_to_fs(url, **options)
+            schemes = [link.partition("://")[0] for link in url.split("::")]
+            kinds = list(map(get_filesystem_class, schemes))
+            keep_quiet()
+            if any(getattr(kind, "async_impl", False) for kind in kinds):
+                from fsspec.asyn import get_loop
+
+                follow(get_loop())
+            if self._is_chain or "timeout" not in inspect.signature(kinds[0].__init__).parameters:
+                options.pop("timeout", None)
+            if _READ_AT_ONCE.intersection(schemes):
+                inner_options = options.get(schemes[-1], {})
+                inner, path = self._wait(
+                    partial(url_to_fs, url.rpartition("::")[2], **inner_options)
+                )
+                extend(self._wait(partial(inner.info, path)).get("size") or 0)
+            found: tuple[Any, str] = self._wait(partial(url_to_fs, url, **options))
+            return found
         except ImportError as error:
             raise UnsupportedError(
-                f"{scheme}:// needs a package that is not installed ({error.name or error})",
+                f"{self._url.partition('://')[0]}:// needs a package that is not installed "
+                f"({error.name or error})",
                 path=self.name,
                 remedy='Install it: pip install "npzkit[remote]" for s3, gcsfs for gs, '
                 "adlfs for az.",
@@ -105,28 +163,10 @@ class FsspecStore(Store):
         except ValueError as error:
             what = f"the URL or its storage options are not supported: {self._text(error)}"
             raise UnsupportedError(what, path=self.name) from None
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as error:
-            # A chain reads when it is opened.
-            raise self._named(error) from None
-        self.is_s3 = hasattr(self._fs, "call_s3")
-        if self.is_s3:
-            # Nobody waits for it: each request takes the same steps first.
-            asyncio.run_coroutine_threadsafe(_report_unreachable(self._fs), self._fs.loop)
-        # One that fsspec does not share has a state: the place in a file, or a connection of FTP
-        # whose answers come in the order of its commands.
-        chain = [self._fs, *(archive.fs for archive in _archives_in(self._fs))]
-        is_shared = all(
-            getattr(fs, "cachable", True) or getattr(fs, "async_impl", False) for fs in chain
-        )
-        self._turn = contextlib.nullcontext() if is_shared else threading.Lock()
-        # It downloaded one version for good, and does not ask the server again.
-        self._is_copy = any("simplecache" in fs.protocol for fs in chain)
 
     @property
     def file_system(self) -> Any:
-        if self._process != os.getpid():
+        if self._process != os.getpid() or self._is_lost:
             self._connect()
         return self._fs
 
@@ -143,16 +183,24 @@ class FsspecStore(Store):
             self.received(len(data))
 
     def call(self, function: Any, *args: Any, **options: Any) -> Any:
-        """Call a function of the file system, until `abort`."""
+        """Call a function of the file system, until `abort` or the end of the time limit."""
 
         def in_turn() -> Any:
             with self._turn:
                 return function(*args, **options)
 
-        return self._calls.wait(started(in_turn))
+        return self._wait(in_turn)
+
+    def _wait(self, function: Callable[[], T]) -> T:
+        try:
+            return self._calls.wait(started_in_loop(function))
+        except (TimeoutError, CancelledError, KeyboardInterrupt):
+            # Nobody knows what became of its state.
+            self._is_lost = self._has_state
+            raise
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop of the file system, until `abort`."""
+        """Run a coroutine in the event loop of the file system, as `call`."""
         return self._calls.wait(asyncio.run_coroutine_threadsafe(coroutine, self.file_system.loop))
 
     def abort(self) -> None:
@@ -179,7 +227,7 @@ class FsspecStore(Store):
             raise TransientError(f"the answer has {len(data)} of {size - start} bytes")
         return Opened(data, found.version)
 
-    def _read_s3(self, offset: int, size: int, version: Version) -> bytes:
+    def _read_s3(self, offset: int, size: int, version: Version) -> bytes | bytearray:
         span = offset, offset + size, version.size
         try:
             found = self._get_s3(
@@ -219,11 +267,21 @@ class FsspecStore(Store):
                 is_whole = (begin, end) == (0, size)
                 if not is_right(begin, end, size):
                     return _Answer(None, version, is_whole)
-                return _Answer(await answer["Body"].read(), version, is_whole)
+                return _Answer(await self._body(answer["Body"], end - begin), version, is_whole)
             finally:
                 answer["Body"].close()
 
         return self.run(get())
+
+    async def _body(self, body: Any, size: int) -> bytearray:
+        """Return the bytes of an answer, each piece of which allows the time for the next ones."""
+        data = bytearray()
+        while piece := await body.read(_RECEIVED_SIZE):
+            data += piece
+            extend(len(piece))
+            if len(data) > size:
+                raise OSError(f"{self.name}: the store sent more than {size} bytes")
+        return data
 
     def _range_in(self, answer: Mapping[str, Any]) -> tuple[int, int, int]:
         """Return where the bytes of an answer begin and end, and the object's size."""
@@ -246,7 +304,7 @@ class FsspecStore(Store):
             # Some stores have no answer to a range without bytes.
             return Opened(b"", version)
         start = max(version.size - tail_size, 0)
-        tail = self.call(self.file_system.cat_file, self.path, start=start, end=version.size)
+        tail = self._cat(start, version.size, version)
         # Of another version, if the object was replaced between the two requests.
         found = self.find_version()
         if version.differs(found) or len(tail) != version.size - start:
@@ -254,11 +312,29 @@ class FsspecStore(Store):
         return Opened(tail, version)
 
     def _read(self, offset: int, size: int, version: Version) -> bytes:
-        end = offset + size
-        data: bytes = self.call(self.file_system.cat_file, self.path, start=offset, end=end)
+        data = self._cat(offset, offset + size, version)
         if not self._is_copy:
             version.check(self.find_version())
         return data
+
+    def _cat(self, start: int, end: int, version: Version) -> bytes:
+        """Return a range of bytes."""
+        # A cache downloads all of the object, and an archive may read all that precedes.
+        extend(version.size if self._is_chain else end - start)
+        data: bytes = self.call(self.file_system.cat_file, self.path, start=start, end=end)
+        if end - start < len(data) == version.size:
+            raise self.no_ranges()
+        if self._is_copy and len(data) != end - start:
+            self._remove_incomplete_copy(version.size)
+        return data
+
+    def _remove_incomplete_copy(self, size: int) -> None:
+        """Have a cache download a file again, of which it keeps a part after a failure."""
+        with self.file_system.open(self.path, "rb") as file:
+            path = getattr(file, "name", "")
+        with contextlib.suppress(OSError):
+            if os.path.getsize(path) != size:
+                os.remove(path)
 
     def find_version(self) -> Version:
         info = self._info(self.file_system, self.path)
@@ -291,9 +367,10 @@ class FsspecStore(Store):
     # -- errors -------------------------------------------------------------
 
     def explained(self, request: Callable[..., T], *args: Any) -> T:
-        """Call a request; its errors name the URL and no secret."""
+        """Call a request, in limited time; its errors name the URL and no secret."""
         try:
-            return request(*args)
+            with limited(self._timeout):
+                return request(*args)
         except (NpzkitError, TransientError, IsADirectoryError, FileExistsError):
             raise
         except (MemoryError, RecursionError):
@@ -304,14 +381,16 @@ class FsspecStore(Store):
             raise TransientError(self._text(error)) from None
         except Exception as error:
             # Each library has its own errors, most of them no OSError.
-            if status_of(error) >= 500 or _PASSING.search(type(error).__name__):
-                raise TransientError(self._text(error)) from None
+            lost = next(filter(_is_passing, _causes_of(error)), None)
+            if lost is not None:
+                shown = lost if isinstance(error, FileNotFoundError) else error
+                raise TransientError(self._text(shown)) from None
             raise self._named(error) from None
 
     def _named(self, error: BaseException) -> OSError | UnsupportedError:
         """Return the error of a library as one that names the URL."""
         status = status_of(error)
-        if isinstance(error, FileNotFoundError) or status == 404:
+        if status in (404, 410) or (isinstance(error, FileNotFoundError) and not status):
             is_there = _NO_BUCKET.search(self._text(error)) is None
             reason = "not found" if is_there else "the bucket does not exist"
             return FileNotFoundError(errno.ENOENT, reason, self.name)
@@ -340,6 +419,10 @@ class FsspecStore(Store):
     def _text(self, error: BaseException) -> str:
         # azure-core adds the answer's XML.
         text = " ".join(str(error).partition("\nContent: ")[0].split())
+        text = text.removeprefix(f"{self.name}: ")
+        if getattr(error, "errno", None) == errno.ECONNREFUSED:
+            # aiohttp names only the address.
+            text = f"{os.strerror(errno.ECONNREFUSED)}: {text}"
         return printable(hide_secrets(text or type(error).__name__, self._location)[:300])
 
 
@@ -397,19 +480,40 @@ def version_in(info: Mapping[str, Any]) -> Version:
     return Version(int(info["size"]), str(mark))
 
 
+def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and those that it came of: fsspec calls a lost connection "not found"."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Return whether an error, apart from those it came of, may pass."""
+    names = " ".join(kind.__name__ for kind in type(error).__mro__)
+    if _status_in(_answer_in(error)) >= 500:
+        return True
+    return _PASSING.search(names) is not None and "Certificate" not in names
+
+
 def status_of(error: BaseException) -> int:
     """Return the HTTP status in an error, or in one that it came of; 0 if there is none."""
-    return int(answer_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return _status_in(answer_of(error))
 
 
-def answer_of(error: BaseException | None) -> Mapping[str, Any]:
-    """Return what botocore keeps of a server's answer, or what azure-core does in this form."""
-    while error is not None:
-        answer = getattr(error, "response", None)
-        if isinstance(answer, dict):
-            return answer
-        status = getattr(error, "status_code", None)
-        if isinstance(status, int):
-            return {"ResponseMetadata": {"HTTPStatusCode": status}}
-        error = error.__cause__
-    return {}
+def answer_of(error: BaseException) -> Mapping[str, Any]:
+    """Return what botocore keeps of a server's answer, or what others do in this form."""
+    return next(filter(None, map(_answer_in, _causes_of(error))), {})
+
+
+def _answer_in(error: BaseException) -> Mapping[str, Any]:
+    answer = getattr(error, "response", None)
+    if isinstance(answer, dict):
+        return answer
+    # Of azure-core, aiohttp and gcsfs.
+    found = (getattr(error, name, None) for name in ("status_code", "status", "code"))
+    status = next((value for value in found if isinstance(value, int)), None)
+    return {} if status is None else {"ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+def _status_in(answer: Mapping[str, Any]) -> int:
+    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -13,6 +13,7 @@ from typing import Any
 
 from npzkit.errors import UnsupportedError
 from npzkit.stores.base_store import TransientError, Upload, replaced
+from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore
 
 _LOOK_SECONDS = 0.25
@@ -59,7 +60,8 @@ class FsspecUpload(Upload):
             return
         self.check()
         mode = "create" if self.older is None else "overwrite"
-        self._call(self._store.file_system.pipe_file, self._store.path, bytes(data), mode=mode)
+        fs, path = self._store.file_system, self._store.path
+        self._call(fs.pipe_file, path, bytes(data), mode=mode, size=len(data))
 
     def begin(self) -> None:
         file = self._call(self._open)
@@ -88,7 +90,7 @@ class FsspecUpload(Upload):
                     raise OSError(f"{self.name}: an earlier part could not be sent")
                 # One block per part: Azure takes 50,000 blocks.
                 self._file.blocksize = max(getattr(self._file, "blocksize", 0), len(data))
-                self._call(self._file.write, data)
+                self._call(self._file.write, data, size=len(data))
                 self._next += 1
             except BaseException:
                 self._is_stopped = True
@@ -98,7 +100,7 @@ class FsspecUpload(Upload):
 
     def complete(self) -> None:
         self.check()
-        self._call(self._file.close)
+        self._call(self._file.close, size=getattr(self._file, "blocksize", 0))
         self._call(self._file.commit)
         self._file = None
         self._store.forget_list(self._store.file_system, self._store.path)
@@ -118,10 +120,18 @@ class FsspecUpload(Upload):
                 with contextlib.suppress(AttributeError):
                     file.closed = True
 
-    def _call(self, request: Any, *args: Any, **options: Any) -> Any:
-        """Make a request once: a file object that failed cannot take the same bytes again."""
+    def _call(self, request: Any, *args: Any, size: int = 0, **options: Any) -> Any:
+        """Make a request once: a file object that failed cannot take the same bytes again.
+
+        `size` is how many bytes it sends.
+        """
+
+        def call() -> Any:
+            extend(size)
+            return self._store.call(request, *args, **options)
+
         try:
-            return self._store.explained(lambda: self._store.call(request, *args, **options))
+            return self._store.explained(call)
         except FileExistsError:
             raise replaced(self.name, None) from None
         except TransientError as error:

@@ -16,14 +16,11 @@ from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError, printable, shown_url
-from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, hide_secrets
 from npzkit.stores.base_store import Opened, Store, TransientError, Version, parse_content_range
+from npzkit.stores.calls import limited, timeout_in
 from npzkit.stores.connections import Connections, basic_auth, origin_of, split_url, transfer_coding
 
-_TIMEOUT = 30.0
-_LONGEST_TIMEOUT = 86_400.0
-"""Seconds. A longer one is none: systems do not count so far."""
 _MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
@@ -58,7 +55,7 @@ class HttpStore(Store):
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.name = shown_url(url)
         parts = split_url(quote(url, safe=_UNSAFE), f"the URL {self.name!r}")
-        headers, timeout = _understood(self.name, options)
+        headers, self._timeout = _understood(self.name, options)
         self._headers = {
             "User-Agent": "npzkit", "Accept": "*/*", "Accept-Encoding": "identity",
         }  # fmt: skip
@@ -68,16 +65,18 @@ class HttpStore(Store):
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         # Where redirects led to.
         self._target = self._url
-        self._connections = Connections(self.name, timeout, options.get("ssl"))
+        self._connections = Connections(self.name, options.get("ssl"))
 
     # -- requests -----------------------------------------------------------
 
     def open(self, tail_size: int) -> Opened:
-        found = self._open(tail_size)
+        with limited(self._timeout):
+            found = self._open(tail_size)
         if found.is_new and len(found.tail) < found.version.size:
             # After this second, whatever replaces the object has another time.
             time.sleep(_TIME_STEP)
-            found = self._open(tail_size)
+            with limited(self._timeout):
+                found = self._open(tail_size)
         return found
 
     def _open(self, tail_size: int) -> Opened:
@@ -125,7 +124,8 @@ class HttpStore(Store):
             return self._range_of(response)[2].size
 
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
-        self._read_range(offset, view, version)
+        with limited(self._timeout):
+            self._read_range(offset, view, version)
 
     def _read_range(self, offset: int, view: memoryview, version: Version) -> Opened:
         """Fill `view`, by more than one request if answers end early. Return what the first said.
@@ -284,10 +284,7 @@ def _understood(name: str, options: Mapping[str, Any]) -> tuple[dict[str, str], 
     headers = {} if auth is None else basic_auth(quote(auth[0]), quote(auth[1]))
     headers |= {**(client.get("headers") or {}), **(options.get("headers") or {})}
     _check_headers(headers)
-    given = options.get("timeout", client.get("timeout", _TIMEOUT))
-    # fsspec passes an `aiohttp.ClientTimeout` on.
-    timeout = check_timeout(getattr(given, "total", given), "timeout")
-    return headers, timeout if 0 < timeout <= _LONGEST_TIMEOUT else None
+    return headers, timeout_in({**client, **options})
 
 
 def _check_headers(headers: Mapping[str, Any]) -> None:

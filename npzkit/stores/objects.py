@@ -32,6 +32,7 @@ from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import Sink
 from npzkit.files.urls import Location
 from npzkit.stores.base_store import T, Version, tried
+from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore, version_in
 from npzkit.stores.transport import check_writable, open_sink
 from npzkit.stores.upload_sink import UploadSink
@@ -42,6 +43,10 @@ _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "crea
 _LOCK_ATTEMPTS = 10
 _COPIED_SIZE = 1 << 23
 """Bytes of a file that are copied at a time."""
+_COPY_FACTOR = 1 << 10
+"""How many times as fast as it sends bytes a store copies them itself, at least."""
+_LIST_SIZE = 1 << 22
+"""Bytes for which a list has time, beside that of other operations: it may be many requests."""
 
 
 class Found(NamedTuple):
@@ -188,7 +193,7 @@ def objects_at(location: str | Location) -> LocalFolder | StorePrefix:
 def objects_matching(pattern: Location) -> list[Location]:
     """Return the objects of a store that match the pattern of a URL."""
     store = FsspecStore(*pattern)
-    names = _names(store, partial(store.file_system.glob, store.path))
+    names = _names(store, partial(store.call, store.file_system.glob, store.path))
     return [Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options) for name in names]
 
 
@@ -199,10 +204,11 @@ def objects_below(prefix: Location, depth: int | None) -> list[str]:
     """
     store = FsspecStore(*prefix)
     path, url = store.path.rstrip("/"), prefix.url.rstrip("/")
-    names = _names(store, partial(store.file_system.find, store.path, maxdepth=depth))
+    find = partial(store.call, store.file_system.find, store.path, maxdepth=depth)
+    names = _names(store, find)
     if not names:
         # Down to a depth, `find` leaves out what cannot be listed, even all of it.
-        _listing(store, partial(store.file_system.ls, store.path))
+        _listing(store, partial(store.call, store.file_system.ls, store.path))
     return [url + name[len(path) :] for name in names if name.startswith(f"{path}/")]
 
 
@@ -213,7 +219,12 @@ def _names(store: FsspecStore, request: Callable[..., Mapping[str, Any]]) -> lis
 
 def _listing(store: FsspecStore, request: Callable[..., T]) -> T:
     store.file_system.invalidate_cache()
-    return tried(lambda: store.explained(lambda: request(detail=True)), f"{store.name}, its list")
+
+    def listed() -> T:
+        extend(_LIST_SIZE)
+        return request(detail=True)
+
+    return tried(partial(store.explained, listed), f"{store.name}, its list")
 
 
 class LocalFolder(Objects):
@@ -358,8 +369,9 @@ class StorePrefix(Objects):
         fs, path = store.file_system, store.path
         # A file system remembers what it listed.
         fs.invalidate_cache(path)
+        extend(_LIST_SIZE)
         try:
-            found = fs.ls(path, detail=True)
+            found = store.call(fs.ls, path, detail=True)
         except FileNotFoundError:
             self.folders = []
             return {}
@@ -403,9 +415,10 @@ class StorePrefix(Objects):
         store = self._store()
 
         def copied() -> bool:
-            source, target = FsspecStore(*place.file(name)).path, f"{store.path}/{new}"
+            source = FsspecStore(*place.file(name))
+            extend(source.find_version().size // _COPY_FACTOR)
             try:
-                store.call(store.file_system.cp_file, source, target)
+                store.call(store.file_system.cp_file, source.path, f"{store.path}/{new}")
             except NotImplementedError:
                 return False
             return True
@@ -477,7 +490,7 @@ def _remove(store: FsspecStore, name: str, version: Version | None) -> None:
 
         remove_version(store, path, version.tag)
     else:
-        store.file_system.rm_file(path)
+        store.call(store.file_system.rm_file, path)
 
 
 def abandoned_files(folder: str, *, recursive: bool = False) -> Iterator[tuple[str, int]]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from npzkit.stores.base_store import TransientError, Upload, replaced
+from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore, answer_of, status_of
 
 _MARK = "npzkit-upload"
@@ -210,4 +211,5 @@ def _uploads(store: FsspecStore, options: dict[str, str]) -> Iterator[Mapping[st
 
 def _answer(store: FsspecStore, method: str, options: Mapping[str, Any]) -> Any:
     """Make a request in the event loop of s3fs."""
+    extend(len(options.get("Body", b"")))
     return store.run(store.file_system._call_s3(method, **options))

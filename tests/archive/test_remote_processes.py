@@ -23,7 +23,7 @@ import npzkit
 import numpy as np
 import pytest
 from archives import packed
-from kept_connections import and_reset, idle, pools_of, wait_until_told
+from kept_connections import and_reset, idle, wait_until_told
 from npzkit.errors import StaleArchiveError
 from npzkit.stores import base_store, connections
 from range_server import RangeServer, good
@@ -146,15 +146,14 @@ def test_connections_that_a_router_forgot_cost_one_time_limit(server):
     assert len(silent) == 1
 
 
-def test_archives_with_other_options_share_nothing(server):
-    """A connection is used again only with the same limit of time, proxy and certificates."""
+def test_archives_with_other_time_limits_share_connections(server):
+    """The time limit is that of each request, and not of its connection."""
     with npzkit.open(server.url_of_data) as one:
         options = {"timeout": 7}
         with npzkit.open(server.url_of_data, storage_options=options) as two:
             assert is_right(one)
             assert is_right(two)
-            assert len(set(idle(server))) == 2
-            assert sorted(pool.timeout.read_timeout for pool in pools_of(server)) == [7, 30]
+            assert len(set(idle(server))) == 1
 
 
 def test_no_thread_outlives_a_call(server):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from npzkit.stores import calls
-from npzkit.stores.calls import Calls, patiently, started
+from npzkit.stores.calls import Calls, limited, patiently, started
 
 
 def fail(error):
@@ -30,14 +30,15 @@ def test_a_thread_that_dies_at_once(monkeypatch):
 @pytest.mark.parametrize("seconds", [None, 60])
 def test_results_and_errors(seconds):
     """A call that ends gives its result, or its own error, also if that is a TimeoutError."""
-    assert Calls().wait(started(lambda: 5), seconds) == 5
+    with limited(seconds):
+        assert Calls().wait(started(lambda: 5)) == 5
     for error in (KeyError(1), TimeoutError("the socket's")):
         with pytest.raises(type(error), match=str(error)):
-            Calls().wait(started(lambda error=error: fail(error)), seconds)
+            Calls().wait(started(lambda error=error: fail(error)))
 
 
 def test_a_call_that_takes_longer_than_it_may():
     """After its time, the wait ends with TimeoutError, whatever becomes of the call."""
     gate = calls._thread.allocate_lock()
-    with gate, pytest.raises(TimeoutError):
-        Calls().wait(started(gate.acquire), 0.3)
+    with gate, limited(0.3), pytest.raises(TimeoutError):
+        Calls().wait(started(gate.acquire))

@@ -261,9 +261,10 @@ class Body:
     def __init__(self, store, data):
         self.store, self.data = store, data
 
-    async def read(self):
-        self.store.received += len(self.data)
-        return self.data
+    async def read(self, size):
+        piece, self.data = self.data[:size], self.data[size:]
+        self.store.received += len(piece)
+        return piece
 
     def close(self):
         pass

@@ -460,9 +460,6 @@ def silence(handler, server):
 @pytest.mark.parametrize("answer", [drip, drip_head, silence])
 def test_a_slow_server_ends_in_bounded_time(server, answer, monkeypatch):
     """However slowly bytes come, there is an end."""
-    from npzkit.stores import connections
-
-    monkeypatch.setattr(connections, "_SLOWEST", 1 << 30)
     monkeypatch.setattr(base_store, "ATTEMPTS", 2)
     server.answer = answer
     begin = time.monotonic()

@@ -150,7 +150,7 @@ def test_giving_up_in_the_middle_of_an_answer(server, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", authority)
     zeros = bytes(170_000)
     url = urlsplit(server.put(zeros, "/zeros"))
-    own = Connections("zeros", 5.0)
+    own = Connections("zeros")
     response = own.send(url, {}, [].append)
     # Until the rest has arrived.
     time.sleep(0.2)

@@ -16,7 +16,7 @@ BOUND = 2.0
 
 def check_given_up(url: str) -> None:
     """Send a request in a thread, give it up, and check that the thread ends at once."""
-    connections, failures = Connections(url, 30.0), []
+    connections, failures = Connections(url), []
 
     def ask() -> None:
         try:

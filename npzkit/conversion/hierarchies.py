@@ -19,6 +19,7 @@ from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
 from npzkit.errors import ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
+from npzkit.members.keys import check_depth
 from npzkit.members.metadata import format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.reading.blocks import blocks
@@ -103,6 +104,7 @@ def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) 
 
 def why_nested(keys: Collection[str], key: str) -> str | None:
     """Return why a key cannot be kept: one of its folders is an array; or None."""
+    check_depth([key])
     parts = key.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     other = next((name for name in above if name in keys), None)

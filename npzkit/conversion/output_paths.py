@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.errors import ConversionError, UnsafeNameError, shown_value
 from npzkit.files.file_objects import take_after
-from npzkit.members.keys import SUFFIX, check_key, find_collisions
+from npzkit.members.keys import SUFFIX, check_depth, check_key, find_collisions
 
 _ARCHIVE_SUFFIX = ".npz"
 
@@ -136,6 +136,7 @@ def path_within(folder: str, name: str) -> str:
     """
     try:
         check_key(name.removesuffix(SUFFIX))
+        check_depth([name])
     except UnsafeNameError as error:
         error.what = error.what.replace("saved", "written as a file")
         error.remedy = "Extract the others by their keys: npzkit.extract(path, folder, keys)."

@@ -25,7 +25,7 @@ import numpy as np
 from npzkit.errors import IndexFormatError, NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.imported import imported
 from npzkit.limits import is_backed
-from npzkit.members.keys import child_key, is_within
+from npzkit.members.keys import MAX_PARTS, child_key, is_within
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.tensors import (
     identity,
@@ -38,7 +38,7 @@ from npzkit.members.tensors import (
 )
 from npzkit.members.values import is_noted, note_of, value_of
 
-MAX_DEPTH = 200
+MAX_DEPTH = MAX_PARTS
 """Largest depth of a tree."""
 MAX_FIELDS = 1000
 """Most fields of a namedtuple, and most different namedtuples in a tree."""

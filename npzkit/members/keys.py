@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
 from operator import itemgetter
 
-from npzkit.errors import MemberNotFoundError, UnsafeNameError, shown_key, shown_value, some_of
+from npzkit.errors import (
+    LimitExceededError,
+    MemberNotFoundError,
+    UnsafeNameError,
+    shown_key,
+    shown_value,
+    some_of,
+)
 
 SUFFIX = ".npy"
+MAX_PARTS = 200
+"""How deep folders, groups and dicts may be that are made of keys."""
 _NAME_MAX_SIZE = 0xFFFF
 _FILE_NAME_MAX_LENGTH = 255
 """Largest length of a file name on any system."""
@@ -73,6 +82,25 @@ def check_key(key: str, use: str = "saved") -> str:
             expected=f"at most {_NAME_MAX_SIZE - len(SUFFIX)} bytes",
         )
     return name
+
+
+def check_depth(keys: Collection[str]) -> None:
+    """Check the slashes of keys, before these become folders, groups or dicts in each other.
+
+    Raises
+    ------
+    LimitExceededError
+        A key has more parts than `MAX_PARTS`.
+    """
+    if max(map(len, keys), default=0) <= MAX_PARTS:
+        return
+    for key in keys:
+        if len(key) > MAX_PARTS and key.count("/") >= MAX_PARTS:
+            raise LimitExceededError(
+                "the key has too many parts, which slashes separate", key=key,
+                found=f"{key.count('/') + 1} parts", expected=f"at most {MAX_PARTS}",
+                remedy="npz[key] reads the array; NpzWriter.rename gives it another key.",
+            )  # fmt: skip
 
 
 def check_several(keys: object) -> None:

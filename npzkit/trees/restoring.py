@@ -15,9 +15,9 @@ from fnmatch import translate
 from itertools import chain
 from typing import Any, NamedTuple
 
-from npzkit.errors import LimitExceededError, MemberNotFoundError, ZipFormatError, shown_value
+from npzkit.errors import MemberNotFoundError, ZipFormatError, shown_value
 from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
-from npzkit.members.keys import child_key, is_within, missing, suggestion, with_folders
+from npzkit.members.keys import check_depth, child_key, is_within, missing, suggestion, with_folders
 from npzkit.members.metadata import check_tree_version
 from npzkit.members.notes import is_value, items_of, kind_of, listed, name_in
 
@@ -226,7 +226,7 @@ def unflatten(
     keys = list(arrays if keys is None else keys)
     check_tree_version(note)
     note = listed(note, keys)
-    _check_key_depth(keys)
+    check_depth(keys)
     found: Any = _Branch(keys, 0, arrays)
     if prefix:
         found, note = _descend(found, note, prefix)
@@ -302,20 +302,6 @@ class _Branch:
         start = self._start + len(name) + 1
         inside = [key for key in self._keys if key.startswith(name + "/", self._start)]
         return _Branch(inside, start, self._arrays)
-
-
-def _check_key_depth(keys: Sequence[str]) -> None:
-    if max(map(len, keys), default=0) <= MAX_DEPTH:
-        return
-    for key in keys:
-        if len(key) > MAX_DEPTH and key.count("/") >= MAX_DEPTH:
-            raise LimitExceededError(
-                "the key has too many parts for a tree",
-                key=key,
-                found=str(key.count("/") + 1),
-                expected=f"at most {MAX_DEPTH}",
-                remedy="Read the array with npzkit.open.",
-            )
 
 
 def _descend(found: Any, note: Any, left: str) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from xarray.core import indexing
 from npzkit.conversion.dimensions import DIMENSIONS, made_up_dimensions, named_dimensions
 from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MadeUpDimensionsWarning, UnsupportedError, warn
+from npzkit.members.keys import check_depth
 from npzkit.members.metadata import without_note
 
 GROUPS = "npzkit.groups"
@@ -103,6 +104,7 @@ def groups_of(npz: Any) -> list[str]:
     recorded = npz.metadata.get(GROUPS)
     names = [key.rpartition("/")[0] for key in npz.files]
     names += recorded if isinstance(recorded, dict) else []
+    check_depth(names)
     found = {"": None}
     for name in names:
         parts = name.split("/") if name else []

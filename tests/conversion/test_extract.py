@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 import zipfile
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from forge import npy
 from npzkit.errors import (
     ChecksumError,
     ConversionError,
+    LimitExceededError,
     MemberNotFoundError,
     NpyFormatError,
     UnsafeNameError,
@@ -283,4 +285,22 @@ def test_wrong_arguments(here):
     ):
         with pytest.raises(error, match=what):
             npzkit.extract(*arguments, **options)
+    assert os.listdir() == ["a.npz"]
+
+
+@pytest.mark.parametrize("target", ["folder", "b.h5", "b.zarr"])
+@pytest.mark.parametrize("count", [600, 32_000])
+def test_a_key_of_very_many_parts_is_refused_at_once(here, target, count):
+    """Slashes would become folders or groups: no time and memory is spent on them."""
+    pytest.importorskip({"b.h5": "h5py", "b.zarr": "zarr"}.get(target, "npzkit"))
+    with_names("a.npz", ["/".join("a" * count) + ".npy"])
+    tracemalloc.start()
+    with pytest.raises(LimitExceededError, match="too many parts"):
+        if target == "folder":
+            npzkit.extract("a.npz", target)
+        else:
+            npzkit.convert("a.npz", target)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20
     assert os.listdir() == ["a.npz"]

@@ -264,10 +264,14 @@ def convert(
     help="The character between the cells of a text table.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option(
+    "--max-size", metavar="SIZE",
+    help="Write nothing if the arrays of FILE have more bytes than this, such as 10GB.",
+)  # fmt: skip
 @json_option
 def extract(
     file: str, keys: tuple[str, ...], folder: str, kind: Any, delimiter: str, overwrite: bool,
-    as_json: bool,
+    max_size: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Write the arrays of FILE, or KEYS of them, to files.
 
@@ -281,7 +285,17 @@ def extract(
     options: Any = {"format": kind, "delimiter": "\t" if delimiter == r"\t" else delimiter}
     if not folder:
         raise Refusal("--output is empty; the folder you are in is --output .")
-    with refusing(ConversionError), opened(file) as npz, ProgressBar("extract") as tell:
+    limits = None
+    if max_size is not None:
+        from npzkit.datasets.sharding import parse_size
+
+        with refusing():
+            limits = npzkit.Limits(total_size=parse_size(max_size, "--max-size"))
+    with (
+        refusing(ConversionError),
+        opened(file, limits=limits) as npz,
+        ProgressBar("extract") as tell,
+    ):
         if folder == PIPE:
             wanted = set(keys or npz.files)
             if len(wanted) != 1:

@@ -153,14 +153,18 @@ def print_written(path: str, report: Any, **facts: Any) -> None:
 
 @contextlib.contextmanager
 def opened(
-    file: str, *, allow_pickle: bool = False, encoding: str = "ASCII"
+    file: str,
+    *,
+    allow_pickle: bool = False,
+    encoding: str = "ASCII",
+    limits: npzkit.Limits | None = None,
 ) -> Iterator[npzkit.NpzFile]:
     """Open FILE, or the standard input for ``-``. Warnings begin with its name."""
     kwargs = {"encoding": encoding}
     with (
         seekable_input(file) as source,
         naming_in_warnings(printable(shown_url(file))),
-        npzkit.open(source, allow_pickle=allow_pickle, pickle_kwargs=kwargs) as npz,
+        npzkit.open(source, allow_pickle=allow_pickle, pickle_kwargs=kwargs, limits=limits) as npz,
     ):
         yield npz
 

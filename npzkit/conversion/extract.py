@@ -17,6 +17,7 @@ from npzkit.datasets.opening import opened
 from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, seekable
 from npzkit.files.progress import Advance, Meter, Report
+from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
 from npzkit.reading.blocks import PIECE_SIZE, checked_array
@@ -49,6 +50,7 @@ def extract(
     delimiter: str = ",",
     skip: bool = False,
     overwrite: bool = False,
+    limits: Limits | None = None,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ExtractReport:
@@ -83,6 +85,8 @@ def extract(
         any file is written.
     overwrite : bool, default False
         Whether to replace files that exist.
+    limits : Limits, optional
+        As in `npzkit.open`, before anything is written; ignored for an `NpzFile`.
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
@@ -135,7 +139,10 @@ def extract(
     check_delimiter(delimiter)
     how = _Extraction(delimiter if format == "csv" else None, skip, {})
     folder = folder if can_write(folder) else os.fsdecode(cast(str, folder))
-    with seekable(file) as source, opened(source, storage_options=storage_options) as npz:
+    with (
+        seekable(file) as source,
+        opened(source, limits=limits, storage_options=storage_options) as npz,
+    ):
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         if can_write(folder):
             if len(wanted) != 1:

@@ -214,7 +214,7 @@ def verify(
     - all data against its CRC-32
     - seek indexes, by reading with them
     - names that cannot be extracted safely
-    - alignment, and which members contain Python objects
+    - which members contain Python objects, or are no arrays
     - of a sharded archive, the index against the shards
 
     Parameters

@@ -409,7 +409,7 @@ _UNITS = {"": 1, "B": 1} | {
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([KMGT]?i?B?)", re.IGNORECASE | re.ASCII)
 
 
-def parse_size(size: int | str) -> int:
+def parse_size(size: int | str, name: str = "shard_size") -> int:
     """Return a number of bytes.
 
     Raises
@@ -427,12 +427,12 @@ def parse_size(size: int | str) -> int:
         units = {unit.lower(): factor for unit, factor in _UNITS.items()}
         factor = units.get(found[2].lower()) if found else None
         if found is None or factor is None:
-            raise ValueError(f"shard_size must be a size such as '5GB' or '64MiB', not {size!r}")
+            raise ValueError(f"{name} must be a size such as '5GB' or '64MiB', not {size!r}")
         count = int(float(found[1]) * factor)
     else:
         if isinstance(size, bool) or not hasattr(size, "__index__"):
-            raise TypeError(f"shard_size must be an integer or a string, not {type(size).__name__}")
+            raise TypeError(f"{name} must be an integer or a string, not {type(size).__name__}")
         count = operator.index(size)
     if count < 1:
-        raise ValueError(f"shard_size must be at least one byte, not {size!r}")
+        raise ValueError(f"{name} must be at least one byte, not {size!r}")
     return count

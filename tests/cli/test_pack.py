@@ -424,3 +424,15 @@ def test_a_damaged_array_is_reported_without_python(cli, here):
     assert (result.code, os.listdir("out")) == (1, ["y.npy"])
     assert "CRC-32" in result.err
     assert "npz.read" not in result.err
+
+
+def test_extract_has_a_limit_of_bytes(cli, here):
+    """A bomb is refused before a file is written, with --max-size; also in Python."""
+    np.savez_compressed("a.npz", x=np.zeros(1_000_000), y=np.zeros(1_000_000))
+    for size, code in (("10MB", 1), ("16_000", 2), ("17MB", 0)):
+        found = cli("extract", "a.npz", "--max-size", size, "-o", f"out{code}")
+        assert (found.code, found.err.count("\n")) == (code, int(code > 0))
+        assert os.path.exists(f"out{code}") == (code == 0)
+    with pytest.raises(npzkit.errors.LimitExceededError):
+        npzkit.extract("a.npz", "out3", limits=npzkit.Limits(member_size=1000))
+    assert not os.path.exists("out3")

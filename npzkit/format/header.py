@@ -32,7 +32,10 @@ from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64
-CUT_REMEDY = "The file is truncated: download it or create it again."
+CUT_REMEDY = (
+    "The file is truncated: download it or create it again, or save its complete rows: "
+    "npzkit.repair(path, output, partial=True)."
+)
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
 GROWTH_AXIS_MAX_DIGITS = 21
 """Space to rewrite the growing axis in place: the digits of 8 * 2**64."""

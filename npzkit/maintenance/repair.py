@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
+from npzkit.codecs.coding import STORED
 from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
@@ -23,16 +24,20 @@ from npzkit.files.progress import Report
 from npzkit.files.sink import Sink
 from npzkit.files.source import Source
 from npzkit.files.urls import Location, check_local, find_locations
+from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.findings import Lost, RepairReport
+from npzkit.maintenance.rows import find_rows
 from npzkit.maintenance.salvage import Partial, Salvage, read_committed
-from npzkit.members.keys import keys_of
+from npzkit.members.keys import check_key, keys_of
 from npzkit.reading.flush import complete_flushes
+from npzkit.reading.member import MemberReader
 from npzkit.zip.damaged_directory import NewestState, find_newest
 from npzkit.zip.directory import Directory, check_last, completion
 from npzkit.zip.end_record import claimed_ends
 from npzkit.zip.entries import Entry, parse_entries
-from npzkit.zip.member_layout import entry_bytes
+from npzkit.zip.member_layout import entry_bytes, local_bytes, local_header
+from npzkit.zip.member_search import entry_of_header
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 
@@ -92,7 +97,8 @@ def repair(
           the rows with lost values instead, so the rows after them get other
           numbers. An array that has a mask already keeps its rows.
         - Of a truncated array, the complete rows are kept. They cannot be checked,
-          because the CRC-32 covers the complete array.
+          because the CRC-32 covers the complete array. So are those of a .npy file,
+          which becomes an archive.
 
         The report names the lost rows.
     overwrite : bool, default True
@@ -164,10 +170,36 @@ def repair(
         try:
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
+            if partial and source.read_at(0, min(6, source.size)) == MAGIC_PREFIX:
+                return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
             salvage = Salvage(source, bounds, count, progress, partial=partial)
             return salvage.write(*_open_output(target, path, overwrite))
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__
+
+
+def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: str) -> RepairReport:
+    """Save the complete rows of a .npy file, whose name without suffix is the key."""
+    try:
+        key = os.path.splitext(os.path.basename(path))[0]
+        entry = entry_of_header(local_bytes(local_header(check_key(key), STORED, 0, b""), 0), 0)
+        reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
+        left = find_rows(reader, entry, 0, source.size)
+        if left is None:
+            raise ZipFormatError(
+                "nothing can be saved: the .npy file has no complete row, or no rows",
+                remedy="Download it or create it again.",
+            )
+        writer = ZipWriter(sink)
+        left.write(writer)
+        writer.commit()
+        sink.close()
+    except BaseException as error:
+        sink.discard(error)
+        raise
+    lost = [Lost(key, f"truncated: {left.outcome}", source.size, left.rows)]
+    is_whole = all(start == stop for start, stop in left.rows)
+    return RepairReport(output, (key,), () if is_whole else tuple(lost))
 
 
 def _checked_path(path: Any) -> str:

@@ -122,3 +122,31 @@ def test_a_folder_of_archives_in_the_place_of_one(cli):
     assert "npzkit ls FOLDER" in found.err
     assert "folder/a.npz" in cli("ls", "folder").out.replace(os.sep, "/")
     assert cli("diff", "folder/a.npz", "folder/a.npz").code == 0
+
+
+def test_a_truncated_npy_file(cli):
+    """Its complete rows are saved by the command that the message names, as an archive."""
+    np.save("x.npy", np.arange(1000).reshape(100, 10))
+    os.truncate("x.npy", 3000)
+    found = cli("pack", "new.npz", "x.npy")
+    assert "npzkit repair x.npy -o OTHER --partial" in found.err
+    found = cli("repair", "x.npy", "-o", "other.npz", "--partial", "--json").json()[0]
+    assert (found["ok"], found["kept"], found["lost"][0]["rows"]) == (False, ["x"], [[35, 100]])
+    with np.load("other.npz") as npz:
+        assert npz["x"].tolist() == np.arange(350).reshape(35, 10).tolist()
+
+
+@pytest.mark.parametrize("size", [10, 100, 128, 200])
+def test_a_npy_file_without_a_complete_row(cli, size):
+    """Nothing is written, and the error says so."""
+    np.save("x.npy", np.arange(1000).reshape(100, 10))
+    os.truncate("x.npy", size)
+    assert "no complete row" in remedy_less(lambda: npzkit.repair("x.npy", "b.npz", partial=True))
+    assert os.listdir() == ["x.npy"]
+
+
+def remedy_less(call):
+    """Return the message of the error that a call raises."""
+    with pytest.raises(npzkit.NpzkitError) as caught:
+        call()
+    return str(caught.value)

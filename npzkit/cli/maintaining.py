@@ -214,7 +214,12 @@ def verify(
     """
     if not quiet:
         tell_abandoned(files, recursive=recursive)
-    archives = find_archives(files, recursive=recursive)
+    try:
+        archives = find_archives(files, recursive=recursive)
+    except Refusal:
+        if as_json:
+            print_json([])
+        raise
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         with seekable_input(archive.path) as source, refusing(UnsupportedError, StaleArchiveError):

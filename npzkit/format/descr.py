@@ -196,6 +196,10 @@ def _layout(
 
 
 def _subarray_shape(shape: Any) -> int | tuple[int, ...]:
+    if isinstance(shape, dict):
+        error = _invalid(shape, "it has a dtype's metadata, such as h5py's, which NPY cannot keep")
+        error.remedy = "Save the array again with a newer NumPy, which leaves the metadata out."
+        raise error
     dimensions = shape if isinstance(shape, tuple) else (shape,)
     for dimension in dimensions:
         if type(dimension) is not int or dimension < 0:

@@ -152,6 +152,8 @@ def test_a_folder_without_archives(cli, folder):
         found = cli("verify", *arguments)
         assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
         assert text in found.err
+    found = cli("verify", "-r", "empty", "--json")
+    assert (found.code, found.json()) == (2, [])
 
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="the system has no symbolic links")

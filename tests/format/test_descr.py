@@ -99,3 +99,10 @@ def test_metadata_is_dropped_with_a_warning():
         descr = dtype_to_descr(dtype)
     assert drop_metadata(descr_to_dtype(descr)) is not None
     assert drop_metadata(dtype)["a"]["b"].subdtype[0].metadata is None
+
+
+def test_the_metadata_of_a_dtype_are_named():
+    """An old NumPy wrote those of h5py's dtypes; the error does not blame this one's age."""
+    with pytest.raises(NpyFormatError, match="such as h5py's") as caught:
+        descr_to_dtype([("s", ("|S5", {"h5py_encoding": "ascii"}))])
+    assert "Save the array again" in caught.value.remedy

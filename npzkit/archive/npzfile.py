@@ -532,7 +532,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         """Write changes made through maps of mode "r+" to the file, and update the CRC-32."""
         self._archive.flush()
 
-    def stream(self, key: str) -> BinaryIO:
+    def stream(self, key: str, *, verify: bool | None = None) -> BinaryIO:
         """Open a member as a readable binary stream of its uncompressed bytes.
 
         The stream includes the NPY header, as `numpy.lib.format.read_array`
@@ -544,6 +544,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         ----------
         key : str
             With or without ``.npy``.
+        verify : bool, optional
+            Compare the CRC-32 at the end. By default True, unless the archive was opened with
+            ``verify=False``.
 
         Returns
         -------
@@ -555,7 +558,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         NpzkitError
             As `read`. Format errors may be raised by the stream's ``read``.
         """
-        stream: Any = self._archive.stream(key)
+        verify = self._verify if verify is None else verify
+        stream: Any = self._archive.stream(key, verify=verify)
         # The archive, and a shard of it, is open as long as somebody has what it returned.
         stream.kept_open = self, getattr(stream, "kept_open", None)
         return cast(BinaryIO, stream)

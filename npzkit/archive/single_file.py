@@ -274,11 +274,11 @@ class SingleFile(OpenedArchive):
         with Explained(self, key):
             return self.map(info, self.entry(key), mode)
 
-    def stream(self, key: str) -> BinaryIO:
+    def stream(self, key: str, *, verify: bool = True) -> BinaryIO:
         entry = self.entry(key)
         with Explained(self, key):
             self.check_header(entry)
-            stream = self.reader.open_stream(entry)
+            stream = self.reader.open_stream(entry, verify=verify)
         located = LocatedStream(stream, lambda error: explain(self, error, key))
         return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
 

@@ -264,6 +264,7 @@ def convert(
     help="The character between the cells of a text table.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--no-verify", is_flag=True, help="Write damaged arrays too, as they are.")
 @click.option(
     "--max-size", metavar="SIZE",
     help="Write nothing if the arrays of FILE have more bytes than this, such as 10GB.",
@@ -271,7 +272,7 @@ def convert(
 @json_option
 def extract(
     file: str, keys: tuple[str, ...], folder: str, kind: Any, delimiter: str, overwrite: bool,
-    max_size: str | None, as_json: bool,
+    no_verify: bool, max_size: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Write the arrays of FILE, or KEYS of them, to files.
 
@@ -283,6 +284,7 @@ def extract(
     Example: npzkit extract model.npz weights -o arrays
     """
     options: Any = {"format": kind, "delimiter": "\t" if delimiter == r"\t" else delimiter}
+    options["verify"] = not no_verify
     if not folder:
         raise Refusal("--output is empty; the folder you are in is --output .")
     limits = None

@@ -50,6 +50,7 @@ def extract(
     delimiter: str = ",",
     skip: bool = False,
     overwrite: bool = False,
+    verify: bool = True,
     limits: Limits | None = None,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -85,6 +86,9 @@ def extract(
         any file is written.
     overwrite : bool, default False
         Whether to replace files that exist.
+    verify : bool, default True
+        Compare the CRC-32 of each array. False writes damaged data as it is, as far as it
+        can be read.
     limits : Limits, optional
         As in `npzkit.open`, before anything is written; ignored for an `NpzFile`.
     progress : callable, optional
@@ -137,7 +141,7 @@ def extract(
     if isinstance(keys, str):
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
     check_delimiter(delimiter)
-    how = _Extraction(delimiter if format == "csv" else None, skip, {})
+    how = _Extraction(delimiter if format == "csv" else None, skip, verify, {})
     folder = folder if can_write(folder) else os.fsdecode(cast(str, folder))
     with (
         seekable(file) as source,
@@ -172,12 +176,13 @@ class _Extraction(NamedTuple):
     ----------
     delimiter : str or None
         Of tables; None for .npy files.
-    skip : bool
+    skip, verify : bool
     failed : dict of str to NpzkitError
     """
 
     delimiter: str | None
     skip: bool
+    verify: bool
     failed: dict[str, NpzkitError]
 
     def targets(
@@ -213,9 +218,11 @@ class _Extraction(NamedTuple):
     def write(self, npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
         """Write a table, or a member's bytes, which are an .npy file's; their CRC-32 is checked."""
         if self._is_table(npz.info(key)):
-            write_table(checked_array(npz, key, advance), out, self.delimiter or "", advance)
+            is_checked = self.verify
+            array = checked_array(npz, key, advance) if is_checked else npz.lazy(key, verify=False)
+            write_table(array, out, self.delimiter or "", advance)
             return
-        with npz.stream(key) as stream:
+        with npz.stream(key, verify=self.verify) as stream:
             while piece := stream.read(PIECE_SIZE):
                 out.write(piece)
                 advance(len(piece))

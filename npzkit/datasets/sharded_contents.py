@@ -325,25 +325,26 @@ class ShardedContents(OpenShards):
         lazy = self.shard(index.home(number)).lazy(index.stored_key(number, None))
         return lazy if lazy.shape == index.shape(number) else None
 
-    def stream(self, key: str) -> BinaryIO:
+    def stream(self, key: str, *, verify: bool = True) -> BinaryIO:
         if len(self.index.part_numbers(self.find(key))) == 1:
-            return next(self.streams(key))
-        return cast(BinaryIO, io.BufferedReader(PartsStream(self._checked_pieces(key)), 1 << 18))
+            return next(self.streams(key, verify=verify))
+        pieces = PartsStream(self._pieces(key, verify))
+        return cast(BinaryIO, io.BufferedReader(pieces, 1 << 18))
 
-    def _checked_pieces(self, key: str) -> Iterator[memoryview]:
+    def _pieces(self, key: str, verify: bool) -> Iterator[memoryview]:
         """Yield the bytes of an array as an .npy file, after all its parts were checked."""
-        for opened in self.streams(key):
+        for opened in self.streams(key) if verify else ():
             with opened as stream:
                 while stream.read(PIECE_SIZE):
                     pass
         self.prove_empty(self.find(key))
-        yield from self.lazy(key, None)._npy_pieces()
+        yield from self.lazy(key, None, verify=verify)._npy_pieces()
 
-    def streams(self, key: str) -> Iterator[BinaryIO]:
+    def streams(self, key: str, *, verify: bool = True) -> Iterator[BinaryIO]:
         number = self.find(key)
         for part in self.index.part_numbers(number):
             lazy = self.part(number, part)
-            yield lazy._npz.stream(lazy._key)
+            yield lazy._npz.stream(lazy._key, verify=verify)
 
     # -- what is known of them ----------------------------------------------
 

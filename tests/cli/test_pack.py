@@ -436,3 +436,24 @@ def test_extract_has_a_limit_of_bytes(cli, here):
     with pytest.raises(npzkit.errors.LimitExceededError):
         npzkit.extract("a.npz", "out3", limits=npzkit.Limits(member_size=1000))
     assert not os.path.exists("out3")
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv"])
+@pytest.mark.parametrize("compression", ["stored", "zstd"])
+def test_damaged_arrays_are_extracted_if_told(cli, here, kind, compression):
+    """With --no-verify what can be read is written, as it is; otherwise the array is skipped."""
+    if compression == "zstd":
+        npzkit.save("a.npz", {"x": np.arange(100)})
+        data = bytearray((here / "a.npz").read_bytes())
+        for place in (data.index(b"PK\3\4") + 14, data.index(b"PK\1\2") + 16):
+            data[place] ^= 1
+    else:
+        npzkit.save("a.npz", {"x": np.arange(100)})
+        data = (here / "a.npz").read_bytes()
+        data = data.replace(np.int64(50).tobytes(), np.int64(5000).tobytes(), 1)
+    (here / "a.npz").write_bytes(data)
+    assert cli("extract", "a.npz", "--format", kind).code == 1
+    assert cli("extract", "a.npz", "--format", kind, "--no-verify").code == 0
+    found = np.load("x.npy") if kind == "npy" else np.loadtxt("x.csv")
+    assert len(found) == 100
+    assert (found == np.arange(100)).sum() >= 99

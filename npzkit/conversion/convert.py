@@ -191,7 +191,9 @@ def convert(
     ConversionError
         A name has no known format, `dst` cannot be replaced, a value has no
         place in the new format and `skip` is False, or the library of the format
-        does not read back what was written.
+        does not read back what was written, crashes or does not answer.
+    ChecksumError
+        A record of a file of torch.save does not fit its CRC-32.
     ArchiveLockedError
         A writer has the archive open that `dst` would replace.
     FormatError
@@ -211,6 +213,11 @@ def convert(
     Notes
     -----
     If there is an error, `dst` stays as it was.
+
+    Files of .h5, .zarr, .mat and torch.save are read by their library in a process of its own,
+    which a damaged file may crash or stop. This takes about as long as starting Python and
+    importing the library. A library that sends nothing for a minute is ended, after a second more
+    for each 10 MiB of the file.
 
     Before a new file of another format takes its place, its library reads it, and every value is
     compared with `src`, part by part. This takes about as long as to convert the file back.

@@ -68,13 +68,14 @@ class _Variable(NamedTuple):
 @contextlib.contextmanager
 def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open a file."""
-    version, _ = scipy.io.matlab.matfile_version(path, appendmat=False)
-    if version == _HDF5_VERSION:
-        raise ConversionError(
-            "the file has version 7.3 of MATLAB's format, which is HDF5",
-            remedy="Give it a name that ends in .h5.",
-        )
+    # scipy's own errors for a path do not name it.
     with open(path, "rb") as file:
+        version, _ = scipy.io.matlab.matfile_version(file)
+        if version == _HDF5_VERSION:
+            raise ConversionError(
+                "the file has version 7.3 of MATLAB's format, which is HDF5",
+                remedy="Give it a name that ends in .h5.",
+            )
         size = os.fstat(file.fileno()).st_size
         places = _places(file, size) if version else _old_places(file, size)
         yield Contents({}, _arrays(file, places, claims))
@@ -170,10 +171,10 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
     try:
         # All that savemat asks of it: each array is read when its turn comes.
         variables = SimpleNamespace(items=items)
-        scipy.io.savemat(
-            path, variables, appendmat=False, do_compression=bool(options.method),
-            oned_as="row",
-        )  # fmt: skip
+        with open(path, "xb") as file:
+            scipy.io.savemat(
+                file, variables, do_compression=bool(options.method), oned_as="row"
+            )  # fmt: skip
     except UnicodeError as error:
         raise ConversionError(
             "its text is not valid Unicode", key=keys[0], remedy="Leave it out with skip=True."

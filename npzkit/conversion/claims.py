@@ -17,6 +17,8 @@ _FREE_SIZE = 1 << 30
 """Bytes that a file may claim beyond that, for parts that were never written."""
 _FREE_COUNT = 1 << 17
 """Texts and chunks of a file that no bytes need to stand for."""
+_TEXT_SIZE = 4
+"""Bytes of the shortest text."""
 _FREE_TEXT_SIZE, _TEXT_RATIO = 1 << 26, 32
 """Bytes of an array of texts that are padded to one length: so many more than without."""
 
@@ -34,7 +36,8 @@ class Claims:
 
     def __init__(self, limits: Limits, size: int | None) -> None:
         self.limits, self.size = limits, size
-        self._left, self._count, self._total = _FREE_COUNT, 0, 0
+        self._left = _FREE_COUNT + (limits.total_size or 0) // _TEXT_SIZE
+        self._count, self._total = 0, 0
 
     @property
     def total_size(self) -> int | None:

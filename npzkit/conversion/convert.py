@@ -236,7 +236,7 @@ def convert(
     ('layer/w', 'b') 1 deflated
     """
     options = _options(compression, level, zarr_format)
-    limits = check_limits(limits, DEFAULT_HEADER_SIZE)
+    checked = check_limits(limits, DEFAULT_HEADER_SIZE)
     location, destination = find_locations((src, dst), storage_options)
     is_url = isinstance(location, Location)
     source = _source_format(location)
@@ -247,11 +247,10 @@ def convert(
     with default_storage_options(location.options) if is_url else nullcontext():
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
-        claims = Claims(limits, size_of(src) if source.is_foreign else None)
+        claims = Claims(checked, size_of(src) if source.is_foreign else None)
         if source == target == _NPZ and is_file and not is_sharded(src):
-            with open(location, limits=limits) as npz:
-                for key in npz:
-                    claims.add(key, npz.info(key).nbytes or 0)
+            if limits is not None:
+                _check_archive(location, claims)
             repack(
                 src, sink or dst, compression, level=level, progress=progress,
                 overwrite=overwrite or sink is not None,
@@ -277,6 +276,13 @@ def convert(
                 arrays[:] = [array for array in arrays if array.key != refused.key]
             meter.finish()
     return ConvertReport(dst, tuple(array.key for array in arrays), tuple(notes), skipped)
+
+
+def _check_archive(location: Any, claims: Claims) -> None:
+    """Check the limits of an archive, whose members are copied as they are."""
+    with open(location, limits=claims.limits) as npz:
+        for key in npz:
+            claims.add(key, npz.info(key).nbytes)
 
 
 def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptions:

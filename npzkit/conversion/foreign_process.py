@@ -30,10 +30,10 @@ import numpy as np
 
 from npzkit import errors
 from npzkit import format as npy
-from npzkit.conversion.arrays import Array, Contents, Say
+from npzkit.conversion.arrays import Array, Contents, Each, Say
 from npzkit.conversion.claims import Claims
 from npzkit.errors import ConversionError, NpzkitError, UnsupportedError, check_limit
-from npzkit.limits import Limits
+from npzkit.limits import Limits, parsed_size
 from npzkit.members.tensors import extension_name
 
 TIME = 60
@@ -45,6 +45,8 @@ _GRACE = 10
 _ROOM = 2 << 30
 """Bytes of memory of the child, beyond twice those that the arrays may have."""
 _HEADER_SIZE = 1 << 20
+_FREE_MEMORY = 2048
+"""Bytes of memory that any array takes in the list."""
 _PIPE_SIZE = 1 << 20
 _FRAME = struct.Struct("<QQ")
 _START = (
@@ -57,7 +59,7 @@ _REMEDY = (
 )
 
 
-class LibraryError(Exception):
+class _LibraryError(Exception):
     """What a library raised in the child; the text is its own."""
 
 
@@ -81,7 +83,9 @@ class _Child:
 
     def __init__(self, module: str, library: str, path: str, claims: Claims) -> None:
         self._path, self._library = path, library
-        self._seconds = TIME + (claims.size or 0) // _RATE
+        # For ever while the library is imported, which may be slow and is no matter of the file.
+        self._seconds = math.inf
+        self._reading_seconds = TIME + (claims.size or 0) // _RATE
         self._is_waiting, self._silence, self._end = False, 0, threading.Event()
         if getattr(sys, "frozen", False) or not sys.executable:
             raise UnsupportedError(
@@ -99,10 +103,12 @@ class _Child:
         _widen(self._output)
         self._watch = threading.Thread(target=self._watching, daemon=True)
         self._watch.start()
+        folders = [*map(str, sys.path), os.path.dirname(os.path.dirname(errors.__file__))]
         job = {
-            "path": [*filter(None, sys.path), os.path.dirname(os.path.dirname(errors.__file__))],
+            # The folder of the process, which an empty text means, may be that of the file.
+            "path": [folder for folder in folders if folder],
             "module": module, "file": path, "limits": list(claims.limits),
-            "size": claims.size, "seconds": self._seconds + _GRACE,
+            "size": claims.size, "seconds": self._reading_seconds + _GRACE,
         }  # fmt: skip
         self._write(job)
 
@@ -129,6 +135,8 @@ class _Child:
     def contents(self, say: Say, claims: Claims) -> Contents:
         """Return what the child lists, whose arrays are read through it."""
         arrays, listed, most = list[Array](), 0, claims.limits.metadata_size
+        self._receive(_HEADER_SIZE, 0)
+        self._seconds = self._reading_seconds
         while True:
             size, head, data = self._receive(most, _HEADER_SIZE)
             listed += size + len(data)
@@ -155,7 +163,9 @@ class _Child:
             dtype = np.dtype(getattr(ml_dtypes, name))
         part = partial(self._part, number, dtype, fortran_order=order)
         least = None if least is None else tuple(least)
-        return Array(key, shape, dtype, lambda: _Remote(part), attrs, least, order, problem)
+        # np.s_ returns the index itself.
+        found = Each(np.s_, part)
+        return Array(key, shape, dtype, lambda: found, attrs, least, order, problem)
 
     def _part(
         self, number: int, dtype: np.dtype[Any], index: tuple[slice, ...], *, fortran_order: bool
@@ -175,15 +185,20 @@ class _Child:
             self._input.write(json.dumps(message).encode() + b"\n")
 
     def _receive(self, head_limit: int | None, data_limit: int) -> tuple[int, Any, bytearray]:
-        """Return the next frame, with the size of its text."""
+        """Return the next frame, with the memory that its text takes."""
         head_size, data_size = _FRAME.unpack(self._bytes(_FRAME.size))
         check_limit(head_size, head_limit, "metadata_size", "the list of arrays is too long")
         if data_size > data_limit:
             raise self._error(f"gave {data_size} bytes of {data_limit}")
-        head = json.loads(self._bytes(head_size))
+        # Not more than there is.
+        starts = range(0, head_size, _PIPE_SIZE)
+        text = b"".join(self._bytes(min(_PIPE_SIZE, head_size - start)) for start in starts)
+        memory = max(parsed_size(text, 0) - _FREE_MEMORY, head_size)
+        check_limit(memory, head_limit, "metadata_size", "the list of arrays is too long")
+        head = json.loads(text)
         if "error" in head:
             raise _error_of(head["error"])
-        return head_size, head, self._bytes(data_size)
+        return memory, head, self._bytes(data_size)
 
     def _bytes(self, size: int) -> bytearray:
         """Return the next bytes of the pipe."""
@@ -222,17 +237,6 @@ def _widen(pipe: Any) -> None:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
-class _Remote:
-    """An array whose parts a function reads."""
-
-    def __init__(self, read: Any) -> None:
-        self._read = read
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
-        found: np.ndarray[Any, Any] = self._read(index)
-        return found
-
-
 def _error_of(noted: dict[str, Any]) -> Exception:
     """Return the error that `_note_of` noted."""
     kind, text = noted.pop("kind"), noted.pop("text")
@@ -245,7 +249,7 @@ def _error_of(noted: dict[str, Any]) -> Exception:
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, NpzkitError):
         return found(text, **noted)
-    return LibraryError(text)
+    return _LibraryError(text)
 
 
 def _note_of(error: BaseException) -> dict[str, Any]:
@@ -293,9 +297,9 @@ def serve(module: str, file: str, limits: list[int | None], size: int | None, se
     # A thread of C, which a library that holds the interpreter does not stop.
     arm = partial(faulthandler.dump_traceback_later, seconds, exit=True)
     send = partial(_send, pipe, arm)
-    arm()
     try:
         reader = importlib.import_module(f"npzkit.conversion.{module}")
+        send({})
         claims = Claims(Limits(*limits), size)
         _limit_memory(claims)
         notes: dict[str, None] = {}
@@ -374,7 +378,7 @@ def _send(pipe: Any, arm: Any, head: dict[str, Any], data: Any = b"") -> None:
 
 
 def _limit_memory(claims: Claims) -> None:
-    """Limit the memory of this process, where the system can; no file of memory is left behind."""
+    """Limit the memory of this process, where the system can, and make no core file."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 

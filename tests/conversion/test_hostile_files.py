@@ -220,6 +220,37 @@ def test_errors_of_matlab_name_the_path(here, monkeypatch):
     assert os.listdir() == ["a.npz"]
 
 
+def flipped(name, place, bit):
+    """Change one bit of a file, and return the outcome of its conversion."""
+    with open(name, "r+b") as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ bit]))
+    try:
+        npzkit.convert(name, "a.npz")
+    except NpzkitError as error:
+        return error
+    return None
+
+
+def test_a_file_that_crashes_scipy(here):
+    """A bit of 184 bytes that ends the process of scipy 1.17 is an error, or harmless."""
+    scipy.io.savemat("a.mat", {"x": "ab"})
+    assert os.path.getsize("a.mat") == 184
+    assert isinstance(flipped("a.mat", 176, 4), ConversionError | None)
+
+
+def test_a_file_that_stops_hdf5(here, monkeypatch):
+    """A bit with which HDF5 2.0 never ends is an error in time, or harmless."""
+    monkeypatch.setattr("npzkit.conversion.foreign_process.TIME", 2)
+    with h5py.File("a.h5", "w") as file:
+        file["x"] = np.array(["a", "bcd"], object)
+    # The size of the first object of the heap.
+    place = (here / "a.h5").read_bytes().index(b"GCOL") + 24
+    assert isinstance(flipped("a.h5", place, 8), NpzkitError | None)
+
+
 ARRAYS = {
     "x": np.arange(50.0), "y": np.arange(12, dtype="i2").reshape(3, 4), "f": np.ones((2, 2), "f4")
 }  # fmt: skip

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import scipy.io
@@ -42,27 +42,54 @@ _OLD_WIDTHS = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}
 _OLD_SPARSE, _LARGEST_KIND = 2, 5000
 
 
+class _Alone(io.RawIOBase):
+    """The head of a file and one variable, as a file of its own: else scipy searches for each."""
+
+    def __init__(self, file: BinaryIO, head: bytes, offset: int, length: int) -> None:
+        self._file, self._head, self._offset = file, head, offset
+        self._position, self._size = 0, len(head) + length
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view, begin = memoryview(buffer), self._position - len(self._head)
+        if begin < 0:
+            piece = self._head[begin:][: len(view)]
+            view[: len(piece)] = piece
+            count = len(piece)
+        else:
+            self._file.seek(self._offset + begin)
+            count = cast("Any", self._file).readinto(view[: max(self._size - self._position, 0)])
+        self._position += count
+        return count
+
+
 class _Variable(NamedTuple):
-    """Where a variable is, which scipy reads as a file of its own: else each is searched for.
+    """Where a variable is.
 
     Attributes
     ----------
     head : bytes
-        Of the file; of each file with one variable.
+        Of the file.
     offset, length : int
         Of the variable.
-    size : int
-        Of the file.
     """
 
     head: bytes
     offset: int
     length: int
-    size: int
 
-    def opened(self, file: BinaryIO) -> io.BytesIO:
+    def opened(self, file: BinaryIO) -> io.BufferedReader:
         """Return a file with the variable alone."""
-        return io.BytesIO(self.head + _bytes_at(file, self.offset, self.length, self.size))
+        return io.BufferedReader(_Alone(file, self.head, self.offset, self.length))
 
 
 @contextlib.contextmanager
@@ -93,7 +120,7 @@ def _places(file: BinaryIO, size: int) -> Iterator[_Variable]:
                 "a variable of the file is damaged", offset=position, found=kind,
                 expected=f"{_MATRIX} or {_COMPRESSED}",
             )  # fmt: skip
-        yield _Variable(head, position, 8 + length, size)
+        yield _Variable(head, position, _checked(8 + length, position, size))
         position += 8 + length
 
 
@@ -110,18 +137,23 @@ def _old_places(file: BinaryIO, size: int) -> Iterator[_Variable]:
             raise FormatError("a variable of the file is damaged", offset=position)
         parts = 2 if is_complex == 1 and kind % 10 != _OLD_SPARSE else 1
         length = 20 + name_size + rows * columns * width * parts
-        yield _Variable(b"", position, length, size)
+        yield _Variable(b"", position, _checked(length, position, size))
         position += length
 
 
 def _bytes_at(file: BinaryIO, position: int, length: int, size: int) -> bytes:
+    file.seek(position)
+    return file.read(_checked(length, position, size))
+
+
+def _checked(length: int, position: int, size: int) -> int:
+    """Return the length of a part of the file, which is not beyond its end."""
     if position + length > size:
         raise FormatError(
             "the file is cut off or damaged: a variable extends past the end of the file",
             offset=position, remedy="Copy or download it again.",
         )  # fmt: skip
-    file.seek(position)
-    return file.read(length)
+    return length
 
 
 def _arrays(file: BinaryIO, places: Iterator[_Variable], claims: Claims) -> Iterator[Array]:
@@ -143,7 +175,8 @@ def _arrays(file: BinaryIO, places: Iterator[_Variable], claims: Claims) -> Iter
 
 def _load(file: BinaryIO, place: _Variable, key: str, kind: str) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any] = scipy.io.loadmat(place.opened(file))[key]
-    return array.astype(bool) if kind == "logical" else array.astype(npy.drop_metadata(array.dtype))
+    dtype = np.dtype(bool) if kind == "logical" else npy.drop_metadata(array.dtype)
+    return array.astype(dtype, copy=False)
 
 
 def why_unfit(array: Array) -> str | None:

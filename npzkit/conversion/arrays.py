@@ -7,7 +7,7 @@ a whole. Knows no format.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -183,11 +183,12 @@ class Contents(NamedTuple):
     ----------
     metadata : mapping of str to object
         As JSON has them.
-    arrays : list of Array
+    arrays : iterable of Array
+        A list, or found one after the other while the file is open.
     """
 
     metadata: Mapping[str, Any]
-    arrays: list[Array]
+    arrays: Iterable[Array]
 
 
 class FileOptions(NamedTuple):

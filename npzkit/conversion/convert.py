@@ -15,7 +15,9 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
+from npzkit.conversion import foreign_process
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say
+from npzkit.conversion.claims import Claims, size_of
 from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.conversion.read_back import compare
@@ -34,6 +36,7 @@ from npzkit.errors import (
 from npzkit.files.file_objects import check_regular
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
+from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import TREE_KEY
@@ -67,7 +70,7 @@ class _Format(NamedTuple):
     Attributes
     ----------
     module : str
-        Within `npzkit.conversion`. It has ``read(path, say)``, a context manager
+        Within `npzkit.conversion`. It has ``read(path, say, claims)``, a context manager
         that gives the file's `Contents`; and if such files are written,
         ``why_unfit(array)``, the reason why an array cannot be kept, or None, and
         ``write(path, contents, options, say)``, which makes a new file or folder.
@@ -77,22 +80,26 @@ class _Format(NamedTuple):
         Empty if none is needed.
     installed_by : str
         What pip installs to bring the library.
+    is_foreign : bool
+        Whether files of others are read by the library, and so in a process of its own.
     """
 
     module: str
     library: str = ""
     installed_by: str = ""
+    is_foreign: bool = False
 
 
-_NPZ, _ZARR = _Format("npz"), _Format("zarr_store", "zarr", "npzkit[zarr]")
-_TORCH = _Format("torch_file", "torch", "torch")
+_NPZ, _ZARR = _Format("npz"), _Format("zarr_store", "zarr", "npzkit[zarr]", is_foreign=True)
+_TORCH = _Format("torch_file", "torch", "torch", is_foreign=True)
+_HDF5 = _Format("hdf5", "h5py", "npzkit[h5]", is_foreign=True)
 _SUFFIXES = {
     ".npz": _NPZ,
     ".safetensors": _Format("safetensors_file", "safetensors", "npzkit[safetensors]"),
-    ".h5": _Format("hdf5", "h5py", "npzkit[h5]"),
-    ".hdf5": _Format("hdf5", "h5py", "npzkit[h5]"),
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
     ".zarr": _ZARR,
-    ".mat": _Format("matlab", "scipy", "npzkit[mat]"),
+    ".mat": _Format("matlab", "scipy", "npzkit[mat]", is_foreign=True),
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), _TORCH),
 }
 _STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
@@ -113,6 +120,7 @@ def convert(
     skip: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
     """Convert a file of arrays to another format, chosen by the file names.
@@ -164,6 +172,9 @@ def convert(
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
+    limits : Limits, optional
+        Upper bounds on the arrays of `src`. Without a ``total_size``, the arrays of a file that
+        its library reads may have 1 GiB, and 1032 bytes for each byte of the file.
     storage_options : dict, optional
         For the stores of `src` and `dst`, if they are URLs; see `npzkit.open`.
 
@@ -180,7 +191,9 @@ def convert(
     ConversionError
         A name has no known format, `dst` cannot be replaced, a value has no
         place in the new format and `skip` is False, or the library of the format
-        does not read back what was written.
+        does not read back what was written, crashes or does not answer.
+    ChecksumError
+        A record of a file of torch.save does not fit its CRC-32.
     ArchiveLockedError
         A writer has the archive open that `dst` would replace.
     FormatError
@@ -188,6 +201,8 @@ def convert(
     PickleRefusedError
         `src` is of torch.save, and has other objects than tensors, numbers, strings and
         containers of them.
+    LimitExceededError
+        The arrays of `src` are larger, or more, than `limits` allows.
     UnsupportedError
         The library of a format is not installed.
     NpzkitError
@@ -198,6 +213,11 @@ def convert(
     Notes
     -----
     If there is an error, `dst` stays as it was.
+
+    Files of .h5, .zarr, .mat and torch.save are read by their library in a process of its own,
+    which a damaged file may crash or stop. This takes about as long as starting Python and
+    importing the library. A library that sends nothing for a minute is ended, after a second more
+    for each 10 MiB of the file.
 
     Before a new file of another format takes its place, its library reads it, and every value is
     compared with `src`, part by part. This takes about as long as to convert the file back.
@@ -216,6 +236,7 @@ def convert(
     ('layer/w', 'b') 1 deflated
     """
     options = _options(compression, level, zarr_format)
+    checked = check_limits(limits, DEFAULT_HEADER_SIZE)
     location, destination = find_locations((src, dst), storage_options)
     is_url = isinstance(location, Location)
     source = _source_format(location)
@@ -226,7 +247,10 @@ def convert(
     with default_storage_options(location.options) if is_url else nullcontext():
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
+        claims = Claims(checked, size_of(src) if source.is_foreign else None)
         if source == target == _NPZ and is_file and not is_sharded(src):
+            if limits is not None:
+                _check_archive(location, claims)
             repack(
                 src, sink or dst, compression, level=level, progress=progress,
                 overwrite=overwrite or sink is not None,
@@ -235,9 +259,12 @@ def convert(
                 return ConvertReport(dst, tuple(npz.files), (), {})
         notes: dict[str, None] = {}
         skipped, raised = dict[str, str](), list[BaseException]()
-        reader, writer = _module(source), _module(target)
-        with _explaining(src, dst, source, raised), reader.read(src, notes.setdefault) as contents:
-            arrays = list(_fitting(contents.arrays, writer, skipped if skip else None))
+        writer = _module(target)
+        with (
+            _explaining(src, dst, source, raised),
+            _reading(source, src, notes.setdefault, claims) as contents,
+        ):
+            arrays = list(_fitting(list(contents.arrays), writer, skipped if skip else None))
             work = sum(array.work + array.nbytes * (target is not _NPZ) for array in arrays)
             meter = Meter(_noting(progress, raised), work)
             if target is not _NPZ:
@@ -249,6 +276,13 @@ def convert(
                 arrays[:] = [array for array in arrays if array.key != refused.key]
             meter.finish()
     return ConvertReport(dst, tuple(array.key for array in arrays), tuple(notes), skipped)
+
+
+def _check_archive(location: Any, claims: Claims) -> None:
+    """Check the limits of an archive, whose members are copied as they are."""
+    with open(location, limits=claims.limits) as npz:
+        for key in npz:
+            claims.add(key, npz.info(key).nbytes)
 
 
 def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptions:
@@ -341,9 +375,16 @@ def _check_target(path: str, target: _Format, *, overwrite: bool) -> None:
 
 
 def _module(found: _Format) -> Any:
-    """Import a format's module, or say what to install."""
-    try:
+    """Import a format's module."""
+    with _needing(found):
         return importlib.import_module(f"npzkit.conversion.{found.module}")
+
+
+@contextlib.contextmanager
+def _needing(found: _Format) -> Iterator[None]:
+    """Say what to install if a library is missing."""
+    try:
+        yield
     except ImportError as error:
         if not found.library or (error.name or "").split(".")[0] == "npzkit":
             raise
@@ -351,6 +392,22 @@ def _module(found: _Format) -> Any:
             f"this format needs the package {found.library}, which is not installed",
             remedy=f"Install it: python -m pip install '{found.installed_by}'",
         ) from error
+
+
+@contextlib.contextmanager
+def _reading(source: _Format, path: str, say: Say, claims: Claims) -> Iterator[Contents]:
+    """Open a file that is converted, and check what its arrays claim."""
+    with contextlib.ExitStack() as stack:
+        with _needing(source):
+            if source.is_foreign:
+                reading = foreign_process.read(source.module, source.library, path, say, claims)
+            else:
+                reading = _module(source).read(path, say, claims)
+            contents = stack.enter_context(reading)
+        if not source.is_foreign:
+            for array in contents.arrays:
+                claims.add(array.key, array.nbytes)
+        yield contents
 
 
 def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -> Iterator[Array]:
@@ -384,7 +441,8 @@ def _write(
             module.write(path, watched, options, notes.setdefault)
             if target.library:
                 pads_text = getattr(module, "PADS_TEXT", False)
-                with module.read(path, lambda note: None) as found:
+                claims = Claims(Limits(), None)
+                with module.read(path, lambda note: None, claims) as found:
                     compare(contents, found, notes.setdefault, advance, pads_text=pads_text)
     except ConversionError as error:
         if not can_skip or all(array.key != error.key for array in contents.arrays):

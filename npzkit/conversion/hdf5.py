@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
+from npzkit.conversion.claims import Claims
 from npzkit.conversion.hierarchies import (
     JSON_ATTRIBUTE,
     array_in_store,
@@ -32,17 +33,22 @@ _CHUNK_SIZE = 1 << 20
 
 
 @contextlib.contextmanager
-def read(path: str, say: Say) -> Iterator[Contents]:
+def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open a file."""
     with h5py.File(path, "r") as file:
         metadata = from_library(_attrs_of(file, None, say), None, say)
-        yield Contents(metadata, list(_arrays(file, "", set(), say)))
+        yield Contents(metadata, _arrays(file, say, claims))
 
 
-def _arrays(group: Any, prefix: str, seen: set[Any], say: Say) -> Iterator[Array]:
-    seen.add(_identity(group))
-    for name in group:
-        key = prefix + name
+def _arrays(file: Any, say: Say, claims: Claims) -> Iterator[Array]:
+    seen = {_identity(file)}
+    # Not by recursion, which groups in groups would use up.
+    entries = [_entries(file, "")]
+    while entries:
+        group, name, key = next(entries[-1], (None, "", ""))
+        if group is None:
+            entries.pop()
+            continue
         link = group.get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
             say(f"{printable(key)!r} is a link and is not followed")
@@ -53,12 +59,17 @@ def _arrays(group: Any, prefix: str, seen: set[Any], say: Say) -> Iterator[Array
         elif isinstance(item, h5py.Group):
             if len(item.attrs):
                 say(f"the attributes of the group {printable(key)!r} are not kept")
-            yield from _arrays(item, f"{key}/", seen, say)
+            seen.add(_identity(item))
+            entries.append(_entries(item, f"{key}/"))
         elif isinstance(item, h5py.Dataset) and item.shape is not None:
             seen.add(_identity(item))
-            yield _array(key, item, say)
+            yield _array(key, item, say, claims)
         else:
             say(f"{printable(key)!r} is not an array and is not kept")
+
+
+def _entries(group: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
+    return ((group, name, prefix + name) for name in group)
 
 
 def _identity(item: Any) -> Any:
@@ -66,7 +77,7 @@ def _identity(item: Any) -> Any:
     return info.fileno, info.addr
 
 
-def _array(key: str, item: Any, say: Say) -> Array:
+def _array(key: str, item: Any, say: Say, claims: Claims) -> Array:
     is_text = h5py.check_string_dtype(item.dtype) is not None and item.dtype.kind == "O"
     problem = ""
     if item.external or item.is_virtual:
@@ -76,7 +87,10 @@ def _array(key: str, item: Any, say: Say) -> Array:
     if h5py.check_enum_dtype(item.dtype):
         say(f"the names of the values of {named(key)} are not kept")
     texts = item.asstr() if is_text else None
-    return array_in_store(key, item, _attrs_of(item, key, say), say, texts=texts, problem=problem)
+    return array_in_store(
+        key, item, _attrs_of(item, key, say), say, claims,
+        stored=item.id.get_storage_size, texts=texts, problem=problem,
+    )  # fmt: skip
 
 
 def _attrs_of(item: Any, key: str | None, say: Say) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
+from npzkit.conversion.claims import Claims
 from npzkit.errors import ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
 from npzkit.members.keys import check_depth
@@ -30,10 +31,20 @@ _SHOWN_LENGTH = 120
 """Characters of a library's message that are quoted."""
 _LARGEST_CHUNK = 1 << 30
 """Bytes of a chunk that is read: libraries allocate a whole one."""
+_TEXT_SIZE = 4
+"""Bytes of an empty text, before it is compressed: Zarr's; HDF5 has 16."""
 
 
 def array_in_store(
-    key: str, item: Any, attrs: Mapping[str, Any], say: Say, *, texts: Any = None, problem: str = ""
+    key: str,
+    item: Any,
+    attrs: Mapping[str, Any],
+    say: Say,
+    claims: Claims,
+    *,
+    stored: Callable[[], int],
+    texts: Any = None,
+    problem: str = "",
 ) -> Array:
     """Return an array of a store that is open.
 
@@ -45,6 +56,9 @@ def array_in_store(
     attrs : mapping
         Its attributes, as the library gives them.
     say : callable
+    claims : Claims
+    stored : callable
+        Returns the bytes that the file has of it.
     texts : object, optional
         For text of any length: gives str objects when it is read by slices.
     problem : str, optional
@@ -54,10 +68,18 @@ def array_in_store(
     shape, least = item.shape, item.chunks
     if not problem and least and math.prod(least) * item.dtype.itemsize > _LARGEST_CHUNK:
         problem = f"its chunks take more than {_LARGEST_CHUNK >> 30} GiB"
+    if not problem and least and not claims.has_room(_count(shape, least), 1, stored):
+        problem = "it claims chunks that the file does not have"
+    if not problem and texts is not None:
+        if not claims.has_room(math.prod(shape), _TEXT_SIZE, stored):
+            return unreadable(key, shape, "it claims texts that the file does not have")
+        longest, text_size = _longest(texts, shape, least)
+        strings = np.dtype(f"U{longest}")
+        if not claims.may_pad(math.prod(shape) * strings.itemsize, text_size):
+            problem = f"its longest text has {longest:,} characters, and all would be as long"
     if problem:
         return unreadable(key, shape, problem)
     if texts is not None:
-        strings = np.dtype(f"U{_longest(texts, shape, least)}")
         read = Each(texts, lambda part: np.asarray(np.asarray(part, object), strings))
         return Array(key, shape, strings, lambda: read, found, least)
     dtype = npy.drop_metadata(item.dtype)
@@ -93,13 +115,19 @@ def giving(key: str, store: str) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
-def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) -> int:
-    """Return the length of the longest of an array's strings, and 1 at least."""
-    longest = 1
-    for index in blocks(shape, 64, least):
-        texts = np.asarray(array[index], object).ravel().tolist()
-        longest = max(longest, *map(len, map(str, texts)))
-    return longest
+def _count(shape: tuple[int, ...], least: tuple[int, ...]) -> int:
+    """Return the number of chunks."""
+    return math.prod(-(-n // max(part, 1)) for n, part in zip(shape, least, strict=True))
+
+
+def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) -> tuple[int, int]:
+    """Return the length of the longest of an array's strings, 1 at least, and four times all."""
+    longest, total = 1, 0
+    # Many may be the same long one, so that few are read at a time.
+    for index in blocks(shape, 1 << 12, least):
+        lengths = [len(str(text)) for text in np.asarray(array[index], object).ravel().tolist()]
+        longest, total = max(longest, *lengths), total + 4 * sum(lengths)
+    return longest, total
 
 
 def why_nested(keys: Collection[str], key: str) -> str | None:

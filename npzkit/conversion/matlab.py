@@ -6,18 +6,24 @@ Owns what MATLAB changes in an array. Struct and cell arrays are not arrays here
 from __future__ import annotations
 
 import contextlib
+import io
+import math
+import os
 import re
+import struct
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import scipy.io
+import scipy.io.matlab
 
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
-from npzkit.errors import ConversionError, printable
+from npzkit.conversion.claims import Claims
+from npzkit.errors import ConversionError, FormatError, printable
 
 PADS_TEXT = True
 """Text is padded with spaces, and arrays have two axes at least."""
@@ -27,34 +33,150 @@ _CLASSES = {
     "uint16": "u2", "int32": "i4", "uint32": "u4", "int64": "i8", "uint64": "u8", "char": "U1",
 }  # fmt: skip
 """MATLAB's classes that are arrays of plain values."""
+_HDF5_VERSION = 2
+_HEAD_SIZE = 128
+_MATRIX, _COMPRESSED = 14, 15
+"""Kinds of element that are variables."""
+_OLD_WIDTHS = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}
+"""Bytes of a value in version 4, by the second digit of its kind."""
+_OLD_SPARSE, _LARGEST_KIND = 2, 5000
+
+
+class _Alone(io.RawIOBase):
+    """The head of a file and one variable, as a file of its own: else scipy searches for each."""
+
+    def __init__(self, file: BinaryIO, head: bytes, offset: int, length: int) -> None:
+        self._file, self._head, self._offset = file, head, offset
+        self._position, self._size = 0, len(head) + length
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view, begin = memoryview(buffer), self._position - len(self._head)
+        if begin < 0:
+            piece = self._head[begin:][: len(view)]
+            view[: len(piece)] = piece
+            count = len(piece)
+        else:
+            self._file.seek(self._offset + begin)
+            count = cast("Any", self._file).readinto(view[: max(self._size - self._position, 0)])
+        self._position += count
+        return count
+
+
+class _Variable(NamedTuple):
+    """Where a variable is.
+
+    Attributes
+    ----------
+    head : bytes
+        Of the file.
+    offset, length : int
+        Of the variable.
+    """
+
+    head: bytes
+    offset: int
+    length: int
+
+    def opened(self, file: BinaryIO) -> io.BufferedReader:
+        """Return a file with the variable alone."""
+        return io.BufferedReader(_Alone(file, self.head, self.offset, self.length))
 
 
 @contextlib.contextmanager
-def read(path: str, say: Say) -> Iterator[Contents]:
+def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open a file."""
-    try:
-        listed = scipy.io.whosmat(path, appendmat=False)
-    except NotImplementedError as error:
-        raise ConversionError(
-            "the file has version 7.3 of MATLAB's format, which is HDF5", path=path,
-            remedy="Give it a name that ends in .h5.",
-        ) from error  # fmt: skip
-    yield Contents({}, [_array(path, *row) for row in listed])
+    # scipy's own errors for a path do not name it.
+    with open(path, "rb") as file:
+        version, _ = scipy.io.matlab.matfile_version(file)
+        if version == _HDF5_VERSION:
+            raise ConversionError(
+                "the file has version 7.3 of MATLAB's format, which is HDF5",
+                remedy="Give it a name that ends in .h5.",
+            )
+        size = os.fstat(file.fileno()).st_size
+        places = _places(file, size) if version else _old_places(file, size)
+        yield Contents({}, _arrays(file, places, claims))
 
 
-def _array(path: str, key: str, shape: tuple[int, ...], kind: str) -> Array:
-    if kind not in _CLASSES:
-        return unreadable(key, shape, f"a MATLAB {kind} is not an array of plain values")
-    # Only the values show whether they are complex, and how long strings are.
-    array = _load(path, key, kind)
-    return Array(key, array.shape, array.dtype, partial(_load, path, key, kind),
-                 fortran_order=array.ndim > 1 and array.flags.f_contiguous)  # fmt: skip
+def _places(file: BinaryIO, size: int) -> Iterator[_Variable]:
+    """Yield the variables of version 5."""
+    head = file.read(_HEAD_SIZE)
+    form = "<II" if head.endswith(b"IM") else ">II"
+    position = _HEAD_SIZE
+    while position < size:
+        kind, length = struct.unpack(form, _bytes_at(file, position, 8, size))
+        if kind not in (_MATRIX, _COMPRESSED):
+            raise FormatError(
+                "a variable of the file is damaged", offset=position, found=kind,
+                expected=f"{_MATRIX} or {_COMPRESSED}",
+            )  # fmt: skip
+        yield _Variable(head, position, _checked(8 + length, position, size))
+        position += 8 + length
 
 
-def _load(path: str, key: str, kind: str) -> np.ndarray[Any, Any]:
-    found = scipy.io.loadmat(path, variable_names=[key], appendmat=False)
-    array: np.ndarray[Any, Any] = found[key]
-    return array.astype(bool) if kind == "logical" else array.astype(npy.drop_metadata(array.dtype))
+def _old_places(file: BinaryIO, size: int) -> Iterator[_Variable]:
+    """Yield the variables of version 4, which has no head."""
+    position = 0
+    while position < size:
+        head = _bytes_at(file, position, 20, size)
+        # The first number says which machine wrote the file.
+        order = "<" if 0 <= struct.unpack("<i", head[:4])[0] <= _LARGEST_KIND else ">"
+        kind, rows, columns, is_complex, name_size = struct.unpack(f"{order}5i", head)
+        width = _OLD_WIDTHS.get(kind // 10 % 10)
+        if width is None or min(rows, columns, name_size) < 0:
+            raise FormatError("a variable of the file is damaged", offset=position)
+        parts = 2 if is_complex == 1 and kind % 10 != _OLD_SPARSE else 1
+        length = 20 + name_size + rows * columns * width * parts
+        yield _Variable(b"", position, _checked(length, position, size))
+        position += length
+
+
+def _bytes_at(file: BinaryIO, position: int, length: int, size: int) -> bytes:
+    file.seek(position)
+    return file.read(_checked(length, position, size))
+
+
+def _checked(length: int, position: int, size: int) -> int:
+    """Return the length of a part of the file, which is not beyond its end."""
+    if position + length > size:
+        raise FormatError(
+            "the file is cut off or damaged: a variable extends past the end of the file",
+            offset=position, remedy="Copy or download it again.",
+        )  # fmt: skip
+    return length
+
+
+def _arrays(file: BinaryIO, places: Iterator[_Variable], claims: Claims) -> Iterator[Array]:
+    for place in places:
+        for key, shape, kind in scipy.io.whosmat(place.opened(file)):
+            if kind not in _CLASSES:
+                what = f"a MATLAB {kind} is not an array of plain values"
+                yield unreadable(key, shape, what)
+                continue
+            claims.add(key, math.prod(shape) * np.dtype(_CLASSES[kind]).itemsize)
+            # Only the values show whether they are complex, and how long strings are.
+            load = partial(_load, file, place, key, kind)
+            array = load()
+            yield Array(key, array.shape, array.dtype, load,
+                        fortran_order=array.ndim > 1 and array.flags.f_contiguous)  # fmt: skip
+            # Not kept while the next one is read.
+            del array
+
+
+def _load(file: BinaryIO, place: _Variable, key: str, kind: str) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = scipy.io.loadmat(place.opened(file))[key]
+    dtype = np.dtype(bool) if kind == "logical" else npy.drop_metadata(array.dtype)
+    return array.astype(dtype, copy=False)
 
 
 def why_unfit(array: Array) -> str | None:
@@ -82,10 +204,10 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
     try:
         # All that savemat asks of it: each array is read when its turn comes.
         variables = SimpleNamespace(items=items)
-        scipy.io.savemat(
-            path, variables, appendmat=False, do_compression=bool(options.method),
-            oned_as="row",
-        )  # fmt: skip
+        with open(path, "xb") as file:
+            scipy.io.savemat(
+                file, variables, do_compression=bool(options.method), oned_as="row"
+            )  # fmt: skip
     except UnicodeError as error:
         raise ConversionError(
             "its text is not valid Unicode", key=keys[0], remedy="Leave it out with skip=True."

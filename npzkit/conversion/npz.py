@@ -20,6 +20,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named
+from npzkit.conversion.claims import Claims
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
 from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, format_metadata
@@ -27,9 +28,9 @@ from npzkit.reading import blocks
 
 
 @contextlib.contextmanager
-def read(path: str, say: Say) -> Iterator[Contents]:
+def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open an archive."""
-    with open(path) as npz:
+    with open(path, limits=claims.limits) as npz:
         yield Contents(npz.metadata, list(_arrays(npz, say)))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from safetensors import safe_open
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
+from npzkit.conversion.claims import Claims
 from npzkit.errors import printable
 from npzkit.members.metadata import format_json, parse_json
 from npzkit.reading.blocks import BLOCK_SIZE
@@ -40,7 +41,7 @@ _ALIGNMENT = 8
 
 
 @contextlib.contextmanager
-def read(path: str, say: Say) -> Iterator[Contents]:
+def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open a file."""
     # Checks that sizes, shapes and places fit the file, and each other.
     with safe_open(path, framework="numpy"), open(path, "rb") as file:

@@ -7,6 +7,7 @@ arrays and the note are those of `npzkit.save`. Such files are not written.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import re
 import zipfile
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 
 from npzkit.conversion.arrays import Array, Contents, Say, array_of, unreadable
+from npzkit.conversion.claims import Claims
+from npzkit.conversion.torch_records import check_records
 from npzkit.errors import (
     ConversionError,
     FormatError,
@@ -25,6 +28,7 @@ from npzkit.errors import (
     UnsupportedError,
     shown_value,
 )
+from npzkit.limits import MAX_DEPTH
 from npzkit.members.containers import flatten
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.tensors import as_unlabelled
@@ -32,6 +36,8 @@ from npzkit.members.tensors import as_unlabelled
 _REFUSED = re.compile(r"\bGLOBAL (\S+)")
 """Finds what PyTorch does not unpickle."""
 _REASON = re.compile(r"WeightsUnpickler error: (.*)")
+_FREE_VALUES = 1 << 16
+"""Values that the file's bytes need not stand for."""
 _ADVICE = (
     "In the program that made the file, save a state dict: tensors, numbers, strings, and lists "
     "and dicts of them."
@@ -39,9 +45,10 @@ _ADVICE = (
 
 
 @contextlib.contextmanager
-def read(path: str, say: Say) -> Iterator[Contents]:
-    """Open a file, whose tensors are mapped."""
-    tree = _load(path)
+def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
+    """Open a file, whose tensors are mapped if its records are stored."""
+    tree = _load(path, claims)
+    _check_tree(tree, os.path.getsize(path))
     try:
         arrays, note = flatten(tree)
     except NpzkitError:
@@ -52,7 +59,7 @@ def read(path: str, say: Say) -> Iterator[Contents]:
     yield Contents(metadata, [_array(key, value) for key, value in arrays.items()])
 
 
-def _load(path: str) -> Any:
+def _load(path: str, claims: Claims) -> Any:
     """Return what was saved, on the CPU."""
     is_zip = zipfile.is_zipfile(path)
     if is_zip and _is_program(path):
@@ -62,9 +69,10 @@ def _load(path: str) -> Any:
         )
     if not is_zip and _begins_as_zip(path):
         raise FormatError("the file is cut off or damaged", remedy="Copy or download it again.")
+    # Files of versions before 1.6 are no zip, and cannot be mapped.
+    can_map = is_zip and check_records(path, claims)
     try:
-        # Files of versions before 1.6 are no zip, and cannot be mapped.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=can_map)
     except pickle.UnpicklingError as error:
         # PyTorch's own text says how to load the file by running its code.
         if found := _REFUSED.search(str(error)):
@@ -78,6 +86,27 @@ def _load(path: str) -> Any:
         raise FormatError(
             "PyTorch cannot read the file", found=shown_value(reason[1] if reason else error)
         ) from error
+
+
+def _check_tree(tree: Any, size: int) -> None:
+    """Check that containers in containers are no more than the file has bytes for."""
+    left, found = _FREE_VALUES + size, [iter((tree,))]
+    while found:
+        value = next(found[-1], found)
+        left -= 1
+        if left < 0:
+            raise ConversionError(
+                "the file's lists, tuples and dicts contain each other so often that they have "
+                f"more values than the file of {size} bytes", remedy=_ADVICE,
+            )  # fmt: skip
+        if value is found:
+            found.pop()
+        elif isinstance(value, (dict, list, tuple, set, frozenset)):
+            if len(found) > MAX_DEPTH:
+                raise ConversionError(
+                    f"the file's containers are nested more than {MAX_DEPTH} deep", remedy=_ADVICE
+                )
+            found.append(iter(value.values() if isinstance(value, dict) else value))
 
 
 def _begins_as_zip(path: str) -> bool:

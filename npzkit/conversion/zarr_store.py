@@ -18,6 +18,7 @@ import zarr.codecs
 
 from npzkit.codecs.coding import STORED, ZSTANDARD, ZSTANDARD_LEVEL
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number
+from npzkit.conversion.claims import Claims
 from npzkit.conversion.hierarchies import array_in_store, from_library, giving, stored_in
 from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
@@ -29,20 +30,20 @@ _CHUNK_SIZE = 1 << 22
 
 
 @contextlib.contextmanager
-def read(path: str, say: Say) -> Iterator[Contents]:
+def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open a store."""
-    _check_links(path)
+    _check_files(path)
     root: Any = zarr.open(path, mode="r")
     if isinstance(root, zarr.Array):
         name = os.path.basename(os.path.abspath(path)).removesuffix(".zarr")
-        yield Contents({}, [_array(name, root, say)])
+        yield Contents({}, [_array(name, root, say, claims)])
         return
     metadata = from_library(root.attrs.asdict(), None, say)
-    yield Contents(metadata, list(_arrays(root, say)))
+    yield Contents(metadata, _arrays(root, say, claims))
 
 
-def _check_links(path: str) -> None:
-    """Check that a store has no link to a folder, or to a file outside the store."""
+def _check_files(path: str) -> None:
+    """Check that a store has no link to a folder, or to a file outside it, and only files."""
     root = os.path.realpath(path)
     for place, folders, names in os.walk(path):
         for name in (*folders, *names):
@@ -55,17 +56,23 @@ def _check_links(path: str) -> None:
                     "the store has a symbolic link, which is not followed", path=inner,
                     remedy="Replace the link with a copy of what it leads to.",
                 )  # fmt: skip
+            # Reading a FIFO waits for ever.
+            if name in names and os.path.exists(inner) and not os.path.isfile(inner):
+                raise ConversionError(
+                    "the store has something that is neither a file nor a folder", path=inner,
+                    remedy="Remove it.",
+                )  # fmt: skip
 
 
-def _arrays(root: Any, say: Say) -> Iterator[Array]:
+def _arrays(root: Any, say: Say, claims: Claims) -> Iterator[Array]:
     for key, item in sorted(root.members(max_depth=None)):
         if isinstance(item, zarr.Array):
-            yield _array(key, item, say)
+            yield _array(key, item, say, claims)
         elif item.attrs.asdict():
             say(f"the attributes of the group {printable(key)!r} are not kept")
 
 
-def _array(key: str, item: Any, say: Say) -> Array:
+def _array(key: str, item: Any, say: Say, claims: Claims) -> Array:
     if item.dtype.names and item.metadata.zarr_format == 3:
         say(
             f"{printable(key)!r}: version 3 of Zarr does not say in which byte order fields are; "
@@ -74,7 +81,7 @@ def _array(key: str, item: Any, say: Say) -> Array:
     codecs = (*item.filters, *item.compressors)
     is_pickled = any(getattr(codec, "codec_id", "") == "pickle" for codec in codecs)
     return array_in_store(
-        key, item, item.attrs.asdict(), say,
+        key, item, item.attrs.asdict(), say, claims, stored=item.nbytes_stored,
         texts=item if item.dtype.char in "TO" else None,
         problem="it holds Python objects" if is_pickled else "",
     )  # fmt: skip

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import collections
+import zipfile
 
 import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import (
+    ChecksumError,
     ConversionError,
     FormatError,
+    LimitExceededError,
     NpzkitError,
     PickleRefusedError,
     UnsupportedError,
@@ -34,15 +37,7 @@ def test_a_checkpoint_comes_back(here, monkeypatch, is_zip, part_size):
     """The archive is that of `npzkit.save`, from files of any version, taken whole or in parts."""
     monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
     torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
-    seen = {}
-
-    def load(path, load=torch.load, **options):
-        seen.update(options)
-        return load(path, **options)
-
-    monkeypatch.setattr(torch, "load", load)
     report = npzkit.convert("a.pt", "a.npz")
-    assert seen == {"map_location": "cpu", "weights_only": True, "mmap": is_zip}
     npzkit.save("b.npz", STATE)
     with npzkit.open("a.npz") as npz, npzkit.open("b.npz") as saved:
         assert list(report.keys) == npz.files == saved.files
@@ -155,3 +150,102 @@ def test_a_damaged_file(here, is_zip):
             npzkit.convert("a.pt", "a.npz")
         assert not is_zip or content[:1] != b"P" or "cut off" in str(caught.value)
         assert "weights_only" not in str(caught.value)
+
+
+def zipped(source, path, method=zipfile.ZIP_STORED, change=lambda name, data: data):
+    """Zip the records of a file again, changed."""
+    with zipfile.ZipFile(source) as found, zipfile.ZipFile(path, "w", method) as made:
+        for name in found.namelist():
+            made.writestr(name, change(name, found.read(name)))
+
+
+def test_records_that_are_compressed(here):
+    """A file that another program zipped again has its values, or none."""
+    torch.save(STATE, "a.pt")
+    zipped("a.pt", "b.pt", zipfile.ZIP_DEFLATED)
+    npzkit.convert("b.pt", "b.npz")
+    npzkit.convert("a.pt", "a.npz")
+    with npzkit.open("a.npz") as npz, npzkit.open("b.npz") as other:
+        assert {key: npz.info(key).crc32 for key in npz} == {
+            key: other.info(key).crc32 for key in other
+        }
+    zipped("a.pt", "b.pt", zipfile.ZIP_BZIP2)
+    with pytest.raises(FormatError, match="compressed"):
+        npzkit.convert("b.pt", "c.npz")
+
+
+def test_a_record_that_is_too_short(here):
+    """A tensor has no bytes of what follows its record."""
+    torch.save({"w": WEIGHT}, "a.pt")
+    zipped("a.pt", "b.pt", change=lambda name, data: data[:-4] if "data/0" in name else data)
+    with pytest.raises(FormatError, match="fewer bytes") as caught:
+        npzkit.convert("b.pt", "b.npz")
+    assert (caught.value.path, caught.value.key) == ("b.pt", "a/data/0")
+    assert (caught.value.found, caught.value.expected) == (44, 48)
+    zipped("a.pt", "b.pt", change=lambda name, data: data + b"more" if "data/0" in name else data)
+    npzkit.convert("b.pt", "b.npz")
+    assert np.array_equal(npzkit.load_tree("b.npz")["w"], WEIGHT.numpy())
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_record_whose_checksum_differs(here, method):
+    """One wrong bit of a tensor is found, and the record named."""
+    torch.save({"w": WEIGHT}, "a.pt")
+    zipped("a.pt", "b.pt", method)
+    data = bytearray((here / "b.pt").read_bytes())
+    with zipfile.ZipFile("b.pt") as archive:
+        crc = archive.getinfo("a/data/0").CRC.to_bytes(4, "little")
+    if method == zipfile.ZIP_STORED:
+        data[data.index(WEIGHT.numpy().tobytes()) + 5] ^= 1
+    else:
+        data = data.replace(crc, bytes(4))
+    (here / "b.pt").write_bytes(data)
+    with pytest.raises(ChecksumError, match="CRC-32") as caught:
+        npzkit.convert("b.pt", "b.npz")
+    assert (caught.value.path, caught.value.key) == ("b.pt", "a/data/0")
+    assert caught.value.remedy
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+@pytest.mark.filterwarnings("ignore::npzkit.errors.AmbiguousArchiveWarning")
+def test_a_zip_that_programs_read_differently(here):
+    """A record that is there twice, and bytes before the first, are refused."""
+    torch.save({"w": WEIGHT}, "a.pt")
+    data = (here / "a.pt").read_bytes()
+    (here / "b.pt").write_bytes(b"before" + data)
+    with pytest.raises(FormatError, match="before its first record"):
+        npzkit.convert("b.pt", "b.npz")
+    with zipfile.ZipFile("a.pt", "a") as archive:
+        archive.writestr("a/data/0", bytes(48))
+    with pytest.raises(FormatError, match="two records"):
+        npzkit.convert("a.pt", "b.npz")
+
+
+def pickled(content):
+    """Make a file of torch.save with a pickle."""
+    with zipfile.ZipFile("a.pt", "w") as archive:
+        archive.writestr("a/data.pkl", content)
+        archive.writestr("a/version", "3\n")
+        archive.writestr("a/byteorder", "little")
+
+
+def test_containers_that_the_file_does_not_pay_for(here):
+    """Tuples that contain one another twice at each level are no endless data."""
+    value = (1,)
+    for _ in range(60):
+        value = (value, value)
+    torch.save({"x": value}, "a.pt")
+    with pytest.raises(ConversionError, match="contain each other so often"):
+        npzkit.convert("a.pt", "a.npz")
+    pickled(b"\x80\x02)" + b"\x85" * 100_000 + b".")
+    with pytest.raises(ConversionError, match="nested more than 500 deep"):
+        npzkit.convert("a.pt", "a.npz")
+
+
+def test_a_tensor_that_the_file_does_not_pay_for(here):
+    """A tensor that repeats one value so often that it takes terabytes is refused."""
+    torch.save({"w": torch.ones(1).expand(2**40), "v": torch.ones(1).expand(9)}, "a.pt")
+    with pytest.raises(LimitExceededError, match="too large for a file"):
+        npzkit.convert("a.pt", "a.npz")
+    torch.save({"v": torch.ones(1).expand(9)}, "a.pt")
+    assert npzkit.convert("a.pt", "a.npz").keys == ("v",)

@@ -1,0 +1,106 @@
+"""What a file of another format may claim: arrays, bytes, and parts that cost time but no bytes.
+
+Owns the bounds, which come from `npzkit.Limits` or from the size of the file. Knows no format.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from npzkit.errors import NpzkitError, check_limit, format_size
+from npzkit.limits import Limits
+
+_RATIO = 1032
+"""Bytes that deflate can make of one."""
+_FREE_SIZE = 1 << 30
+"""Bytes that a file may claim beyond that, for parts that were never written."""
+_FREE_COUNT = 1 << 17
+"""Texts and chunks of a file that no bytes need to stand for."""
+_TEXT_SIZE = 4
+"""Bytes of the shortest text."""
+_FREE_TEXT_SIZE, _TEXT_RATIO = 1 << 26, 32
+"""Bytes of an array of texts that are padded to one length: so many more than without."""
+
+
+class Claims:
+    """The bounds of one file, and what of them is used up.
+
+    Parameters
+    ----------
+    limits : Limits
+    size : int or None
+        Bytes of the file, or of all files in its folder. None is for a file that npzkit has
+        just written: it has no other bounds than `limits`.
+    """
+
+    def __init__(self, limits: Limits, size: int | None) -> None:
+        self.limits, self.size = limits, size
+        self._left = _FREE_COUNT + (limits.total_size or 0) // _TEXT_SIZE
+        self._count, self._total = 0, 0
+
+    @property
+    def total_size(self) -> int | None:
+        """The most bytes of all arrays together."""
+        if self.limits.total_size is not None or self.size is None:
+            return self.limits.total_size
+        return _FREE_SIZE + _RATIO * self.size
+
+    def add(self, key: str, nbytes: int) -> None:
+        """Check what one more array claims, before any of it is read.
+
+        Raises
+        ------
+        LimitExceededError
+            It is too large, or together with the others.
+        """
+        self._count += 1
+        self._total += nbytes
+        limits = self.limits
+        try:
+            what = "the file has too many arrays"
+            check_limit(self._count, limits.member_count, "member_count", what)
+            check_limit(nbytes, limits.member_size, "member_size", "the array is too large")
+            self.check_total(self._total)
+        except NpzkitError as error:
+            raise error.locate(key=key) from None
+
+    def check_total(self, nbytes: int) -> None:
+        """Check the bytes of all arrays together, as `add`."""
+        what = "the arrays are too large"
+        if self.limits.total_size is None:
+            what = f"the arrays are too large for a file of {format_size(self.size or 0)}"
+        check_limit(nbytes, self.total_size, "total_size", what)
+
+    def has_room(self, count: int, least: int, stored: Callable[[], int]) -> bool:
+        """Return whether a number of texts or chunks is believed, and count those that are free.
+
+        Each takes `least` bytes before it is compressed. `stored` returns the bytes that the
+        file has of the array.
+        """
+        if self.size is None:
+            return True
+        if count > self._left:
+            count -= _RATIO * min(stored(), self.size) // least
+        count = max(count, 0)
+        if count > self._left:
+            return False
+        self._left -= count
+        return True
+
+    def may_pad(self, nbytes: int, text_size: int) -> bool:
+        """Return whether texts may be padded to so many bytes in all."""
+        if self.size is None or self.limits.member_size is not None:
+            return True
+        return nbytes <= _FREE_TEXT_SIZE + _TEXT_RATIO * text_size
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(
+        os.lstat(os.path.join(place, name)).st_size
+        for place, _, names in os.walk(path)
+        for name in names
+    )

@@ -218,12 +218,17 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     "--zarr-format", type=click.Choice(["2", "3"]), default="3", show_default=True,
     help="The version of Zarr to write.",
 )  # fmt: skip
+@click.option(
+    "--dtype", "given", multiple=True, metavar="KEY=DTYPE",
+    help="What bytes of another program are, such as w=bfloat16. May be given several times.",
+)  # fmt: skip
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--overwrite", is_flag=True, help="Replace DST if it exists.")
 @json_option
 def convert(
-    src: str, dst: str, zarr_format: str, overwrite: bool, as_json: bool, **options: Any
-) -> None:
+    src: str, dst: str, zarr_format: str, given: tuple[str, ...], overwrite: bool, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Convert SRC to DST, each in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr or .mat; for .npy files, see npzkit extract
@@ -235,12 +240,21 @@ def convert(
     """
     if options["level"] is not None and options["compression"] not in ("deflated", "zstd"):
         raise click.UsageError("--level needs --compression deflated or zstd.")
+    dtypes = dict(text.rpartition("=")[::2] for text in given)
+    if "" in dtypes:
+        raise click.UsageError("--dtype needs KEY=DTYPE.")
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     with refusing(ConversionError), ProgressBar("convert") as tell:
         report = npzkit.convert(
-            src, dst, zarr_format=version, overwrite=overwrite, progress=tell, **options
+            src,
+            dst,
+            zarr_format=version,
+            dtypes=dtypes,
+            overwrite=overwrite,
+            progress=tell,
+            **options,
         )
     left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])

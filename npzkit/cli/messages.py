@@ -53,6 +53,7 @@ _WORDS = (
     (r"npzkit\.(convert|extract|pack)\b", r"npzkit \1"),
     (r"a pair \(key, path\)", "KEY=PATH"),
     (r"skip=True", "--skip"),
+    (r"Leave it out of dtypes", "Leave out its --dtype"),
     (r"npzkit\.checkpoint\.CheckpointStore\(path\)", "npzkit ckpt ls FOLDER"),
     (r"format=\"npy\"", "--format npy"),
     (r"zarr_format=(\d)", r"--zarr-format \1"),

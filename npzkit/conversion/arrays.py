@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.coding import DEFLATED
-from npzkit.errors import printable
+from npzkit.errors import ConversionError, printable
 from npzkit.files.progress import Advance
+from npzkit.format import descr_to_dtype
+from npzkit.members.keys import missing
 from npzkit.members.tensors import extension_name
 from npzkit.reading.blocks import blocks
 
@@ -230,3 +232,31 @@ def unreadable(key: str, shape: tuple[int, ...], problem: str) -> Array:
 def is_c_number(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is one of C's numbers, of a size that every machine has."""
     return dtype.isbuiltin != 2 and dtype.itemsize in _C_SIZES.get(dtype.kind, ())
+
+
+def with_dtypes(arrays: list[Array], dtypes: Mapping[str, Any], path: str) -> list[Array]:
+    """Return arrays of which some are bytes of a dtype that is given by key.
+
+    Raises
+    ------
+    MemberNotFoundError
+        There is no array with a key.
+    ConversionError
+        An array is not bytes, or its items have another size.
+    """
+    keys = [array.key for array in arrays]
+    for key in dtypes:
+        if key not in keys:
+            raise missing(key, keys, path)
+    return [_with_dtype(one, dtypes[one.key]) if one.key in dtypes else one for one in arrays]
+
+
+def _with_dtype(array: Array, given: Any) -> Array:
+    dtype = descr_to_dtype(given) if isinstance(given, str) else np.dtype(given)
+    if array.dtype != f"V{dtype.itemsize}":
+        raise ConversionError(
+            f"the array is not bytes of {dtype}", key=array.key,
+            found=str(array.dtype), expected=f"V{dtype.itemsize}",
+            remedy="Leave it out of dtypes, or give another dtype.",
+        )  # fmt: skip
+    return array._replace(dtype=dtype, open=lambda: Each(array.open(), viewed_as(dtype)))

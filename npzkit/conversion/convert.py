@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process
-from npzkit.conversion.arrays import Array, Contents, FileOptions, Say
+from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, with_dtypes
 from npzkit.conversion.claims import Claims, size_of
 from npzkit.conversion.hierarchies import why_nested
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
@@ -120,6 +120,7 @@ def convert(
     skip: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    dtypes: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
@@ -172,6 +173,9 @@ def convert(
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
+    dtypes : mapping of str to dtype, optional
+        What the bytes of some arrays are, by key: ``{"w": "bfloat16"}`` for an array of ``V2``.
+        Other programs save dtypes that NumPy lacks so, and do not say which it was.
     limits : Limits, optional
         Upper bounds on the arrays of `src`. Without a ``total_size``, the arrays of a file that
         its library reads may have 1 GiB, and 1032 bytes for each byte of the file.
@@ -248,7 +252,7 @@ def convert(
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
         claims = Claims(checked, size_of(src) if source.is_foreign else None)
-        if source == target == _NPZ and is_file and not is_sharded(src):
+        if source == target == _NPZ and is_file and not is_sharded(src) and not dtypes:
             if limits is not None:
                 _check_archive(location, claims)
             repack(
@@ -264,7 +268,8 @@ def convert(
             _explaining(src, dst, source, raised),
             _reading(source, src, notes.setdefault, claims) as contents,
         ):
-            arrays = list(_fitting(list(contents.arrays), writer, skipped if skip else None))
+            arrays = with_dtypes(list(contents.arrays), dtypes or {}, src)
+            arrays = list(_fitting(arrays, writer, skipped if skip else None))
             work = sum(array.work + array.nbytes * (target is not _NPZ) for array in arrays)
             meter = Meter(_noting(progress, raised), work)
             if target is not _NPZ:

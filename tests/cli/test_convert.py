@@ -188,3 +188,24 @@ def test_a_file_of_another_format(cli, name, command):
         result = cli(*arguments)
         assert (result.code, len(result.err.splitlines())) == (1, 1)
         assert result.err.endswith(f"Convert it: npzkit convert {command}.\n")
+
+
+@pytest.mark.parametrize("name", ["b.npz", "b.safetensors", "b.h5"])
+def test_bytes_of_another_program_have_the_dtype_that_is_given(here, cli, name):
+    """bfloat16 that another program saved as V2 is converted as what it is."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.arange(6, dtype="f4").astype(ml_dtypes.bfloat16).reshape(2, 3)
+    np.savez("a.npz", w=values.view("V2"), x=np.arange(3), **{"k=v": values.view("V2")})
+    npzkit.convert("a.npz", name, dtypes={"w": "bfloat16", "k=v": ml_dtypes.bfloat16})
+    npzkit.convert(name, "back.npz", overwrite=True)
+    with npzkit.open("back.npz") as npz:
+        for key in ("w", "k=v"):
+            assert (npz[key].dtype, npz[key].tobytes()) == (values.dtype, values.tobytes())
+    found = cli("convert", "a.npz", name, "--dtype", "w=bfloat16", "--dtype", "k=v=bfloat16",
+                "--overwrite")  # fmt: skip
+    assert found.code == 0, found.err
+    for given, told in (("x=bfloat16", "not bytes of bfloat16"), ("nothing=bfloat16", "'nothing'"),
+                        ("w", "--dtype needs KEY=DTYPE")):  # fmt: skip
+        found = cli("convert", "a.npz", "c.npz", "--dtype", given)
+        assert (found.code in (1, 2), told in found.err) == (True, True), found.err
+        assert not os.path.exists("c.npz")

@@ -49,6 +49,8 @@ _FREE_MEMORY = 2048
 """Bytes of memory that any array takes in the list."""
 _PIPE_SIZE = 1 << 20
 _FRAME = struct.Struct("<QQ")
+_PLUGINS = ("hdf5plugin",)
+"""Packages that the child imports, too, if the parent has: they teach a library more files."""
 _START = (
     "import json, sys; job = json.loads(sys.stdin.buffer.readline()); sys.path[:] = job.pop('path')"
     "; from npzkit.conversion.foreign_process import serve; serve(**job)"
@@ -109,6 +111,7 @@ class _Child:
             "path": [folder for folder in folders if folder],
             "module": module, "file": path, "limits": list(claims.limits),
             "size": claims.size, "seconds": self._reading_seconds + _GRACE,
+            "plugins": [name for name in _PLUGINS if name in sys.modules],
         }  # fmt: skip
         self._write(job)
 
@@ -278,7 +281,10 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, type(None))) else errors.shown_value(value)
 
 
-def serve(module: str, file: str, limits: list[int | None], size: int | None, seconds: int) -> None:
+def serve(
+    module: str, file: str, limits: list[int | None], size: int | None, seconds: int,
+    plugins: list[str],
+) -> None:  # fmt: skip
     """Read a file for the parent; only in the child.
 
     Parameters
@@ -292,12 +298,16 @@ def serve(module: str, file: str, limits: list[int | None], size: int | None, se
         As of `Claims`.
     seconds : int
         After which this process ends itself if it has nothing to send.
+    plugins : list of str
+        Packages to import.
     """
     pipe = _private_output()
     # A thread of C, which a library that holds the interpreter does not stop.
     arm = partial(faulthandler.dump_traceback_later, seconds, exit=True)
     send = partial(_send, pipe, arm)
     try:
+        for name in plugins:
+            importlib.import_module(name)
         reader = importlib.import_module(f"npzkit.conversion.{module}")
         send({})
         claims = Claims(Limits(*limits), size)

@@ -154,3 +154,16 @@ def test_no_python_to_start(here, library, monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(UnsupportedError, match="process of its own"):
         npzkit.convert("a.h5", "a.npz")
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_filters_of_hdf5_are_there_if_the_program_has_them(here, library, monkeypatch, is_imported):
+    """A program that has imported hdf5plugin reads what its filters can read."""
+    library("")
+    (here / "path" / "hdf5plugin.py").write_text("open('filters', 'w').close()")
+    monkeypatch.delitem(sys.modules, "hdf5plugin", raising=False)
+    if is_imported:
+        monkeypatch.setitem(sys.modules, "hdf5plugin", sys)
+    with pytest.raises(npzkit.NpzkitError):
+        npzkit.convert("a.h5", "b.npz")
+    assert (here / "filters").exists() == is_imported

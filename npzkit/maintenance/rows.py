@@ -17,6 +17,7 @@ import numpy as np
 from npzkit.codecs.coding import CHUNKED, DEFLATED, MAX_RATIOS, STORED, Coding
 from npzkit.errors import LimitExceededError, NpzkitError, some_of
 from npzkit.files.ahead import merged
+from npzkit.files.block_reading import crc32_at
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import npy_header, read_header
 from npzkit.format.header import NpyHeader
@@ -39,6 +40,9 @@ _SHOWN_COUNT = 5
 Ranges = Sequence[tuple[int, int]]
 Read = Callable[[int, memoryview], object]
 """Fills a view with the bytes at an offset of an array's data."""
+
+WRAP = 1 << 32
+"""Where sizes of four bytes begin again at 0."""
 
 
 class Damage(NamedTuple):
@@ -321,6 +325,31 @@ def is_seen_cut(reader: MemberReader, entry: Entry, data_start: int, end: int) -
         return False
     header = _header(reader, _cut(entry, data_start, end), data_start)
     return header is not None and header.data_offset + header.nbytes == size
+
+
+def find_wrapped(
+    reader: MemberReader, entry: Entry, data_start: int, end: int, threads: int
+) -> RowsLeft | None:
+    """Return a stored array of which only the size modulo 2**32 is known, and its CRC-32.
+
+    Writers without zip64 leave it so. The array's header says how large it is.
+    """
+    if entry.method != STORED or entry.flags & FLAG_DESCRIPTOR:
+        return None
+    header = _header(reader, _cut(entry, data_start, end), data_start)
+    if header is None or header.dtype.hasobject:
+        return None
+    size = header.data_offset + header.nbytes
+    excess = size - entry.compressed_size
+    if excess <= 0 or excess % WRAP or data_start + size > end:
+        return None
+    if crc32_at(reader.source, data_start, size, threads) != entry.crc32:
+        return None
+
+    def readinto(offset: int, view: memoryview) -> None:
+        reader.source.readinto_at(data_start + offset, view)
+
+    return RowsLeft(entry, header, _data_of(header, readinto))
 
 
 def _cut(entry: Entry, data_start: int, end: int) -> Entry:

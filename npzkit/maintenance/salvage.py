@@ -24,6 +24,7 @@ from npzkit.maintenance.rows import (
     array_name,
     find_damage,
     find_rows,
+    find_wrapped,
     is_masked,
     is_seen_cut,
     mask_name,
@@ -438,6 +439,12 @@ class Salvage:
             self._claimed_end = end
             self._keep_rows(found, end)
             return end if is_seen_cut(self._reader, entry, found.data_start, end) else after_header
+        wrapped = find_wrapped(self._reader, entry, found.data_start, end, self._threads)
+        if wrapped is not None:
+            self.sound.pop(entry.name, None)
+            self.sound[entry.name] = wrapped
+            header = wrapped.header
+            return found.data_start + header.data_offset + header.nbytes
         behind = self.source.read_at(found.end_offset, min(4, end - found.end_offset))
         followed = begins_record(behind)
         if not entry.compressed_size and not followed:

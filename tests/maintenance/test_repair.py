@@ -1328,3 +1328,35 @@ def test_a_long_header_is_no_damage(tmp_path):
         assert npz["table"].tolist() == table.tolist()
     report = npzkit.repair(path, output, limits=npzkit.Limits())
     assert [row.key for row in report.lost] == ["table"]
+
+
+def test_an_array_whose_size_is_known_modulo_a_power_of_two(paths, monkeypatch):
+    """Writers without zip64 keep sizes and offsets modulo 2**32; here it is 2**16."""
+    path, output = paths
+    monkeypatch.setattr("npzkit.maintenance.rows.WRAP", 1 << 16)
+    arrays = {"a": np.arange(10), "large": np.arange(10_000), "f": np.ones((90, 100), order="F"),
+              "b": np.arange(5)}  # fmt: skip
+    np.savez(path, **arrays)
+    with zipfile.ZipFile(path) as archive:
+        infos = archive.infolist()
+        data = {info.filename: archive.read(info) for info in infos}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in data.items():
+            archive.writestr(name, content)
+    wrapped = bytearray(stream.getvalue())
+    for begin, places in ((b"PK\3\4", (18, 22)), (b"PK\1\2", (20, 24)), (b"PK\5\6", (16,))):
+        at = -1
+        while (at := wrapped.find(begin, at + 1)) >= 0:
+            for place in (*places, *([42] if begin == b"PK\1\2" else ())):
+                (size,) = struct.unpack_from("<L", wrapped, at + place)
+                struct.pack_into("<L", wrapped, at + place, size % (1 << 16))
+    path.write_bytes(wrapped)
+    report = npzkit.repair(path, output)
+    assert set(report.kept) == set(arrays)
+    with npzkit.open(output, strict=True) as npz:
+        for key, array in arrays.items():
+            assert np.array_equal(npz[key], array)
+    wrapped[wrapped.index(b"large.npy") + 1000] ^= 1
+    path.write_bytes(wrapped)
+    assert "large" not in npzkit.repair(path, output).kept

@@ -284,12 +284,15 @@ class _Opening:
 
         `fault` is what is wrong with the end record that ends where the file does.
         """
-        from npzkit.zip import last_commit
+        from npzkit.zip import last_commit, member_search
 
         source, starts = self.source, self.starts
         beginnings = [source.read_at(start, 2) for start in starts if start + 2 <= source.size]
         if _SIGNATURE_BEGINNING not in beginnings:
             # Without a record at its start it has no commit, and it may be long.
+            raise fault or not_an_archive(source)
+        if 0 in starts and member_search.is_cut_in_member(source):
+            # So that only `repair` searches a file that was cut off.
             raise fault or not_an_archive(source)
         source = source.ahead([(0, source.size)])
         last = last_commit.find_last_commit(source, starts)

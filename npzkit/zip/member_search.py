@@ -248,6 +248,32 @@ def least_end(source: Source) -> int:
     return place + max(listed, 0) + records.END_SIZE
 
 
+def is_cut_in_member(source: Source) -> bool:
+    """Return whether members lie side by side from the file's start to its end, or beyond.
+
+    Then no commit is in the file: its directory would come between two of them.
+    """
+    place = 0
+    for _ in range(_FOLLOWED_COUNT):
+        head = _read_within(source, place, records.LOCAL_HEADER_SIZE)
+        if not head:
+            return place > 0
+        is_member = head.startswith(records.LOCAL_HEADER_SIGNATURE)
+        if not is_member or len(head) < records.LOCAL_HEADER_SIZE:
+            return is_member
+        start = place + header_end(head)
+        if start > source.size:
+            return True
+        try:
+            entry = entry_of_header(source.read_at(place, start - place), place)
+        except ZipFormatError:
+            return False
+        if entry.flags & records.FLAG_DESCRIPTOR:
+            return False
+        place = entry.end_offset
+    return False
+
+
 def _read_within(source: Source, place: int, size: int) -> bytes:
     """Return what the file has of some bytes, which may be beyond any offset."""
     room = max(source.size - place, 0)

@@ -8,6 +8,7 @@ has all the single ones.
 from __future__ import annotations
 
 import io
+import os
 import re
 import struct
 import warnings
@@ -728,3 +729,18 @@ def test_a_comment_of_another_size_with_bytes_behind_it(size):
     data[place : place + 2] = size.to_bytes(2, "little")
     with pytest.raises(ZipFormatError):
         npzkit.open(bytes(data))
+
+
+@pytest.mark.parametrize("maker", ["savez", "npzkit"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_a_file_that_was_cut_off_is_not_searched(tmp_path, monkeypatch, maker, share):
+    """Members lie side by side to its end: the error comes without reading their data."""
+    path = tmp_path / "a.npz"
+    arrays = {f"a{i}": np.random.default_rng(i).random(50_000) for i in range(4)}
+    np.savez(path, **arrays) if maker == "savez" else npzkit.save(path, arrays)
+    os.truncate(path, int(path.stat().st_size * share))
+    monkeypatch.setattr("npzkit.zip.last_commit.places_before", None)
+    with pytest.raises(ZipFormatError, match="is cut off"):
+        npzkit.open(path)
+    monkeypatch.undo()
+    assert npzkit.repair(path, tmp_path / "b.npz", partial=True).kept

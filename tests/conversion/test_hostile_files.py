@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import importlib
 import os
 import random
 import shutil
+import signal
 import struct
+from collections import Counter
+from pathlib import Path
 
 import h5py
 import npzkit
@@ -15,6 +20,7 @@ import pytest
 import scipy.io
 import zarr
 from deep import amount
+from npzkit.conversion.arrays import Contents
 from npzkit.errors import ConversionError, FormatError, LimitExceededError, NpzkitError
 
 TEXT = np.dtypes.StringDType()
@@ -279,10 +285,8 @@ def damaged(data, rng):
     return data
 
 
-@pytest.mark.parametrize("name", ["a.h5", "a.mat", "a.safetensors", "a.zarr", "a.pt"])
-def test_mutated_files(here, monkeypatch, name):
-    """Whatever is changed in a file: its data or one error, in time, and the process lives."""
-    monkeypatch.setattr("npzkit.conversion.foreign_process.TIME", 10)
+def sound(name):
+    """Make a file of a format, and return the bytes of each file that it has."""
     suffix = os.path.splitext(name)[1]
     if suffix == ".pt":
         torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -291,21 +295,82 @@ def test_mutated_files(here, monkeypatch, name):
         text = {"t": np.array(["a", "bcd"])} if suffix != ".safetensors" else {}
         npzkit.save("a.npz", {**ARRAYS, **text}, metadata={"a": [1, {"b": None}]})
         npzkit.convert("a.npz", name)
-    files = [os.path.join(place, name) for place, _, names in os.walk(name) for name in names]
-    contents = {}
-    for file in files or [name]:
-        with open(file, "rb") as opened:
-            contents[file] = opened.read()
-    for seed in range(TRIES.get(suffix, amount(15, 500))):
+    places = [os.path.join(place, one) for place, _, names in os.walk(name) for one in names]
+    return {place: Path(place).read_bytes() for place in sorted(places or [name])}
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.mat", "a.safetensors", "a.zarr", "a.pt"])
+def test_mutated_files(here, monkeypatch, name):
+    """Whatever is changed in a file: its data or one error, in time, and the process lives."""
+    monkeypatch.setattr("npzkit.conversion.foreign_process.TIME", 10)
+    contents = sound(name)
+    for seed in range(TRIES.get(os.path.splitext(name)[1], amount(15, 500))):
         rng = random.Random(seed)
-        file = rng.choice(sorted(contents))
-        with open(file, "wb") as opened:
-            opened.write(damaged(contents[file], rng))
+        place = rng.choice(list(contents))
+        Path(place).write_bytes(damaged(contents[place], rng))
         try:
             npzkit.convert(name, "b.npz", overwrite=True)
         except (NpzkitError, OSError, MemoryError):
             pass
         except BaseException as error:
             raise AssertionError(f"seed {seed}") from error
-        with open(file, "wb") as opened:
-            opened.write(contents[file])
+        Path(place).write_bytes(contents[place])
+
+
+@contextlib.contextmanager
+def read_here(module, library, path, say, claims):
+    """Read a file in this process, as the process of its own does."""
+    reader = importlib.import_module(f"npzkit.conversion.{module}")
+    with reader.read(path, say, claims) as contents:
+        arrays = list(contents.arrays)
+        for array in arrays:
+            claims.add(array.key, 0 if array.problem else array.nbytes)
+        yield Contents(contents.metadata, arrays)
+
+
+def outcome_of(name):
+    """Convert a file in a copy of this process, and return what became of that."""
+    import resource
+
+    child = os.fork()
+    if not child:
+        # Also a library that never comes back to Python is ended.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(10)
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        code = 3
+        try:
+            with open(os.devnull, "w") as null:
+                os.dup2(null.fileno(), 2)
+            npzkit.convert(name, "b.npz", overwrite=True)
+            code = 0
+        except (NpzkitError, OSError, MemoryError, RecursionError):
+            code = 1
+        finally:
+            os._exit(code)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return {0: "data", 1: "error", -signal.SIGALRM: "endless"}.get(status, f"ended by {status}")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("name", ["a.h5", "a.mat", "a.safetensors", "a.zarr", "a.pt"])
+def test_mutated_files_by_the_thousand(here, monkeypatch, name):
+    """No other error comes from a reader, however a file is changed; NPZKIT_DEEP=10: 10,000.
+
+    What ends or stops a library would end or stop the process of its own.
+    """
+    monkeypatch.setattr("npzkit.conversion.foreign_process.read", read_here)
+    contents = sound(name)
+    # What is imported now is not imported by each copy.
+    npzkit.convert(name, "b.npz", overwrite=True)
+    outcomes = Counter()
+    for seed in range(amount(20, 1000)):
+        rng = random.Random(seed)
+        place = rng.choice(list(contents))
+        Path(place).write_bytes(damaged(contents[place], rng))
+        found = outcome_of(name)
+        assert found != "ended by 3", f"seed {seed}"
+        outcomes[found] += 1
+        Path(place).write_bytes(contents[place])
+    print(name, dict(outcomes))

@@ -19,6 +19,7 @@ from npzkit.cli.file_argument import (
     archive_argument,
     complete_key,
     compression_option,
+    encoding_option,
     file_size,
     inputs_argument,
     level_option,
@@ -48,6 +49,7 @@ def input_options(command: Any) -> Any:
     command = click.option(
         "--allow-pickle", is_flag=True, help="Accept Python objects, which can run code from IN."
     )(command)
+    command = encoding_option(command)
     text = "How arrays are written."
     written = compression_option(default="stored", show_default=True, help=text)
     return written(level_option(command))

@@ -70,6 +70,10 @@ recursive_option = click.option(
 pickle_option = click.option(
     "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
 )
+encoding_option = click.option(
+    "--encoding", default="ASCII", show_default=True,
+    help="Of text in Python objects that Python 2 wrote, such as latin1, or bytes.",
+)  # fmt: skip
 
 
 class ArchiveFile(NamedTuple):

@@ -177,7 +177,7 @@ def running_objects(allow_pickle: bool) -> Iterator[None]:
             raise
         told = f"{type(error).__name__}: {error}"
         if isinstance(error, UnicodeError):
-            told = "Python 2 may have written it: pass --encoding latin1 to npzkit show"
+            told = "Python 2 may have written it: pass --encoding latin1"
         elif isinstance(error, ModuleNotFoundError):
             told = f"it needs the module {error.name}, which is not installed"
         raise click.ClickException(f"a Python object cannot be read: {told}.") from error

@@ -21,6 +21,7 @@ import npzkit
 from npzkit.analysis.statistics import ArrayPart
 from npzkit.cli.file_argument import (
     archive_argument,
+    encoding_option,
     key_argument,
     opened,
     pickle_option,
@@ -54,10 +55,7 @@ _KEYS_NAMED = 20
     "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
 )
 @pickle_option
-@click.option(
-    "--encoding", default="ASCII", show_default=True,
-    help="Of text in Python objects that Python 2 wrote, such as latin1, or bytes.",
-)  # fmt: skip
+@encoding_option
 @json_option
 def show(
     file: str, key: str | None, slice_: str | None, stats: bool, allow_pickle: bool,

@@ -101,7 +101,7 @@ def _is_one(source: Any) -> bool:
 
 @contextlib.contextmanager
 def opened_inputs(
-    given: Iterable[Given], target: str | None, say: Say, *, allow_pickle: bool = False
+    given: Iterable[Given], target: str | None, say: Say, **pickling: Any
 ) -> Iterator[tuple[list[Input], Archives]]:
     """Yield the arrays that are named, and the archives among them, open for the block.
 
@@ -114,8 +114,8 @@ def opened_inputs(
         The path that is written to, which must not be among them.
     say : callable
         Takes notes about what is skipped.
-    allow_pickle : bool, default False
-        For what is opened here.
+    **pickling
+        Of `npzkit.open`, for what is opened here: `allow_pickle` and `pickle_kwargs`.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def opened_inputs(
         Two arrays have the same key, or a key cannot be saved.
     """
     found: dict[str, Input] = {}
-    with _Opened(target, allow_pickle=allow_pickle) as archives:
+    with _Opened(target, pickling) as archives:
         for key, source in given:
             for item in _find(key, source, archives, say):
                 check_key(item.key)
@@ -149,12 +149,12 @@ class _Opened(contextlib.ExitStack):
     ----------
     target : str or None
         The path that is written to.
-    allow_pickle : bool
+    pickling : dict
     """
 
-    def __init__(self, target: str | None, *, allow_pickle: bool) -> None:
+    def __init__(self, target: str | None, pickling: dict[str, Any]) -> None:
         super().__init__()
-        self._target, self.allow_pickle = target, allow_pickle
+        self._target, self.pickling = target, pickling
         self._by_path: dict[str, NpzFile] = {}
         self.found: Archives = []
 
@@ -169,7 +169,7 @@ class _Opened(contextlib.ExitStack):
             name = str(source)
             self._check(path)
             if path not in self._by_path:
-                npz = open(path, allow_pickle=self.allow_pickle, storage_options=options)
+                npz = open(path, storage_options=options, **self.pickling)
                 self._by_path[path] = self.enter_context(npz)
             source = self._by_path[path]
         if all(other is not source for _, other in self.found):
@@ -186,12 +186,12 @@ class _Opened(contextlib.ExitStack):
 def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator[Input]:
     """Yield the arrays of one input."""
     prefix = "" if key is None else f"{key}/"
-    allow_pickle = archives.allow_pickle
+    pickling = archives.pickling
     if isinstance(source, NpzFile):
         yield from _in_archive(prefix, *archives.archive(source), say)
         return
     if can_read(source):
-        load = partial(_read_stream, source, allow_pickle=allow_pickle)
+        load = partial(_read_stream, source, **pickling)
         yield Input(_STREAM_KEY if key is None else key, name_of(source), load)
         return
     file = source if isinstance(source, Location) else os.fsdecode(source)
@@ -209,10 +209,10 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder and not is_array):
         yield from _in_archive(prefix, *archives.archive(file), say)
     elif is_folder:
-        for item in arrays_in_folder(path, say, allow_pickle=allow_pickle):
+        for item in arrays_in_folder(path, say, **pickling):
             yield item._replace(key=prefix + item.key)
     elif is_array:
-        yield from _in_file(stem if key is None else key, file, say, allow_pickle=allow_pickle)
+        yield from _in_file(stem if key is None else key, file, say, **pickling)
     else:
         raise _not_packed(path, suffix.lower())
 
@@ -245,7 +245,7 @@ def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Inpu
         yield Input(name, path, load, info.attrs, info.nbytes, work)
 
 
-def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> Iterator[Input]:
+def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
     Hidden files and folders are skipped. So are files of other kinds and
@@ -270,7 +270,7 @@ def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> It
             is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
             if suffix.lower() == SUFFIX and is_inside and os.path.isfile(path):
                 key = stem.replace(os.sep, "/")
-                yield from _in_file(key, path, say, allow_pickle=allow_pickle)
+                yield from _in_file(key, path, say, **pickling)
                 is_empty = False
             else:
                 passed.append(name)
@@ -286,7 +286,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _in_file(key: str, file: str | Location, say: Say, *, allow_pickle: bool) -> Iterator[Input]:
+def _in_file(key: str, file: str | Location, say: Say, **pickling: Any) -> Iterator[Input]:
     """Yield the arrays of a file: several, with numbered keys, if it was saved to repeatedly."""
     path = str(file)
     try:
@@ -295,7 +295,7 @@ def _in_file(key: str, file: str | Location, say: Say, *, allow_pickle: bool) ->
         raise error.locate(path=path) from error.__cause__
     if not arrays:
         size = 0 if isinstance(file, Location) else os.path.getsize(file)
-        load = partial(_read_file, file, allow_pickle=allow_pickle)
+        load = partial(_read_file, file, **pickling)
         yield Input(key, path, load, size=size, work=size)
         return
     keys = [key]
@@ -306,7 +306,7 @@ def _in_file(key: str, file: str | Location, say: Say, *, allow_pickle: bool) ->
         yield Input(name, path, array.mapped, size=array.nbytes, work=array.nbytes)
 
 
-def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
+def _read_file(file: str | Location, **pickling: Any) -> Any:
     """Read an array that is not mapped: behind a URL, from a FIFO, of Python objects."""
     if isinstance(file, Location):
         from npzkit.stores.transport import open_stream
@@ -315,11 +315,11 @@ def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
     else:
         stream = builtins.open(file, "rb")  # noqa: SIM115 - closed below
     with stream:
-        return _read_stream(stream, allow_pickle=allow_pickle)
+        return _read_stream(stream, **pickling)
 
 
-def _read_stream(stream: Any, *, allow_pickle: bool) -> Any:
+def _read_stream(stream: Any, **pickling: Any) -> Any:
     """Read the one array of a stream."""
-    array = npy.read_array(stream, allow_pickle=allow_pickle)
+    array = npy.read_array(stream, **pickling)
     check_end(stream, array.dtype, array.shape)
     return array

@@ -56,6 +56,7 @@ def pack(
     compression: Compression = "stored",
     level: int | None = None,
     allow_pickle: bool = False,
+    encoding: str = "ASCII",
     overwrite: bool = False,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -87,6 +88,8 @@ def pack(
     allow_pickle : bool, default False
         Whether to read and write arrays of Python objects, which runs code
         from the inputs.
+    encoding : str, default "ASCII"
+        Of text in Python objects that Python 2 wrote, as in `npzkit.load`.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
@@ -143,7 +146,7 @@ def pack(
         check_file_path(path, overwrite=overwrite)
     report = _pack(
         target, path, "w" if overwrite or can_write(target) else "x", given, progress,
-        compression=compression, level=level, allow_pickle=allow_pickle,
+        compression=compression, level=level, allow_pickle=allow_pickle, encoding=encoding,
     )  # fmt: skip
     return report._replace(output=str(target)) if isinstance(target, Location) else report
 
@@ -219,6 +222,7 @@ def _pack(
     compression: Compression = "stored",
     level: int | None = None,
     allow_pickle: bool = False,
+    encoding: str = "ASCII",
 ) -> PackReport:
     """Write the inputs to an archive that is opened in a mode.
 
@@ -227,7 +231,8 @@ def _pack(
     """
     compresses = checked_method(compression, level) != STORED
     notes: dict[str, None] = {}
-    with opened_inputs(given, path, notes.setdefault, allow_pickle=allow_pickle) as found:
+    pickling = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
+    with opened_inputs(given, path, notes.setdefault, **pickling) as found:
         arrays, archives = found
         meter = Meter(progress, sum(item.size for item in arrays))
         with NpzWriter(

@@ -17,6 +17,7 @@ import torch
 from npzkit.archive.save import save
 from npzkit.datasets.opening import opened
 from npzkit.errors import NotAnArrayError, UnsupportedError
+from npzkit.format import descr_to_dtype
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.notes import is_leaf, links, nodes_of
 from npzkit.trees.frameworks import from_array
@@ -95,6 +96,7 @@ def load_file(
     filename: ArchiveLike,
     device: str | int | torch.device = "cpu",
     *,
+    dtypes: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Load the tensors of an archive, as `safetensors.torch.load_file` does.
@@ -107,6 +109,9 @@ def load_file(
         An archive of any program, also the folder of a sharded one.
     device : str, int or torch.device, default "cpu"
         Where the tensors are moved.
+    dtypes : mapping of str to str, optional
+        What the bytes of some arrays are, by key: ``{"w": "bfloat16"}`` for an array of ``V2``
+        that another program saved.
     storage_options : mapping, optional
         For the store of a URL; see `npzkit.open`.
 
@@ -139,7 +144,10 @@ def load_file(
         arrays = npz.load_all(keys)
     tensors = {}
     for key in keys:
-        tensor = _tensor(key, arrays.pop(key), *leaves.get(key, _TENSOR)[2:])
+        array = arrays.pop(key)
+        if dtypes and key in dtypes:
+            array = array.view(descr_to_dtype(dtypes[key]))
+        tensor = _tensor(key, array, *leaves.get(key, _TENSOR)[2:])
         tensors[key] = tensor.to(device)
     for key, first in links(note).items():
         if first in tensors:
@@ -160,7 +168,7 @@ def _tensor(key: str, array: Any, *special: Any) -> torch.Tensor:
         raise UnsupportedError(
             "PyTorch has no tensors of this dtype", key=key,
             found=str(getattr(array, "dtype", type(array).__name__)),
-            remedy="Read it with npzkit.load_tree; if it is bytes of bfloat16 or float8, with an "
-            "example: like={key: torch.empty(shape, dtype=torch.bfloat16)}.",
+            remedy="Read it with npzkit.load_tree; if it is bytes of bfloat16 or float8, say so: "
+            'npzkit.torch.load_file(filename, dtypes={key: "bfloat16"}).',
         )  # fmt: skip
     return found

@@ -420,7 +420,7 @@ def test_an_object_whose_module_is_gone_is_reported(cli, tmp_path):
     assert "needs the module" in found.err
 
 
-def test_objects_of_python_2_have_an_encoding(cli, fixtures):
+def test_objects_of_python_2_have_an_encoding(cli, fixtures, here):
     """Without it, the message names the option; with it, text is read, by load_tree too."""
     path = fixtures / "python2_object.npz"
     found = cli("show", path, "--allow-pickle")
@@ -429,3 +429,6 @@ def test_objects_of_python_2_have_an_encoding(cli, fixtures):
     with pytest.raises(UnicodeError, match=r"npzkit\.load_tree"):
         npzkit.load_tree(path, allow_pickle=True)
     assert "\u00e9" in npzkit.load_tree(path, allow_pickle=True, encoding="latin1")["x"].tolist()
+    found = cli("pack", "a.npz", path, "--allow-pickle", "--encoding", "latin1")
+    assert found.code == 0, found.err
+    assert "\u00e9" in npzkit.load_tree("a.npz", allow_pickle=True)["x"].tolist()

@@ -181,7 +181,9 @@ def test_an_array_that_is_no_tensor(tmp_path, array):
 def test_bytes_of_bfloat16_of_another_program():
     """`load_file` cannot know what they are, and says how to say it; that works."""
     np.savez(file := io.BytesIO(), w=np.frombuffer(b"\x80\x3f" * 3, "V2"))
-    with pytest.raises(UnsupportedError, match="like="):
+    with pytest.raises(UnsupportedError, match="dtypes="):
         load_file(file)
+    ones = torch.ones(3, dtype=torch.bfloat16)
+    assert torch.equal(load_file(file, dtypes={"w": "bfloat16"})["w"], ones)
     like = {"w": torch.empty(3, dtype=torch.bfloat16)}
     assert torch.equal(npzkit.load_tree(file, like=like)["w"], torch.ones(3, dtype=torch.bfloat16))

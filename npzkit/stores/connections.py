@@ -78,7 +78,11 @@ class _Limited(io.RawIOBase):
     def readinto(self, view: Any) -> int | None:
         left = self._limit.check()
         self._sock.settimeout(None if left == math.inf else left)
-        count: int | None = self._raw.readinto(view)
+        try:
+            count: int | None = self._raw.readinto(view)
+        except TimeoutError:
+            # In the same words, whichever of the two was first.
+            raise self._limit.expired() from None
         return count
 
     def close(self) -> None:

@@ -175,4 +175,7 @@ def test_workers_share_a_store_alone(client, cluster, tmp_path):
         with npzkit.open("s3://data/dask-run", storage_options=options) as npz:
             named = {part.shard for part in npz.parts("x")}
             place = objects_at(find_location("s3://data/dask-run", options))
-            assert set(place.listed()) == named | {"index.json"}
+            listed = set(place.listed())
+            # The worker that was killed may have completed a shard that nobody was told of.
+            assert listed >= named | {"index.json"}
+            assert len(listed) <= len(named) + 2

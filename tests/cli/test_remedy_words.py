@@ -72,6 +72,9 @@ def test_what_a_remedy_names_in_python_exists(remedy):
         if owner is None:
             continue
         for part in rest:
+            if owner is npzkit and part in npzkit._MODULES and not hasattr(npzkit, part):
+                # The engine's own package is not installed.
+                break
             assert hasattr(owner, part), f"{name}: {remedy}"
             owner = getattr(owner, part)
         given = re.findall(r"(?:^|[(,]\s*)([a-z_]+)=(?!=)", arguments)

@@ -50,6 +50,7 @@ by the place that raises it. `is_damage` also takes errors of the system.
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import re
@@ -57,7 +58,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import FrameType, MappingProxyType, TracebackType
 from typing import Any
 
 __all__ = [
@@ -109,6 +110,17 @@ def shown_key(key: str) -> str:
     if len(key) > _KEY_LENGTH:
         key = key[: _KEY_LENGTH - 3] + "..."
     return key if key.isprintable() else repr(key)
+
+
+def quoted(path: str | os.PathLike[str]) -> str:
+    r"""Return a path in quotes, with the separators of Windows as they are.
+
+    Examples
+    --------
+    >>> print(quoted("C:\\data\\a.npz"))
+    'C:\data\a.npz'
+    """
+    return repr(os.fspath(path)).replace("\\\\", "\\")
 
 
 # Patterns are compiled on first use, because importing this module should take no time.
@@ -310,7 +322,7 @@ class NpzkitError(Exception):
     def __str__(self) -> str:
         where = []
         if self.path is not None:
-            where.append(f"in {os.fspath(self.path)!r}")
+            where.append(f"in {quoted(self.path)}")
         if self.key is not None:
             where.append(f"key {shown_value(self.key)}")
         if self.offset is not None:
@@ -617,19 +629,36 @@ def explain(error: BaseException, text: str) -> None:
         error.args = (f"{error} ({text})".lstrip(), *error.args[1:])
 
 
-def warn(message: str | Warning, category: type[Warning]) -> None:
-    """Issue a warning that points to the caller's line, outside npzkit and what calls it for them.
+_works_for = _thread._local()
+"""In a thread that npzkit started: the caller for whom it works."""
 
-    From Python 3.12 on, ``skip_file_prefixes`` of `warnings.warn` does the same.
-    """
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and (
+
+def caller() -> tuple[str, int, dict[str, Any]]:
+    """Return the line that called npzkit, or what calls it for users: file, number, globals."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
         frame.f_code.co_filename.startswith(_PACKAGE)
         or frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN
     ):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+    if frame is not None:
+        return frame.f_code.co_filename, frame.f_lineno, frame.f_globals
+    found: tuple[str, int, dict[str, Any]]
+    found = getattr(_works_for, "caller", None) or ("sys", 1, sys.__dict__)
+    return found
+
+
+def work_for(found: tuple[str, int, dict[str, Any]]) -> None:
+    """Have warnings of this thread, which npzkit started, point to what `caller` returned."""
+    _works_for.caller = found
+
+
+def warn(message: str | Warning, category: type[Warning]) -> None:
+    """Issue a warning that points to the line that called npzkit, also from its threads."""
+    filename, line, names = caller()
     text = message if isinstance(message, Warning) else printable(message)
-    warnings.warn(text, category, stacklevel=level)
+    registry = names.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, filename, line, names.get("__name__"), registry)
 
 
 class NoCheckpointError(NpzkitError, KeyError):

@@ -16,12 +16,12 @@ import numpy as np
 
 from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
-from npzkit.format.array import array_bytes, npy_header
+from npzkit.format.array import array_bytes, check_addressable, npy_header
 from npzkit.format.header import NpyHeader
 from npzkit.limits import thread_count
 from npzkit.members.metadata import parse_attrs, user_attrs
-from npzkit.members.tensors import restored_dtype
-from npzkit.reading.blocks import ReadHabits, blocks_of_shape
+from npzkit.members.tensors import check_long_double, restored_dtype
+from npzkit.reading.blocks import ReadHabits, blocks_of_shape, new_array
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.reading.small_member import check_form, check_out
@@ -100,6 +100,7 @@ class LazyArray:
         self._key, self._verify = key, verify
         self._explained = Explained(archive, key)
         self._attrs = parse_attrs(extra)
+        check_long_double(self._header.dtype, self._attrs)
         self.shape = self._header.shape
         self.attrs = MappingProxyType(user_attrs(self._attrs))
 
@@ -174,6 +175,10 @@ class LazyArray:
         if self._header.dtype.names is not None and _names_fields(index):
             return self._read_fields(index)
         selection = select(index, self.shape)
+        try:
+            check_addressable(selection.shape, self._header.dtype)
+        except NpzkitError as error:
+            raise self._located(error) from None
         block = self._read_block(selection)
         try:
             picked: NDArray[Any] = block[selection.index]
@@ -222,7 +227,7 @@ class LazyArray:
         with self._explained:
             access = self._access()
             self._check_reach(access, selection.shape)
-            block = _empty(self._stored(selection.shape), self.dtype)
+            block = new_array(self._stored(selection.shape), self.dtype)
             self._fill(access, selection.positions, block)
         return block.T if self._header.fortran_order else block
 
@@ -255,7 +260,7 @@ class LazyArray:
         sample = np.empty((0,), self.dtype)[names]
         try:
             self._check_backed()
-            result = _empty(self.shape + sample.shape[1:], sample.dtype)
+            result = new_array(self.shape + sample.shape[1:], sample.dtype)
         except NpzkitError as error:
             raise self._located(error) from error.__cause__
         for chunk in self.iter_chunks():
@@ -281,10 +286,11 @@ class LazyArray:
         return self._rows()
 
     def _rows(self) -> Iterator[Any]:
-        row_size = max(self.nbytes // max(len(self), 1), 1)
+        length = self.shape[0]
+        row_size = max(self.nbytes // max(length, 1), 1)
         size = _ROWS_SIZE if self._header.fortran_order else self._chunk_size
         step = max(size // row_size, 1)
-        for start in range(0, len(self), step):
+        for start in range(0, length, step):
             yield from self[start : start + step]
 
     def iter_chunks(self) -> Iterator[tuple[slice, ...]]:
@@ -330,16 +336,6 @@ def _names_fields(index: Any) -> bool:
     if isinstance(index, list):
         return bool(index) and all(isinstance(name, str) for name in index)
     return isinstance(index, str)
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Allocate an array; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``."""
-    try:
-        return np.empty(shape, dtype) if dtype.itemsize else np.ndarray(shape, dtype)
-    except ValueError as error:
-        raise NpyFormatError(
-            f"NumPy cannot create an array of this shape ({error})", found=shape
-        ) from error
 
 
 def _restore(npz: Any, key: str, verify: bool) -> LazyArray:

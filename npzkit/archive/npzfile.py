@@ -19,7 +19,7 @@ import numpy as np
 from npzkit.archive.numpy_attributes import ArrayAttributes
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode, OpenedArchive, check_mmap_mode
 from npzkit.archive.single_file import SingleFile
-from npzkit.errors import NpzkitError, shown_key
+from npzkit.errors import NpzkitError, quoted, shown_key
 from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source
 from npzkit.files.urls import check_local
@@ -712,7 +712,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         try:
             if archive.has_open_file and not self._closes_silently:
                 warnings.warn(
-                    f"unclosed archive {archive.path!r}; use it in a with statement",
+                    f"unclosed archive {quoted(archive.path)}; use it in a with statement",
                     ResourceWarning,
                     stacklevel=2,
                     source=archive,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import CHUNK_SIZE, Coding, Compression, check_coding, coding_for
+from npzkit.errors import UnsupportedError, quoted
 from npzkit.members.containers import flatten, is_nested, is_record
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs
@@ -597,6 +598,9 @@ class NpzWriter:
             The metadata cannot be written. The file is as at the last commit.
         OSError, StaleArchiveError
             As `commit`.
+        UnsupportedError
+            On Windows, a map of an array that was created is in use. The writer stays open,
+            also after the ``with`` block: delete the map, and call `close` again.
         ClosedArchiveError
             An earlier write or commit failed, and the file is as at the last
             commit. Also in a forked child.
@@ -647,8 +651,10 @@ class NpzWriter:
         try:
             self.close()
         except BaseException as failed:
-            # An interrupt may have come before it did anything.
-            self._archive.state.abandon(failed)
+            # While a map is in use nothing is lost, and `close` may be called again. An interrupt
+            # may have come before it did anything.
+            if not (isinstance(failed, UnsupportedError) and self._archive.maps):
+                self._archive.state.abandon(failed)
             raise
 
     def __del__(self) -> None:
@@ -658,7 +664,8 @@ class NpzWriter:
         try:
             if not archive.state.is_inherited:
                 warnings.warn(
-                    f"NpzWriter {archive.path!r} was never closed; what it wrote is discarded",
+                    f"NpzWriter {quoted(archive.path)} was never closed; what it wrote is "
+                    "discarded",
                     ResourceWarning,
                     stacklevel=2,
                     source=self,

@@ -404,3 +404,9 @@ class LocatedStream(io.RawIOBase):
             return self._stream.readinto(buffer)
         except NpzkitError as error:
             raise self._explain(error) from error.__cause__
+
+    def readall(self) -> bytes:
+        try:
+            return self._stream.readall()
+        except NpzkitError as error:
+            raise self._explain(error) from error.__cause__

@@ -6,7 +6,6 @@ Owns `save`: what it checks before any file is touched, and in which order.
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -24,7 +23,7 @@ from npzkit.codecs.coding import (
 )
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.destinations import check_name
-from npzkit.files.file_objects import can_write
+from npzkit.files.file_objects import as_path, can_write
 from npzkit.files.locking import check_timeout
 from npzkit.files.urls import Location, find_location
 from npzkit.files.whole_file import WholeFile
@@ -311,7 +310,7 @@ class PreparedArchive:
             file = find_location(file, storage_options)
             if isinstance(file, Location) or can_write(file):
                 return False
-            file = os.fsdecode(file)
+            file = as_path(file)
         check_name(file)
         sink = WholeFile(file, durable=durable, lock_timeout=timeout)
         if not sink.is_possible:

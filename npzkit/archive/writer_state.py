@@ -28,7 +28,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.errors import ClosedArchiveError, NpzkitError
+from npzkit.errors import ClosedArchiveError, NpzkitError, quoted
 from npzkit.files.sink import Sink
 from npzkit.writing.listing import MemberListing
 
@@ -163,7 +163,7 @@ class WriterState:
                 outcome += ", but could not be removed"
             outcome += f": {second}"
         self.failure = f"{outcome}, as {what}: {error!r}"
-        error.add_note(f"npzkit: {self._path!r}: {outcome}.")
+        error.add_note(f"npzkit: {quoted(self._path)}: {outcome}.")
 
     def _end(self) -> None:
         self.is_open = False
@@ -201,4 +201,4 @@ class WriterState:
             # What this thread is writing when the error comes fails by it as well.
             return
         except OSError as second:
-            error.add_note(f"npzkit: {self._path!r} is as at its last commit, but: {second}")
+            error.add_note(f"npzkit: {quoted(self._path)} is as at its last commit, but: {second}")

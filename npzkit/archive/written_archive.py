@@ -7,14 +7,16 @@ when is `npzkit.archive.writer_state`'s; the bytes of a commit are `npzkit.zip.w
 
 from __future__ import annotations
 
-import os
+import gc
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.writer_state import WriterState
 from npzkit.codecs.coding import Coding
 from npzkit.errors import UnsupportedError
-from npzkit.files.file_objects import can_write, name_of
+from npzkit.files import disk
+from npzkit.files.file_objects import as_path, can_write, name_of
 from npzkit.files.locking import check_timeout
 from npzkit.files.threads import Pipeline
 from npzkit.files.urls import Location, find_location
@@ -83,7 +85,7 @@ class WrittenArchive:
         elif isinstance(file, Location):
             self.path = str(file)
         else:
-            self.path = file = os.fsdecode(file)
+            self.path = file = as_path(file)
         opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
         try:
             self._begin(opened, metadata or {})
@@ -99,6 +101,7 @@ class WrittenArchive:
         self.state = WriterState(resumed.sink, self.listing, self.path)
         self.alone = self.state.run
         self.metadata = EditedMetadata(resumed.comment, metadata)
+        self.maps: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._tree: EditedNote | None = None
         # Edits would have to change it as well.
         check_tree_version(self.metadata.values.get(TREE_KEY))
@@ -221,6 +224,25 @@ class WrittenArchive:
 
     # -- commits ------------------------------------------------------------
 
+    def check_unmapped(self) -> None:
+        """Check that nobody maps a new file, where the system could not put it in its place.
+
+        Raises
+        ------
+        UnsupportedError
+            Nothing is lost, and the same call may be made again.
+        """
+        if disk.RENAMES_OPEN_FILES or self.sink.committed_size:
+            return
+        self.listing.unmap_created()
+        gc.collect()
+        for key in self.maps.values():
+            raise UnsupportedError(
+                "Windows completes no file that is mapped, and a map of an array is in use",
+                path=self.path, key=key,
+                remedy="Delete the map, and close the writer or commit again.",
+            )  # fmt: skip
+
     def commit(self, *, is_last: bool = False) -> None:
         """Make all that was written and changed the archive's contents.
 
@@ -234,6 +256,7 @@ class WrittenArchive:
                 path=self.path, remedy="Leave out commit(), or write to a path.",
             )  # fmt: skip
         listing.check_none_grows("commit()")
+        self.check_unmapped()
         changed = metadata.changed()
         listing.apply_attrs()
         # Bytes after the last commit are a change as well.
@@ -264,6 +287,7 @@ class WrittenArchive:
             state.check_open()
         if not state.is_open:
             return
+        self.check_unmapped()
         try:
             self.commit(is_last=True)
         except BaseException as error:

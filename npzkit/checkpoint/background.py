@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from traceback import clear_frames
 
-from npzkit.errors import explain
+from npzkit.errors import explain, quoted
 from npzkit.files.threads import died
 
 _LOOK_SECONDS = 0.25
@@ -249,7 +249,7 @@ class Background:
             return
         self._last = None
         if last._error is not None and not last._is_heard:
-            text = f"saving step {last.step} to {last.path!r} in the background failed"
+            text = f"saving step {last.step} to {quoted(last.path)} in the background failed"
             if unsaved is not None:
                 text += f"; step {unsaved} was not saved: call save again"
             explain(last._error, text)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.record import Record, record_of
-from npzkit.checkpoint.steps import StepIdentity, Steps, looks_at
+from npzkit.checkpoint.steps import TOO_OFTEN, StepIdentity, Steps, looks_at
 from npzkit.datasets.part_checks import Seen
 from npzkit.datasets.sharded_contents import ShardedContents
 from npzkit.errors import NpzkitError, StaleArchiveError, is_damage, printable
@@ -175,7 +175,7 @@ class Catalog:
                     return identity, result
         raise StaleArchiveError(
             f"step {step} was replaced each time that it was read", path=self._storage.path,
-            remedy="Try again when the other program saves less often.",
+            remedy=TOO_OFTEN,
         ) from last  # fmt: skip
 
     def _is_now(self, step: int, identity: StepIdentity) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.catalog import Catalog, is_absent
-from npzkit.checkpoint.record import record_of
+from npzkit.checkpoint.record import MISNAMED, record_of
 from npzkit.checkpoint.retention import Readers
 from npzkit.checkpoint.steps import Steps, looks_at, shown_steps
 from npzkit.errors import (
@@ -27,6 +27,8 @@ from npzkit.errors import (
 )
 from npzkit.jax.agreement import Agreement
 from npzkit.trees.loaded_tree import read_tree
+
+_NEWEST = "store.load() takes the newest step that is sound."
 
 
 class Checkpoint(NamedTuple):
@@ -120,7 +122,8 @@ class Loader:
         return DamagedCheckpointError(
             "no checkpoint is sound", path=self._storage.path,
             found=f"{len(damaged)} damaged: {named}", expected="one sound step",
-            remedy="npzkit.repair(path, output=...) saves the sound arrays of a step.",
+            remedy="npzkit.repair(store.path(step), output) saves the sound arrays of a step that "
+            "is a file, and npzkit.open(store.path(step)) reads those of one that is a folder.",
         )  # fmt: skip
 
     def step(self, step: int, request: Request) -> Checkpoint:
@@ -202,5 +205,5 @@ class Loader:
         return DamagedCheckpointError(
             f"step {step} is damaged{key}: {found.what}", path=self._storage.path_of(step),
             key=found.key, offset=found.offset, found=found.found, expected=found.expected,
-            remedy="store.load() takes the newest step that is sound.",
+            remedy=f"{MISNAMED} {_NEWEST}" if found.remedy == MISNAMED else _NEWEST,
         )  # fmt: skip

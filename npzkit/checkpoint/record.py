@@ -25,6 +25,8 @@ _AGE = "age"
 """In that item: for how many steps frozen arrays were not written."""
 _VERSION = 1
 _LARGEST_STEP = 10**18 - 1
+MISNAMED = "If it is not of this step, rename it."
+"""The remedy for a file that has the name of a step, and may be another one's or none's."""
 
 
 class Record(NamedTuple):
@@ -167,7 +169,7 @@ def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int 
     if not isinstance(own, dict):
         raise ZipFormatError(
             "the metadata of the checkpoint are damaged or missing",
-            remedy="If npzkit did not save this file, give it another name.",
+            remedy=MISNAMED,
         )
     if own.get("version") != _VERSION:
         # It is not damaged: the archive has a CRC-32 of its comment.
@@ -188,6 +190,6 @@ def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int 
     if rest["step"] != step:
         raise ZipFormatError(
             "the file is named for another step", found=rest["step"], expected=step,
-            remedy="Rename the file.",
+            remedy=MISNAMED,
         )  # fmt: skip
     return Record(step, rest["metrics"], rest["metadata"], rest.get(TREE_KEY))

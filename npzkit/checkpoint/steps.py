@@ -61,6 +61,8 @@ _SUFFIX = ".npz"
 _STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
 _SHOWN_COUNT = 5
 """Steps that a message names."""
+TOO_OFTEN = "Try again, or have the writer save less often, or keep more steps, as latest(3) does."
+"""The remedy where a writer is faster than a reader."""
 
 T = TypeVar("T")
 
@@ -130,7 +132,7 @@ def looks_at(look: Callable[[], T], path: str) -> Iterator[T]:
         yield found
     raise StaleArchiveError(
         "steps are saved or removed faster than they can be read", path=path,
-        remedy="Try again, or have the writer keep more steps, as latest(3) does.",
+        remedy=TOO_OFTEN,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -202,6 +203,18 @@ def _flush() -> None:
             discard(stream)
 
 
+class _Output(io.FileIO):
+    """The standard output on Windows, which says "invalid argument" where nobody reads on."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from error
+
+
 def _prepare_streams() -> None:
     """Escape characters that an encoding lacks, and show warnings as one line.
 
@@ -211,6 +224,10 @@ def _prepare_streams() -> None:
         if getattr(sys, name) is None:
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the end
             setattr(sys, name, stream)
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if os.name == "nt" and type(raw) is io.FileIO:
+        output = io.BufferedWriter(_Output(raw.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(output, encoding=sys.stdout.encoding)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

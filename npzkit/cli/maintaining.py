@@ -6,7 +6,6 @@ Owns where a result goes, and how a command continues after a file that fails.
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from npzkit.cli.file_argument import (
 from npzkit.cli.messages import (
     Refusal,
     advice_at_prompt,
+    as_word,
     at_prompt,
     error_text,
     in_a_line,
@@ -47,6 +47,7 @@ from npzkit.errors import (
     format_count,
     format_size,
     printable,
+    quoted,
     shown_url,
 )
 from npzkit.files.urls import local_path
@@ -96,15 +97,15 @@ def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
     if count > 1:
         path = os.path.join(output, name)
         raise Refusal(
-            f"{count} of the results would be {path!r}. Pass the folder above FILEs, and -r."
+            f"{count} of the results would be {quoted(path)}. Pass the folder above FILEs, and -r."
         )
     inputs = {os.path.realpath(archive.path): archive.path for archive in archives}
     for archive in archives:
         taken = inputs.get(os.path.realpath(os.path.join(output, archive.name)), archive.path)
         if taken != archive.path:
             raise Refusal(
-                f"the result of {archive.path!r} would replace {taken!r}, which is to be read too. "
-                "Pass another folder."
+                f"the result of {quoted(archive.path)} would replace {quoted(taken)}, which is to "
+                "be read too. Pass another folder."
             )
 
 
@@ -113,7 +114,7 @@ def check_one_file(archive: ArchiveFile, remedy: str) -> None:
     if os.path.isfile(os.path.join(archive.path, _INDEX_NAME)):
         raise UnsupportedError(
             "the files of a sharded archive are not changed one by one", path=archive.path,
-            remedy=remedy.format(shlex.quote(archive.path)),
+            remedy=remedy.format(as_word(archive.path)),
         )  # fmt: skip
 
 

@@ -12,13 +12,14 @@ import errno
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
-from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
+from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable, quoted
 from npzkit.files.urls import local_path
 
 _WORDS = (
@@ -84,6 +85,11 @@ def at_prompt(text: str) -> str:
     return text
 
 
+def as_word(name: str) -> str:
+    """Return a path as one word of a command."""
+    return subprocess.list2cmdline([name]) if os.name == "nt" else shlex.quote(name)
+
+
 def naming_file(text: str, path: str | os.PathLike[str] | None) -> str:
     """Return a text in which commands have the name of a file instead of FILE, if it exists."""
     if path is None or not os.path.isfile(path):
@@ -91,7 +97,7 @@ def naming_file(text: str, path: str | os.PathLike[str] | None) -> str:
     name = os.fspath(path)
     stem, suffix = os.path.splitext(name)
     new = f"{stem}.new.npz" if suffix == ".npz" else f"{stem}.npz"
-    words = {"FILE": shlex.quote(name), "NEW.npz": shlex.quote(new)}
+    words = {"FILE": as_word(name), "NEW.npz": as_word(new)}
     return _COMMAND.sub(
         lambda found: re.sub("FILE|NEW.npz", lambda word: words[word[0]], found[0]), text
     )
@@ -156,7 +162,7 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
         yield
     except FileExistsError as error:
         path = os.fsdecode(error.filename)
-        raise Refusal(f"{path!r} already exists. Pass --overwrite to replace it.") from error
+        raise Refusal(f"{quoted(path)} already exists. Pass --overwrite to replace it.") from error
     except kinds as error:
         raise Refusal(message_of(error)) from error
     except ValueError as error:
@@ -298,7 +304,9 @@ def _os_text(error: OSError) -> str:
         text = f"{os.fsdecode(name) or repr('')}: {text}"
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
-    if is_url and isinstance(error, FileNotFoundError) and re.search(r"^[^?]*[*[]", name):
+    # A server of HTTP lists nothing.
+    is_pattern = is_url and re.search(r"^(?!https?:)[^?]*[*[]", name)
+    if is_pattern and isinstance(error, FileNotFoundError):
         folder = re.split(r"[*[]", name, maxsplit=1)[0].rpartition("/")[0]
         remedy = f"Patterns are for npzkit.open_many; npzkit ls {folder}/ lists the files"
     if is_url and ". " in (error.strerror or ""):

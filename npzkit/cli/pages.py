@@ -46,7 +46,7 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
     image, a picture, a table or a histogram. It reads only what it shows. FILE
     may be a URL. To compare two archives, name both. The page is served to this
     machine only, and its address contains a secret. Press Ctrl-C to end. Needs:
-    pip install 'npzkit[view]'.
+    pip install "npzkit[view]".
 
     Example: npzkit view model.npz --no-browser
     """

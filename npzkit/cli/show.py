@@ -10,7 +10,6 @@ import ast
 import itertools
 import math
 import os
-import sys
 import warnings
 from typing import Any, NamedTuple
 
@@ -303,6 +302,6 @@ def _item(node: ast.expr) -> Any:
 
 def _integer(node: ast.expr) -> int:
     value = ast.literal_eval(node)
-    if type(value) is not int or abs(value) > sys.maxsize:
+    if type(value) is not int or not -(1 << 63) < value < 1 << 63:
         raise ValueError("no integer that an index can be")
     return value

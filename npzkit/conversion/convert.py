@@ -33,7 +33,7 @@ from npzkit.errors import (
     shown_value,
     some_of,
 )
-from npzkit.files.file_objects import check_regular
+from npzkit.files.file_objects import as_path, check_regular
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
@@ -245,7 +245,7 @@ def convert(
     is_url = isinstance(location, Location)
     source = _source_format(location)
     src = location.url if is_url else os.fsdecode(location)
-    dst = str(destination) if isinstance(destination, Location) else os.fsdecode(destination)
+    dst = str(destination) if isinstance(destination, Location) else as_path(destination)
     target = _target_format(dst)
     sink = _sink(destination, dst, target, overwrite=overwrite)
     with default_storage_options(location.options) if is_url else nullcontext():
@@ -359,7 +359,7 @@ def _sink(location: Any, path: str, target: _Format, *, overwrite: bool) -> Any:
     if target is not _NPZ:
         raise UnsupportedError(
             "only .npz archives can be written to a store", path=str(location),
-            remedy="Convert to a path, and upload the file.",
+            remedy="Write to a path, and upload the file.",
         )  # fmt: skip
     from npzkit.stores.transport import open_sink
 
@@ -395,7 +395,7 @@ def _needing(found: _Format) -> Iterator[None]:
             raise
         raise UnsupportedError(
             f"this format needs the package {found.library}, which is not installed",
-            remedy=f"Install it: python -m pip install '{found.installed_by}'",
+            remedy=f'Install it: python -m pip install "{found.installed_by}"',
         ) from error
 
 

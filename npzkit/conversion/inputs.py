@@ -19,7 +19,7 @@ from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.datasets.opening import holds_index, is_sharded, open
-from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable
+from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
@@ -136,7 +136,8 @@ def opened_inputs(
                 other = found.setdefault(item.key, item)
                 if other is not item:
                     raise KeyExistsError(
-                        f"{other.path!r} and {item.path!r} would have the same key", key=item.key,
+                        f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
+                        key=item.key,
                         remedy="Give one of them another key by a pair (key, path).",
                     )  # fmt: skip
         yield list(found.values()), archives.found

@@ -151,7 +151,7 @@ def _checked(length: int, position: int, size: int) -> int:
     if position + length > size:
         raise FormatError(
             "the file is cut off or damaged: a variable extends past the end of the file",
-            offset=position, remedy="Copy or download it again.",
+            offset=position, remedy="Download it or create it again.",
         )  # fmt: skip
     return length
 

@@ -6,8 +6,8 @@ Owns how an array is written to an archive part by part.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED
-from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, named
+from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
 from npzkit.conversion.claims import Claims
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
+from npzkit.files import disk
 from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, format_metadata
 from npzkit.reading import blocks
 
@@ -139,15 +139,18 @@ def _has_small_rows(array: Array) -> bool:
 
 @contextlib.contextmanager
 def _spooled(array: Array, path: str | None) -> Iterator[np.ndarray[Any, Any]]:
-    """Write an array whose parts are not rows to a file beside the archive, and map that."""
-    parent = tempfile.gettempdir() if path is None else os.path.dirname(os.path.abspath(path))
-    spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
-    try:
+    """Write an array whose parts are not rows to a file beside the archive, and map that.
+
+    The system removes the file when it is closed and no longer mapped, however that ends.
+    """
+    parent = None if path is None else os.path.dirname(os.path.abspath(path))
+    with tempfile.TemporaryFile(dir=parent, prefix=".npzkit-") as file:
         stored = array.stored()
-        order = stored.fortran_order
-        target = npy.open_memmap(spool, "w+", stored.dtype, stored.shape, order)
-        yield InFile.of_map(target).filled(stored).mapped().view(array.dtype)
-    finally:
-        # Windows removes no file that is mapped.
-        with contextlib.suppress(OSError):
-            os.unlink(spool)
+        size = math.prod(stored.shape) * stored.dtype.itemsize
+        with contextlib.closing(disk.File(None, file.fileno())) as spool:
+            spool.reserve(0, size, mapped=True)
+        order: Any = "F" if stored.fortran_order else "C"
+        mapped = partial(np.memmap, file, stored.dtype, "r+", 0, stored.shape, order)
+        for index, part in stored.parts():
+            mapped()[index] = part
+        yield mapped().view(array.dtype)

@@ -15,10 +15,13 @@ from collections.abc import Iterable, Iterator
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.errors import ConversionError, UnsafeNameError, shown_value
+from npzkit.files import disk
 from npzkit.files.file_objects import take_after
 from npzkit.members.keys import SUFFIX, check_depth, check_key, find_collisions
 
 _ARCHIVE_SUFFIX = ".npz"
+_OF_WRITING = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+"""Errors that come from what is written, and not from what is read."""
 
 
 def check_absent(path: str, *, overwrite: bool) -> None:
@@ -87,12 +90,12 @@ def replacing(path: str) -> Iterator[str]:
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:
-            if writer is not None and os.name == "nt":
-                # Windows replaces no file that is open.
+            if writer is not None and not disk.RENAMES_OPEN_FILES:
                 writer.abort()
-            os.replace(temporary, path)
+            disk.replace(temporary, path)
     except OSError as error:
-        if error.errno and private in str(error):
+        is_full = error.errno in _OF_WRITING and error.filename is None
+        if error.errno and (is_full or private in str(error)):
             # Nobody knows that name.
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
@@ -105,14 +108,14 @@ def replacing(path: str) -> Iterator[str]:
 def _replace_folder(temporary: str, path: str) -> None:
     """Rename a folder to a path; systems do not replace a folder that is not empty."""
     if not os.path.lexists(path):
-        os.rename(temporary, path)
+        disk.replace(temporary, path)
         return
     old = f"{temporary}.old"
-    os.rename(path, old)
+    disk.replace(path, old)
     try:
-        os.rename(temporary, path)
+        disk.replace(temporary, path)
     except BaseException:
-        os.rename(old, path)
+        disk.replace(old, path)
         raise
     _remove(old)
 
@@ -121,8 +124,7 @@ def _remove(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        disk.unlink(path)
 
 
 def path_within(folder: str, name: str) -> str:

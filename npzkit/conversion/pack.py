@@ -18,7 +18,7 @@ from npzkit.conversion.inputs import Archives, Given, Input, given_inputs, opene
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.errors import KeyExistsError, printable
-from npzkit.files.file_objects import UNNAMED, can_write
+from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.metadata import without_note
@@ -141,7 +141,7 @@ def pack(
     given = given_inputs(inputs)
     target, *sources = find_locations([file, *(source for _, source in given)], storage_options)
     given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
-    path = None if can_write(target) or isinstance(target, Location) else os.fsdecode(target)
+    path = None if can_write(target) or isinstance(target, Location) else as_path(target)
     if path is not None:
         check_file_path(path, overwrite=overwrite)
     report = _pack(

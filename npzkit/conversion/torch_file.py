@@ -68,7 +68,9 @@ def _load(path: str, claims: Claims) -> Any:
             remedy="Load it with torch.jit.load, and save its state dict.",
         )
     if not is_zip and _begins_as_zip(path):
-        raise FormatError("the file is cut off or damaged", remedy="Copy or download it again.")
+        raise FormatError(
+            "the file is cut off or damaged", remedy="Download it or create it again."
+        )
     # Files of versions before 1.6 are no zip, and cannot be mapped.
     can_map = is_zip and check_records(path, claims)
     try:

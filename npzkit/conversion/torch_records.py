@@ -29,7 +29,7 @@ _WIDTHS = {
     "QUInt2x4Storage": 1, "UntypedStorage": 1,
 }  # fmt: skip
 """Bytes of a value in a storage, by the name of its class."""
-_REMEDY = "Save it again with torch.save, or download it again."
+_REMEDY = "Download it or create it again."
 
 
 def check_records(path: str, claims: Claims) -> bool:

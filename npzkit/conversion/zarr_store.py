@@ -54,7 +54,7 @@ def _check_files(path: str) -> None:
             if is_outside:
                 raise ConversionError(
                     "the store has a symbolic link, which is not followed", path=inner,
-                    remedy="Replace the link with a copy of what it leads to.",
+                    remedy="Remove the link, or replace it with a copy of what it leads to.",
                 )  # fmt: skip
             # Reading a FIFO waits for ever.
             if name in names and os.path.exists(inner) and not os.path.isfile(inner):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from npzkit.datasets import INDEX_NAME
 from npzkit.files.urls import Location, find_location, find_locations
+from npzkit.members.keys import common_start
 
 if TYPE_CHECKING:
     from npzkit.typing import PathLike
@@ -85,7 +86,8 @@ def find_archives(
         top, sep = found.url, "/"
         names = _objects_below(found, recursive=recursive)
     else:
-        top, sep = os.fsdecode(found), os.sep
+        # Windows takes both separators.
+        top, sep = os.fsdecode(found).replace(os.altsep or os.sep, os.sep), os.sep
         names = list(_files_below(top, recursive=recursive)) if os.path.isdir(top) else None
     if names is None:
         return [top]
@@ -158,7 +160,7 @@ def in_order(files: list[T]) -> list[T]:
         return files
     names = [file.url if isinstance(file, Location) else file for file in files]
     # Mostly, all names are alike but for one number: that takes a fifth of the time.
-    shared = os.path.commonprefix([min(names), max(names)])  # noqa: RUF071 - of characters
+    shared = common_start(names)
     start = shared[: len(shared) - len(_DIGITS_AT_END.search(shared)[0])]  # type: ignore[index]
     end = _END.search(names[0])[0]  # type: ignore[index]
     numbers = [name[len(start) : len(name) - len(end)] for name in names]

@@ -18,11 +18,15 @@ from npzkit.files.sink import FileSink, Sink
 from npzkit.files.urls import Location
 
 _CONVERT = 'Name it .npz; npzkit.convert("{stem}.npz", path) then writes that format.'
+_FOR_TORCH = "Name it .npz; npzkit.load_tree reads it as torch.load would."
 _OTHER_FORMATS = {
-    **dict.fromkeys((".h5", ".hdf5", ".safetensors", ".zarr", ".mat"), _CONVERT),
-    **dict.fromkeys(
-        (".pt", ".pth"), "Name it .npz; npzkit.load_tree reads it as torch.load would."
-    ),
+    ".h5": _CONVERT,
+    ".hdf5": _CONVERT,
+    ".safetensors": _CONVERT,
+    ".zarr": _CONVERT,
+    ".mat": _CONVERT,
+    ".pt": _FOR_TORCH,
+    ".pth": _FOR_TORCH,
     ".npy": "Name it .npz. numpy.save writes a .npy, of one array.",
 }
 """Suffixes under which other programs look for other bytes, and what to do."""

@@ -13,15 +13,16 @@ import errno
 import io
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from npzkit.errors import closed_error
 
 _CALL_SIZE = 1 << 30
 """Most bytes per call. Linux writes at most 2 GiB per call, and macOS refuses more."""
-_READ_SIZE = 1 << 22
+_READ_SIZE = 1 << 18
 """Most bytes to read with a call that returns them as a new object."""
 _RESERVE_SIZE = 1 << 20
 """Space is reserved for writes of at least this size. Writing 268 MB took 0.058 s
@@ -35,8 +36,12 @@ OPEN_FLAGS = getattr(os, "O_BINARY", 0)
 """Flags for opening a folder; files are opened by `Descriptor`."""
 RENAMES_OPEN_FILES = os.name != "nt"
 """Whether a file can be renamed, or replaced, while it is open."""
+PATIENCE = 2.0
+"""Seconds to try again where it cannot. Scanners for viruses hold a new file for moments."""
+PAUSE = 0.01
 
 Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 
 class Descriptor(io.FileIO):
@@ -71,16 +76,30 @@ def read_some(descriptor: Any, view: memoryview, offset: int, lock: threading.Lo
     try:
         if hasattr(os, "preadv"):
             return os.preadv(descriptor, [view], offset)
-        with lock:
-            position = os.lseek(descriptor, 0, os.SEEK_CUR)
+        with lock, position_kept(descriptor):
             os.lseek(descriptor, offset, os.SEEK_SET)
             data = os.read(descriptor, min(len(view), _READ_SIZE))
-            os.lseek(descriptor, position, os.SEEK_SET)
     finally:
         # A traceback keeps this frame alive, but must not keep the file open.
         del descriptor
     view[: len(data)] = data
     return len(data)
+
+
+@contextlib.contextmanager
+def position_kept(descriptor: Any) -> Iterator[None]:
+    """Restore the position of a file, which the caller's file object may share."""
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        yield
+    finally:
+        os.lseek(descriptor, position, os.SEEK_SET)
+
+
+def mapped(kind: Callable[..., Any], descriptor: Any, size: int, **options: Any) -> Any:
+    """Return a map of an open file. On Windows, `mmap.mmap` moves the file's position."""
+    with position_kept(descriptor):
+        return kind(descriptor, size, **options)
 
 
 class _Closed:
@@ -151,7 +170,7 @@ class File:
                 written = os.pwrite(self.descriptor, view[:_CALL_SIZE], offset)
                 view, offset = view[_checked(written) :], offset + written
             return
-        with self._lock:
+        with self._lock, position_kept(self.descriptor):
             os.lseek(self.descriptor, offset, os.SEEK_SET)
             while len(view):
                 view = view[_checked(os.write(self.descriptor, view[:_CALL_SIZE])) :]
@@ -175,7 +194,13 @@ class File:
 
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes, or extend it with zeros."""
-        os.ftruncate(self.descriptor, size)
+        try:
+            os.ftruncate(self.descriptor, size)
+        except OSError as error:
+            # Windows cuts off no file that is mapped.
+            if RENAMES_OPEN_FILES or error.errno not in (errno.EINVAL, errno.EACCES):
+                raise
+            raise _in_use(error, self.path) from None
 
     def reserve(self, offset: int, size: int, *, mapped: bool = False) -> None:
         """Reserve disk space for `size` new bytes, so that a full disk is reported now.
@@ -220,17 +245,13 @@ class File:
 
     def _seek(self, offset: int, whence: int, end: int) -> int:
         """Return the offset of the next hole or data, or `end` if there is none before it."""
-        with self._lock:
-            # The caller's file object may share the position.
-            position = os.lseek(self.descriptor, 0, os.SEEK_CUR)
+        with self._lock, position_kept(self.descriptor):
             try:
                 return min(os.lseek(self.descriptor, offset, whence), end)
             except OSError as error:
                 if error.errno not in (errno.ENXIO, *_UNSUPPORTED):
                     raise
                 return end
-            finally:
-                os.lseek(self.descriptor, position, os.SEEK_SET)
 
     def _write_zeros(self, offset: int, size: int) -> None:
         zeros = memoryview(bytes(min(size, _READ_SIZE)))
@@ -312,9 +333,34 @@ def _sync_fully(descriptor: int) -> bool:
     return True
 
 
-def replace(source: str, target: str) -> None:
-    """Rename a file to `target`, replacing an existing file in one step."""
-    os.replace(source, target)
+def is_in_use(error: BaseException) -> bool:
+    """Return whether Windows refused to change a file that is open or mapped."""
+    return not RENAMES_OPEN_FILES and isinstance(error, PermissionError)
+
+
+def _in_use(error: OSError, path: str | None) -> PermissionError:
+    """Return the error for a file that is in use, which names no other file than `path`."""
+    what = "another program, or this one, has the file open or mapped: close it, and try again"
+    return PermissionError(error.errno, what, path)
+
+
+def _once_free(patience: float, call: Callable[..., T], path: str, *others: str) -> T:
+    """Return what a call does for a path; on Windows, wait until nobody has the file open."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return call(path, *others)
+        except PermissionError as error:
+            if not is_in_use(error):
+                raise
+            if time.monotonic() >= end:
+                raise _in_use(error, others[-1] if others else path) from None
+        time.sleep(PAUSE)
+
+
+def replace(source: str, target: str, *, patience: float = PATIENCE) -> None:
+    """Rename a file to `target`, replacing an existing file in one step; or a folder."""
+    _once_free(patience, os.replace, source, target)
 
 
 def link(source: str, target: str) -> None:
@@ -331,13 +377,13 @@ def link(source: str, target: str) -> None:
         # No hard links (FAT, some network shares): create `target` first, if it is free.
         Descriptor(target, "xb", opener=partial(os.open, mode=0o666)).close()
         try:
-            os.replace(source, target)
+            replace(source, target)
         except BaseException:
-            os.unlink(target)
+            unlink(target)
             raise
     else:
         with contextlib.suppress(OSError):
-            os.unlink(source)
+            unlink(source)
 
 
 def share(source: str, target: str) -> bool:
@@ -358,10 +404,10 @@ def share(source: str, target: str) -> bool:
     return True
 
 
-def unlink(path: str) -> None:
+def unlink(path: str, *, patience: float = PATIENCE) -> None:
     """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+        _once_free(patience, os.unlink, path)
 
 
 def make_directory(path: str) -> None:

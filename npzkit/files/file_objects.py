@@ -48,6 +48,21 @@ def can_write(file: Any) -> bool:
     return hasattr(file, "write") and not hasattr(file, "__fspath__")
 
 
+def as_path(file: Any) -> str:
+    """Return the path of what is written, as text.
+
+    Raises
+    ------
+    TypeError
+        It is bytes, which are the contents of an archive wherever one is read.
+    """
+    if isinstance(file, bytes):
+        raise TypeError(
+            "bytes are the contents of an archive, not its path: pass os.fsdecode(path)"
+        )
+    return os.fsdecode(file)
+
+
 def is_archive(file: Any) -> bool:
     """Return whether `file` is an open archive, whose source can be used."""
     return hasattr(file, "_lend_source")

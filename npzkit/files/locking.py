@@ -5,28 +5,21 @@ holds it, and it ends with the process that took it. That process unlocks the fi
 before it closes it: other threads may be starting processes, which have the open
 file too until they run their program. Readers take no lock, except that one which
 asks whether a writer is at work shares it for a moment.
-On Windows, lock libraries lock the bytes of the file itself, which nobody
-could read then.
+Who waits has the file closed meanwhile: Windows replaces no file that is open.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from npzkit.errors import ArchiveLockedError
+from npzkit.errors import ArchiveLockedError, UnsupportedError
+from npzkit.files import system_locks
 from npzkit.files.disk import Descriptor
-
-fcntl: Any
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 _FIRST_WAIT = 0.001
 _LONGEST_WAIT = 0.05
@@ -36,10 +29,8 @@ forked from one, lets its lock go a moment later."""
 _LONGEST_ASK = 60.0
 """Seconds to wait for readers that ask for writers, whatever the timeout. They share the lock
 for microseconds, but a busy machine may stop them just then."""
-_WINDOWS_OFFSET = 0x7FFF_FFFF
-"""The byte that is locked on Windows. Nobody can read it then, so it is far into the file."""
-_BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
-_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.EBADF}
+_MOST_REPLACED = 100
+"""Times that a file is replaced between the calls that open it and lock it."""
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -59,19 +50,18 @@ class FileLock(Descriptor):
     is_known = False
     _process = 0
 
-    def take(self, path: str, timeout: float, deadline: float) -> None:
-        """Take the lock; see `_wait`."""
+    def take(self) -> bool:
+        """Take the lock, and return whether it could be taken."""
         self._process = os.getpid()
-        self.is_known = _wait(self, path, timeout, deadline)
+        taken = system_locks.lock(self)
+        self.is_known = taken is True
+        return taken is not False
 
     def close(self) -> None:
         """Unlock the file, unless another process has taken the lock, and close it."""
         try:
             if not self.closed and self._process == os.getpid():
-                _change_lock(self, is_taken=False)
-        except OSError:
-            # On Windows, if the lock was not taken.
-            pass
+                system_locks.unlock(self)
         finally:
             super().close()
 
@@ -114,26 +104,36 @@ def lock_path(path: str, timeout: float) -> FileLock:
     OSError
         The file cannot be opened.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        lock = _open(path)
+    waiting, replaced = _Waiting(path, timeout), 0
+    while replaced < _MOST_REPLACED:
+        lock, pause = _open(path), 0.0
         try:
-            lock.take(path, timeout, deadline)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
-                    return lock
+            if lock.take():
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
+                        return lock
+                # The file was replaced while this call waited for the lock.
+                replaced += 1
+            else:
+                pause = waiting.next_pause(lock)
         except BaseException:
             # The error's traceback keeps this frame alive, and the frame keeps the lock.
             lock.close()
             raise
-        # The file was replaced while this call waited for the lock.
         lock.close()
+        time.sleep(pause)
+    raise UnsupportedError(
+        "the file at the path is never the one that was opened there", path=path,
+        remedy="Copy it to another file system: this one gives a file more than one identity.",
+    )  # fmt: skip
 
 
 def lock_created(lock: FileLock, path: str) -> None:
     """Take a lock that holds a new file open, to which no path leads that others know."""
     _held.add(lock)
-    lock.take(path, 0.0, 0.0)
+    waiting = _Waiting(path, 0.0)
+    while not lock.take():
+        time.sleep(waiting.next_pause(lock))
 
 
 def _open(path: str) -> FileLock:
@@ -155,38 +155,47 @@ def holding(descriptor: Any, path: str | None, timeout: float) -> Iterator[None]
     ArchiveLockedError
         Another writer holds the lock for longer than `timeout` seconds.
     """
+    waiting = _Waiting(path, timeout)
     try:
         # An interrupt may come as soon as the lock is taken.
-        _wait(descriptor, path, timeout, time.monotonic() + timeout)
+        while system_locks.lock(descriptor) is False:
+            time.sleep(waiting.next_pause(descriptor))
         yield
     finally:
-        with contextlib.suppress(OSError):
-            _change_lock(descriptor, is_taken=False)
+        system_locks.unlock(descriptor)
 
 
-def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) -> bool:
-    """Take the lock, and return whether the system has locks for the file.
+class _Waiting:
+    """How long to wait for a lock, from the first time that it is taken."""
 
-    Raises
-    ------
-    ArchiveLockedError
-        The deadline is over, and another writer has the lock.
-    """
-    pause, last = _FIRST_WAIT, 0.0
-    while (taken := _try_lock(descriptor)) is False:
+    def __init__(self, path: str | None, timeout: float) -> None:
+        self._path, self._timeout = path, timeout
+        self._deadline = time.monotonic() + timeout
+        self._last = 0.0
+        self._pause = _FIRST_WAIT
+
+    def next_pause(self, descriptor: Any) -> float:
+        """Return the seconds to wait before the next attempt.
+
+        Raises
+        ------
+        ArchiveLockedError
+            The time is over, and another writer has the lock.
+        """
         now = time.monotonic()
-        if not last:
-            deadline, last = max(deadline, now + _GRACE), now + _LONGEST_ASK
-        if now >= deadline and (now >= last or not _share(descriptor)):
+        if not self._last:
+            self._deadline, self._last = max(self._deadline, now + _GRACE), now + _LONGEST_ASK
+        if now >= self._deadline and (now >= self._last or not _share(descriptor)):
+            held = f"a lock held for more than {self._timeout:g} seconds"
             raise ArchiveLockedError(
                 "another writer has the archive open",
-                path=path,
-                found=f"a lock held for more than {timeout:g} seconds" if timeout else None,
+                path=self._path,
+                found=held if self._timeout else None,
                 remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
             )
-        time.sleep(min(pause, max(deadline - now, _FIRST_WAIT)))
-        pause = min(2 * pause, _LONGEST_WAIT)
-    return taken is True
+        pause = min(self._pause, max(self._deadline - now, _FIRST_WAIT))
+        self._pause = min(2 * self._pause, _LONGEST_WAIT)
+        return pause
 
 
 def is_locked(descriptor: Any) -> bool:
@@ -199,42 +208,8 @@ def _share(descriptor: Any) -> bool | None:
 
     Return None if that is unknown.
     """
-    if not hasattr(fcntl, "flock"):
-        return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return False if error.errno in _BUSY else None
+        return system_locks.lock(descriptor, shared=True)
     finally:
         # An interrupt may come as soon as the lock is taken.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return True
-
-
-def _try_lock(descriptor: Any) -> bool | None:
-    """Take the lock and return True; False if it is taken, None if the system has no locks."""
-    try:
-        return _change_lock(descriptor, is_taken=True)
-    except OSError as error:
-        if error.errno in _BUSY:
-            return False
-        # Some network shares have no locks, or none for a file that is opened for reading.
-        if error.errno not in _WITHOUT_LOCKS:
-            raise
-        return None
-
-
-def _change_lock(descriptor: Any, *, is_taken: bool) -> bool | None:
-    """Take or release the lock with the call that the system has; return None if it has none."""
-    if hasattr(fcntl, "flock"):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_taken else fcntl.LOCK_UN)
-    elif fcntl is None:
-        import msvcrt
-
-        windows: Any = msvcrt
-        os.lseek(descriptor, _WINDOWS_OFFSET, os.SEEK_SET)
-        windows.locking(descriptor, windows.LK_NBLCK if is_taken else windows.LK_UNLCK, 1)
-    else:
-        return None
-    return True
+        system_locks.unlock(descriptor)

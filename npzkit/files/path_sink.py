@@ -28,6 +28,7 @@ import errno
 import os
 import re
 import stat
+import time
 from itertools import count
 from typing import Any
 
@@ -43,6 +44,8 @@ _BUFFER_SIZE = 1 << 22
 """Bytes of small writes that are gathered for one system call."""
 _DIRECT_SIZE = 1 << 16
 """Writes of at least this size go to the file without a copy."""
+_RENAME_SECONDS = 60
+"""On Windows, a file without a lock that is younger may be about to be renamed."""
 _AHEAD_SIZE = 1 << 20
 """The system is asked to begin to write pieces of this size and above, if a sync will follow."""
 
@@ -87,13 +90,16 @@ def _temporary_path(path: str, number: int) -> str:
 def remove_abandoned(path: str) -> bool:
     """Remove a temporary file whose writer has ended, and return whether it is gone.
 
-    It stays if the system cannot say that nobody holds its lock.
+    It stays if the system cannot say that nobody holds its lock. On Windows, where the lock ends
+    before the file is renamed, it also stays for a while after the last write.
     """
     try:
         with lock_path(path, 0.0) as lock:
             if not lock.is_known:
                 return False
             if not disk.RENAMES_OPEN_FILES:
+                if abs(time.time() - os.fstat(lock.fileno()).st_mtime) < _RENAME_SECONDS:
+                    return False
                 # Windows removes no file that a writer has open.
                 lock.close()
             disk.unlink(path)
@@ -167,7 +173,7 @@ class PathSink(Sink):
         if exclusive and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self._set_up(os.path.realpath(path), path, durable)
-        self._exclusive = exclusive
+        self._exclusive, self._lock_timeout = exclusive, lock_timeout
         try:
             self._lock(path, lock_timeout, lock)
             if resume:
@@ -184,7 +190,7 @@ class PathSink(Sink):
         """Begin without a file; `name` is the path that the user knows."""
         self._path, self._name = path, name
         self._naming = _Naming(name)
-        self._exclusive = False
+        self._exclusive, self._lock_timeout = False, 0.0
         self._durable = durable
         self._process = os.getpid()
         self._buffer = bytearray()
@@ -227,6 +233,7 @@ class PathSink(Sink):
 
     def _reopen(self) -> File:
         """Open the file at the path, which must be the one that was committed."""
+        self._lock_again()
         try:
             file = File(self._path)
         except FileNotFoundError:
@@ -237,6 +244,11 @@ class PathSink(Sink):
             return file
         file.close()
         raise self._stale()
+
+    def _lock_again(self) -> None:
+        """Lock the file where the lock ended with a rename, so that others could replace it."""
+        if not self._locks:
+            self._locks.append(lock_path(self._path, 0.0))
 
     def _lock(self, path: str, timeout: float, lock: FileLock | None) -> None:
         """Lock the file at the path, if it exists."""
@@ -527,16 +539,21 @@ class PathSink(Sink):
         If nothing was read from it, another one may have taken its place, which is locked now.
         """
         found = _status(self._path)
+        if self._replaced is not None:
+            self._check_read(found)
+        elif found is not None and stat.S_ISREG(found.st_mode) and not self._exclusive:
+            # The last lock is that of the new file.
+            held = (os.fstat(lock.fileno()) for lock in self._locks[:-1])
+            if not any(os.path.samestat(one, found) for one in held):
+                self._lock(self._path, self._lock_timeout, None)
+
+    def _check_read(self, found: os.stat_result | None) -> None:
+        """Raise StaleArchiveError if the file from which was read was replaced or changed."""
         if (read := self._replaced) is not None:
             if found is None or not os.path.samestat(read, found):
                 raise self._stale()
             if (read.st_size, read.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
                 raise overwritten(self._name)
-        elif found is not None and stat.S_ISREG(found.st_mode) and not self._exclusive:
-            # The last lock is that of the new file.
-            held = (os.fstat(lock.fileno()) for lock in self._locks[:-1])
-            if not any(os.path.samestat(one, found) for one in held):
-                self._lock(self._path, 0.0, None)
 
     def _put_in_place(self) -> None:
         """Rename the new file to the path, and close it."""
@@ -549,7 +566,12 @@ class PathSink(Sink):
         if not disk.RENAMES_OPEN_FILES:
             self._release_locks()
         try:
-            (disk.link if self._exclusive else disk.replace)(temporary, self._path)
+            if self._exclusive:
+                disk.link(temporary, self._path)
+            elif disk.RENAMES_OPEN_FILES:
+                disk.replace(temporary, self._path)
+            else:
+                self._replace_closed(temporary)
         except FileExistsError as error:
             # Of two writers that make the same file, none can have locked it.
             error.strerror = (
@@ -557,19 +579,44 @@ class PathSink(Sink):
                 "open the file in mode 'a' and add the arrays again"
             )
             raise
-        except BaseException:
+        except BaseException as error:
             # An interrupt may come once the file is in its place.
             with contextlib.suppress(OSError):
                 if os.path.samestat(placed, os.stat(self._path)):
                     self.committed_size = self.position
+            if isinstance(error, OSError) and error.errno:
+                # The user knows this path, not that of the temporary file.
+                raise OSError(error.errno, error.strerror, self._name) from error
             raise
         self._temporary, self._is_replacing = None, False
         self._replaced = None
         self.committed_size = self.size = self.position
-        if not disk.RENAMES_OPEN_FILES:
-            self._locks.append(lock_path(self._path, 0.0))
         if self._durable:
             disk.sync_directory(os.path.dirname(self._path))
+
+    def _replace_closed(self, temporary: str) -> None:
+        """Replace the old file once nobody has it open, not even this sink.
+
+        Another writer may lock it in between. Then this one waits until that has ended.
+        """
+        end = time.monotonic() + disk.PATIENCE
+        while True:
+            try:
+                disk.replace(temporary, self._path, patience=0.0)
+            except PermissionError:
+                if time.monotonic() >= end:
+                    raise
+            else:
+                return
+            time.sleep(disk.PAUSE)
+            begin = time.monotonic()
+            timeout = max(self._lock_timeout, end - begin)
+            with lock_path(temporary, 0.0), contextlib.ExitStack() as others:
+                # If nothing is at the path, the new file was in use.
+                with contextlib.suppress(FileNotFoundError):
+                    others.enter_context(lock_path(self._path, timeout))
+                self._check_read(_status(self._path))
+            end += time.monotonic() - begin
 
     def abort(self) -> None:
         # A forked child that drops its copy must not remove the file of its parent.
@@ -602,7 +649,10 @@ class PathSink(Sink):
             return
         try:
             file.truncate(self.committed_size)
-        except OSError:
+        except OSError as error:
+            if not self._completed and disk.is_in_use(error):
+                # It is no part of the archive, and the next writer removes it.
+                return
             if self._completed:
                 # The commit was complete, but the sync failed. Without seal and mark it is not.
                 self.is_in_doubt = True
@@ -632,6 +682,7 @@ class PathSink(Sink):
         """Close the file, and return its lock for a rewrite of the file."""
         self._is_closed = True
         self._close()
+        self._lock_again()
         # The last lock is on the file that is at the path now.
         for lock in self._locks[:-1]:
             lock.close()

@@ -24,6 +24,7 @@ from npzkit.files.disk import CLOSED, Buffer, Descriptor, check_binary, duplicat
 from npzkit.files.file_objects import (
     UNNAMED,
     can_read,
+    cannot_seek,
     identity_of,
     is_archive,
     is_plain_file,
@@ -579,7 +580,9 @@ def _wrap_file(file: Any, *, owned: bool) -> Source:
     try:
         return SeekingSource(file, owned=owned)
     except (OSError, AttributeError) as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.ESPIPE):
+        is_known = not isinstance(error, OSError) or error.errno in (None, errno.ESPIPE)
+        # Windows says of a pipe that an argument is invalid.
+        if not is_known and not cannot_seek(file):
             raise
         raise UnsupportedError(
             "the file object cannot seek, and an archive is read from its end",

@@ -28,6 +28,8 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from npzkit.errors import caller, work_for
+
 T = TypeVar("T")
 
 _PENDING_TASKS = 2
@@ -70,7 +72,7 @@ class _Threads:
             work: Any = self._alive()
             if work is None:
                 self._ended = SimpleQueue()
-                work = partial(_work_and_say, self._ended, *self._work)
+                work = partial(_work_and_say, self._ended, caller(), *self._work)
                 self._alive = weakref.ref(work)
             # One call, so that the threads that were started are known after an interrupt.
             self._started.extend(map(_thread.start_new_thread, repeat(work, count), repeat(())))
@@ -102,9 +104,13 @@ def _comes(ended: SimpleQueue[None]) -> bool:
     return True
 
 
-def _work_and_say(ended: SimpleQueue[None], work: Callable[..., None], *args: Any) -> None:
+def _work_and_say(
+    ended: SimpleQueue[None], told: tuple[str, int, dict[str, Any]], work: Callable[..., None],
+    *args: Any,
+) -> None:  # fmt: skip
     try:
         try:
+            work_for(told)
             work(*args)
         finally:
             ended.put(None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
+from npzkit.errors import quoted
 from npzkit.files.disk import Buffer
 from npzkit.files.locking import FileLock, lock_created
 from npzkit.files.path_sink import PathSink
@@ -99,4 +100,4 @@ class WholeFile(PathSink):
             except OSError as second:
                 outcome += f", but could not be removed: {second}"
         if self._is_begun:
-            error.add_note(f"npzkit: {self._name!r}: {outcome}.")
+            error.add_note(f"npzkit: {quoted(self._name)}: {outcome}.")

@@ -14,6 +14,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -21,12 +22,18 @@ import numpy as np
 from npzkit.codecs.checksum import chunk_crc32s
 from npzkit.codecs.coding import CHECKED_SIZE
 from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError
+from npzkit.files.disk import mapped
 from npzkit.files.source import FileSource, Source
+from npzkit.format.array import check_addressable
 from npzkit.members.info import ArrayInfo
+from npzkit.members.metadata import parse_attrs
+from npzkit.members.tensors import check_long_double
 from npzkit.reading.flush import Sealer, Take, path_of
 from npzkit.zip.entries import Entry
 from npzkit.zip.records import FLAG_DESCRIPTOR
 
+_LARGEST_FILE = sys.maxsize // 8
+"""Bytes of a file that is mapped as a whole: a 32-bit system has no addresses for more."""
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
 
@@ -67,23 +74,35 @@ class Maps:
             The file is shorter than it was when it was opened.
         """
         _check_mappable(info, self._source)
+        if entry.extra:
+            check_long_double(info.dtype, parse_attrs(entry.extra))
+        check_addressable(cast(Any, info.shape), cast(Any, info.dtype))
         self._source.check_whole()
         if mode in _ACCESS:
-            # Each that is changed keeps changes of its own.
-            pages = self._file if mode == "r" else None
-            if pages is None:
-                # By the descriptor alone: the map outlives the file object, and the file's name.
-                source = cast(FileSource, self._source)
-                pages = source.call(mmap.mmap, source.size, access=_ACCESS[mode])
-            if mode == "r":
-                self._file = pages
-            return _array(info, pages, 0, mode, _filename(self._source))
+            pages, start = self._pages(info, mode)
+            return _array(info, pages, start, mode, _filename(self._source))
         if self._sealer is None:
             self._sealer = Sealer(self._source, self._starts, self._opened)
         array, pages = _map_writable(info, entry, self._source, self._sealer, self._resealed.add)
         self._source.is_shared = True
         self._written.add(pages)
         return array
+
+    def _pages(self, info: ArrayInfo, mode: str) -> tuple[mmap.mmap, int]:
+        """Return pages that have an array, and where they begin in the file."""
+        source = cast(FileSource, self._source)
+        # By the descriptor alone: the map outlives the file object, and the file's name.
+        pages_of = partial(source.call, partial(mapped, mmap.mmap), access=_ACCESS[mode])
+        if source.size > _LARGEST_FILE:
+            before = info.data_offset % mmap.ALLOCATIONGRANULARITY
+            start = info.data_offset - before
+            return pages_of(before + max(info.nbytes, 1), offset=start), start
+        if mode == "c":
+            # Each keeps changes of its own.
+            return pages_of(source.size), 0
+        if self._file is None:
+            self._file = pages_of(source.size)
+        return self._file, 0
 
     @property
     def has_writable(self) -> bool:
@@ -191,7 +210,7 @@ def _map_writable(
     start = info.data_offset + info.nbytes - size
     sealer.fill_holes(start, size)
     before = start % mmap.ALLOCATIONGRANULARITY
-    pages = WritablePages(sealer.descriptor, before + size, offset=start - before)
+    pages = mapped(WritablePages, sealer.descriptor, before + size, offset=start - before)
 
     def seal(take: Take) -> None:
         try:

@@ -264,7 +264,7 @@ def _manager(proxy: SplitResult | None, options: dict[str, Any]) -> urllib3.Pool
     except ImportError:
         raise UnsupportedError(
             f"the proxy scheme {proxy.scheme} needs a package that is not installed (PySocks)",
-            remedy='Install it: pip install "urllib3[socks]".',
+            remedy='Install it: python -m pip install "urllib3[socks]"',
         ) from None
     user, password = (text and unquote(text) for text in (proxy.username, proxy.password))
     return SOCKSProxyManager(url.geturl(), user, password, **options)

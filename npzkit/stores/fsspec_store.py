@@ -124,8 +124,9 @@ class FsspecStore(Store):
             getattr(fs, "cachable", True) or getattr(fs, "async_impl", False) for fs in chain
         )
         self._turn = threading.Lock() if self._has_state else contextlib.nullcontext()
-        # It downloaded one version for good, and does not ask the server again.
-        self._is_copy = any("simplecache" in fs.protocol for fs in chain)
+        # It downloaded one version for good, and does not ask the server again. It is asked for its
+        # class, since in older versions of fsspec a cache has the attributes of what it caches.
+        self._is_copy = any("simplecache" in type(fs).protocol for fs in chain)
 
     def _find(self) -> tuple[Any, str]:
         """Return the file system, and the path in it."""
@@ -157,7 +158,7 @@ class FsspecStore(Store):
                 f"{self._url.partition('://')[0]}:// needs a package that is not installed "
                 f"({error.name or error})",
                 path=self.name,
-                remedy='Install it: pip install "npzkit[remote]" for s3, gcsfs for gs, '
+                remedy='Install it: python -m pip install "npzkit[remote]" for s3, gcsfs for gs, '
                 "adlfs for az.",
             ) from None
         except ValueError as error:

@@ -68,7 +68,7 @@ class FsspecUpload(Upload):
         if not (hasattr(file, "commit") and hasattr(file, "discard")):
             raise UnsupportedError(
                 "the store has no files that appear when they are complete", path=self.name,
-                remedy="Write the archive to a path, and upload the file.",
+                remedy="Write to a path, and upload the file.",
             )  # fmt: skip
         self._file = file
 

@@ -254,9 +254,10 @@ class LocalFolder(Objects):
         found = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
-                # A temporary file may be gone.
+                # A temporary file may be gone. On Windows an entry has no inode, and what it says
+                # of a file with several names may be old.
                 with contextlib.suppress(FileNotFoundError):
-                    found[entry.name] = _found(entry.stat())
+                    found[entry.name] = _found(os.stat(entry))
         return found
 
     def find(self, name: str) -> Found | None:
@@ -287,8 +288,11 @@ class LocalFolder(Objects):
         return True
 
     def unlink(self, name: str) -> None:
-        """Remove a name, whoever has its file open, and wherever it leads to."""
-        disk.unlink(self.file(name))
+        """Remove a name, whoever has its file open, and wherever it leads to.
+
+        Windows removes no file that is open. What a reader has is removed some other time.
+        """
+        disk.unlink(self.file(name), patience=0.0)
 
     def lock(self, name: str) -> FileLock:
         """Take the lock of a file, which is made if necessary. It ends with its holder.

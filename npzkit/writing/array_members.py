@@ -16,6 +16,7 @@ import numpy as np
 from npzkit.codecs.checksum import chunk_crc32s, combined_with_last, crc32, isal_or_zlib
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
 from npzkit.format.array import array_bytes, simple_header
+from npzkit.format.descr import AMBIGUOUS
 from npzkit.members.keys import check_key, check_keys
 from npzkit.zip.member_layout import SmallMembers
 
@@ -243,6 +244,7 @@ def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
     dtype = array.dtype
     is_simple = dtype.isbuiltin == 1 or (dtype.kind in "SU" and dtype.isnative)
     is_plain = is_simple and not dtype.hasobject and dtype.metadata is None
+    is_plain = is_plain and dtype.char not in AMBIGUOUS
     if not is_plain or array.nbytes > largest:
         return None
     data = simple_header(dtype, array.shape, array.flags.fnc)

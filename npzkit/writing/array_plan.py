@@ -116,7 +116,7 @@ def plan_array(
         # As in np.zeros, a subarray dtype adds its dimensions.
         dtype, inner = dtype.subdtype
         shape += inner
-    if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) > np.iinfo(np.intp).max:
+    if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) > np.iinfo(np.int64).max:
         raise ValueError(f"an array of shape {shape} and dtype {dtype} is too big")
     grows = coding.method != STORED or shape[:1] == (None,)
     if grows and (not shape or fortran_order):

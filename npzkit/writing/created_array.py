@@ -155,6 +155,9 @@ class CreatedArray(abc.ABC):
         if self._owner is not None:
             self._owner.discard(error)
 
+    def _unmap(self) -> None:
+        """Keep no map of the file."""
+
     def _forget(self) -> None:
         """Accept no more data: the archive is complete or discarded."""
         self._is_open = False

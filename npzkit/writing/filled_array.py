@@ -26,7 +26,7 @@ import numpy as np
 from npzkit.codecs.coding import CHECKED_SIZE
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.files.block_reading import chunk_crc32s_at
-from npzkit.files.disk import File
+from npzkit.files.disk import File, mapped
 from npzkit.files.sink import Sink
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
@@ -194,7 +194,10 @@ class FilledArray(CreatedArray):
         ClosedArchiveError
             The array is sealed, or its archive is discarded.
         """
-        array: np.memmap[Any, Any] = self._in_turn(self._map)[0]
+        array: np.memmap[Any, Any]
+        array, pages = self._in_turn(self._map)
+        if self._owner is not None:
+            self._owner.maps[pages] = self.key
         return array
 
     def _map(self) -> tuple[np.memmap[Any, Any], mmap.mmap]:
@@ -210,7 +213,8 @@ class FilledArray(CreatedArray):
             skipped = offset % mmap.ALLOCATIONGRANULARITY
             size = math.prod(self.shape) * self.dtype.itemsize
             if size:
-                pages = mmap.mmap(descriptor, size + skipped, offset=offset - skipped)
+                size += skipped
+                pages = mapped(mmap.mmap, descriptor, size, offset=offset - skipped)
             else:
                 # The file may end here, and an empty range cannot be mapped.
                 skipped, pages = 0, mmap.mmap(-1, mmap.PAGESIZE)
@@ -222,9 +226,12 @@ class FilledArray(CreatedArray):
             self._mapped = array, pages
         return self._mapped
 
+    def _unmap(self) -> None:
+        self._mapped = None
+
     def _forget(self) -> None:
         super()._forget()
-        self._mapped = None
+        self._unmap()
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:

@@ -7,7 +7,6 @@ header is completed. Knows nothing of the other members, nor of who may write at
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -19,6 +18,9 @@ from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, broadcast, row_range
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
+
+_ENDLESS = (1 << 63) - 1
+"""Rows that an array has room for whose number is not known yet."""
 
 
 class AppendedArray(CreatedArray):
@@ -62,12 +64,12 @@ class AppendedArray(CreatedArray):
 
     def _next_rows(self, index: Any, array: np.ndarray[Any, Any]) -> tuple[int, int]:
         """Return the first row and the end of an index that means the next rows."""
-        count = sys.maxsize if self._row_count is None else self._row_count
+        count = _ENDLESS if self._row_count is None else self._row_count
         rows = row_range(index, (count, *self.shape[1:]))
         if rows is None or (rows[0] != self._appended and rows[0] < rows[1]):
             self._refuse("the parts of this array are written in order", found=f"{index!r:.80}")
         start, stop = rows
-        if stop == sys.maxsize:
+        if stop == _ENDLESS:
             stop = start + (len(array) if array.ndim == self.ndim else 1)
         return start, stop
 

@@ -191,6 +191,11 @@ class MemberListing:
         for created in list(self._created):
             created.close()
 
+    def unmap_created(self) -> None:
+        """Have the arrays that are being created map the file again when they need it."""
+        for created in self._created:
+            created._unmap()
+
     def forget_created(self) -> None:
         """Let no array accept more data: the archive is complete or discarded."""
         for created in self._created:

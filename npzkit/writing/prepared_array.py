@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.errors import NpzkitError, UnsupportedError, warn
 from npzkit.format.array import check_savable, npy_header, npy_pieces
+from npzkit.format.descr import AMBIGUOUS, long_double_name
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, as_unlabelled, check_dtype, extension_name
 
@@ -28,7 +29,7 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
         check_dtype(converted.dtype)
     except NpzkitError as error:
         if converted.dtype.char == "T":
-            error.remedy = _IN_PARTS.format("strings", "array.astype('U')")
+            error.remedy = _IN_PARTS.format("strings", "array.astype(object).astype('U')")
         elif isinstance(error, UnsupportedError) and hasattr(converted, "mask"):
             error.remedy = _IN_PARTS.format("masked", "array.filled()")
         raise error.locate(key=key) from None
@@ -73,6 +74,14 @@ def prepare(
 def _format_attrs(attrs: Mapping[str, Any] | None, dtype: np.dtype[Any]) -> bytes:
     """Format attributes, with the dtype's name if NPY cannot express it."""
     extension = extension_name(dtype)
+    if extension is None and dtype.char in AMBIGUOUS:
+        extension = long_double_name(dtype)
+        if extension is not None:
+            warn(
+                "long double differs between machines: others may not be able to read the array. "
+                "Save array.astype(float), which all of them read.",
+                UserWarning,
+            )
     if extension is None:
         return format_attrs(attrs)
     if not attrs:

@@ -31,14 +31,34 @@ def test_the_name_of_another_format_is_refused(tmp_path, name, write):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.remedy("then writes that format.")
 @pytest.mark.parametrize("suffix", [".h5", ".safetensors", ".zarr", ".mat"])
-def test_what_the_refusal_of_a_name_says_works(tmp_path, monkeypatch, suffix):
+def test_what_the_refusal_of_a_name_says_works(here, suffix):
     """The archive is named .npz, and converted."""
-    pytest.importorskip({".h5": "h5py", ".mat": "scipy"}.get(suffix, suffix[1:]))
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(UnsupportedError) as caught:
         npzkit.save(f"x{suffix}", {"a": np.ones(3)})
+    pytest.importorskip({".h5": "h5py", ".mat": "scipy"}.get(suffix, suffix[1:]))
     npzkit.save("x.npz", {"a": np.ones(3)})
     (call,) = re.findall(r"npzkit\.convert\(.*\)", caught.value.remedy)
     exec(call, {"npzkit": npzkit, "path": f"x{suffix}"})
     assert Path(f"x{suffix}").exists()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "read"),
+    [
+        pytest.param(".npy", np.load, marks=pytest.mark.remedy("numpy.save writes a .npy, of one")),
+        pytest.param(
+            ".pt", npzkit.load_tree,
+            marks=pytest.mark.remedy("npzkit.load_tree reads it as torch.load would."),
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_named_npz_is_read(here, suffix, read):
+    """The archive is named .npz, and read so; a .npy of one array is NumPy's."""
+    with pytest.raises(UnsupportedError):
+        npzkit.save(f"x{suffix}", {"a": np.ones(3)})
+    npzkit.save("x.npz", {"a": np.ones(3)})
+    assert read("x.npz")["a"].tolist() == [1, 1, 1]
+    np.save("x.npy", np.ones(3))
+    assert npzkit.load("x.npy").tolist() == [1, 1, 1]

@@ -55,6 +55,29 @@ def make(kind, path):
     return contextlib.nullcontext()
 
 
+@pytest.mark.remedy(
+    "Copy its contents to a file, or read an archive from front to back: "
+    'npzkit.iter_arrays(open(path, "rb")).'
+)
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_an_archive_in_a_fifo(here, is_copied):
+    """Its contents are copied to a file, or it is read from front to back."""
+    os.mkfifo("fifo")
+    with pytest.raises(FormatError):
+        npzkit.open("fifo")
+    thread = threading.Thread(target=npzkit.save, args=("fifo", {"x": np.arange(3)}), daemon=True)
+    thread.start()
+    if is_copied:
+        with open("fifo", "rb") as fifo, open("a.npz", "wb") as copy:
+            shutil.copyfileobj(fifo, copy)
+        found = npzkit.load_tree("a.npz")
+    else:
+        with open("fifo", "rb") as fifo:
+            found = dict(npzkit.iter_arrays(fifo))
+    thread.join(30)
+    assert found["x"].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_path_that_leads_to_no_file(tmp_path, kind, name):

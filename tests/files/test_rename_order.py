@@ -77,12 +77,14 @@ def test_each_kind(saved_over, journals, options, expected):
     assert saved_over(*journals, **options) == [expected]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no numbers of devices")
 def test_other_systems(saved_over, monkeypatch):
     """Without fcntl, as on Windows, a file that replaces another is synced."""
     monkeypatch.setattr(rename_order, "fcntl", None)
     assert saved_over("vda3-8") == ["sync"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no numbers of devices")
 def test_durable_waits_for_the_disk(saved_over, monkeypatch):
     """durable=True is a sync of file and folder, whatever the file system."""
     monkeypatch.setattr(

@@ -10,7 +10,6 @@ import traceback
 import warnings
 from urllib.parse import quote, unquote
 
-import dask.array as da
 import fsspec
 import npzkit
 import numpy as np
@@ -18,11 +17,12 @@ import pytest
 from deep import amount, extent
 from npzkit.checkpoint import CheckpointStore
 from npzkit.cli.commands import run
-from npzkit.dask import from_npz, to_npz
 from npzkit.errors import shown_url
 from npzkit.files.urls import Location, find_location, hide_secrets
 from npzkit.stores import base_store
 from range_server import RangeServer
+
+da = pytest.importorskip("dask.array", reason="dask is not installed")
 
 CANARY = "S3_CRET"
 SCHEMES = ["http", "https", "HTTP", "s3", "gs", "ftp", "sftp", "memory", "webdav+https"]
@@ -138,8 +138,8 @@ USES = {
     "shards": lambda url: npzkit.ShardedWriter(url).__enter__(),
     "checkpoint": lambda url: in_store(url, lambda store: store.save(1, ARRAYS)),
     "load checkpoint": lambda url: in_store(url, lambda store: store.load()),
-    "dask": lambda url: from_npz(url, "x"),
-    "to dask": lambda url: to_npz(url, {"x": da.ones(3)}),
+    "dask": lambda url: npzkit.dask.from_npz(url, "x"),
+    "to dask": lambda url: npzkit.dask.to_npz(url, {"x": da.ones(3)}),
 }  # fmt: skip
 URLS = [
     f"http://me:{CANARY}@127.0.0.1:1/a.npz?sig={CANARY}#{CANARY}",
@@ -221,7 +221,7 @@ def test_what_is_read_shows_no_secret(quickly, capsys):
         texts = [repr(npz), npz._repr_html_(), npz.summary(), repr(npz.lazy("x"))]
         texts += [str(npz.verify()), npz.archive_info().path, str(npz.verify().as_dict())]
         assert CANARY in pickle.dumps(npz).decode("latin-1")
-    array = from_npz(url, "x")
+    array = npzkit.dask.from_npz(url, "x")
     texts += [repr(array), array.name, repr(dict(array.dask)), str(array.__dask_keys__())]
     with npzkit.open_many([url, url]) as many:
         texts += [repr(many), many._repr_html_() if hasattr(many, "_repr_html_") else ""]

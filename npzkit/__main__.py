@@ -12,7 +12,7 @@ def main() -> None:
     if not (find_spec("click") and find_spec("rich")):
         sys.exit(
             "npzkit: the command line needs click and rich; "
-            "install them: python -m pip install 'npzkit[cli]'"
+            'install them: python -m pip install "npzkit[cli]"'
         )
     from npzkit.cli.commands import run
 

@@ -104,7 +104,9 @@ def _bound(name: str, value: Any) -> int | None:
     if value is None:
         return None
     try:
-        bound = -1 if isinstance(value, bool) else operator.index(value)
+        # Before 2.3, NumPy takes its own truth values as indexes, with a warning.
+        is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+        bound = -1 if is_truth else operator.index(value)
     except TypeError:
         bound = -1
     if bound < 0:

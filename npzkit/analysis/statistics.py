@@ -25,7 +25,7 @@ from npzkit.files.progress import Meter, Report
 from npzkit.files.threads import Pipeline
 from npzkit.limits import thread_count
 from npzkit.reading.blocks import approach, blocks, for_each_piece, place_of
-from npzkit.reading.indexing import select
+from npzkit.reading.indexing import count_of, select
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike
@@ -87,7 +87,7 @@ class ArrayPart:
         else:
             self._items = list(map(operator.getitem, selection.positions, chosen))
         self.source = source
-        self.shape = tuple(len(item) for item in self._items if isinstance(item, range))
+        self.shape = tuple(count_of(item) for item in self._items if isinstance(item, range))
 
     @property
     def size(self) -> int:
@@ -221,7 +221,8 @@ def statistics(
         source = npz.read(key) if has_objects else npz.lazy(key)
         part = ArrayPart(source, index, field, fortran_order=bool(info.fortran_order))
         if not is_numeric(part.dtype):
-            names = ", ".join(map(repr, (part.dtype.names or ())[:10]))
+            fields = [f for f in part.dtype.names or () if is_numeric(part.dtype[f].base)]
+            names = ", ".join(map(repr, fields[:10]))
             raise UnsupportedError(
                 "statistics need numbers", path=npz._archive.path, key=key, found=part.dtype,
                 remedy=f"Choose a field that holds numbers: {names}." if names else None,

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.codecs.checksum import isal_or_zlib, library, zstandard_library
+from npzkit.codecs.checksum import inflater, library, zstandard_library
 from npzkit.codecs.coding import (
     BZIP2,
     DEFLATED,
@@ -30,7 +30,7 @@ from npzkit.codecs.coding import (
     METHOD_NAMES,
     ZSTANDARD,
 )
-from npzkit.codecs.libdeflate import inflate_into
+from npzkit.codecs.libdeflate import can_inflate_into, inflate_into
 from npzkit.codecs.zstandard import (
     LAST_BLOCK,
     MAGIC,
@@ -91,7 +91,7 @@ class _Inflate(Decompressor):
     needs_input = True
 
     def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._start(isal_or_zlib())
+        self._start(inflater())
 
     def _start(self, module: Any) -> None:
         self._errors = module.error, zlib.error
@@ -247,7 +247,7 @@ def _import_deflate64() -> tuple[Any, str]:
     raise UnsupportedError(
         "reading Deflate64 needs the package inflate64 or zipfile-deflate64",
         remedy="Install one of them: python -m pip install inflate64; "
-        "or, with a C compiler, python -m pip install 'npzkit[deflate64]'.",
+        'or, with a C compiler, python -m pip install "npzkit[deflate64]".',
     )
 
 
@@ -389,7 +389,7 @@ def decompressor(method: int, compressed_size: int, uncompressed_size: int) -> D
             "the compression method is not supported",
             found=method,
             expected=", ".join(f"{number} ({name})" for number, name in METHOD_NAMES.items()),
-            remedy="Extract the member with another program and save it again.",
+            remedy="Extract it with the program that made it, and save it again.",
             is_damage=True,
         )
     return factory(compressed_size, uncompressed_size)
@@ -410,10 +410,10 @@ def decode_start(method: int, data: Any, size: int) -> bytes:
 
 def _inflated(data: Any, size: int) -> tuple[Any, bytes]:
     """Return a decoder that inflated at most `size` bytes, and these bytes."""
-    stream = isal_or_zlib().decompressobj(-15)
+    stream = inflater().decompressobj(-15)
     try:
         return stream, stream.decompress(data, size)
-    except (isal_or_zlib().error, zlib.error) as error:
+    except (inflater().error, zlib.error) as error:
         raise _damaged("deflate", error) from error
 
 
@@ -495,29 +495,33 @@ def _decompress_chunk(
     return out
 
 
-def inflate_whole(data: memoryview, memory: memoryview) -> memoryview | bytearray | None:
-    """Inflate a stream of as many bytes as `memory` has, in one call, by libdeflate.
+def inflate_whole(
+    data: memoryview, size: int, memory_of: Callable[[int], memoryview]
+) -> memoryview | bytearray | None:
+    """Inflate a stream of `size` bytes in one call, by libdeflate.
 
     1.2 to 4 times as fast as isal, for which data and result have to be in memory.
 
     Parameters
     ----------
-    data, memory : memoryview
-        Writable. Bytes that follow the stream in `data` are not noticed.
+    data : memoryview
+        Writable. Bytes that follow the stream are not noticed.
+    size : int
+    memory_of : callable
+        Returns writable memory of a size. It is called if libdeflate can fill that.
 
     Returns
     -------
     memoryview, bytearray or None
-        `memory`, or memory of its own if libdeflate cannot fill that. None if libdeflate
-        is missing, or the stream is anything else.
+        The memory, or libdeflate's own. None if libdeflate is missing, or the stream is
+        anything else.
     """
     libdeflate = library("libdeflate")
-    size = len(memory)
     if libdeflate is None or not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         return None
-    is_whole = inflate_into(data, memory)
-    if is_whole is not None:
-        return memory if is_whole else None
+    if can_inflate_into():
+        memory = memory_of(size)
+        return memory if inflate_into(data, memory) else None
     try:
         out: bytearray = libdeflate.deflate_decompress(data, size)
     except libdeflate.DeflateError:

@@ -14,6 +14,11 @@ from collections.abc import Callable
 from npzkit.codecs.checksum import exported_functions
 
 
+def can_inflate_into() -> bool:
+    """Return whether `inflate_into` has the functions that it calls."""
+    return _inflate_function() is not None
+
+
 def inflate_into(data: memoryview, memory: memoryview) -> bool | None:
     """Inflate a raw deflate stream that fills `memory` exactly.
 

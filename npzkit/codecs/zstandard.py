@@ -225,6 +225,6 @@ def check_frame(data: bytes) -> None:
             "the window of a Zstandard frame takes too much memory",
             found=f"{size} bytes",
             expected=f"at most {MAX_WINDOW_SIZE}",
-            remedy="Extract the member with zstd --long=31, and save it again.",
+            remedy="Extract it with the program that made it, and save it again.",
             is_damage=True,
         )

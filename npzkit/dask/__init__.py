@@ -18,7 +18,7 @@ try:
     import dask.task_spec as _task_spec
 except ImportError as error:
     raise ImportError(
-        "npzkit.dask needs dask 2025.1 or newer; install it: python -m pip install 'npzkit[dask]'"
+        'npzkit.dask needs dask 2025.1 or newer; install it: python -m pip install "npzkit[dask]"'
     ) from error
 
 from npzkit.dask.from_archives import from_npz

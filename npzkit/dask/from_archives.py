@@ -28,7 +28,7 @@ from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import Reopened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.touched_parts import as_index, pieces_along
-from npzkit.errors import DifferentFilesError
+from npzkit.errors import DifferentFilesError, quoted
 from npzkit.files.threads import grouped, run
 from npzkit.files.urls import Location
 from npzkit.limits import thread_count
@@ -150,7 +150,8 @@ def check_alike(sources: Sequence[TaskSource]) -> None:
     first = sources[0].array
     if not first.ndim:
         raise ValueError(
-            f"the array {first.key!r} of {first.path!r} has no axis along which files can be joined"
+            f"the array {first.key!r} of {quoted(str(first.path))} has no axis along which files "
+            "can be joined"
         )
     for array, _, _ in sources:
         is_fitting = array.ndim == first.ndim and array.shape[1:] == first.shape[1:]
@@ -192,7 +193,7 @@ class ConcatenatedArray:
         selection = select(index, self.shape)
         rows, *others = selection.positions
         block = np.ndarray(selection.shape, self.dtype)
-        starts = np.cumsum([0, *(array.shape[0] for array in self._arrays)])
+        starts = np.cumsum([0, *(array.shape[0] for array in self._arrays)], dtype=np.int64)
         if block.size:
             for number, inner, place in pieces_along(rows, starts):
                 block[place] = self._arrays[number][as_index((inner, *others))]

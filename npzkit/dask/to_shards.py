@@ -24,6 +24,7 @@ from dask.task_spec import List, Task, TaskRef
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
 from npzkit.datasets.shard_names import ShardRecord, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import (
+    NAME_A_FOLDER,
     ShardPart,
     check_own_folder,
     commit_index,
@@ -249,8 +250,7 @@ def _place(url: Any, storage_options: Mapping[str, Any] | None) -> Any:
     if name.lower().endswith(".npz"):
         raise UnsupportedError(
             "the tasks of dask cannot write to one file", path=name,
-            remedy="Name a folder, which gets a file per task. npzkit.convert(folder, 'a.npz') "
-            "makes one file of it.",
+            remedy=NAME_A_FOLDER,
         )  # fmt: skip
     place = place_of(url, storage_options)
     if isinstance(place, StorePrefix):
@@ -306,12 +306,14 @@ def _graph(
 
 
 def _blocks(key: str, array: da.Array) -> Iterator[tuple[Block, TaskRef]]:
-    """Yield each block of an array, and its task."""
+    """Yield each block of an array that has items, and its task; of an empty array, the first."""
     chunks = [list(map(int, lengths)) for lengths in array.chunks]
     starts = [[0, *itertools.accumulate(lengths)] for lengths in chunks]
     global_shape, dtype = tuple(map(sum, chunks)), array.dtype
     for at in np.ndindex(*array.numblocks):
         offset = tuple(start[index] for start, index in zip(starts, at, strict=True))
         shape = tuple(lengths[index] for lengths, index in zip(chunks, at, strict=True))
+        if 0 in shape and (0 not in global_shape or any(at)):
+            continue
         block = Block(key, offset, shape, global_shape, dtype)
         yield block, TaskRef((array.name, *at))

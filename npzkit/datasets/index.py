@@ -309,6 +309,7 @@ class Index:
         sizes: np.ndarray[Any, Any],
     ) -> None:
         """Check that parts tile their arrays, and that shards can hold them."""
+        ndims, counts = ndims.astype(np.intp), counts.astype(np.intp)
         is_several = counts > 1
         starts = np.array(self._shape_starts[:-1], np.int64)
         has_items = np.ones(len(counts), bool)
@@ -347,7 +348,7 @@ class Index:
         """Return the bytes of each part of the arrays with several; their tiling was checked."""
         is_several = counts > 1
         lengths = np.repeat(ndims[is_several], counts[is_several])
-        items = np.multiply.reduceat(self._part_shapes, np.cumsum(lengths) - lengths)
+        items = np.multiply.reduceat(self._part_shapes, np.cumsum(lengths, dtype=np.intp) - lengths)
         itemsizes = np.array([dtype.itemsize for _, _, dtype in self._dtypes], np.int64)
         array_sizes = itemsizes[np.array(self._dtype_of)[is_several]]
         return np.asarray(items * np.repeat(array_sizes, counts[is_several]))

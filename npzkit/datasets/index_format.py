@@ -92,7 +92,7 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise IndexFormatError(
             "this is not the index of a sharded archive",
-            remedy=f"Its first field is \"format\": \"{FORMAT}\".",
+            remedy=f"Open another folder: an index has the field \"format\": \"{FORMAT}\".",
         )  # fmt: skip
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise newer_version("the index", fields.get("version"), VERSION)

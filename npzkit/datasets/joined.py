@@ -19,7 +19,7 @@ from npzkit.archive.skeleton import own_dtype
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
-from npzkit.reading.blocks import ReadHabits
+from npzkit.reading.blocks import ReadHabits, new_array
 from npzkit.reading.indexing import Positions, Selection, select
 
 
@@ -120,7 +120,10 @@ class JoinedArray(LazyArray):
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions."""
-        block = np.ndarray(selection.shape, self.dtype)
+        try:
+            block = new_array(selection.shape, self.dtype)
+        except NpzkitError as error:
+            raise self._located(error) from error.__cause__
         self._read_into(selection, block)
         return block
 
@@ -176,7 +179,7 @@ class JoinedArray(LazyArray):
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one file of the others."""
         layout, sample = self._layout, np.empty((0,), self.dtype)[names]
-        result = np.ndarray(self.shape + sample.shape[1:], sample.dtype)
+        result = new_array(self.shape + sample.shape[1:], sample.dtype)
         for number, begin in enumerate(layout.starts[:-1].tolist()):
             end = int(layout.starts[number + 1])
             place = begin if layout.is_stacked else slice(begin, end)

@@ -242,7 +242,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         if self.axis is None:
             starts = np.arange(len(self._known.names) + 1)
             return JoinedLayout(0, True, starts, (len(self._known.names), *shape), dtype)
-        lengths = np.array([found[axis] for found, _ in arrays], np.intp)
+        lengths = np.array([found[axis] for found, _ in arrays], np.int64)
         starts = np.concatenate(([0], np.cumsum(lengths[np.asarray(self._known.kind_of)])))
         joined = (*shape[:axis], int(starts[-1]), *shape[axis + 1 :])
         return JoinedLayout(axis, False, starts, joined, dtype)

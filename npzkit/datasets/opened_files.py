@@ -25,6 +25,7 @@ from npzkit.errors import (
     StaleArchiveError,
     explain,
     format_count,
+    quoted,
     some_of,
 )
 from npzkit.files.file_objects import Identity, identity_of, open_regular
@@ -385,7 +386,7 @@ def all_named(errors: Mapping[int, Exception], files: Files) -> Exception:
     error = errors[first]
     if not others:
         return error
-    shown = some_of(others, lambda number: repr(files.path(number)))
+    shown = some_of(others, lambda number: quoted(files.path(number)))
     text = f"{format_count(len(others), 'other file')} cannot be opened either: {shown}"
     explain(error, text)
     return error

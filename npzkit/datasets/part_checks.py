@@ -14,7 +14,13 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import PART_ATTRIBUTE, StoredPart, part_of, record_of
-from npzkit.errors import ClosedArchiveError, IndexFormatError, MemberNotFoundError, NpzkitError
+from npzkit.errors import (
+    ClosedArchiveError,
+    IndexFormatError,
+    MemberNotFoundError,
+    NpzkitError,
+    quoted,
+)
 from npzkit.files.file_objects import Identity
 from npzkit.files.progress import Meter, Report
 from npzkit.maintenance.findings import Finding
@@ -49,7 +55,7 @@ def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path
         entry = shard._archive.one_file().entry(stored_key)
     except MemberNotFoundError as error:
         raise IndexFormatError(
-            f"the shard {shard._archive.path!r} has no array {stored_key!r}", path=path,
+            f"the shard {quoted(str(shard._archive.path))} has no array {stored_key!r}", path=path,
             key=index.keys[number], remedy="Write the archive again.",
         ) from error  # fmt: skip
     # Usually, a complete array under its own key has the CRC-32 of the index.
@@ -222,7 +228,7 @@ def _rows_of(
         seen[identity] = str(archive.path), report.ok
         return report.rows
     path, is_sound = seen[identity]
-    what = f"it is the same file as {path!r}, which is damaged"
+    what = f"it is the same file as {quoted(path)}, which is damaged"
     return () if is_sound else (Finding(None, "error", what),)
 
 

@@ -250,7 +250,7 @@ class ShardedWriter:
         self._check_own()
         if not self._is_open:
             raise ClosedArchiveError(
-                "the writer is closed", path=self._place.name, remedy="Make another one."
+                "the writer is closed", path=self._place.name, remedy="Make a new one."
             )
         if self._shard is None:
             name = self._next_name()

@@ -43,6 +43,10 @@ _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "
     "it is a folder of checkpoints, use npzkit.checkpoint.CheckpointStore(path)"
 )
+NAME_A_FOLDER = (
+    "Name a folder, which gets several files. npzkit.convert(folder, 'a.npz') makes one file of it."
+)
+"""The remedy where those that write at the same time are to write to one file."""
 
 
 def place_of(

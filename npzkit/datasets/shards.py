@@ -26,12 +26,12 @@ from npzkit.errors import (
     ClosedArchiveError,
     IndexFormatError,
     MissingShardError,
-    NpyFormatError,
     NpzkitError,
     StaleArchiveError,
 )
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
+from npzkit.reading.blocks import new_array
 
 _OPEN_COUNT = 64
 """Shards that are kept open at most."""
@@ -123,7 +123,7 @@ class OpenShards:
                     f"the shard {row.name!r} was replaced since the index was written",
                     path=self._place.name, found="size {}, CRC-32 {:08x}".format(*found),
                     expected=f"size {row.size}, CRC-32 {row.crc32:08x}",
-                    remedy="Write the archive again, or restore the file.", is_damage=True,
+                    remedy="Restore the file, or write the archive again.", is_damage=True,
                 )
             )  # fmt: skip
         self._opened.add(number)
@@ -219,12 +219,9 @@ class OpenShards:
             # Each distant shard is opened once, before threads ask for it.
             self.check_backed(parts)
         try:
-            return np.ndarray(shape, dtype, order=order)
-        except ValueError as error:
-            raise NpyFormatError(
-                f"NumPy cannot create an array of this shape ({error})", path=self.path,
-                key=self.index.keys[number], found=shape,
-            ) from error  # fmt: skip
+            return new_array(shape, dtype, order)
+        except NpzkitError as error:
+            raise error.locate(path=self.path, key=self.index.keys[number]) from error.__cause__
 
     def threads_for(self, count: int, threads: int | None = None) -> int:
         """Return the threads for a number of tasks."""

@@ -51,7 +51,8 @@ def find_untiled(bounds: Numbers, counts: Numbers, offsets: Numbers, shapes: Num
     >>> find_untiled(np.array([[4]]), np.array([2]), np.array([[0], [1]]), halves)
     [0]
     """
-    firsts = np.cumsum(counts) - counts
+    counts = counts.astype(np.intp)
+    firsts = np.cumsum(counts, dtype=np.intp) - counts
     around = np.repeat(bounds, counts, axis=0)
     is_good = np.logical_and.reduceat(_are_inside(around, offsets, shapes), firsts)
     for _ in range(_ROUNDS):

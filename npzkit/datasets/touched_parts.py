@@ -14,7 +14,7 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.limits import thread_count
-from npzkit.reading.indexing import Positions, Selection
+from npzkit.reading.indexing import Positions, Selection, count_of
 
 
 def pieces(
@@ -35,7 +35,7 @@ def pieces(
     >>> list(pieces((range(1, 6, 2),), *boxes))
     [(0, (range(1, 3, 2),), (slice(0, 1, None),)), (1, (range(0, 4, 2),), (slice(1, 3, None),))]
     """
-    if not all(map(len, positions)):
+    if not all(map(count_of, positions)):
         return
     first = np.array([axis[0] for axis in positions], np.int64)
     last = np.array([axis[-1] for axis in positions], np.int64)
@@ -51,7 +51,7 @@ def _within(positions: Positions, begin: int, end: int) -> tuple[Positions, slic
     """Return the positions from `begin` to `end`, counted from `begin`, and which they are."""
     if isinstance(positions, range):
         low, high = (
-            min(max(-((positions.start - bound) // positions.step), 0), len(positions))
+            min(max(-((positions.start - bound) // positions.step), 0), count_of(positions))
             for bound in (begin, end)
         )
     else:
@@ -76,7 +76,7 @@ def pieces_along(
     >>> list(pieces_along(range(1, 6, 2), np.array([0, 3, 6])))
     [(0, range(1, 3, 2), slice(0, 1, None)), (1, range(0, 4, 2), slice(1, 3, None))]
     """
-    parts = np.searchsorted(starts, np.asarray(positions, np.intp), "right") - 1
+    parts = np.searchsorted(starts, np.asarray(positions, np.int64), "right") - 1
     begin = 0
     for end in [*(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(positions)]:
         number = int(parts[begin])

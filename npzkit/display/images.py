@@ -6,7 +6,6 @@ Owns the steps between the values that are shown, and which value of a block is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +107,7 @@ def image_overview(
     slower = next(axis for axis in reversed(box.axes) if axis in limits)
     every = [1] * len(box.shape)
     is_largest = largest and min(_costs(box, every, slower)) <= budget
-    steps = _steps(box, limits, slower, sys.maxsize if is_largest else budget)
+    steps = _steps(box, limits, slower, 1 << 63 if is_largest else budget)
     indices = _pieces(box, every if is_largest else steps, slower, steps)
     pieces = [
         _of_blocks(piece, steps) if is_largest else piece

@@ -60,7 +60,7 @@ class LineOverview:
         self.inf_count += int(np.count_nonzero(np.isinf(values)))
         begin = int(np.searchsorted(self.edges, first, "right")) - 1
         end = int(np.searchsorted(self.edges, first + len(values), "left"))
-        places = np.maximum(self.edges[begin:end] - first, 0)
+        places = np.maximum(self.edges[begin:end] - first, 0).astype(np.intp)
         for pixels, least in ((self.low, np.fmin), (self.high, np.fmax)):
             found = least.reduceat(values, places)
             pixels[begin:end] = least(pixels[begin:end], found)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Literal
@@ -42,6 +44,8 @@ _PLAIN_STREAMS = (io.FileIO, io.BufferedReader, io.BufferedRandom, io.BytesIO)
 """Types whose ``readinto`` is used. A subclass may change only ``read``, which is all
 that NumPy needs."""
 
+_LARGEST_ARRAY = sys.maxsize
+"""Bytes of an array, on this system."""
 _FIRST_ALLOCATION = 2**24
 """Bytes to allocate first for a stream of unknown length."""
 _GROWTH = 16
@@ -85,7 +89,7 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
     raise PickleRefusedError(
         "User-defined dtypes cannot be saved when allow_pickle=False",
         found=str(array.dtype),
-        remedy="Convert it to a dtype of fixed size, such as array.astype('U') for strings, "
+        remedy="Convert it to a dtype of fixed size, strings by array.astype(object).astype('U'), "
         "or pass allow_pickle=True.",
     )
 
@@ -106,7 +110,8 @@ def _check_describable(dtype: np.dtype[Any]) -> None:
         raise UnsupportedError(
             f"NPY cannot describe this structure ({error})",
             found=str(dtype),
-            remedy="Save numpy.lib.recfunctions.repack_fields(array), or each field separately.",
+            remedy="Save numpy.lib.recfunctions.repack_fields(array, recurse=True), or each field "
+            "separately.",
         ) from error
     for name in dtype.names or ():
         for title in dtype.fields[name][2:]:  # type: ignore[index]
@@ -216,9 +221,31 @@ def shaped(header: NpyHeader, buffer: Any = None, offset: int = 0) -> np.ndarray
             return np.empty(header.shape, dtype, order)
         return np.ndarray(header.shape, dtype, buffer, offset, None, order)
     except (ValueError, OverflowError) as error:
-        raise NpyFormatError(
-            f"NumPy cannot create an array of this shape ({error})", found=header.shape
-        ) from error
+        raise impossible_array(header.shape, dtype, error) from error
+
+
+def check_addressable(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise UnsupportedError for an array that is too large for a 32-bit system, and no other."""
+    if _LARGEST_ARRAY < _described_size(shape, dtype) < 1 << 63:
+        raise UnsupportedError(
+            "the array is too large for this 32-bit system",
+            found=f"shape {shape} of {dtype}",
+            expected=f"at most {_LARGEST_ARRAY} bytes",
+            remedy="Use a 64-bit Python, or read a part: npz.lazy(key)[index].",
+        )
+
+
+def _described_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return what NumPy limits: the bytes, with lengths and sizes of zero taken for one."""
+    return math.prod(length or 1 for length in shape) * (dtype.itemsize or 1)
+
+
+def impossible_array(
+    shape: tuple[int, ...], dtype: np.dtype[Any], error: Exception
+) -> NpyFormatError:
+    """Return the error for an array that NumPy could not create, or raise UnsupportedError."""
+    check_addressable(shape, dtype)
+    return NpyFormatError(f"NumPy cannot create an array of this shape ({error})", found=shape)
 
 
 def array_bytes(array: np.ndarray[Any, Any]) -> memoryview:
@@ -382,10 +409,13 @@ def read_growing(
     """
     read = read or functools.partial(read_some, fp)
     is_backed = _size_left(fp) >= header.nbytes
+    if is_backed:
+        check_addressable(header.shape, header.dtype)
     buffer = np.empty(header.nbytes if is_backed else min(header.nbytes, _FIRST_ALLOCATION), "u1")
     done = 0
     while done < header.nbytes:
         if done == len(buffer):
+            check_addressable(header.shape, header.dtype)
             buffer = _grown(buffer, header.nbytes)
         count = read(buffer.data[done:])
         if not count:

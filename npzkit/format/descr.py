@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.errors import NpyFormatError, warn
+from npzkit.errors import NpyFormatError, UnsupportedError, warn
 from npzkit.limits import MAX_DESCR_DEPTH
 
 _ORDERS = ("<", ">", "|", "=")
@@ -28,6 +28,13 @@ divided units (``<M8[s/2]``), which NumPy does not write and crashes on."""
 _EXTENSION = r"bfloat16|float[468]_e[0-9]m[0-9][a-z0-9]{0,10}|u?int[24]"
 """Names of dtypes that the package ml_dtypes defines."""
 
+AMBIGUOUS = "VgG"
+"""Codes of dtypes of which ``descr`` may not say everything: void and long double."""
+_LONG_DOUBLES = {63: "x87", 105: "two doubles", 112: "IEEE 128"}
+"""By the bits of the mantissa."""
+OTHER_LONG_DOUBLE = "the array has long doubles of another kind of machine"
+_LONG_DOUBLE = r"[<>=]?(f(10|12|16)|c(20|24|32))"
+"""Long doubles, real and complex, of some kind of machine."""
 _DTYPE_ERRORS = (
     TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError,
     SyntaxError, RuntimeError, SystemError,
@@ -124,7 +131,7 @@ def descr_to_dtype(descr: Any) -> np.dtype[Any]:
     """
     try:
         return _dtype(descr, 0)
-    except (NpyFormatError, RecursionError):
+    except (NpyFormatError, UnsupportedError, RecursionError):
         raise
     except _DTYPE_ERRORS as error:
         raise _invalid(descr, str(error)) from error
@@ -146,7 +153,12 @@ def _dtype(descr: Any, depth: int) -> np.dtype[Any]:
                 raise _invalid(descr, "it does not look like the name of a dtype")
         # "a" is NumPy's old name for "S", which it warns about. After a byte order it needs a size.
         is_old = descr.strip("<>|=0123456789") == "a" and (descr == "a" or descr[-1] != "a")
-        dtype = np.dtype(descr.replace("a", "S") if is_old else descr)
+        try:
+            dtype = np.dtype(descr.replace("a", "S") if is_old else descr)
+        except TypeError as error:
+            if re.fullmatch(_LONG_DOUBLE, descr):
+                raise other_long_double(descr) from error
+            raise
         if not is_legacy(dtype):
             raise _invalid(descr, "its elements are not plain bytes")
         if dtype.itemsize < 0:
@@ -160,6 +172,27 @@ def _dtype(descr: Any, depth: int) -> np.dtype[Any]:
     if isinstance(descr, list):
         return _structure(descr, depth + 1)
     raise _invalid(descr, "it is neither a string, a tuple nor a list")
+
+
+def long_double_name(dtype: np.dtype[Any]) -> str | None:
+    """Return what kind of long double a dtype has, or None: machines differ, and descr has none.
+
+    Where a long double is a double, it is one in every file as well.
+    """
+    if dtype.names is not None:
+        return next(filter(None, (long_double_name(dtype[name]) for name in dtype.names)), None)
+    if dtype.base.char not in "gG" or np.dtype("g").itemsize == np.dtype("d").itemsize:
+        return None
+    bits = np.finfo(np.longdouble).nmant
+    return f"longdouble of {_LONG_DOUBLES.get(bits, f'{bits} bits')}"
+
+
+def other_long_double(name: object) -> UnsupportedError:
+    """Return the error for long doubles that this machine does not have."""
+    return UnsupportedError(
+        OTHER_LONG_DOUBLE, found=name,
+        remedy="Read it on a machine of that kind, and save array.astype(float).",
+    )  # fmt: skip
 
 
 def _structure(fields: list[Any], depth: int) -> np.dtype[Any]:
@@ -198,7 +231,7 @@ def _layout(
 def _subarray_shape(shape: Any) -> int | tuple[int, ...]:
     if isinstance(shape, dict):
         error = _invalid(shape, "it has a dtype's metadata, such as h5py's, which NPY cannot keep")
-        error.remedy = "Save the array again with a newer NumPy, which leaves the metadata out."
+        error.remedy = "Save the array again with npzkit or a newer NumPy: they leave it out."
         raise error
     dimensions = shape if isinstance(shape, tuple) else (shape,)
     for dimension in dimensions:

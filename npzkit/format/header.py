@@ -36,6 +36,7 @@ CUT_REMEDY = (
     "The file is truncated: download it or create it again, or save its complete rows: "
     "npzkit.repair(path, output, partial=True)."
 )
+_CHOOSE_VERSION = "Omit the version to let npzkit choose it."
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
 GROWTH_AXIS_MAX_DIGITS = 21
 """Space to rewrite the growing axis in place: the digits of 8 * 2**64."""
@@ -92,13 +93,13 @@ class NpyHeader(NamedTuple):
         return self._replace(dtype=descr_to_dtype(self.dtype.descr))
 
 
-def check_version(version: object) -> None:
+def check_version(version: object, *, remedy: str | None = None) -> None:
     """Raise NpyFormatError unless `version` is 1.0, 2.0, 3.0 or None."""
     if version is not None and version not in _ENCODINGS:
         raise NpyFormatError(
             f"we only support format version (1,0), (2,0), and (3,0), not {version}",
             found=version,
-            remedy="The file is damaged, or needs a newer npzkit.",
+            remedy=remedy or "Download the file or create it again; or it needs a newer npzkit.",
         )
 
 
@@ -129,7 +130,8 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
             "the magic string is not correct",
             found=prefix[:6],
             expected=MAGIC_PREFIX,
-            remedy="The member is not an array, or it is damaged.",
+            remedy="Download the file or create it again; if the member is no array, "
+            "npz.stream(key) reads it.",
         )
     if len(prefix) < MAGIC_LEN:
         raise end_of_data("magic string", MAGIC_LEN, len(prefix))
@@ -160,14 +162,16 @@ def npy_header_size(prefix: bytes) -> int:
         return 0
 
 
-def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
+def end_of_data(
+    what: str, expected: int, found: int, *, remedy: str = CUT_REMEDY
+) -> NpyFormatError:
     """Return the error for a file or member that ends inside `what`."""
     return NpyFormatError(
         # NumPy's message, which its users search for.
         f"EOF: reading {what}, expected {expected} bytes got {found}",
         found=f"{found} bytes",
         expected=f"{expected} bytes",
-        remedy=CUT_REMEDY,
+        remedy=remedy,
     )
 
 
@@ -322,7 +326,7 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
     NpyFormatError
         The given version does not exist, or cannot store the header.
     """
-    check_version(version)
+    check_version(version, remedy=_CHOOSE_VERSION)
     shape = fields["shape"]
     text = _literal(fields)
     if shape:
@@ -358,7 +362,7 @@ def _wrap(text: str, version: tuple[int, int]) -> bytes:
             f"Header length {len(text)} too big for version={version}"
             if isinstance(error, struct.error)
             else f"a field name cannot be written in version={version}",
-            remedy="Omit the version to let npzkit choose it.",
+            remedy=_CHOOSE_VERSION,
         ) from error
     return prefix + literal + b" " * (padded - len(literal) - 1) + b"\n"
 

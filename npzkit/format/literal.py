@@ -24,7 +24,9 @@ from typing import Any
 from npzkit.errors import NpyFormatError
 from npzkit.limits import MAX_DESCR_DEPTH
 
-DAMAGED_REMEDY = "The file is damaged, or was not written by a NumPy-compatible program."
+DAMAGED_REMEDY = (
+    "The file is damaged, or a faulty program wrote it: download it or create it again."
+)
 
 MAX_DIGITS = 20
 """Digits of 2**64. This limits ``int()``, whose time is quadratic in the digits."""

@@ -15,7 +15,7 @@ import numpy as np
 from npzkit.errors import PickleRefusedError
 from npzkit.files.disk import File
 from npzkit.files.file_objects import open_regular
-from npzkit.format.array import needs_pickle, read_header
+from npzkit.format.array import check_addressable, needs_pickle, read_header
 from npzkit.format.descr import drop_metadata, dtype_to_descr
 from npzkit.format.header import end_of_data, format_header, index_shape, warn_python2
 from npzkit.limits import DEFAULT_HEADER_SIZE
@@ -109,6 +109,7 @@ def open_memmap(
         _check_mappable(dtype)
         offset = header.data_offset
         _check_backed(path, offset, header.nbytes)
+        check_addressable(shape, dtype)
         if mode == "r+":
             File(path).fill_holes(offset, header.nbytes)
     order = cast(Any, "F" if fortran_order else "C")

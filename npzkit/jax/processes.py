@@ -20,7 +20,7 @@ from jax._src import distributed
 
 from npzkit import errors
 from npzkit.datasets.shardedwriter import ShardedWriter
-from npzkit.datasets.sharding import ShardPart
+from npzkit.datasets.sharding import NAME_A_FOLDER, ShardPart
 from npzkit.errors import NpzkitError, UnsupportedError, shown_value
 from npzkit.files.urls import Location, find_location
 from npzkit.jax.agreement import Agreement
@@ -107,7 +107,7 @@ class Processes(Agreement):
             raise NpzkitError(
                 "not all processes came to this call, or one of them died",
                 found=shown_value(str(error)),
-                remedy="Call it in each process of the job, with the same tree.",
+                remedy="Start the job again, with this call in each process, and the same tree.",
             ) from error  # fmt: skip
         return [json.loads(text) for _, text in sorted(found)]
 
@@ -225,8 +225,7 @@ def save(folder: Any, arrays: Mapping[str, Any], **options: Any) -> None:
     if name.lower().endswith(".npz"):
         raise UnsupportedError(
             "several processes cannot write to one file", path=name,
-            remedy="Name a folder, which gets files of each process. npzkit.convert(folder, "
-            "'a.npz') makes one file of it.",
+            remedy=NAME_A_FOLDER,
         )  # fmt: skip
 
     def commit(fill: Fill) -> None:

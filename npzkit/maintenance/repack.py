@@ -24,7 +24,7 @@ from npzkit.codecs.coding import (
 )
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.files.destinations import open_destination
-from npzkit.files.file_objects import can_write, check_regular
+from npzkit.files.file_objects import as_path, can_write, check_regular
 from npzkit.files.locations import open_anywhere, transport
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
@@ -156,7 +156,7 @@ def repack(
     if isinstance(target, Location):
         transport().check_writable(target)
     elif not can_write(target):
-        target = os.fsdecode(target)
+        target = as_path(target)
     # Nobody may write to the replaced file while it is read.
     lock = None
     if _is_replaced(origin, target):

@@ -16,7 +16,7 @@ from npzkit.codecs.coding import STORED
 from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
-from npzkit.files.file_objects import check_regular
+from npzkit.files.file_objects import as_path, check_regular
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
@@ -204,10 +204,9 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
 
 def _checked_path(path: Any) -> str:
     """Return the path of a regular file as text."""
-    name = os.fsdecode(path)
-    if "\0" in name:
-        # A path has no NUL, but the contents of an archive do.
+    if isinstance(path, bytes):
         raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
+    name = os.fsdecode(path)
     check_regular(name)
     return name
 
@@ -216,7 +215,7 @@ def _open_output(target: Any, path: str, overwrite: bool) -> tuple[Sink, str]:
     """Return a sink for what is sound, and the path or the URL that it writes to."""
     if isinstance(target, Location):
         return open_destination(target, exclusive=not overwrite), str(target)
-    output = os.fsdecode(target)
+    output = as_path(target)
     if os.path.exists(path) and os.path.exists(output) and os.path.samefile(path, output):
         raise UnsupportedError(
             "the output is the archive itself: what cannot be saved would be lost for good",

@@ -18,6 +18,7 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
     UnsafeNameError,
+    UnsupportedError,
     format_count,
     shown_key,
 )
@@ -25,11 +26,13 @@ from npzkit.files.block_reading import crc32_at
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
+from npzkit.format.descr import OTHER_LONG_DOUBLE
 from npzkit.maintenance.findings import HAS_OBJECTS, NOT_AN_ARRAY, NOT_SAFE, Finding, Severity
 from npzkit.maintenance.rows import find_damage
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
+from npzkit.members.tensors import check_long_double
 from npzkit.reading.flush import find_unsealed
 from npzkit.reading.indexed_headers import IndexedHeaders, find_flags, index_disagrees
 from npzkit.reading.member import MemberReader
@@ -175,6 +178,8 @@ def member_findings(
             raise
         except NpzkitError as error:
             found = Finding._of(key, error, entry.header_offset)
+            if error.what == OTHER_LONG_DOUBLE:
+                found = found._replace(severity="note")
             if found not in rows:
                 rows.append(found)
     part.end()
@@ -206,6 +211,7 @@ def _header_findings(
         yield Finding(key, "warning", what, start)
     if header.dtype.hasobject:
         yield Finding(key, "note", HAS_OBJECTS, start)
+    check_long_double(header.dtype, parse_attrs(entry.extra))
 
 
 def member_error(
@@ -216,7 +222,11 @@ def member_error(
     `advance` is called with the uncompressed bytes of each read.
     """
     try:
-        reader.find_header(entry)
+        try:
+            reader.find_header(entry)
+        except UnsupportedError as error:
+            if error.what != OTHER_LONG_DOUBLE:
+                raise
         check_data(reader.source, entry, reader.size_limit, threads, advance)
     except NpzkitError as error:
         return Finding._of(None, error, entry.header_offset)

@@ -274,7 +274,7 @@ def _scalar_array(value: np.generic) -> np.ndarray[Any, Any]:
         raise UnsupportedError(
             "NumPy drops the zeros at the end of this text",
             found=repr(value),
-            remedy="Save str(value) or bytes(value), which keeps them.",
+            remedy="Save ''.join(value) or bytes(value), which keep them.",
         )
     return array
 

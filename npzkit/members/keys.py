@@ -80,6 +80,7 @@ def check_key(key: str, use: str = "saved") -> str:
             key=key,
             found=f"{len(key.encode('utf-8'))} bytes",
             expected=f"at most {_NAME_MAX_SIZE - len(SUFFIX)} bytes",
+            remedy="Choose another key.",
         )
     return name
 
@@ -165,6 +166,21 @@ def member_of(key: object, present: Container[str]) -> str | None:
         return key
     name = key + SUFFIX
     return name if name in present else None
+
+
+def common_start(texts: Collection[str]) -> str:
+    """Return the characters that all texts begin with.
+
+    Examples
+    --------
+    >>> common_start(["net/w", "net/bias", "net/b"])
+    'net/'
+    """
+    first, last = min(texts, default=""), max(texts, default="")
+    for at, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:at]
+    return first
 
 
 def child_key(key: str, name: object) -> str:

@@ -225,7 +225,7 @@ def _join_strings(
 
 
 def _check_array(array: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any, key: str) -> None:
-    is_sound = array.shape == shape and array.dtype == dtype
+    is_sound = array.shape == shape and array.dtype.newbyteorder("=") == dtype
     expected = f"shape {shape} of {np.dtype(dtype)}"
     _check(is_sound, key, f"shape {array.shape} of {array.dtype}", expected)
 

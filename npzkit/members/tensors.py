@@ -26,13 +26,21 @@ from npzkit.errors import (
     shown_value,
     warn,
 )
-from npzkit.format.descr import descr_to_dtype, is_legacy
+from npzkit.format.descr import (
+    AMBIGUOUS,
+    descr_to_dtype,
+    is_legacy,
+    long_double_name,
+    other_long_double,
+)
 from npzkit.imported import imported
 from npzkit.members.labels import check_unlabelled, instead_of
 
 SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
 DTYPE_ATTRIBUTE = "npzkit.dtype"
+_DATA_REMEDY = "Save a tensor that has its data on the CPU."
+_PLAIN_REMEDY = "Save tensor.to_dense(), tensor.dequantize() or tensor.full_tensor(), or its parts."
 """The attribute of an array with the name of its dtype, of ml_dtypes."""
 
 
@@ -70,7 +78,8 @@ def _check_kind(tensor: Any) -> None:
     kind: Any = type(tensor)
     if _is_special(kind, torch):
         # Such a tensor may not even have a shape.
-        raise _refused(kind.__name__)
+        lacks_data = not hasattr(kind, "__tensor_flatten__")
+        raise _refused(kind.__name__, remedy=_DATA_REMEDY if lacks_data else _PLAIN_REMEDY)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise _refused("nested" if tensor.is_nested else f"{tensor.layout}, {tensor.dtype}")
 
@@ -115,17 +124,17 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
             remedy="Install it: python -m pip install ml_dtypes",
         ) from None
     if not hasattr(ml_dtypes, name):
-        raise _refused(name)
+        raise _refused(name, remedy="Save tensor.view(torch.uint8), which has the same bytes.")
     named: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return named
 
 
-def _refused(found: str) -> UnsupportedError:
+def _refused(found: str, *, remedy: str = _PLAIN_REMEDY) -> UnsupportedError:
     return UnsupportedError(
         "this kind of tensor cannot be saved",
         found=found,
         expected="a dense tensor with its data in memory",
-        remedy="Save tensor.to_dense(), the tensor's parts, or its full_tensor().",
+        remedy=remedy,
     )
 
 
@@ -176,7 +185,7 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
         raise UnsupportedError(
             "PyTorch cannot make an array of this tensor",
             found=shown_value(str(error)),
-            remedy="Save a dense copy of it on the CPU.",
+            remedy=_DATA_REMEDY,
         ) from error
     return array
 
@@ -295,12 +304,22 @@ def extension_name(dtype: np.dtype[Any]) -> str | None:
     return dtype.name if dtype.isbuiltin == 2 and is_legacy(dtype) else None
 
 
+def check_long_double(dtype: np.dtype[Any] | None, attrs: Mapping[str, Any]) -> None:
+    """Raise UnsupportedError if the long doubles of an array are those of another machine."""
+    if dtype is None or dtype.char not in AMBIGUOUS:
+        return
+    name, own = attrs.get(DTYPE_ATTRIBUTE), long_double_name(dtype)
+    if own is not None and name not in (None, own):
+        raise other_long_double(name)
+
+
 def restore(array: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """Return a view of a void array with the dtype that its attributes name.
 
     Returns `array` itself if ml_dtypes is not installed, has no such dtype, or
     has one of another size.
     """
+    check_long_double(array.dtype, attrs)
     dtype = restored_dtype(array.dtype, attrs)
     return array if dtype is array.dtype else array.view(dtype)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.errors import StaleArchiveError
 from npzkit.files.progress import Advance
 from npzkit.files.threads import Pipeline
-from npzkit.format.array import array_bytes, read_header
+from npzkit.format.array import array_bytes, impossible_array, read_header
 from npzkit.format.header import PREFIX_SIZE, header_size
 from npzkit.limits import thread_count
 from npzkit.members.info import ArrayInfo
@@ -106,6 +106,24 @@ def blocks(
         return
     step = block_shape(shape, itemsize, least, by_columns=by_columns, size=size)
     yield from blocks_of_shape(shape, step, by_columns=by_columns)
+
+
+def new_array(
+    shape: tuple[int, ...], dtype: np.dtype[Any], order: Literal["C", "F"] = "C"
+) -> np.ndarray[Any, Any]:
+    """Allocate an array; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``.
+
+    Raises
+    ------
+    NpyFormatError, UnsupportedError
+        NumPy has no array of this shape, on any system or on this one.
+    """
+    try:
+        if dtype.itemsize:
+            return np.empty(shape, dtype, order)
+        return np.ndarray(shape, dtype, order=order)
+    except (ValueError, OverflowError) as error:
+        raise impossible_array(shape, dtype, error) from error
 
 
 def blocks_of_shape(

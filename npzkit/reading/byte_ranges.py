@@ -196,6 +196,8 @@ class _Reading:
         first = int(positions[0])
         shape = [int(positions[-1]) - first + 1, *(axis.last - axis.first + 1 for axis in inner)]
         strides = [self._axes[depth].stride, *(axis.stride for axis in inner)]
+        # That of a single position says nothing, and may be too large for a 32-bit system.
+        strides = [n * (length > 1) for n, length in zip(strides, shape, strict=True)]
         whole: np.ndarray[Any, Any] = np.ndarray(shape, self._dtype, data.data, 0, strides)
         chosen = [_relative(positions, first)]
         chosen += [_relative(axis.positions, axis.first) for axis in inner]

@@ -2,8 +2,8 @@
 
 Owns NumPy's indexing rules. Knows no file: the answer is, for each axis, the
 positions that are needed, and an index that NumPy applies to the block of
-exactly these positions. NumPy itself raises its errors, on an array of the same
-shape that has a single byte.
+exactly these positions. NumPy itself raises its errors, on an array of a few
+bytes, but for what is out of bounds: on a 32-bit system it has no longer axes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 Positions = range | np.ndarray[Any, Any]
-"""Ascending, each once: a range with a positive step, or an array of intp."""
+"""Ascending, each once: a range with a positive step, or an array of int64."""
 Box = tuple[tuple[int, int], ...]
 """Where a part of an array begins and ends, for each axis; axes that it lacks are complete."""
 
@@ -39,7 +39,20 @@ class Selection:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the block."""
-        return tuple(map(len, self.positions))
+        return tuple(map(count_of, self.positions))
+
+
+def count_of(positions: Positions) -> int:
+    """Return how many there are; on a 32-bit system, len does not count so far.
+
+    Examples
+    --------
+    >>> count_of(range(0, 10**30, 2))
+    500000000000000000000000000000
+    """
+    if isinstance(positions, range):
+        return max(-((positions.start - positions.stop) // positions.step), 0)
+    return len(positions)
 
 
 def select(index: Any, shape: tuple[int, ...]) -> Selection:
@@ -65,8 +78,9 @@ def select(index: Any, shape: tuple[int, ...]) -> Selection:
     >>> selection.index
     (slice(None, None, -1), array([1, 0, 1]))
     """
-    items = [_item(item) for item in (index if isinstance(index, tuple) else (index,))]
-    _check(index, items, shape)
+    parts = index if isinstance(index, tuple) else (index,)
+    items = list(map(_item, parts))
+    _check(parts, items, shape)
     positions: list[Positions] = []
     mapped: list[Any] = []
     for item in _with_all_axes(items, len(shape)):
@@ -100,49 +114,64 @@ def _item(item: Any) -> Any:
     return array
 
 
-def _check(index: Any, items: list[Any], shape: tuple[int, ...]) -> None:
-    """Let NumPy raise its error, on an array whose items share one byte."""
+def _check(parts: tuple[Any, ...], items: list[Any], shape: tuple[int, ...]) -> None:
+    """Raise NumPy's errors, also for a shape that it does not support."""
     if sum(isinstance(item, np.ndarray) for item in items) > 1:
         raise IndexError(
             "at most one array or list of indices can be used at a time; "
             "index by one of them, and the result by both: lazy[rows][range(len(rows)), columns]"
         )
-    probe: np.ndarray[Any, Any] = np.ndarray(shape, np.bool_, bytes(1), strides=(0,) * len(shape))
-    if any(isinstance(item, np.ndarray) for item in items):
-        # An index array makes a copy, which may be larger than the memory.
-        index = _narrowed(index if isinstance(index, tuple) else (index,), items, len(shape))
-    probe[index]
+    complete = _with_all_axes(items, len(shape))
+    probed = [size for item in complete for size in _probed_sizes(item)]
+    probe = np.zeros((probed + [1] * len(shape))[: len(shape)], np.bool_)
+    probe[tuple(map(_probed, parts, items))]
+    axis = 0
+    for item in complete:
+        _check_bounds(item, axis, shape)
+        axis += _axis_count(item)
 
 
-def _narrowed(parts: tuple[Any, ...], items: list[Any], ndim: int) -> tuple[Any, ...]:
-    """Let slices choose one position: they are right or wrong for any."""
-    missing = ndim - sum(map(_axis_count, items))
-    has_ellipsis = any(part is Ellipsis for part in parts)
-    if missing < 0 or sum(part is Ellipsis for part in parts) > 1:
-        return parts
-    narrowed: list[Any] = []
-    for part in parts if has_ellipsis else (*parts, Ellipsis):
-        narrowed += [slice(1)] * missing if part is Ellipsis else [_narrow(part)]
-    return tuple(narrowed)
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, np.ndarray) and item.dtype == np.bool_
 
 
-def _narrow(part: Any) -> Any:
-    if not isinstance(part, slice):
-        return part
-    try:
-        part.indices(1)
-    except (TypeError, ValueError):
-        return part
-    return slice(1)
+def _probed_sizes(item: Any) -> tuple[int, ...]:
+    """Return the axes for which a part is right, if it is right for any."""
+    return item.shape if _is_mask(item) else (1,) * _axis_count(item)
+
+
+def _probed(part: Any, item: Any) -> Any:
+    """Let numbers choose the first position: an index array makes a copy, of any size."""
+    if isinstance(item, int) and -(1 << 63) <= item < 1 << 63:
+        return 0
+    if isinstance(item, np.ndarray) and item.dtype.kind in "iu":
+        return np.zeros((1,) * item.ndim, np.intp)
+    return part
+
+
+def _check_bounds(item: Any, axis: int, shape: tuple[int, ...]) -> None:
+    """Raise NumPy's IndexError for a part that has no place on its axis, or on several."""
+    if _is_mask(item):
+        for at, (found, size) in enumerate(zip(item.shape, shape[axis:], strict=False), axis):
+            if found != size:
+                raise IndexError(
+                    f"boolean index did not match indexed array along axis {at}; size of axis "
+                    f"is {size} but size of corresponding boolean axis is {found}"
+                )
+    elif isinstance(item, (int, np.ndarray)):
+        size, numbers = shape[axis], np.asarray(item).reshape(-1)
+        outside = numbers[(numbers < -size) | (numbers >= size)]
+        if len(outside):
+            raise IndexError(
+                f"index {outside[0]} is out of bounds for axis {axis} with size {size}"
+            )
 
 
 def _axis_count(item: Any) -> int:
     """Axes of the array that a part of the index uses up."""
     if item is None or item is Ellipsis:
         return 0
-    if isinstance(item, np.ndarray) and item.dtype == np.bool_:
-        return item.ndim
-    return 1
+    return item.ndim if _is_mask(item) else 1
 
 
 def _with_all_axes(items: list[Any], ndim: int) -> list[Any]:
@@ -181,12 +210,12 @@ def _map_mask(mask: np.ndarray[Any, Any], sizes: tuple[int, ...]) -> tuple[list[
         return [], mask
     row_size = math.prod(mask.shape[1:])
     rows = np.flatnonzero(mask.reshape(len(mask), row_size).any(axis=1))
-    return [_compact(rows), *map(range, sizes[1:])], mask[rows]
+    return [_compact(rows.astype(np.int64)), *map(range, sizes[1:])], mask[rows]
 
 
 def _map_integers(array: np.ndarray[Any, Any], size: int) -> tuple[list[Positions], Any]:
     """Need each position once; the index repeats and reorders them."""
-    places = array.astype(np.intp)
+    places = array.astype(np.int64)
     places[places < 0] += size
     needed, inverse = np.unique(places, return_inverse=True)
     return [_compact(needed)], inverse.reshape(array.shape)

@@ -20,12 +20,16 @@ from npzkit.format.header import (
     header_size,
     parse_header,
 )
+from npzkit.format.literal import DAMAGED_REMEDY
 from npzkit.members.keys import SUFFIX
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_checks import find_data
 
 if TYPE_CHECKING:
     from npzkit.zip.member_stream import MemberStream
+
+_end_of_member = functools.partial(end_of_data, remedy=DAMAGED_REMEDY)
+"""Of a file that is complete: `npzkit.repair` saves no rows of its members."""
 
 HEADS_SIZE = 512
 """Bytes in which most members have both headers."""
@@ -140,11 +144,11 @@ def read_stream_header(
 
 def _read_header(stream: MemberStream, prefix: bytes, entry: Entry, limit: int | None) -> NpyHeader:
     if len(prefix) < MAGIC_LEN:
-        raise end_of_data("magic string", MAGIC_LEN, len(prefix))
+        raise _end_of_member("magic string", MAGIC_LEN, len(prefix))
     size = header_size(prefix, limit)
     # Without a limit, a header that the member cannot hold would be read to its end.
     if entry.uncompressed_size < size:
-        raise end_of_data("array header", size, entry.uncompressed_size)
+        raise _end_of_member("array header", size, entry.uncompressed_size)
     header = parse_header(prefix[:size] + stream.read_up_to(max(size - len(prefix), 0)))
     check_nbytes(header, entry)
     return header
@@ -166,7 +170,7 @@ def check_nbytes(header: NpyHeader, entry: Entry) -> None:
         return
     if size > entry.uncompressed_size:
         found = max(entry.uncompressed_size - header.data_offset, 0)
-        raise end_of_data(f"array data of shape {header.shape}", header.nbytes, found)
+        raise _end_of_member(f"array data of shape {header.shape}", header.nbytes, found)
     raise NpyFormatError(
         "bytes follow the array in its member",
         found=entry.uncompressed_size,

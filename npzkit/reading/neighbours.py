@@ -8,13 +8,15 @@ members in it, half a microsecond for each. Members that are special in any way 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from npzkit.codecs.checksum import isal_or_zlib
 from npzkit.format.array import shaped
+from npzkit.format.descr import AMBIGUOUS
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader
 from npzkit.reading.member_headers import HEADS_SIZE, parse_plain
 from npzkit.reading.small_member import Window
@@ -32,6 +34,8 @@ _MAGIC = int.from_bytes(MAGIC_PREFIX + b"\x01\x00", "little")
 
 _UNKNOWN = NpyHeader((1, 0), (), False, np.dtype("u1"), 0, -1, False)
 """Of no array: no member has this size."""
+_LARGEST_ARRAY = sys.maxsize
+"""Bytes of an array, even if it shows each of them many times."""
 _MOST_DIMENSIONS = 32
 """Of every NumPy."""
 
@@ -126,9 +130,9 @@ class Sweep:
         ends = starts + columns.compressed_size[taken]
         headers, kinds = self._headers_of(_cut_heads(array, starts, data_starts))
         sizes = np.array([min(header.nbytes, len(array) + 1) for header in headers], np.int64)
-        is_void = np.array([header.dtype.type is np.void for header in headers], np.bool_)
+        is_ambiguous = np.array([header.dtype.char in AMBIGUOUS for header in headers], np.bool_)
         fits = data_starts + sizes[kinds] == ends
-        fits &= ~(is_void[kinds] & (columns.extra_size[taken] > 0))
+        fits &= ~(is_ambiguous[kinds] & (columns.extra_size[taken] > 0))
         if self._verify:
             spans = zip(starts.tolist(), ends.tolist(), strict=True)
             crc32 = isal_or_zlib().crc32
@@ -137,11 +141,11 @@ class Sweep:
         kinds, data_starts = kinds[fits], data_starts[fits]
         alignments = np.array([header.dtype.alignment for header in headers], np.int64)
         data_starts = _move_down(view, data_starts, ends[fits], data_starts % alignments[kinds])
-        arrays = {kind: _arrays_in(array, headers[kind]) for kind in set(kinds.tolist())}
+        take = {kind: _taker(array, headers[kind]) for kind in set(kinds.tolist())}
         places = zip(kinds.tolist(), data_starts.tolist(), strict=True)
         read: Ints = chosen[fits]
         found = map(keys.__getitem__, read.tolist())
-        results.update(zip(found, [arrays[kind][at, ...] for kind, at in places], strict=True))
+        results.update(zip(found, [take[kind]((at, ...)) for kind, at in places], strict=True))
         return read
 
     def _headers_of(self, heads: list[bytes]) -> tuple[list[NpyHeader], Ints]:
@@ -168,14 +172,20 @@ def _move_down(view: memoryview, starts: Ints, ends: Ints, shifts: Ints) -> Ints
     return starts - shifts
 
 
-def _arrays_in(array: np.ndarray[Any, Any], header: NpyHeader) -> np.ndarray[Any, Any]:
-    """Return the array of a header at every byte of `array` where it may begin.
+_Take = Callable[[tuple[Any, ...]], np.ndarray[Any, Any]]
 
-    To take one from it takes a third of the time of making it.
+
+def _taker(array: np.ndarray[Any, Any], header: NpyHeader) -> _Take:
+    """Return what takes the array of a header from ``(at, ...)``, the byte where it begins.
+
+    To take one from an array of all that may begin somewhere takes a third of the time of
+    making it. On a 32-bit system, that array may be too large to be described.
     """
     one = shaped(header, array)
     count = len(array) - header.nbytes + 1
-    return np.ndarray((count, *one.shape), one.dtype, array, 0, (1, *one.strides))
+    if count * header.nbytes > _LARGEST_ARRAY:
+        return lambda index: shaped(header, array[index[0] :])
+    return np.ndarray((count, *one.shape), one.dtype, array, 0, (1, *one.strides)).__getitem__
 
 
 def _cut_heads(array: np.ndarray[Any, Any], starts: Ints, ends: Ints) -> list[bytes]:

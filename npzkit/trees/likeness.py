@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os.path
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.imported import imported
 from npzkit.members.containers import PYTHON, children_of, is_changeable, is_record, rebuilt, update
-from npzkit.members.keys import child_key, is_within
+from npzkit.members.keys import child_key, common_start, is_within
 from npzkit.members.tensors import (
     extension_name,
     form_of,
@@ -135,7 +134,7 @@ class Fitting:
             if key not in self._leaves and _children(node) is None
         ]  # fmt: skip
         # Up to the last slash that all of them have.
-        folder = os.path.commonprefix(taken).rpartition("/")[0]  # noqa: RUF071
+        folder = common_start(taken).rpartition("/")[0]
         return "" if any(is_within(key, folder) for key in self._leaves) else folder
 
     def value(self, like: Any, key: str) -> Any:
@@ -339,8 +338,13 @@ def _checked(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     if isinstance(array, np.ndarray) and array.dtype == f"V{dtype.itemsize}":
         # Other programs save bfloat16 as bytes, and do not say so.
         array = array.view(dtype) if extension_name(dtype) is not None else array
-    if array is None or array.shape != shape or array.dtype != dtype:
+    if array is None or array.shape != shape:
         raise _Differs
+    if array.dtype != dtype:
+        # A machine of the other byte order saved it.
+        if array.dtype.newbyteorder("=") != dtype.newbyteorder("="):
+            raise _Differs
+        array = array.astype(dtype)
     return array
 
 

@@ -10,12 +10,20 @@ all arrays and values are kept. Knows nothing about archives.
 from __future__ import annotations
 
 import re
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from fnmatch import translate
 from itertools import chain
 from typing import Any, NamedTuple
 
-from npzkit.errors import MemberNotFoundError, ZipFormatError, shown_value
+from npzkit.errors import (
+    LimitExceededError,
+    MemberNotFoundError,
+    NpzkitError,
+    ZipFormatError,
+    shown_value,
+)
 from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
 from npzkit.members.keys import check_depth, child_key, is_within, missing, suggestion, with_folders
 from npzkit.members.metadata import check_tree_version
@@ -24,6 +32,10 @@ from npzkit.members.notes import is_value, items_of, kind_of, listed, name_in
 UNREAD: Any = object()
 """The place of what is there, but was not read."""
 
+_BY_KEYS = "Read the arrays with npzkit.open."
+_MODULUS = sys.hash_info.modulus
+_MOST_OF_ONE_HASH = 1000
+"""Keys of a mapping. The time that a dict takes grows with the square of their number."""
 _SPECIAL = re.compile(r"[*?\[]")
 
 
@@ -393,7 +405,10 @@ class _Restoring:
             found = self._linked.get(first_key, MISSING)
         try:
             value = decode(self._plain(found, key), note, self._as_tensor and self._tensor)
-        except ValueError:
+        except ValueError as error:
+            if note[0] == "as" and isinstance(error, NpzkitError):
+                # The array is at fault, not the note.
+                raise error.locate(key=key) from error.__cause__
             raise _damaged(note) from None
         return value if value is MISSING or is_array or self._is_wanted(key) else UNREAD
 
@@ -510,12 +525,18 @@ def _with_ints(items: dict[Any, Any], strings: list[Any], note: Any) -> dict[Any
     if strings and not isinstance(strings[0], list):
         raise _damaged(note)
     kept = set(map(str, strings[0])) if strings else set()
-    return {
-        int(name) if name not in kept and INT.fullmatch(name) else name: value
-        for name, value in items.items()
-    }
+    names = [int(name) if name not in kept and INT.fullmatch(name) else name for name in items]
+    # Python's hash of a smaller int is the int itself.
+    large = Counter(hash(name) for name in names if type(name) is int and abs(name) >= _MODULUS)
+    if large and max(large.values()) > _MOST_OF_ONE_HASH:
+        what = "a mapping has too many numbers as keys that have the same hash"
+        raise LimitExceededError(
+            what, found=max(large.values()), expected=f"at most {_MOST_OF_ONE_HASH}",
+            remedy=_BY_KEYS,
+        )  # fmt: skip
+    return dict(zip(names, items.values(), strict=True))
 
 
 def _damaged(note: Any) -> ZipFormatError:
     what = "the structure of the nested data is damaged"
-    return ZipFormatError(what, found=note, remedy="Read the arrays with npzkit.open.")
+    return ZipFormatError(what, found=note, remedy=_BY_KEYS)

@@ -7,7 +7,6 @@ Knows no widget.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -415,7 +414,7 @@ def _draw_histogram(
     source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> HistogramDrawn:
     if shown.amount == "all":
-        return HistogramDrawn(histogram_overview(source, budget=sys.maxsize, proceed=proceed), 1.0)
+        return HistogramDrawn(histogram_overview(source, budget=1 << 63, proceed=proceed), 1.0)
     part = reachable(source)
     found = histogram_overview(part, budget=STATISTICS_BUDGET, proceed=proceed)
     return HistogramDrawn(found, math.prod(part.shape) / max(math.prod(source.shape), 1))

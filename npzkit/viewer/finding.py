@@ -7,7 +7,6 @@ widget.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -59,7 +58,7 @@ def find_place(source: Any, what: str, proceed: Callable[[float], object]) -> Pl
     """
     found: tuple[Any, tuple[int, ...]] | None = None
     dtype = np.dtype(source.dtype)
-    parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
+    parts, _ = spread_parts(box_of(source, ()), 1 << 63)
     count, total = 0, math.prod(source.shape)
     for index in parts:
         proceed(count / total)

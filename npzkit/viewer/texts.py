@@ -176,7 +176,7 @@ def _range_notes(planes: Sequence[PlaneDrawn]) -> list[str]:
 
     def text(number: float) -> str:
         if dtype.kind == "M":
-            return cell_text(np.array(int(number)).view(dtype.newbyteorder("="))[()])
+            return cell_text(np.array(int(number), np.int64).view(dtype.newbyteorder("="))[()])
         return f"{number:.{4 if high - low > 1e-2 * max(-low, high) else 12}g}"
 
     beyond = [text(end) for end, is_out in ((least, least < low), (most, most > high)) if is_out]

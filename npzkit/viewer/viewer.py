@@ -103,7 +103,7 @@ class Viewer:
         except ImportError as error:
             raise UnsupportedError(
                 f"the page needs Bokeh ({error})",
-                remedy="Install it: python -m pip install 'npzkit[view]'",
+                remedy='Install it: python -m pip install "npzkit[view]"',
             ) from error
         from npzkit.viewer.archives import open_archives
 

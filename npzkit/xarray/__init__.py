@@ -18,7 +18,7 @@ try:
     import xarray as _xarray  # noqa: F401 - only to say what is missing
 except ImportError as error:
     raise ImportError(
-        "npzkit.xarray needs xarray; install it: python -m pip install 'npzkit[xarray]'"
+        'npzkit.xarray needs xarray; install it: python -m pip install "npzkit[xarray]"'
     ) from error
 
 from npzkit.xarray.backend import NpzBackend

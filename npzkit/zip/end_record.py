@@ -119,7 +119,7 @@ def check_alone(source: Source, end: End) -> None:
             offset=offset,
             found=f"records at {offset}, {offset + place}",
             expected="one",
-            remedy="Programs would read different members from it. Create the archive again.",
+            remedy="Programs would read different data from this file. Create it again.",
         )
 
 
@@ -158,7 +158,9 @@ def resolve_end(source: Source, offset: int) -> End:
             "the archive is split over several files",
             offset=offset,
             found=f"disk {record.disk}",
-            remedy="Join the parts first: zip -s 0 split.zip --out whole.npz.",
+            # The command zip joins parts too, but loses those that lie within one member.
+            remedy="Extract it with 7-Zip: 7z x split.zip. npzkit.pack(path, folder) makes an "
+            "archive of its .npy files.",
             is_damage=True,
         )
     return End(record, records_offset, offset, end_offset)
@@ -188,7 +190,6 @@ def _find_zip64(
         )
     except ZipFormatError as error:
         error.offset = record_offset
-        error.remedy = "The zip64 end record must be right before its locator."
         raise
     base = record_offset - record.directory_size - record.directory_offset
     if (
@@ -243,52 +244,60 @@ def find_base(
         if base in (start, 0) and (first in (records.LOCAL_HEADER_SIGNATURE, None) or is_empty):
             return start, base
     if base == 0 or (base > 0 and source.read_at(base, 4) == records.LOCAL_HEADER_SIGNATURE):
+        place = f", byte {base}" if base else ""
         raise ZipFormatError(
             "bytes precede the first local header",
             offset=0,
             found=source.read_at(0, min(16, source.size)),
             expected=records.LOCAL_HEADER_SIGNATURE,
             remedy="Save the arrays: npzkit.repair(path, output); or pass a file object at the "
-            f"archive's beginning, byte {base}."
-            if base
-            else "Open the file object where the archive begins.",
+            f"archive's beginning{place}.",
         )
     raise ZipFormatError(
         "the central directory is not where the end record says",
         offset=end.records_offset,
         found=f"a directory of {record.directory_size} bytes at {record.directory_offset}",
         expected=f"one that ends at {end.records_offset}",
-        remedy="The file is damaged or truncated: download it or create it again.",
     )
 
 
 _DOWNLOAD = "Download it again."
 _DECOMPRESS = "Decompress it first."
-_KNOWN_BEGINNINGS = (
-    (b"\x93NUMPY", "it is a bare .npy file", "Read it with npzkit.load or np.load."),
-    (
-        b"version https://git-lfs",
-        "it is a git-lfs pointer",
-        "Download the real file: git lfs pull.",
+
+
+class _OtherFile(NamedTuple):
+    """How files begin that are no archives, what they seem to be, and what to do about them."""
+
+    beginning: bytes
+    meaning: str
+    remedy: str
+
+
+_OTHER_FILES = (
+    _OtherFile(
+        b"\x93NUMPY", "it is a bare .npy file", remedy="Read it with npzkit.load or np.load."
     ),
-    (b"\x1f\x8b", "it is gzip", _DECOMPRESS),
-    (b"\x89HDF", "it is an HDF5 file", TO_CONVERT),
-    (b"BZh", "it is bzip2", _DECOMPRESS),
-    (b"\xfd7zXZ", "it is xz", _DECOMPRESS),
-    (b"\x28\xb5\x2f\xfd", "it is Zstandard", _DECOMPRESS),
-    (b"7z\xbc\xaf", "it is a 7-Zip archive", "Extract it first."),
-    (
-        # The pickle of torch.save's magic number, before PyTorch 1.6.
-        b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
-        "it is a file of torch.save",
-        TO_CONVERT,
+    _OtherFile(
+        b"version https://git-lfs", "it is a git-lfs pointer",
+        remedy="Download the real file: git lfs pull.",
     ),
-    (
-        b"\x80",
-        "it seems to be a pickle",
-        "npzkit.load reads those with allow_pickle=True: pass that only if you trust the file.",
+    _OtherFile(b"\x1f\x8b", "it is gzip", remedy=_DECOMPRESS),
+    _OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT),
+    _OtherFile(b"BZh", "it is bzip2", remedy=_DECOMPRESS),
+    _OtherFile(b"\xfd7zXZ", "it is xz", remedy=_DECOMPRESS),
+    _OtherFile(b"\x28\xb5\x2f\xfd", "it is Zstandard", remedy=_DECOMPRESS),
+    _OtherFile(b"7z\xbc\xaf", "it is a 7-Zip archive", remedy="Extract it first."),
+    # The pickle of torch.save's magic number, before PyTorch 1.6.
+    _OtherFile(
+        b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "it is a file of torch.save",
+        remedy=TO_CONVERT,
     ),
-)
+    _OtherFile(
+        b"\x80", "it seems to be a pickle",
+        remedy="npzkit.load reads those with allow_pickle=True: pass that only if you trust the "
+        "file.",
+    ),
+)  # fmt: skip
 
 
 def not_an_archive(source: Source) -> ZipFormatError:
@@ -298,12 +307,12 @@ def not_an_archive(source: Source) -> ZipFormatError:
         from npzkit.zip.member_search import least_end
 
         return cut_off(source, least_end(source))
-    meaning, remedy = _describe(head, source.size)
+    kind = _kind_of(head, source.size)
     return ZipFormatError(
-        f"not a zip archive: {meaning}",
+        f"not a zip archive: {kind.meaning}",
         found=head[:16],
         expected="an end of central directory record",
-        remedy=remedy,
+        remedy=kind.remedy,
     )
 
 
@@ -330,19 +339,19 @@ def _is_safetensors(head: bytes, size: int) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
-def _describe(head: bytes, size: int) -> tuple[str, str]:
-    """Return what a file that is no archive seems to be, and what to do about it."""
+def _kind_of(head: bytes, size: int) -> _OtherFile:
+    """Return what a file that is no archive seems to be."""
     if not head:
-        return "the file is empty", "Download it or create it again."
+        return _OtherFile(head, "the file is empty", remedy="Download it or create it again.")
     if _is_safetensors(head, size):
-        return "it is a safetensors file", TO_CONVERT
-    for beginning, meaning, remedy in _KNOWN_BEGINNINGS:
-        if head.startswith(beginning):
-            return meaning, remedy
+        return _OtherFile(head, "it is a safetensors file", remedy=TO_CONVERT)
+    for kind in _OTHER_FILES:
+        if head.startswith(kind.beginning):
+            return kind
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
-        return meaning, _DOWNLOAD
+        return _OtherFile(head, meaning, remedy=_DOWNLOAD)
     meaning = (
         "it has no end of central directory record; it is another kind of file, or part of a file"
     )
-    return meaning, _DOWNLOAD
+    return _OtherFile(head, meaning, remedy=_DOWNLOAD)

@@ -8,7 +8,6 @@ marked, and only its member is refused.
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import itertools
 import re
-import sys
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ Fast readers refuse flags that they do not know, so the mark costs nothing.
 """
 _USABLE_SIZE = 60_000
 """Bytes of the longest name that is made: fewer than a header has room for."""
-UNKNOWN_SIZE = sys.maxsize
+UNKNOWN_SIZE = (1 << 63) - 1
 """Stands for a size that follows the data, in the entry of a member whose data arrives."""
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
 """Bytes in every extra field with a Unicode path: searching them is faster than a walk."""
@@ -375,6 +374,5 @@ def _lay_out(entries: list[Entry], start: int, directory_offset: int) -> list[En
                 offset=entry.header_offset,
                 found=f"{entry.compressed_size} bytes and a header",
                 expected=f"at most {entry.end_offset - entry.header_offset} bytes",
-                remedy="The file is damaged, truncated or hostile: download it or create it again.",
             )
     return placed

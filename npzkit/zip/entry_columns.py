@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Collection, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
@@ -46,6 +47,8 @@ _LONG_SIZE = 256
 as many steps."""
 _PRINTABLE_COUNT = 95
 """The ASCII characters that are not control characters."""
+_LARGEST_DATA = sys.maxsize // CENTRAL_ENTRY_SIZE
+"""Bytes of a directory: NumPy describes no array that has an entry at each of more."""
 
 
 def windows_of(buffer: Any, dtype: np.dtype[Any] | str) -> np.ndarray[Any, Any]:
@@ -68,7 +71,7 @@ def places_of(signature: bytes, data: Any) -> Ints:
     letters = np.frombuffer(data, np.uint8)[: max(len(data) - 3, 0)]
     places = np.flatnonzero(letters == signature[0])
     is_right: Bools = windows_of(data, "<u4")[places] == int.from_bytes(signature, "little")
-    return places[is_right]
+    return places[is_right].astype(np.int64, copy=False)
 
 
 def places_before(
@@ -374,9 +377,9 @@ def parse_columns(data: bytes, count: int, base: int, start: int, offset: int) -
     Returns
     -------
     Columns or None
-        None if anything is wrong or unusual.
+        None if anything is wrong or unusual, or too large for a 32-bit system.
     """
-    if not 0 < count * CENTRAL_ENTRY_SIZE <= len(data):
+    if not 0 < count * CENTRAL_ENTRY_SIZE <= len(data) <= _LARGEST_DATA:
         return None
     walked = _walk(data, count)
     if walked is None:

@@ -25,7 +25,7 @@ CHANGED_NAME = "npzkit.changed"
 """The name of the pair, with an empty value, that says that an entry's pairs were changed after
 its member was written. The local header has those of before."""
 CHANGED_PAIR = struct.pack("<H", len(CHANGED_NAME)) + CHANGED_NAME.encode() + bytes(2)
-_TOO_LONG = "Save what is large as an array of its own."
+_TOO_LONG = "Save what is large as an array."
 _ALIGNMENT_MIN_SIZE = 6
 """Identifier, length, and the alignment itself: less cannot be padded."""
 

@@ -86,7 +86,6 @@ def _check_special(entry: Entry) -> None:
             offset=entry.header_offset,
             found=f"{size} bytes from {compressed_size}",
             expected=f"at most {reachable}",
-            remedy="The file is damaged, or is made to exhaust memory.",
         )
 
 
@@ -221,7 +220,7 @@ def _check_attributes(entry: Entry, local_extra: bytes) -> None:
     found = find_extra(local_extra, KEY_VALUE_PAIRS_ID)
     if found is not None and found != expected:
         error = _differs(entry, "attributes", _pairs(found), _pairs(expected))
-        error.remedy = "One of them is damaged: npzkit.repair(path, output=...) saves the array."
+        error.remedy = "One of them is damaged: npzkit.repair(path, output) saves the array."
         raise error
 
 
@@ -294,7 +293,7 @@ def _crc_differs(entry: Entry, found: int) -> ChecksumError:
     remedy = (
         "If the flush of a map was interrupted, npzkit.repair(path) completes it"
         if is_mappable
-        else "Download the file or create it again"
+        else "Download it or create it again"
     )
     return ChecksumError(
         "the local header and the central directory disagree on the CRC-32",

@@ -8,6 +8,7 @@ Knows no NPY, and nothing of headers but the entry it is given.
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -28,6 +29,8 @@ _COPYABLE_INPUT_SIZE = 1 << 16
 """A copied state may keep its last input in memory."""
 _OUTPUT_SIZE = 1 << 18
 """Bytes read at a time, so that they are in the cache for their CRC."""
+_LARGEST_BYTES = sys.maxsize
+"""Bytes that a Python object can have."""
 _REST_SIZE = 1 << 22
 """Bytes allocated at a time if the member's size is only claimed."""
 
@@ -149,12 +152,19 @@ class MemberStream(io.RawIOBase):
     def read_up_to(self, size: int) -> bytes:
         """Return `size` bytes, fewer only if the member ends before."""
         size = min(size, self._entry.uncompressed_size - self._done)
+        _check_addressable(size)
         if size > _REST_SIZE:
             steps = (min(_REST_SIZE, size - start) for start in range(0, size, _REST_SIZE))
             return b"".join([self.read_up_to(step) for step in steps])
         data = bytearray(size)
         self.read_exactly(memoryview(data))
         return bytes(data)
+
+    def readall(self) -> bytes:
+        """Return all bytes that are left."""
+        if self._entry.uncompressed_size != UNKNOWN_SIZE:
+            _check_addressable(self._entry.uncompressed_size - self._done)
+        return super().readall()
 
     def read_rest(self) -> bytes:
         """Return all bytes that are left, and check the end.
@@ -266,6 +276,17 @@ class MemberStream(io.RawIOBase):
             offset=self.start,
             found=f"{self._done} bytes",
             expected=None if size == UNKNOWN_SIZE else f"{size} bytes",
+        )
+
+
+def _check_addressable(size: int) -> None:
+    """Raise UnsupportedError for bytes that this system cannot hold together."""
+    if size > _LARGEST_BYTES:
+        raise UnsupportedError(
+            "the bytes are too many for this 32-bit system",
+            found=f"{size} bytes",
+            expected=f"at most {_LARGEST_BYTES} bytes",
+            remedy="Use a 64-bit Python, or read them in parts: npz.stream(key).read(size).",
         )
 
 

@@ -20,6 +20,7 @@ from deep import DEEP, amount
 from hypothesis import HealthCheck, settings
 from npzkit.codecs import checksum, decompressors, zstandard
 from npzkit.files import rename_order
+from remedies import Met
 
 settings.register_profile(
     "npzkit",
@@ -32,6 +33,7 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)
 settings.load_profile("npzkit")
 _NUMBERS = itertools.count()
+_ENDED_EARLY = pytest.StashKey[bool]()
 # All machines make the same calls: those for a file system of which nothing is known.
 rename_order.JOURNALS = os.devnull
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
@@ -90,6 +92,27 @@ def tmp_path(request, tmp_path_factory) -> Iterator[Path]:
     yield path
     if request.session.testsfailed == failed:
         shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    """Note that a test ended early: it failed, or needs what is not installed."""
+    if call.excinfo is not None:
+        item.stash[_ENDED_EARLY] = True
+
+
+@pytest.fixture(autouse=True)
+def remedies_met(request):
+    """Have a test that follows a remedy fail if no error had its words; give what was met."""
+    words = [one for mark in request.node.iter_markers("remedy") for one in mark.args]
+    if not words:
+        yield None
+        return
+    with pytest.MonkeyPatch.context() as patched:
+        met = Met(patched)
+        yield met
+    for one in () if _ENDED_EARLY in request.node.stash else words:
+        met.check(one)
 
 
 @pytest.fixture(scope="session")

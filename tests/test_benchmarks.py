@@ -150,6 +150,7 @@ def test_the_markdown_names_what_is_measured():
 
 def test_the_chart_is_drawn(tmp_path):
     """The chart has bars for every row that has a peer; rows without one are left out."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     measured = {"command-ls": results(npzkit=1.0), "shapes": results(npzkit=1.0, safetensors=2.0)}
     report.draw(measured, str(tmp_path / "chart.png"))
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")

@@ -94,6 +94,7 @@ def test_a_part_is_what_an_index_chooses(index, order):
     assert found.max == (part.max() if part.size else None)
 
 
+@pytest.mark.remedy("Choose a field that holds numbers: ")
 def test_a_field():
     """Of a structured array a field is measured, with its own axes, or a part of it."""
     table = np.zeros(20, [("id", ">i2"), ("pos", "f4", (2,)), ("name", "S3")])
@@ -103,7 +104,7 @@ def test_a_field():
     assert npzkit.statistics(data, "t", np.s_[:5], field="id").max == 4
     assert npzkit.statistics(data, "t", field="pos").mean == 3.5
     with pytest.raises(
-        npzkit.errors.UnsupportedError, match="field that holds numbers: 'id', 'pos'"
+        npzkit.errors.UnsupportedError, match=r"field that holds numbers: 'id', 'pos'\.$"
     ):
         npzkit.statistics(data, "t")
     with pytest.raises(npzkit.errors.UnsupportedError, match="need numbers"):

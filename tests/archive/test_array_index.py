@@ -186,6 +186,7 @@ SWAPS = {
 }
 
 
+@pytest.mark.remedy("npzkit.repack(path) writes the index again.")
 @pytest.mark.parametrize("kind", SWAPS)
 def test_no_data_is_read_by_a_lie(kind, written, tmp_path):
     """An index that lies is found out by whoever reads; a map goes by the array's own header."""
@@ -212,6 +213,7 @@ def test_no_data_is_read_by_a_lie(kind, written, tmp_path):
     assert npzkit.verify(path).ok
     with npzkit.open(path) as npz:
         assert (npz.info(key).shape, npz.info(key).dtype) == ((3, 4), np.dtype("f8"))
+        assert np.array_equal(npz.lazy(key)[:], ARRAYS[key])
 
 
 def test_a_damaged_header_is_not_blamed_on_out(tmp_path):

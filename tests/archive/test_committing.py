@@ -12,7 +12,7 @@ import npzkit.maintenance.repack
 import numpy as np
 import pytest
 from archives import MAKERS, NOISE, by_save, check_accepted, made_by, untouched
-from npzkit.errors import ArchiveLockedError, ZipFormatError
+from npzkit.errors import ArchiveLockedError, UnsupportedError, ZipFormatError
 
 
 @pytest.fixture(params=sorted(MAKERS))
@@ -375,3 +375,22 @@ def test_two_writers_of_a_new_file(tmp_path):
         late.close()
     with npzkit.open(path) as npz:
         assert npz.files == ["x"]
+
+
+@pytest.mark.remedy("Leave out commit(), or write to a path.")
+def test_what_cannot_be_changed_later_is_committed_once(tmp_path):
+    """A stream is complete when its writer is closed; in a file, each commit is."""
+    stream, path = io.BytesIO(), tmp_path / "a.npz"
+
+    class Stream:
+        write = stream.write
+
+    with npzkit.NpzWriter(Stream()) as writer:
+        writer["x"] = np.arange(3)
+        with pytest.raises(UnsupportedError, match="committed once"):
+            writer.commit()
+    assert npzkit.open(stream)["x"].tolist() == [0, 1, 2]
+    with npzkit.NpzWriter(path) as writer:
+        writer["x"] = np.arange(3)
+        writer.commit()
+        check_accepted(path, x=np.arange(3))

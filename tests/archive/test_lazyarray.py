@@ -36,6 +36,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
     ZipFormatError,
+    quoted,
 )
 from npzkit.files.source import BufferSource
 from npzkit.files.threads import run
@@ -78,7 +79,8 @@ def check_same(found, expected):
     assert type(found) is type(expected)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
-    assert found.tobytes() == expected.tobytes()
+    # Of one dimension, since NumPy 2.0's tobytes takes no more than 32.
+    assert found.ravel().tobytes() == expected.ravel().tobytes()
 
 
 @pytest.fixture(autouse=True)
@@ -295,6 +297,9 @@ def test_attributes_and_extension_dtypes(tmp_path):
             assert repr(lazy) == "LazyArray('a', shape=(10, 100), dtype=bfloat16)"
 
 
+@pytest.mark.remedy(
+    "Read it completely: npz.read(key), with allow_pickle=True.", "Read it with npz.stream(key)."
+)
 def test_what_has_no_parts(fixtures):
     """Objects, other members and missing keys are refused by lazy itself, with path and key."""
     for name, key, error in (
@@ -305,8 +310,12 @@ def test_what_has_no_parts(fixtures):
         with npzkit.open(fixtures / name, allow_pickle=True) as npz:
             with pytest.raises(error) as caught:
                 npz.lazy(key)
-            assert str(fixtures / name) in str(caught.value)
+            assert quoted(fixtures / name) in str(caught.value)
             assert key in str(caught.value)
+    with npzkit.open(fixtures / "numpy_object.npz", allow_pickle=True) as npz:
+        assert npz.read("objects").dtype == object
+    with npzkit.open(fixtures / "zipfile_names.npz") as npz, npz.stream("readme.txt") as stream:
+        assert len(stream.read()) == 6
 
 
 def test_every_fixture_lazily(fixtures):
@@ -735,6 +744,7 @@ def test_as_many_dimensions_as_numpy_has(compression, order):
             check_same(lazy[index], array[index])
 
 
+@pytest.mark.remedy("Read it as numbers: npz.read(key).view('u4').")
 def test_text_that_is_no_unicode():
     """An item that no str can hold is an error that says how to read it."""
     stream = io.BytesIO()
@@ -743,3 +753,4 @@ def test_text_that_is_no_unicode():
     assert lazy[1] == "a"
     with pytest.raises(NpyFormatError, match=r"not valid Unicode.*key 'x'"):
         lazy[0]
+    assert npzkit.open(stream).read("x").view("u4").tolist() == [0x110000, 97]

@@ -12,6 +12,7 @@ from archives import same
 from npzkit.errors import LimitExceededError, StaleArchiveError
 
 
+@pytest.mark.remedy("Open it again by its path.")
 def test_pickling_by_path(path, arrays):
     """A pickled archive is opened again by its path, with its options."""
     with npzkit.open(path, limits=npzkit.Limits(member_size=10_000)) as npz:
@@ -24,6 +25,8 @@ def test_pickling_by_path(path, arrays):
     npzkit.save(path, {"weights": np.zeros(3)})
     with pytest.raises(StaleArchiveError, match="changed since the archive was pickled"):
         pickle.loads(data)
+    with npzkit.open(path) as npz:
+        assert npz["weights"].tolist() == [0, 0, 0]
     with npzkit.open(path.read_bytes()) as npz, pytest.raises(TypeError, match="path"):
         pickle.dumps(npz)
 

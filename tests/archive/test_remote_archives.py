@@ -323,7 +323,7 @@ def test_every_way_to_read(server, many, tmp_path):
     assert npzkit.verify(url, [key]).ok
     npzkit.repack(url, tmp_path / "copy.npz")
     assert npzkit.repair(url, tmp_path / "saved.npz").kept == tuple(arrays)
-    npzkit.convert(url, tmp_path / "arrays.safetensors")
+    npzkit.convert(url, tmp_path / "arrays.h5")
     tree = npzkit.load_tree(url)
     np.testing.assert_array_equal(tree[key], arrays[key])
     for name in ("copy.npz", "saved.npz"):
@@ -482,3 +482,14 @@ def test_an_archive_in_a_cycle_closes_its_connections(server, many):
         warnings.simplefilter("always")
         gc.collect()
     assert told == []
+
+
+@pytest.mark.remedy("Pass a path or a URL as output: what is sound is saved there.")
+def test_a_repair_in_a_store_needs_an_output(server, many, tmp_path):
+    """What is sound is saved elsewhere."""
+    url, arrays = many
+    with pytest.raises(npzkit.errors.UnsupportedError, match="repaired in place"):
+        npzkit.repair(url)
+    npzkit.repair(url, tmp_path / "a.npz")
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        check_same(npz, arrays)

@@ -8,7 +8,10 @@ from traceback import extract_stack
 
 import npzkit
 import numpy as np
+import pytest
 from call_depth import count_calls
+from npzkit.archive.save import PreparedArchive
+from npzkit.errors import ClosedArchiveError
 
 ROOT = os.path.dirname(npzkit.__file__)
 MOST = 9
@@ -46,3 +49,16 @@ def test_threads_change_no_byte(tmp_path):
     for threads, path in enumerate(paths, 1):
         npzkit.save(path, arrays, threads=threads)
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.remedy("Prepare them again.")
+def test_arrays_are_prepared_for_one_archive():
+    """What was written has let go of its arrays: another archive takes another preparation."""
+    arrays = {"x": np.arange(3)}
+    prepared = PreparedArchive(arrays)
+    prepared.write(io.BytesIO())
+    with pytest.raises(ClosedArchiveError, match="were written"):
+        prepared.write(io.BytesIO())
+    stream = io.BytesIO()
+    PreparedArchive(arrays).write(stream)
+    assert npzkit.open(stream)["x"].tolist() == [0, 1, 2]

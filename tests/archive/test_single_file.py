@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 
 import npzkit
 import numpy as np
 import pytest
+from counting import sizes_read
 from deep import extent
 
 
@@ -67,12 +67,7 @@ def test_info_reads_no_data(tmp_path, monkeypatch):
     npzkit.save(path, {"stored": array})
     with npzkit.NpzWriter(tmp_path / "b.npz") as w:
         w.add("deflated", array[:1_000_000], compression="deflated")
-    read = [0]
-    real_pread, real_preadv = os.pread, os.preadv
-    monkeypatch.setattr(os, "pread", lambda fd, n, o: (read.append(n), real_pread(fd, n, o))[1])
-    monkeypatch.setattr(
-        os, "preadv", lambda fd, v, o: (read.append(len(v[0])), real_preadv(fd, v, o))[1]
-    )
+    read = sizes_read(monkeypatch)
     for name, key in (("a.npz", "stored"), ("b.npz", "deflated")):
         with npzkit.open(tmp_path / name) as npz:
             assert npz.info(key).shape

@@ -393,3 +393,29 @@ def test_an_array_in_place_of_a_tied_one_is_not_tied():
         del writer["decoder"]
         del writer["encoder"]
     assert npzkit.open(stream).files == []
+
+
+@pytest.mark.remedy("Pass overwrite=True to add(), which replaces everything under this key.")
+def test_a_tree_in_place_of_another():
+    """It needs overwrite=True, and then nothing of the old one is left."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"model": {"w": np.zeros(2), "b": np.ones(1)}, "step": 1})
+    with npzkit.NpzWriter(stream, "a") as writer:
+        with pytest.raises(npzkit.errors.KeyExistsError, match="already in the archive"):
+            writer.add("model", {"w": np.arange(3)})
+        writer.add("model", {"w": np.arange(3)}, overwrite=True)
+    found = npzkit.load_tree(stream)
+    assert (found["step"], list(found["model"])) == (1, ["w"])
+    assert found["model"]["w"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.remedy("This tensor is tied to ")
+def test_the_key_of_a_tied_tensor():
+    """The error names the key that has the array."""
+    stream = io.BytesIO()
+    note = {"decoder": ["same", "encoder"]}
+    npzkit.save(stream, {"encoder": np.arange(3)}, metadata={TREE_KEY: note})
+    with npzkit.open(stream) as npz:
+        with pytest.raises(npzkit.errors.MemberNotFoundError, match="'encoder': read that one"):
+            npz["decoder"]
+        assert npz["encoder"].tolist() == [0, 1, 2]

@@ -15,7 +15,7 @@ import pytest
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.snapshot import Snapshot, is_changeable
 from npzkit.checkpoint.steps import Steps
-from npzkit.errors import ArchiveLockedError, NpzkitError, UnsupportedError
+from npzkit.errors import ArchiveLockedError, NpzkitError, UnsupportedError, quoted
 
 
 class Gate:
@@ -150,8 +150,7 @@ def test_only_what_may_change_is_copied():
 
 def test_the_bytes_are_those_of_a_save_in_the_foreground(make, tmp_path, monkeypatch):
     """Arrays of each layout, cut into pieces or not, are copied byte for byte."""
-    import ml_dtypes
-
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     padded = np.frombuffer(bytearray(range(240)) * 500, np.dtype("i1,f8", align=True))
     rng = np.random.default_rng(0)
     tree = {
@@ -214,13 +213,23 @@ def test_when_busy_skip(make, gate):
     assert not store.save(3, {}).skipped
 
 
-def test_when_busy_raise(make, gate):
-    """A save that is refused names the step that is being saved."""
+@pytest.mark.remedy('Wait for it, or pass when_busy="wait".')
+@pytest.mark.parametrize("waits", [False, True])
+def test_when_busy_raise(make, gate, waits):
+    """A save that is refused names the step that is being saved, and is done after that one."""
     store = make(when_busy="raise")
-    store.save(1, {})
+    saving = store.save(1, {})
     with pytest.raises(ArchiveLockedError, match="while step 1 is being saved"):
         store.save(2, {})
     gate.opened.set()
+    if waits:
+        saving.wait()
+    else:
+        store.close()
+        store = make(when_busy="wait")
+        store.save(1, {})
+    store.save(2, {})
+    assert store.steps == (1, 2)
 
 
 def test_waiting_with_a_timeout(make, gate):
@@ -323,7 +332,8 @@ def test_a_failure_names_the_step_that_the_next_save_did_not_save(make, gate, er
     store.steps
     with pytest.raises(type(error)) as found:
         store.save(2, {})
-    assert str(found.value) == expected.format(text=f"step 1 to {path!r} in the background failed")
+    text = f"step 1 to {quoted(path)} in the background failed"
+    assert str(found.value) == expected.format(text=text)
     gate.error = None
     store.save(2, {})
     assert store.steps == (2,)

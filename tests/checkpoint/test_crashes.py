@@ -431,7 +431,7 @@ def test_a_call_that_fails(error_number, background, tmp_path, monkeypatch):
             save(store, 4)
             assert store.steps == (4,)
         assert not [name for name in os.listdir(folder) if name.endswith(".tmp")]
-    assert number > 15
+    assert number > 10
 
 
 # -- others at work -------------------------------------------------------------
@@ -517,6 +517,7 @@ def test_the_clock_is_set_back(tmp_path):
     assert newest(tmp_path) == (3, 0)
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="no call empties the cache here")
 def test_a_step_is_on_disk_before_it_is_read_back(tmp_path):
     """A save that is verified waits for the disk: pages that are not there stay in the cache."""
     with CheckpointStore(tmp_path, durable=False) as store, recorded(tmp_path) as recorder:

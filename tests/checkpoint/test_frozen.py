@@ -14,7 +14,7 @@ from archives import flip
 from children import forked, read_rest
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.background import Background
-from npzkit.errors import ArchiveLockedError, DamagedCheckpointWarning, MemberNotFoundError
+from npzkit.errors import ArchiveLockedError, DamagedCheckpointWarning, MemberNotFoundError, quoted
 from npzkit.files import disk
 from npzkit.stores.objects import Objects
 from s3 import counted_uploads, needs_s3, s3_server
@@ -228,7 +228,7 @@ def test_damage_to_a_shared_file(store):
     (first,) = report.steps[2].rows
     (again,) = report.steps[3].rows
     assert (first.key, again.key) == ("backbone/w", None)
-    assert str(shards_of(store, 2)[number]) in again.what
+    assert quoted(shards_of(store, 2)[number]) in again.what
     store.save(4, tree_of(4), frozen=FROZEN)
     check(store, 4)
 

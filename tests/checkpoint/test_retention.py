@@ -310,7 +310,7 @@ def test_a_step_that_cannot_be_removed(tmp_path, monkeypatch):
     """Training goes on with a warning, and the next save tries again; prune raises."""
     from npzkit.files import disk
 
-    def refuse(path):
+    def refuse(path, **options):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     with open_store(tmp_path, latest(1)) as store:
@@ -332,10 +332,10 @@ def test_a_step_that_cannot_be_removed_stops_no_other(tmp_path, monkeypatch):
 
     real = disk.unlink
 
-    def refuse(path):
+    def refuse(path, **options):
         if path.endswith("step_00000002.npz"):
             raise PermissionError(errno.EACCES, "Permission denied", path)
-        real(path)
+        real(path, **options)
 
     with open_store(tmp_path) as store:
         save(store, 1, 2, 3)
@@ -407,7 +407,7 @@ def test_the_newest_step_is_on_disk_before_another_is_removed(tmp_path, monkeypa
         disk.File, "sync", lambda self: (order.append(("sync", self.path)), real_sync(self))[1]
     )
     monkeypatch.setattr(
-        disk, "unlink", lambda path: (order.append(("unlink", path)), real_unlink(path))[1]
+        disk, "unlink", lambda path, **_: (order.append(("unlink", path)), real_unlink(path))[1]
     )
     with open_store(tmp_path, latest(1)) as store:
         save(store, 1)

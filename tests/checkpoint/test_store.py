@@ -20,6 +20,7 @@ from archives import flip
 from deep import extent
 from faults import FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.checkpoint.steps import Steps
 from npzkit.errors import (
     ArchiveLockedError,
     ClosedArchiveError,
@@ -35,6 +36,7 @@ from npzkit.errors import (
     ZipFormatError,
 )
 from npzkit.files import disk
+from systems import WRITE, needs_symlinks, replaces_open_files
 
 TREE = {
     "model": {"encoder": {"w": np.arange(12.0).reshape(3, 4)}, "head": {"b": np.ones(2)}},
@@ -210,12 +212,18 @@ def test_options_are_checked(tmp_path, options, error):
         CheckpointStore(tmp_path, **options)
 
 
-@pytest.mark.parametrize("url", ["https://me:secret@host/run", "simplecache::s3://bucket/run"])
+@pytest.mark.remedy("Use a store of objects, such as s3://bucket/run.")
+@pytest.mark.parametrize("url", ["https://me:secret@host/run", "simplecache::memory://remedy/run"])
 def test_what_cannot_be_listed_holds_no_store(url):
-    """A web server and a chain are refused; no local folder gets the name."""
+    """A web server and a chain are refused, and no local folder gets the name; a store is taken."""
     with pytest.raises(UnsupportedError, match="store of objects") as caught:
         CheckpointStore(url)
     assert "secret" not in str(caught.value)
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    with CheckpointStore("memory://remedy/run") as store:
+        store.save(1, {"w": np.ones(2)})
+        assert store.load(1).tree["w"].tolist() == [1, 1]
+    fsspec.filesystem("memory").rm("/remedy", recursive=True)
 
 
 def test_integers_of_numpy_are_steps(store):
@@ -421,8 +429,9 @@ def test_the_newest_sound_step_is_loaded(store):
     assert store.steps == (0, 10, 20)
 
 
+@pytest.mark.remedy("store.load() takes the newest step that is sound.")
 def test_a_damaged_step_is_an_error(store):
-    """A step that is asked for is not replaced by another one."""
+    """A step that is asked for is not replaced by another one, which load() takes."""
     filled(store)
     damage(store.path(20))
     with pytest.raises(DamagedCheckpointError, match="step 20 is damaged") as found:
@@ -430,6 +439,8 @@ def test_a_damaged_step_is_an_error(store):
     assert found.value.key == "w"
     assert found.value.path == store.path(20)
     assert store.load(20, verify=False).step == 20
+    with pytest.warns(DamagedCheckpointWarning):
+        assert store.load().step == 10
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"x" * 1000, None])
@@ -449,14 +460,46 @@ def test_what_is_no_checkpoint_is_damaged(store, content):
     assert store.verify().damaged == (20,)
 
 
-def test_a_renamed_step_is_damaged(store):
-    """A file that is named for another step is not taken for that step."""
+@pytest.mark.remedy("If it is not of this step, rename it.")
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_a_renamed_step_is_damaged(store, is_foreign):
+    """A file that is named for another step is not taken for that step, until it is renamed."""
     filled(store, 2)
-    shutil.copy(store.path(0), store.path(20))
-    with pytest.warns(
-        DamagedCheckpointWarning, match="another step: found 0, expected 20|another step"
-    ):
+    os.rename(store.path(0), store.path(20))
+    if is_foreign:
+        np.savez(store.path(20), w=np.ones(3))
+    what = "metadata of the checkpoint" if is_foreign else "another step"
+    with pytest.warns(DamagedCheckpointWarning, match=what):
         assert store.load().step == 10
+    with pytest.raises(DamagedCheckpointError, match=rf"{what}.*rename it\. store\.load\(\)"):
+        store.load(20)
+    os.rename(
+        store.path(20), os.path.join(store.folder, "mine.npz") if is_foreign else store.path(0)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.load().step == 10
+    assert store.steps == ((10,) if is_foreign else (0, 10))
+    assert store.verify().ok
+
+
+@pytest.mark.remedy(
+    "npzkit.repair(store.path(step), output) saves the sound arrays of a step that is a file",
+    "npzkit.open(store.path(step)) reads those of one that is a folder",
+)
+@pytest.mark.parametrize("size", [None, 1000], ids=["file", "folder"])
+def test_sound_arrays_of_a_damaged_step(store, tmp_path, size):
+    """If no step is sound, what is sound of one can be saved, or read."""
+    store.save(5, {"w": np.arange(100), "b": np.arange(3)}, shard_size=size)
+    path = Path(store.path(5))
+    damage(path if size is None else next(path.glob("*.npz")))
+    with pytest.warns(DamagedCheckpointWarning), pytest.raises(DamagedCheckpointError):
+        store.load()
+    if size is None:
+        assert npzkit.repair(path, tmp_path / "sound.npz").kept == ("b",)
+        path = tmp_path / "sound.npz"
+    with npzkit.open(path) as npz:
+        assert npz["b"].tolist() == [0, 1, 2]
 
 
 def test_no_sound_step_is_an_error(store):
@@ -469,6 +512,28 @@ def test_no_sound_step_is_an_error(store):
         pytest.raises(DamagedCheckpointError, match="3 damaged: "),
     ):
         store.load()
+
+
+@pytest.mark.remedy("store.steps lists them.")
+def test_a_step_that_does_not_exist(store):
+    """The error says where the steps are listed, each of which is loaded."""
+    filled(store)
+    with pytest.raises(NoCheckpointError, match=r"no step 7.*3 steps, the newest is 20"):
+        store.load(7)
+    assert [store.load(step).step for step in store.steps] == [0, 10, 20]
+
+
+@pytest.mark.remedy("Check the folder. To begin a new run, catch NoCheckpointError.")
+def test_a_new_run_begins_where_there_is_no_step(store):
+    """A program that catches the error begins; the next time, it goes on."""
+    begun = []
+    for _ in range(2):
+        try:
+            begun.append(store.load().step)
+        except NoCheckpointError:
+            begun.append("a new run")
+            store.save(1, {})
+    assert begun == ["a new run", 1]
 
 
 def test_no_step_is_an_error(store, tmp_path):
@@ -529,7 +594,7 @@ class FlippingOS(FaultyOS):
     """`os`, which writes one bit of large data wrongly, and does not say so."""
 
     def _call(self, name, real, *args, **options):
-        if name == "pwrite" and len(args[1]) > 1000:
+        if name == WRITE and len(args[1]) > 1000:
             data = bytearray(args[1])
             data[len(data) // 2] ^= 1
             args = (args[0], data, *args[2:])
@@ -638,7 +703,8 @@ def test_a_metric_that_no_step_has_is_reported(store):
 # -- several stores -------------------------------------------------------------
 
 
-def test_a_second_writer_is_refused(store):
+@pytest.mark.remedy("Wait until it is closed, or save to another folder. Reading needs no lock.")
+def test_a_second_writer_is_refused(store, tmp_path):
     """While a store has written to a folder and is open, another one only reads it."""
     filled(store)
     with CheckpointStore(store.folder) as other:
@@ -647,13 +713,15 @@ def test_a_second_writer_is_refused(store):
             with pytest.raises(ArchiveLockedError, match="another checkpoint store"):
                 write()
         assert other.prune(dry_run=True) == ()
+        assert CheckpointStore(tmp_path / "another", durable=False).save(1, {}).done()
         store.close()
         other.save(30, {})
     assert store.steps == (0, 10, 20, 30)
 
 
+@pytest.mark.remedy("Make a new one.")
 def test_a_closed_store(store):
-    """A store that was closed says so; closing it again does nothing."""
+    """A store that was closed says so; closing it again does nothing, and a new one goes on."""
     filled(store)
     store.close()
     store.close()
@@ -661,8 +729,13 @@ def test_a_closed_store(store):
         with pytest.raises(ClosedArchiveError):
             call()
     assert store.steps == (0, 10, 20)
+    with CheckpointStore(store.folder, durable=False) as new:
+        assert new.load().step == 20
+        new.save(30, {})
+    assert store.steps == (0, 10, 20, 30)
 
 
+@replaces_open_files
 def test_a_removed_folder_is_not_made_again(store):
     """If the folder goes away while a store writes, the next save fails instead of hiding it."""
     filled(store)
@@ -702,11 +775,12 @@ def test_leftovers_of_killed_writers_are_removed(store):
     ]  # fmt: skip
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no file in use, however old it is")
 def test_without_locks_only_old_leftovers_are_removed(store, monkeypatch):
     """On a share without locks a temporary file may be in use: it must be an hour old."""
-    from npzkit.files import locking
+    from npzkit.files import system_locks
 
-    monkeypatch.setattr(locking, "_change_lock", lambda *args, **options: None)
+    monkeypatch.setattr(system_locks, "lock", lambda *args, **options: None)
     monkeypatch.setattr("npzkit.stores.objects.is_locked", lambda descriptor: False)
     os.mkdir(store.folder)
     paths = [os.path.join(store.folder, f".npzkit-{digit * 16}.tmp") for digit in "01"]
@@ -812,6 +886,8 @@ def test_parts_of_a_namedtuple_have_its_fields_names(tmp_path):
         assert (found._fields, found.y) == (("x", "y"), 3)
 
 
+@needs_symlinks
+@pytest.mark.remedy("Check whether its disk is mounted.")
 def test_a_step_that_is_a_link_to_nothing_is_damaged(tmp_path):
     """If the disk of the newest step is missing, load warns, verify says so, and saving works."""
     with CheckpointStore(tmp_path / "run", durable=False) as store:
@@ -827,6 +903,9 @@ def test_a_step_that_is_a_link_to_nothing_is_damaged(tmp_path):
         assert store.verify().damaged == (2,)
         with pytest.raises(DamagedCheckpointError, match="link to a file"):
             store.load(2)
+        (tmp_path / "unmounted.npz").rename(tmp_path / "elsewhere.npz")
+        assert store.load(2).tree["w"].tolist() == [2, 2, 2]
+        (tmp_path / "elsewhere.npz").unlink()
         store.save(2, {"w": np.zeros(3)}, shard_size=1)
         assert store.load().step == 2
         assert not path.is_symlink()
@@ -836,6 +915,7 @@ def test_a_step_that_is_a_link_to_nothing_is_damaged(tmp_path):
         assert not path.is_symlink()
 
 
+@needs_symlinks
 def test_links_of_others_are_left_alone(tmp_path):
     """A link that leads to itself is no step, and stops nothing."""
     (tmp_path / "current").symlink_to(tmp_path / "current")
@@ -846,6 +926,7 @@ def test_links_of_others_are_left_alone(tmp_path):
         assert store.steps == (2,)
 
 
+@replaces_open_files
 def test_a_step_that_is_replaced_is_no_damage(tmp_path):
     """If the file that seemed damaged is another one by now, the new one is read."""
     with CheckpointStore(tmp_path) as store, CheckpointStore(tmp_path / "other") as other:
@@ -865,16 +946,55 @@ def test_a_step_that_is_replaced_is_no_damage(tmp_path):
     assert tried == [3, 30]
 
 
+@pytest.mark.remedy("Try again, or have the writer save less often, or keep more steps")
 def test_a_step_that_is_replaced_each_time_is_not_called_missing(store, monkeypatch):
     """The error says that steps are saved faster than they are read, and not that there is none."""
     store.save(1, {}, {"loss": 1})
     times = itertools.count(1)
 
     def replaced(self, step, **options):
-        os.utime(self.path_of(step), (next(times), 0))
+        os.utime(self.path_of(step), (0, next(times)))
         raise StaleArchiveError("the file was replaced")
 
     monkeypatch.setattr(type(store._storage), "open", replaced)
     for read in (store.metrics, store.metadata, store.load, store.verify):
         with pytest.raises(StaleArchiveError, match="faster than they can be read"):
             read(1)
+    monkeypatch.undo()
+    assert store.load(1).metrics == {"loss": 1}
+
+
+@pytest.mark.remedy("keep more steps, as latest(3) does.")
+def test_a_writer_that_removes_each_step_before_it_is_read(tmp_path, monkeypatch):
+    """A reader is told; if the writer keeps three steps, it loads one of them."""
+    monkeypatch.setattr("npzkit.checkpoint.steps._LOOKS", 10)
+    numbers = itertools.count()
+    for count in (1, 3):
+        with CheckpointStore(tmp_path, keep=latest(count), durable=False) as writer:
+
+            def save(writer=writer):
+                number = next(numbers)
+                writer.save(number, {"w": np.full(3, number)})
+
+            save()
+            reader = CheckpointStore(tmp_path)
+            with monkeypatch.context() as patched:
+                patched.setattr(Steps, "steps", before(save, reader))
+                if count == 1:
+                    with pytest.raises(StaleArchiveError, match="faster than they can be read"):
+                        reader.load()
+                else:
+                    assert (found := reader.load()).tree["w"].tolist() == [found.step] * 3
+
+
+def before(save, reader):
+    """Return `Steps.steps`, whose list this reader has when another program has saved again."""
+    real = Steps.steps
+
+    def listed(steps):
+        found = real(steps)
+        if steps is reader._storage:
+            save()
+        return found
+
+    return listed

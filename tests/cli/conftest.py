@@ -31,10 +31,11 @@ class Result(NamedTuple):
 
 
 @pytest.fixture
-def cli(capsys, monkeypatch):
+def cli(capsys, monkeypatch, remedies_met):
     """Call with a command's arguments; runs here, without a terminal.
 
-    `data` comes through a pipe, `stdin` is a file; `env` is added to the environment.
+    `data` comes through a pipe, `stdin` is a file; `env` is added to the environment. A remedy
+    that is printed is met.
     """
     from npzkit.cli.commands import run
 
@@ -53,7 +54,10 @@ def cli(capsys, monkeypatch):
                 code = run([str(argument) for argument in arguments])
             except SystemExit as end:
                 code = end.code
-        return Result(code, *capsys.readouterr())
+        found = Result(code, *capsys.readouterr())
+        if remedies_met is not None:
+            remedies_met.texts += [found.out, found.err]
+        return found
 
     return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import zipfile
@@ -10,8 +11,10 @@ import h5py
 import npzkit
 import numpy as np
 import pytest
-import zarr
-from safetensors.numpy import save_file
+
+zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+pytest.importorskip("safetensors", reason="safetensors is not installed")
+save_file = importlib.import_module("safetensors.numpy").save_file
 
 
 def test_what_was_written(cli, here):
@@ -123,7 +126,7 @@ def test_wrong_usage(cli, here):
     np.save("a.npy", np.arange(3))
     os.mkdir("folder.h5")
     for arguments, what in (
-        (["no.h5", "b.npz"], "No such file"),
+        (["no.h5", "b.npz"], "Check the name"),
         (["a.docx", "b.npz"], ".safetensors"),
         (["a.npy", "b.npz"], "npzkit pack"),
         (["a.npz", "b.docx"], ".safetensors"),
@@ -131,7 +134,7 @@ def test_wrong_usage(cli, here):
         (["a.npz", "b.h5", "--level", "3"], "--compression deflated"),
         (["a.npz", "folder.h5"], "is a folder"),
         (["a.npz", "b.h5/"], "slash"),
-        (["a.npz", "no/b.h5"], "No such file"),
+        (["a.npz", "no/b.h5"], "Check the name"),
         (["a.npz"], "Missing argument"),
     ):
         result = cli("convert", *arguments)
@@ -156,7 +159,7 @@ def test_a_missing_library(cli, here, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     result = cli("convert", "a.npz", "b.h5")
     assert (result.code, len(result.err.splitlines())) == (1, 1)
-    assert "python -m pip install 'npzkit[h5]'" in result.err
+    assert 'python -m pip install "npzkit[h5]"' in result.err
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def test_what_is_no_archive(cli, archive, command):
     name, *arguments = command
     missing = cli(name, "no.npz", *arguments)
     assert missing.code == 2
-    assert "No such file" in missing.err
+    assert "Check the name" in missing.err
     assert not (archive.parent / "no.npz").exists()
     assert cli(name, ".", *arguments).code == 2
     page = archive.parent / "page.npz"

@@ -10,6 +10,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.cli.commands import npzkit_command
+from systems import need_library_of
 
 CONTEXT = click.Context(npzkit_command)
 COMMANDS = npzkit_command.list_commands(CONTEXT)
@@ -42,6 +43,8 @@ def test_every_example_runs(name, folder, cli, monkeypatch):
     (example,) = re.findall(r"^\s*Example: (.+)$", command.help, re.MULTILINE)
     program, *arguments = shlex.split(example)
     assert (program, arguments[0]) == ("npzkit", name)
+    for argument in arguments:
+        need_library_of(argument)
     before = set(folder.rglob("*"))
     result = cli(*arguments)
     assert result.code in (0, 1), result.err

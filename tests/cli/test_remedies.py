@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
 import zipfile
+from pathlib import Path
 
 import npzkit
+import npzkit.files.disk
+import npzkit.files.file_objects
 import numpy as np
 import pytest
+from archives import damage
+from range_server import RangeServer, good
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +88,7 @@ def test_a_npy_file_under_the_name_of_an_archive(cli):
     assert np.load(written)["x"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.remedy("Extract the others by their keys: npzkit.extract(path, folder, keys).")
 def test_a_key_that_is_no_file_name():
     """The other arrays are extracted by their keys."""
     stream = io.BytesIO()
@@ -96,7 +103,13 @@ def test_a_key_that_is_no_file_name():
     }
 
 
-@pytest.mark.parametrize("keys", [None, ["y"]])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(None, marks=pytest.mark.remedy("Choose the arrays that are to be joined")),
+        pytest.param(["y"], marks=pytest.mark.remedy('Leave the file out: on_error="warn" does')),
+    ],
+)
 def test_a_file_that_does_not_fit_the_others(keys):
     """Other keys are chosen, or, if some were, the file is left out."""
     npzkit.save("a.npz", {"x": np.arange(3), "y": np.arange(3)})
@@ -150,3 +163,149 @@ def remedy_less(call):
     with pytest.raises(npzkit.NpzkitError) as caught:
         call()
     return str(caught.value)
+
+
+# -- errors of the system, and of stores -------------------------------------------------
+
+
+class Refusing:
+    """`os`, which opens no file in the folder "bad"."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def open(self, path, *args, **options):
+        if "bad" in Path(os.path.abspath(path)).parts:
+            raise OSError(self.number, os.strerror(self.number), os.fspath(path))
+        return os.open(path, *args, **options)
+
+
+@pytest.fixture
+def arrays(here):
+    """A folder "bad" with an archive, one with a .npy file, and another folder."""
+    for name in ("bad", "other", "folder"):
+        os.mkdir(name)
+    npzkit.save("bad/a.npz", {"x": np.arange(3)})
+    np.save("folder/x.npy", np.arange(3))
+
+
+@pytest.mark.remedy("Check the name, and whether its folder exists")
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("ls bad/b.npz", "ls bad/a.npz"), ("pack new/b.npz folder", "pack other/b.npz folder")],
+)
+def test_a_name_that_is_not_there(cli, arrays, wrong, right):
+    """With another name, or in a folder that exists, it works."""
+    assert "Check the name" in cli(*wrong.split()).err
+    assert cli(*right.split()).code == 0
+
+
+@pytest.mark.remedy(
+    "npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz FOLDER makes one of its .npy files"
+)
+def test_a_folder_in_the_place_of_an_archive(cli, arrays):
+    """The archives in it are listed, and .npy files are packed."""
+    assert "npzkit pack NEW.npz FOLDER" in cli("info", "folder").err
+    assert "bad/a.npz" in cli("ls", "bad").out.replace(os.sep, "/")
+    assert cli("pack", "new.npz", "folder").code == 0
+    assert np.load("new.npz")["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=pytest.mark.remedy("Check the permissions of the file and its"))
+        for number in (errno.EACCES, errno.EPERM)
+    ],
+)
+def test_a_file_that_may_not_be_read(cli, arrays, monkeypatch, number):
+    """Once it may, it is read."""
+    with monkeypatch.context() as patched:
+        patched.setattr(npzkit.files.file_objects, "os", Refusing(number))
+        assert "Check the permissions" in cli("ls", "bad/a.npz").err
+    assert cli("ls", "bad/a.npz").code == 0
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(errno.EROFS, marks=pytest.mark.remedy("Write to another folder")),
+        pytest.param(
+            errno.ENOSPC, marks=pytest.mark.remedy("Free some space, or write to another disk")
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_written_to(cli, arrays, monkeypatch, number):
+    """In another folder the file is written; and in this one, once it can be."""
+    with monkeypatch.context() as patched:
+        patched.setattr(npzkit.files.disk, "os", Refusing(number))
+        assert "rite to another" in cli("pack", "bad/b.npz", "folder").err
+        assert cli("pack", "other/b.npz", "folder").code == 0
+    assert cli("pack", "bad/b.npz", "folder").code == 0
+    assert np.load("bad/b.npz")["x"].tolist() == np.load("other/b.npz")["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows says that there is no such file")
+@pytest.mark.remedy("Choose a shorter name")
+def test_a_name_that_is_too_long(cli, arrays):
+    """With a shorter one the file is written."""
+    assert "shorter" in cli("pack", "n" * 300 + ".npz", "folder").err
+    assert cli("pack", "n" * 100 + ".npz", "folder").code == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        pytest.param(404, "Check the URL", marks=pytest.mark.remedy("Check the URL")),
+        pytest.param(
+            403, "Check the credentials",
+            marks=pytest.mark.remedy("Check the credentials and their permissions"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_url_that_is_not_read(cli, status, told):
+    """With another URL, or by a server that gives permission, it is read."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.arange(3)})
+    with RangeServer().running() as server:
+        url = server.put(stream.getvalue(), "/a.npz")
+        if status == 403:
+            server.answer = lambda handler, server: handler.reply(403)
+            assert told in cli("ls", url).err
+            server.answer = good
+        else:
+            for path in ("/b.npz", "/*.npz"):
+                found = cli("ls", server.url(path)).err
+                assert told in found and "open_many" not in found
+        assert "x" in cli("ls", url).out
+
+
+@pytest.mark.remedy("lists the files")
+def test_a_pattern_of_urls(cli):
+    """open_many takes it, and ls of the folder lists the files."""
+    fsspec = pytest.importorskip("fsspec")
+    fs = fsspec.filesystem("memory")
+    try:
+        npzkit.save("memory://data/runs/part1.npz", {"x": np.arange(3)})
+        told = cli("ls", "memory://data/runs/p*.npz").err
+        assert "Patterns are for npzkit.open_many" in told
+        with npzkit.open_many("memory://data/runs/p*.npz") as many:
+            assert many["x"][:].tolist() == [0, 1, 2]
+        (folder,) = re.findall(r"npzkit ls (\S+) lists", told)
+        assert "part1.npz" in cli("ls", folder).out
+    finally:
+        fs.store.clear()
+
+
+@pytest.mark.remedy("To save the sound arrays: npzkit repair")
+def test_damage_that_is_not_repaired_in_place(cli, here):
+    """The command that repair names saves the sound arrays."""
+    npzkit.save("a.npz", {"x": np.arange(1000), "y": np.arange(3)})
+    damage(here / "a.npz", "x", 100)
+    told = cli("repair", "a.npz").out
+    (command,) = re.findall(r"npzkit (repair .* -o) OTHER", told)
+    assert cli(*command.split(), "b.npz").code == 1
+    assert npzkit.load_tree("b.npz")["y"].tolist() == [0, 1, 2]

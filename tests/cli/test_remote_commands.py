@@ -65,7 +65,7 @@ def test_show_a_slice(cli, server):
 def test_copies_on_the_disk(cli, server, tmp_path):
     """convert, extract, repack and repair write what they read to local files."""
     url = server.url_of_data
-    assert cli("convert", url, tmp_path / "a.safetensors").code == 0
+    assert cli("convert", url, tmp_path / "a.h5").code == 0
     assert cli("extract", url, "-o", tmp_path / "arrays").code == 0
     assert cli("repack", url, "-o", tmp_path / "b.npz").code == 0
     assert cli("repair", f"{url}?token=1", "-o", f"{tmp_path}/c.npz").code == 0
@@ -109,7 +109,7 @@ WHOLE = {"w": np.arange(90_000.0), "v": np.arange(7)}
 @pytest.mark.parametrize(
     "arguments",
     [["verify", "URL"], ["verify", "URL", "LOCAL"], ["extract", "URL", "-o", "TMP/arrays"],
-     ["convert", "URL", "TMP/a.safetensors"], ["repack", "URL", "-o", "TMP/b.npz"],
+     ["convert", "URL", "TMP/a.h5"], ["repack", "URL", "-o", "TMP/b.npz"],
      ["repair", "URL", "-o", "TMP/c.npz"], ["diff", "URL", "LOCAL"],
      ["show", "URL", "w", "--stats"]],
     ids=lambda arguments: " ".join(arguments[:3]),

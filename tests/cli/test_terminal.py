@@ -52,9 +52,13 @@ def on_a_terminal(*arguments, code="from npzkit.__main__ import main; main()", *
     return shown.decode()
 
 
-def test_long_pages_are_shown_by_a_pager(cli):
+def test_long_pages_are_shown_by_a_pager(cli, tmp_path):
     """A page that is longer than the terminal goes to $PAGER, a short one and a pipe do not."""
-    pager = {"PAGER": "sed s/^/paged:/", "LINES": "24"}
+    # A program without arguments, which some versions of click lose.
+    program = tmp_path / "pager"
+    program.write_text("#!/bin/sh\nexec sed s/^/paged:/\n")
+    program.chmod(0o755)
+    pager = {"PAGER": str(program), "LINES": "24"}
     assert "paged:" in on_a_terminal("help", "shell", **pager)
     assert "paged:" not in on_a_terminal("help", "errors", **pager | {"LINES": "200"})
     assert "paged:" not in cli("help", "shell", env=pager).out

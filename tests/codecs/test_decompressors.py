@@ -14,13 +14,16 @@ import npzkit
 import numpy as np
 import pytest
 from deep import extent
-from forge import Member, archive
+from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.codecs import checksum, decompressors
 from npzkit.codecs import coding as codecs
 from npzkit.errors import NpzkitError, UnsupportedError
+from remedies import brought_by
+from systems import need_decoder_of
 
+IS_NEW = sys.version_info >= (3, 14)
 FIXTURES = {
     "deflated": "infozip_deflated.npz", "deflate64": "7zip_deflate64.npz", "bzip2": "7zip_bzip2.npz",
     "lzma": "7zip_lzma.npz", "zstd": "zipfile_zstandard.npz",
@@ -193,21 +196,51 @@ def test_streams_of_noise_give_one_error(method, fixtures):
 @pytest.mark.parametrize(
     ("missing", "method", "named"),
     [
-        (["zipfile_deflate64", "inflate64"], "deflate64", ["inflate64", "npzkit\\[deflate64]"]),
-        (["backports.zstd"], "zstd", ["npzkit\\[zstd]"]),
+        pytest.param(
+            ["zipfile_deflate64", "inflate64"], "deflate64", ["inflate64", 'deflate64]"'],
+            marks=pytest.mark.remedy("Install one of them: python -m pip install inflate64; "),
+        ),
+        pytest.param(
+            ["backports.zstd"], "zstd", ['zstd]"'],
+            marks=pytest.mark.skipif(IS_NEW, reason="Python has Zstandard itself"),
+        ),
     ],
-)
-def test_a_missing_library_is_named(missing, method, named, fixtures, hide_library):
-    """If a decoder is not installed, every way to read the member says what to install."""
-    if method == "zstd" and sys.version_info >= (3, 14):
-        pytest.skip("Python has Zstandard itself from 3.14 on")
+)  # fmt: skip
+def test_a_missing_library_is_named(missing, method, named, fixtures, hide_library, monkeypatch):
+    """If a decoder is not installed, reading says what to install; any of it reads the member."""
     for name in missing:
         hide_library(name)
     with npzkit.open(fixtures / FIXTURES[method]) as npz:
-        for name in named:
-            with pytest.raises(UnsupportedError, match=f"pip install.*{name}"):
-                npz["x"]
+        with pytest.raises(UnsupportedError, match="pip install") as caught:
+            npz["x"]
+        assert all(name in caught.value.remedy for name in named)
         assert sorted(npz.files) == ["scalar", "x", "y"]
+    monkeypatch.undo()
+    if not any(map(importlib.util.find_spec, missing)):
+        pytest.skip("none of them is installed")
+    with npzkit.open(fixtures / FIXTURES[method]) as npz:
+        assert npz["x"].shape == (4, 3)
+
+
+def test_the_extras_that_remedies_name():
+    """Each brings the package that is missing."""
+    assert brought_by("deflate64") == {"zipfile-deflate64"}
+    assert brought_by("zstd") == {"backports-zstd"}
+
+
+@pytest.mark.remedy("Download the file again, or read the other members one by one.")
+def test_a_damaged_stream(tmp_path):
+    """The other members are read one by one; the sound file in its place is read as a whole."""
+    path, data = tmp_path / "a.npz", npy(np.arange(6.0))
+    other = Member("y.npy", data, method=8)
+    path.write_bytes(archive(Member("x.npy", data, method=8, raw=b"\xff" * 50), other))
+    with npzkit.open(path) as npz:
+        with pytest.raises(NpzkitError, match="the deflate stream is damaged"):
+            npz.load_all()
+        assert npz["y"].tolist() == [0, 1, 2, 3, 4, 5]
+    path.write_bytes(archive(Member("x.npy", data, method=8), other))
+    with npzkit.open(path) as npz:
+        assert npz.load_all()["x"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_deflate64_is_decoded_by_zipfile_deflate64_where_installed():
@@ -234,6 +267,7 @@ def test_a_broken_zipfile_deflate64_is_passed_over(tmp_path, monkeypatch, hide_l
 
 def test_deflate64_leaves_zipfile_alone(fixtures):
     """Reading Deflate64 does not patch the standard library."""
+    need_decoder_of("deflate64")
     import zipfile
 
     before = zipfile.ZipExtFile.__init__
@@ -299,3 +333,48 @@ def test_names_and_numbers():
     stream = io.BytesIO()
     with pytest.raises(ValueError, match="compression"):
         npzkit.save(stream, {}, compression="bzip2")
+
+
+@pytest.mark.parametrize(
+    ("version", "is_taken"),
+    [("0.11.1", False), ("1.7.1", False), ("1.8.0", False), ("1.9.0", True), ("1.10.2", True),
+     ("2.0", True)],
+)  # fmt: skip
+def test_an_isal_that_drops_bytes_does_not_inflate(monkeypatch, version, is_taken):
+    """Versions before 1.9 compute checksums, and zlib inflates."""
+    isal = pytest.importorskip("isal", reason="isal is not installed")
+    monkeypatch.setattr(isal, "__version__", version)
+    checksum.inflater.cache_clear()
+    try:
+        assert checksum.inflater() is (checksum.library("isal") if is_taken else zlib)
+        assert checksum.isal_or_zlib() is checksum.library("isal")
+    finally:
+        checksum.inflater.cache_clear()
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 100, 5000])
+@pytest.mark.parametrize("behind", [1, 2, 7, 8, 9, 100])
+def test_bytes_behind_a_stream_are_never_lost(size, behind):
+    """All bytes that follow a deflate stream are left over, wherever pieces begin and end."""
+    content = np.random.default_rng(size).integers(0, 9, size, "u1").tobytes()
+    raw = zlib.compress(content, 6, wbits=-15)
+    surplus = bytes(range(1, behind + 1))
+    data = raw + surplus
+    for step in [*range(1, 40), len(raw) - 1, len(raw), len(raw) + 1, len(data)]:
+        if not step:
+            continue
+        stream = checksum.inflater().decompressobj(-15)
+        found, position = b"", 0
+        while not stream.eof:
+            found += stream.decompress(data[position : position + step])
+            position += step
+        assert found == content
+        assert stream.unused_data + data[position:] == surplus
+        decoder = decompressors.decompressor(codecs.DEFLATED, len(data), size)
+        found, position = b"", 0
+        while not decoder.eof:
+            piece = data[position : position + step] if decoder.needs_input else b""
+            position += len(piece)
+            found += decoder.decompress(piece, 1 << 20)
+        assert found == content
+        assert decoder.unused_size + len(data) - position == behind

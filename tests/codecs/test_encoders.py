@@ -129,6 +129,7 @@ def test_the_choice_keeps_to_the_size_of_zlib(kind):
 
 def test_sparse_data_get_a_fast_encoder():
     """The tables of codes in a sample are not taken for a larger size of all."""
+    pytest.importorskip("isal", reason="isal is not installed")
     data = memoryview(make_kind("sparse", 1 << 20)).cast("B")
     for start in range(0, 1 << 16, 1 << 12):
         assert choose_encoder(data[start : start + 1_000_000]).strategy == zlib.Z_RLE
@@ -215,6 +216,7 @@ def test_bytes_do_not_depend_on_where_the_compressor_lies(level):
     One chunk in 8192 did not: ISA-L takes its third byte's hash from a register that holds
     the address.
     """
+    pytest.importorskip("isal", reason="isal is not installed")
     encoder = Encoder("isal", level)
     numbers = np.random.default_rng(0).integers(0, 9, (300, 600), dtype="u1")
     chunks = [row.tobytes() for row in numbers]
@@ -238,6 +240,8 @@ def test_the_choice_takes_any_size(size):
 
 def test_levels_are_honoured():
     """Level 0 stores, 1 uses isal, 2 to 9 zlib-ng, and higher levels make less."""
+    pytest.importorskip("isal", reason="isal is not installed")
+    pytest.importorskip("zlib_ng", reason="zlib-ng is not installed")
     data = make_kind("counts", CHUNK_SIZE).tobytes()
     sizes = [len(deflate_chunk(encoder_for_level(level), data, final=True)) for level in range(10)]
     assert len(data) < sizes[0] < len(data) + 100

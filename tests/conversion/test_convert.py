@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import math
 import os
@@ -23,8 +24,6 @@ import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
-import scipy.io
-import zarr
 from deep import by_turns, needs_deep
 from npzkit.conversion import hdf5
 from npzkit.conversion.claims import Claims
@@ -35,8 +34,12 @@ from npzkit.errors import (
     FormatError,
     UnsupportedError,
 )
-from safetensors import safe_open
-from safetensors.numpy import save_file
+from remedies import brought_by
+
+scipy_io = pytest.importorskip("scipy.io", reason="scipy is not installed")
+zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+safe_open = pytest.importorskip("safetensors", reason="safetensors is not installed").safe_open
+save_file = importlib.import_module("safetensors.numpy").save_file
 
 rng = np.random.default_rng(0)
 
@@ -306,18 +309,34 @@ def test_what_a_library_does_not_say_is_noted(here):
     assert note == "the names of the values of 'x' are not kept"
 
 
+@pytest.mark.remedy("Leave it out with skip=True, or convert to another format.")
 def test_a_library_that_reads_other_values_is_found_out(here, monkeypatch):
-    """What a library does not read back as it was given is an error, and nothing is written."""
+    """What a library does not read back as it was given is an error, and nothing is written.
+
+    The array can be left out, and another library keeps it.
+    """
     npzkit.save("a.npz", {"x": np.arange(3), "y": np.array([1.0, np.nan])})
     npzkit.convert("a.npz", "a.h5")
     read = h5py.Dataset.__getitem__
-    for wrong in (lambda part: part + 1, lambda part: part * 0):
+    wrongs = (
+        lambda part: part + (part.dtype.kind == "i"),
+        lambda part: part * (part.dtype.kind != "i"),
+    )
+    for wrong in wrongs:
         with monkeypatch.context() as patched:
             patched.setattr(h5py.Dataset, "__getitem__", lambda *a, do=wrong: do(read(*a)))
             with pytest.raises(ConversionError, match="does not read back") as caught:
                 npzkit.convert("a.npz", "b.h5")
-        assert caught.value.key == "x"
-    assert sorted(os.listdir()) == ["a.h5", "a.npz"]
+            assert caught.value.key == "x"
+            assert sorted(os.listdir()) == ["a.h5", "a.npz"]
+            npzkit.convert("a.npz", "b.h5", skip=True)
+            npzkit.convert("a.npz", "b.zarr")
+        with h5py.File("b.h5") as file:
+            assert list(file) == ["y"]
+            assert str(file["y"][:].tolist()) == "[1.0, nan]"
+        assert zarr.open_group("b.zarr", mode="r")["x"][:].tolist() == [0, 1, 2]
+        os.unlink("b.h5")
+        shutil.rmtree("b.zarr")
 
 
 def test_arrays_in_parts(here):
@@ -500,19 +519,23 @@ def test_zarr_does_not_unpickle(here, monkeypatch, dtype, filters, compressor):
     assert os.listdir() == ["a.zarr"]
 
 
-def test_a_zarr_store_is_not_left_by_its_links(here):
-    """A link in a store to another file, or to a folder, is refused."""
+@pytest.mark.remedy("Remove the link, or replace it with a copy of what it leads to.")
+@pytest.mark.parametrize("name", ["x/c/0", "x"])
+def test_a_zarr_store_is_not_left_by_its_links(here, name):
+    """A link in a store to another file, or to a folder, is refused; a copy in its place is not."""
     npzkit.save("a.npz", {"x": np.arange(3)})
     npzkit.convert("a.npz", "a.zarr")
-    (here / "secret").write_bytes(bytes(24))
-    os.unlink("a.zarr/x/c/0")
-    os.symlink(here / "secret", "a.zarr/x/c/0")
+    os.rename(f"a.zarr/{name}", "outside")
+    os.symlink(here / "outside", f"a.zarr/{name}")
     with pytest.raises(ConversionError, match="symbolic link"):
         npzkit.convert("a.zarr", "b.npz")
-    os.unlink("a.zarr/x/c/0")
+    os.unlink(f"a.zarr/{name}")
+    (shutil.copytree if name == "x" else shutil.copy)("outside", f"a.zarr/{name}")
+    npzkit.convert("a.zarr", "b.npz")
+    assert load("b.npz")["x"].tolist() == [0, 1, 2]
     os.symlink(".", "a.zarr/loop")
     with pytest.raises(ConversionError, match="loop"):
-        npzkit.convert("a.zarr", "b.npz")
+        npzkit.convert("a.zarr", "c.npz")
 
 
 def test_zarr_says_what_is_not_specified(here):
@@ -534,10 +557,10 @@ def test_matlab_is_scipys(here):
     notes = "\n".join(npzkit.convert("a.npz", "a.mat", compression="deflated").notes)
     assert "'v': shape (3,) becomes (1, 3)" in notes
     assert "'text': text becomes rows of one length, padded" in notes
-    found = scipy.io.loadmat("a.mat")
+    found = scipy_io.loadmat("a.mat")
     assert found["x"].tolist() == [[1, 1, 1]] * 2
     assert found["text"].tolist() == ["ab", "cd"]
-    scipy.io.savemat("b.mat", {"c": np.array([[1 + 2j]]), "t": "hello", "l": np.array([[True]])})
+    scipy_io.savemat("b.mat", {"c": np.array([[1 + 2j]]), "t": "hello", "l": np.array([[True]])})
     npzkit.convert("b.mat", "b.npz")
     back = load("b.npz")
     same(back["c"], np.array([[1 + 2j]]))
@@ -547,7 +570,7 @@ def test_matlab_is_scipys(here):
 
 def test_matlab_structs_are_left_out(here):
     """What is no array is refused by name, and left out by skip."""
-    scipy.io.savemat("a.mat", {"s": {"a": 1}, "x": np.ones((1, 2))})
+    scipy_io.savemat("a.mat", {"s": {"a": 1}, "x": np.ones((1, 2))})
     with pytest.raises(ConversionError) as caught:
         npzkit.convert("a.mat", "a.npz")
     assert (caught.value.path, caught.value.key) == ("a.mat", "s")
@@ -555,6 +578,33 @@ def test_matlab_structs_are_left_out(here):
     assert list(load("a.npz")) == ["x"]
 
 
+@pytest.mark.remedy("Give it a name that ends in .h5.")
+def test_matlab_files_that_are_hdf5(here):
+    """A file of version 7.3 is HDF5, and is read under a name that says so."""
+    with h5py.File("a.mat", "w", userblock_size=512) as file:
+        file["x"] = np.arange(3)
+    with open("a.mat", "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
+    with pytest.raises(ConversionError, match=r"version 7\.3"):
+        npzkit.convert("a.mat", "a.npz")
+    os.rename("a.mat", "a.h5")
+    npzkit.convert("a.h5", "a.npz")
+    assert load("a.npz")["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.remedy("Leave it out of dtypes, or give another dtype.")
+def test_a_dtype_that_the_bytes_do_not_have(here):
+    """An array that is not bytes of the size is left out of dtypes, or has another dtype."""
+    npzkit.save("a.npz", {"x": BFLOAT16["bf16"].view("V2"), "y": np.arange(3)})
+    for dtypes in {"x": "float8_e4m3fn"}, {"x": "bfloat16", "y": "bfloat16"}:
+        with pytest.raises(ConversionError, match="is not bytes of"):
+            npzkit.convert("a.npz", "b.npz", dtypes=dtypes)
+    npzkit.convert("a.npz", "b.npz", dtypes={"x": "bfloat16"})
+    same(load("b.npz")["x"], BFLOAT16["bf16"])
+    same(load("b.npz")["y"], np.arange(3))
+
+
+@pytest.mark.remedy("Leave it out with skip=True.")
 @pytest.mark.parametrize(
     ("name", "array"),
     [
@@ -578,6 +628,8 @@ def test_what_has_no_place_is_refused(here, name, array):
     assert os.listdir() == ["a.npz"]
     report = npzkit.convert("a.npz", name, skip=True)
     assert (report.keys, list(report.skipped)) == (("good",), ["bad"])
+    npzkit.convert(name, "b.npz")
+    assert load("b.npz")["good"].tolist() == [[1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
@@ -754,8 +806,9 @@ def test_a_link_to_a_folder_is_replaced_and_not_followed(here):
     assert sorted(os.listdir()) == ["a.npz", "b.npz", "out.zarr", "real.zarr"]
 
 
+@pytest.mark.remedy("Remove it, or choose another folder.")
 def test_a_folder_of_other_things_is_not_replaced(here):
-    """A store is replaced; other folders stay; an empty one is used."""
+    """A store is replaced; other folders stay until they are removed; an empty one is used."""
     npzkit.save("a.npz", {"x": [1]})
     os.mkdir("out.zarr")
     npzkit.convert("a.npz", "out.zarr")
@@ -764,6 +817,11 @@ def test_a_folder_of_other_things_is_not_replaced(here):
     with pytest.raises(ConversionError, match="files that are not arrays"):
         npzkit.convert("a.npz", "p.zarr", overwrite=True)
     assert os.listdir("p.zarr") == ["thesis.txt"]
+    npzkit.convert("a.npz", "q.zarr", overwrite=True)
+    shutil.rmtree("p.zarr")
+    npzkit.convert("a.npz", "p.zarr", overwrite=True)
+    for name in ("p.zarr", "q.zarr"):
+        assert zarr.open_group(name, mode="r")["x"][:].tolist() == [1]
 
 
 def test_archives_to_archives(here):
@@ -882,6 +940,98 @@ def test_wrong_paths(here):
     assert sorted(os.listdir()) == ["a.docx", "a.npy", "a.npz", "folder.h5"]
 
 
+def converted(dst, src="a.npz"):
+    """Convert a file, and return the array that is in the new one."""
+    npzkit.convert(src, dst)
+    npzkit.convert(dst, "back.npz")
+    return load("back.npz")["x"]
+
+
+def uploaded():
+    """Convert to a path, and return the array of the file that is uploaded."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    npzkit.convert("a.npz", "b.h5")
+    store = fsspec.filesystem("memory")
+    store.put("b.h5", "/remedy/b.h5")
+    with store.open("/remedy/b.h5", "rb") as stream, h5py.File(stream) as file:
+        return file["x"][:]
+
+
+def downloaded():
+    """Put a file into a store, and return the array of its copy."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    npzkit.convert("a.npz", "b.h5")
+    store = fsspec.filesystem("memory")
+    store.put("b.h5", "/remedy/a.h5")
+    store.get("/remedy/a.h5", "copy.h5")
+    return converted("c.npz", "copy.h5")
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "follow"),
+    [
+        pytest.param(
+            "x.npy", "b.npz", lambda: npzkit.pack("b.npz", "x.npy") and load("b.npz")["x"],
+            marks=pytest.mark.remedy("Use npzkit.pack for .npy files."),
+        ),
+        pytest.param(
+            "a.npz", "b", lambda: npzkit.extract("a.npz", "b") and np.load("b/x.npy"),
+            marks=pytest.mark.remedy("Use npzkit.extract for .npy files."),
+        ),
+        pytest.param(
+            "a.npz", "b.pt", lambda: converted("b.safetensors"),
+            marks=pytest.mark.remedy("Convert to .safetensors, or torch.save("),
+        ),
+        pytest.param(
+            "a.npz", "b.h5/", lambda: converted("b.h5"),
+            marks=pytest.mark.remedy("Remove the slash."),
+        ),
+        *(
+            pytest.param(
+                "a.npz", "folder.h5", follow,
+                marks=pytest.mark.remedy("Remove the folder, or write to another path."),
+            )
+            for follow in (
+                lambda: os.rmdir("folder.h5") or converted("folder.h5"),
+                lambda: converted("b.h5"),
+            )
+        ),
+        pytest.param(
+            "a.npz", "memory://remedy/b.h5", uploaded,
+            marks=pytest.mark.remedy("Write to a path, and upload the file."),
+        ),
+        pytest.param(
+            "memory://remedy/a.h5", "b.npz", downloaded,
+            marks=pytest.mark.remedy("Download the file, and convert the copy."),
+        ),
+    ],
+)  # fmt: skip
+def test_what_to_do_instead(here, src, dst, follow):
+    """What the error of a wrong path says is done, and the array is in the new file."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    np.save("x.npy", np.arange(3))
+    os.mkdir("folder.h5")
+    with pytest.raises((ConversionError, UnsupportedError)):
+        npzkit.convert(src, dst)
+    assert follow().tolist() == [0, 1, 2]
+
+
+@pytest.mark.remedy("Rename it, with the suffix of its format.")
+@pytest.mark.parametrize(
+    ("true", "named"), [("a.npz", "b.safetensors"), ("a.safetensors", "b.h5"), ("a.h5", "b.mat")]
+)
+def test_a_file_whose_name_says_another_format(here, true, named):
+    """The error says what the file is, and it is read when it is renamed."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    if true != "a.npz":
+        npzkit.convert("a.npz", true)
+    os.rename(true, named)
+    with pytest.raises(FormatError, match="not what its name says"):
+        npzkit.convert(named, "c.npz")
+    os.rename(named, f"b{os.path.splitext(true)[1]}")
+    assert converted("c.npz", f"b{os.path.splitext(true)[1]}").tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -979,6 +1129,7 @@ def test_a_full_disk_is_an_error(here, monkeypatch, name):
     assert sorted(os.listdir()) == ["a.h5", "a.npz"]
 
 
+@pytest.mark.remedy('Install it: python -m pip install "')
 @pytest.mark.parametrize(
     ("name", "library", "installed_by"),
     [("b.h5", "h5py", "npzkit[h5]"), ("b.zarr", "zarr", "npzkit[zarr]"),
@@ -987,18 +1138,29 @@ def test_a_full_disk_is_an_error(here, monkeypatch, name):
 )  # fmt: skip
 def test_a_missing_library(here, monkeypatch, name, library, installed_by):
     """If a format's library is missing, the error has the command that installs it."""
-    for module in ("npzkit.conversion.safetensors_file", library):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    (here / "path").mkdir()
-    (here / f"path/{library}.py").write_text(f"raise ModuleNotFoundError(name={library!r})")
-    monkeypatch.syspath_prepend(here / "path")
-    if name == "b.zarr":
-        zarr.create_group(name)
+    npzkit.save("a.npz", {"x": np.ones((1, 3))})
+    is_there = importlib.util.find_spec(library) is not None
+    if library != "torch":
+        npzkit.convert("a.npz", name)
+    elif is_there:
+        torch = importlib.import_module("torch")
+        torch.save({"x": torch.ones(1, 3)}, name)
     else:
         (here / name).write_bytes(b"")
-    with pytest.raises(UnsupportedError, match=library) as caught:
-        npzkit.convert(name, "a.npz")
-    assert f"python -m pip install '{installed_by}'" in caught.value.remedy
+    (here / "path").mkdir()
+    (here / f"path/{library}.py").write_text(f"raise ModuleNotFoundError(name={library!r})")
+    with monkeypatch.context() as patched:
+        for module in ("npzkit.conversion.safetensors_file", library):
+            patched.delitem(sys.modules, module, raising=False)
+        patched.syspath_prepend(here / "path")
+        with pytest.raises(UnsupportedError, match=library) as caught:
+            npzkit.convert(name, "b.npz")
+    assert f'python -m pip install "{installed_by}"' in caught.value.remedy
+    extra = installed_by.removeprefix("npzkit[").removesuffix("]")
+    assert library == installed_by or library in brought_by(extra)
+    if is_there:
+        npzkit.convert(name, "b.npz")
+        assert load("b.npz")["x"].tolist() == [[1, 1, 1]]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals go to the process there")

@@ -51,6 +51,7 @@ def _value(text, dtype):
     )
 
 
+@pytest.mark.remedy('Write it with format="npy".')
 @pytest.mark.parametrize(
     "array",
     [
@@ -61,7 +62,10 @@ def _value(text, dtype):
     ],
 )
 def test_arrays_that_are_no_tables(here, array):
-    """More dimensions, and fields that are arrays, are refused before anything is written."""
+    """More dimensions, and fields that are arrays, are refused before anything is written.
+
+    They become .npy files.
+    """
     npzkit.save("a.npz", {"good": [1], "x": array})
     with pytest.raises(ConversionError, match="is not a table") as caught:
         npzkit.extract("a.npz", "out", format="csv")
@@ -69,6 +73,11 @@ def test_arrays_that_are_no_tables(here, array):
     assert 'format="npy"' in caught.value.remedy
     assert not os.path.exists("out")
     assert list(npzkit.extract("a.npz", "out", format="csv", skip=True).files) == ["good"]
+    npzkit.extract("a.npz", "out", ["x"], format="npy")
+    found = np.load("out/x.npy")
+    assert (found.shape, found.dtype, found.tobytes()) == (
+        array.shape, array.dtype, array.tobytes()
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("array", [np.zeros((2**40, 0)), np.ndarray(2**24, "S0")])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 
@@ -20,6 +23,7 @@ from npzkit.errors import (
     NpyFormatError,
     UnsafeNameError,
 )
+from systems import need_library_of, needs_symlinks
 
 
 def test_every_kind_of_array_comes_back(here, arrays):
@@ -86,8 +90,10 @@ def test_a_name_never_leaves_the_folder(here, name):
     assert sorted(os.listdir()) == ["a.npz", "out"]
 
 
+@needs_symlinks
+@pytest.mark.remedy("Remove the link, or write to another folder.")
 def test_no_link_leads_out_of_the_folder(here):
-    """A link in the folder, to another one, is not written through."""
+    """A link in the folder, to another one, is not written through; a folder in its place is."""
     npzkit.save("a.npz", {"sub/x": [1], "y": [2]})
     (here / "out").mkdir()
     (here / "other").mkdir()
@@ -95,8 +101,13 @@ def test_no_link_leads_out_of_the_folder(here):
     with pytest.raises(UnsafeNameError, match="symbolic link"):
         npzkit.extract("a.npz", "out", overwrite=True)
     assert (os.listdir("out"), os.listdir("other")) == (["sub"], [])
+    npzkit.extract("a.npz", "new")
+    os.unlink("out/sub")
+    npzkit.extract("a.npz", "out")
+    assert np.load("new/sub/x.npy") == np.load("out/sub/x.npy") == [1]
 
 
+@pytest.mark.remedy("Extract only one of them.")
 @pytest.mark.parametrize(
     "names",
     [
@@ -115,6 +126,9 @@ def test_names_that_would_be_one_file(here, names):
     assert not os.path.exists("out")
     report = npzkit.extract("a.npz", "out", skip=True)
     assert (len(report.files), len(report.failed)) == (1, 1)
+    for folder, name in enumerate(names):
+        (path,) = npzkit.extract("a.npz", f"{folder}", [name.removesuffix(".npy")]).files.values()
+        assert np.load(path).tolist() == [0, 1, 2]
 
 
 def test_no_file_is_replaced_unasked(here):
@@ -130,6 +144,7 @@ def test_no_file_is_replaced_unasked(here):
     assert np.load("y.npy") == [2]
 
 
+@pytest.mark.remedy("Remove the folder, or write to another path.")
 def test_a_folder_in_the_way_of_a_file(here):
     """No folder is replaced, and nothing is written if one is in the way."""
     npzkit.save("a.npz", {"x": [1], "y": [2]})
@@ -137,8 +152,13 @@ def test_a_folder_in_the_way_of_a_file(here):
     with pytest.raises(ConversionError, match="is a folder"):
         npzkit.extract("a.npz", overwrite=True)
     assert sorted(os.listdir()) == ["a.npz", "y.npy"]
+    npzkit.extract("a.npz", "other")
+    (here / "y.npy").rmdir()
+    npzkit.extract("a.npz")
+    assert np.load("y.npy") == np.load("other/y.npy") == [2]
 
 
+@needs_symlinks
 def test_a_link_is_replaced_and_not_followed(here):
     """A link in the place of a file, also one to nothing, stays unless overwrite is given."""
     npzkit.save("a.npz", {"x": [1], "y": [2]})
@@ -172,7 +192,7 @@ def test_a_private_file_stays_private(here):
 @pytest.mark.parametrize("name", ["b.safetensors", "b.zarr", "b.h5", "b.npz"])
 def test_what_is_converted_is_never_more_public_than_what_it_replaces(here, monkeypatch, name):
     """While it is written only its owner can reach it; then it has the old one's permissions."""
-    pytest.importorskip({".h5": "h5py", ".npz": "npzkit"}.get(name[1:], name[2:]))
+    need_library_of(name)
     npzkit.save("a.npz", {"x": np.arange(3)})
     npzkit.convert("a.npz", name)
     mode = 0o700 if os.path.isdir(name) else 0o600
@@ -292,7 +312,7 @@ def test_wrong_arguments(here):
 @pytest.mark.parametrize("count", [600, 32_000])
 def test_a_key_of_very_many_parts_is_refused_at_once(here, target, count):
     """Slashes would become folders or groups: no time and memory is spent on them."""
-    pytest.importorskip({"b.h5": "h5py", "b.zarr": "zarr"}.get(target, "npzkit"))
+    need_library_of(target)
     with_names("a.npz", ["/".join("a" * count) + ".npy"])
     tracemalloc.start()
     with pytest.raises(LimitExceededError, match="too many parts"):
@@ -304,3 +324,20 @@ def test_a_key_of_very_many_parts_is_refused_at_once(here, target, count):
     tracemalloc.stop()
     assert peak < 64 << 20
     assert os.listdir() == ["a.npz"]
+
+
+def test_a_file_that_becomes_too_large(tmp_path):
+    """The error of the system names the file that was to be written."""
+    pytest.importorskip("resource", reason="this system has no limit of the size of files")
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(100_000)})
+    code = (
+        "import npzkit, resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try: npzkit.extract(sys.argv[1], sys.argv[2])\n"
+        "except OSError as error: print(error.errno, error.filename)\n"
+    )
+    # Compiled modules would be cut off as well.
+    command = [sys.executable, "-B", "-c", code, tmp_path / "a.npz", tmp_path / "out"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout.split() == [str(errno.EFBIG), str(tmp_path / "out" / "x.npy")]

@@ -25,6 +25,21 @@ class File:
 """
 
 
+CRASHING = """
+import os, sys
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules["h5py"]
+import h5py
+opened = h5py.File
+def File(path, mode):
+    if os.path.getsize(path) < 100:
+        os._exit(3)
+    return opened(path, mode)
+h5py.File = File
+"""
+"""An h5py that crashes on a file that is cut off."""
+
+
 @pytest.fixture
 def library(here, monkeypatch):
     """Return a function that makes an h5py whose files do what a text says."""
@@ -63,6 +78,19 @@ def test_a_crash_is_an_error(here, library, text, what):
     assert caught.value.path == "a.h5"
     assert caught.value.remedy
     assert sorted(os.listdir()) == ["a.h5", "path", "pid"]
+
+
+@pytest.mark.remedy("Check it with the program that made it, or make it again.")
+def test_a_file_that_crashes_its_library_is_made_again(here, library, monkeypatch):
+    """The file that its program makes again is converted by the same library."""
+    library("")
+    (here / "path/h5py.py").write_text(CRASHING)
+    with pytest.raises(ConversionError, match="h5py crashed"):
+        npzkit.convert("a.h5", "a.npz")
+    with h5py.File("a.h5", "w") as file:
+        file["x"] = np.arange(3)
+    npzkit.convert("a.h5", "a.npz")
+    assert npzkit.load_tree("a.npz")["x"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="os.kill would end the process there")
@@ -149,11 +177,17 @@ def test_any_program_can_convert(here, how):
     assert (result.returncode, result.stdout, result.stderr) == (0, "('x',)\n", "")
 
 
-def test_no_python_to_start(here, library, monkeypatch):
-    """A program that has no Python to start says so."""
-    monkeypatch.setattr(sys, "executable", "")
-    with pytest.raises(UnsupportedError, match="process of its own"):
-        npzkit.convert("a.h5", "a.npz")
+@pytest.mark.remedy("Convert the file with an ordinary installation of Python.")
+@pytest.mark.parametrize(("name", "value"), [("executable", ""), ("frozen", True)])
+def test_no_python_to_start(here, monkeypatch, name, value):
+    """A program that has no Python to start says so; an ordinary Python converts the file."""
+    with h5py.File("a.h5", "w") as file:
+        file["x"] = np.arange(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, name, value, raising=False)
+        with pytest.raises(UnsupportedError, match="process of its own"):
+            npzkit.convert("a.h5", "a.npz")
+    assert npzkit.convert("a.h5", "a.npz").keys == ("x",)
 
 
 @pytest.mark.parametrize("is_imported", [False, True])

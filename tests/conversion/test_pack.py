@@ -18,6 +18,7 @@ from npzkit.errors import (
     PickleRefusedError,
     UnsafeNameError,
 )
+from systems import needs_symlinks
 
 
 def test_one_file(here):
@@ -118,6 +119,7 @@ def test_keys_that_no_archive_may_have(here, key):
     assert os.listdir() == ["x.npy"]
 
 
+@pytest.mark.remedy("Give one of them another key by a pair (key, path).")
 def test_two_inputs_of_one_key(here):
     """Two inputs that would have one key are named, and nothing is written; pairs help."""
     npzkit.save("a.npz", {"x": np.arange(3)})
@@ -127,6 +129,23 @@ def test_two_inputs_of_one_key(here):
     assert caught.value.key == "x"
     assert not os.path.exists("c.npz")
     assert npzkit.pack("c.npz", ["a.npz", ("b", "b.npz")]).keys == ("x", "b/x")
+    with np.load("c.npz") as found:
+        assert (found["x"].size, found["b/x"].size) == (3, 4)
+
+
+@pytest.mark.remedy("Pass overwrite=True to replace it, or give the new array another key")
+def test_a_key_that_the_archive_has(here):
+    """It is replaced with overwrite alone, and the new array can have another key."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    np.save("x.npy", np.arange(4))
+    with pytest.raises(KeyExistsError, match="already has this key") as caught:
+        npzkit.add("a.npz", "x.npy")
+    assert (caught.value.path, caught.value.key) == ("a.npz", "x")
+    npzkit.add("a.npz", [("y", "x.npy")])
+    with np.load("a.npz") as found:
+        assert (found["x"].size, found["y"].size) == (3, 4)
+    assert npzkit.add("a.npz", "x.npy", overwrite=True).replaced == ("x",)
+    assert np.load("a.npz")["x"].size == 4
 
 
 def test_the_archive_is_none_of_its_inputs(here):
@@ -158,6 +177,7 @@ def test_folders(here):
         npzkit.pack("b.npz", "empty")
 
 
+@needs_symlinks
 def test_a_folder_is_not_left_by_its_links(here):
     """Symbolic links to what lies outside of a folder are not followed."""
     np.save("secret.npy", np.ones(2))
@@ -291,9 +311,14 @@ def test_several_arrays_of_one_file(here, monkeypatch, compression, block_size):
         (bytes(1 << 17), "131,072 bytes follow"),
     ],
 )
+@pytest.mark.remedy("Read the array with np.load and save it again, which leaves them out;")
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_what_follows_an_array_is_an_error(here, extra, what, is_stream):
-    """It says how many bytes follow and what they seem to be; no archive is made or changed."""
+    """It says how many bytes follow and what they seem to be; no archive is made or changed.
+
+    The array that np.load reads and np.save writes is packed, and so are all rows of a header
+    that counts them.
+    """
     content = npy(np.ones((4, 8))) + extra
     (here / "x.npy").write_bytes(content)
     npzkit.save("old.npz", {"a": np.ones(1)})
@@ -306,32 +331,79 @@ def test_what_follows_an_array_is_an_error(here, extra, what, is_stream):
             )
     assert (here / "old.npz").read_bytes() == before
     assert sorted(os.listdir()) == ["old.npz", "x.npy"]
+    np.save("y.npy", np.load("x.npy"))
+    npzkit.pack("a.npz", "y.npy")
+    assert np.load("a.npz")["y"].tolist() == np.ones((4, 8)).tolist()
+    if "rows" in what:
+        count = 4 + len(extra) // 64
+        content = content.replace(b"(4, 8)", b"(%d, 8)" % count)
+        (here / "x.npy").write_bytes(content)
+        npzkit.pack("b.npz", io.BytesIO(content) if is_stream else "x.npy")
+        assert np.load("b.npz")["arr_0" if is_stream else "x"].shape == (count, 8)
 
 
+def one_by_one(name, count):
+    """Read the first arrays of a file."""
+    with open(name, "rb") as file:
+        return [np.load(file, allow_pickle=True) for _ in range(count)]
+
+
+@pytest.mark.remedy(
+    "Copy the stream to an .npy file, and pack that: the arrays of a file get the keys KEY.0",
+    "Open the file, read its arrays with np.load, one after the other, and save them with keys.",
+    "Read those before it with np.load, and save them with keys.",
+)
 def test_what_follows_and_cannot_be_packed(here):
-    """A second array of a stream, objects after an array, and half an array are named."""
+    """A second array of a stream, objects after an array, and half an array are named.
+
+    What the errors say to do saves the arrays.
+    """
     several("log.npy", [np.arange(3), np.arange(4)])
     with (
         open("log.npy", "rb") as stream,
         pytest.raises(ConversionError, match=r"160 bytes follow the array: another .* KEY\.1"),
     ):
         npzkit.pack("a.npz", stream)
+    with open("log.npy", "rb") as stream:
+        (here / "copy.npy").write_bytes(stream.read())
+    assert npzkit.pack("copy.npz", "copy.npy").keys == ("copy.0", "copy.1")
+    with np.load("copy.npz") as found:
+        assert [len(found[key]) for key in found] == [3, 4]
     several("a.npy", [np.arange(3), np.array([None])], allow_pickle=True)
     several("b.npy", [np.array([None]), np.arange(3)], allow_pickle=True)
     for name in ("a.npy", "b.npy"):
         with pytest.raises(ConversionError, match=r"follow.*np\.load") as caught:
             npzkit.pack("a.npz", name, allow_pickle=True)
         assert caught.value.path == name
+        first, second = one_by_one(name, 2)
+        npzkit.save("both.npz", {"first": first, "second": second}, allow_pickle=True)
+        with np.load("both.npz", allow_pickle=True) as found:
+            assert sorted(map(len, found.values())) == [1, 3]
     cut = (here / "log.npy").read_bytes()
     for size, what in (len(cut) - 1, "at byte 152 .* incomplete"), (160, "truncated"):
         (here / "cut.npy").write_bytes(cut[:size])
         with pytest.raises(NpzkitError, match=what) as caught:
             npzkit.pack("a.npz", "cut.npy")
         assert caught.value.path == "cut.npy"
+        if "incomplete" in what:
+            npzkit.save("before.npz", {"first": one_by_one("cut.npy", 1)[0]})
+            assert np.load("before.npz")["first"].tolist() == [0, 1, 2]
     (here / "new.npy").write_bytes(npy(np.ones(1)) + b"\x93NUMPY\x09\0" + bytes(99))
     with pytest.raises(NpzkitError, match="unknown version"):
         npzkit.pack("a.npz", "new.npy")
     assert not os.path.exists("a.npz")
+
+
+@pytest.mark.remedy("Use npzkit.convert for other formats.")
+def test_another_format_is_converted(here):
+    """The function that the error names reads a file of another format."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    with h5py.File("x.h5", "w") as file:
+        file["x"] = np.arange(3)
+    with pytest.raises(ConversionError, match="the file's suffix is none of"):
+        npzkit.pack("a.npz", "x.h5")
+    npzkit.convert("x.h5", "a.npz")
+    assert np.load("a.npz")["x"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -347,11 +419,13 @@ def test_files_that_are_no_arrays(here, content, what):
     assert os.listdir() == ["x.npy"]
 
 
+@pytest.mark.remedy("Read it with NumPy's genfromtxt or with pandas, and save the arrays.")
 def test_wrong_arguments(here):
     """A missing file, an unknown kind, and what is no input at all are errors of their kinds."""
     np.save("x.npy", np.ones(2))
-    for name in ("x.docx", "t.csv", "t.tsv", "t.TXT"):
+    for name in ("x.docx", "t.tsv", "t.TXT"):
         (here / name).write_bytes(b"")
+    (here / "t.csv").write_text("1,2\n3,4\n")
     for error, what, inputs, options in (
         (FileNotFoundError, "no.npy", "no.npy", {}),
         (ConversionError, r"none of \.npy .* Use npzkit\.convert", "x.docx", {}),
@@ -366,3 +440,5 @@ def test_wrong_arguments(here):
         with pytest.raises(error, match=what):
             npzkit.pack("a.npz", inputs, **options)
     assert not os.path.exists("a.npz")
+    npzkit.save("a.npz", {"t": np.genfromtxt("t.csv", delimiter=",")})
+    assert np.load("a.npz")["t"].tolist() == [[1, 2], [3, 4]]

@@ -84,16 +84,32 @@ class Other:
     """What only this program knows."""
 
 
+def check_is_saved(tree):
+    """Save what an error says to save in the place of what the file has, and convert that."""
+    torch.save(tree, "a.pt")
+    npzkit.convert("a.pt", "tree.npz")
+    found = npzkit.load_tree("tree.npz", like=tree)
+    assert all(torch.equal(found[name], tree[name]) for name in tree)
+
+
 @pytest.mark.parametrize(
     ("saved", "error", "what"),
     [
-        ({"w": WEIGHT, "args": Other()}, PickleRefusedError, "Other'"),
-        (torch.nn.Linear(1, 1), PickleRefusedError, "torch.nn.modules.linear.Linear"),
+        *(
+            pytest.param(
+                saved, PickleRefusedError, what,
+                marks=pytest.mark.remedy("skip=True cannot leave them out: nothing of the file is"),
+            )
+            for saved, what in (
+                ({"w": WEIGHT, "args": Other()}, "Other'"),
+                (torch.nn.Linear(4, 3), "torch.nn.modules.linear.Linear"),
+            )
+        ),
         ({"inner": {"w": WEIGHT.to_sparse()}}, UnsupportedError, "'inner/w'"),
         ({"inner": {(1, 2): WEIGHT}}, ConversionError, "'inner'"),
         (3, ConversionError, "int"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore:TypedStorage:UserWarning")
 def test_what_is_no_tree_of_tensors(here, saved, error, what):
     """The error says what it is and where, and does not say how to run code from the file."""
@@ -104,22 +120,41 @@ def test_what_is_no_tree_of_tensors(here, saved, error, what):
     assert caught.value.remedy
     assert "weights_only" not in str(caught.value)
     assert (error is PickleRefusedError) == ("skip=True cannot leave" in str(caught.value))
+    if error is PickleRefusedError:
+        state = {"w": WEIGHT} if isinstance(saved, dict) else saved.state_dict()
+        check_is_saved(state)
 
 
+@pytest.mark.remedy("Load it with torch.jit.load, and save its state dict.")
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_program_of_torchscript(here):
-    """A program is no file of tensors, and the error says what it is."""
+    """A program is no file of tensors, and the error says what it is; its state dict is one."""
     torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), "a.pt")
     with pytest.raises(UnsupportedError, match="TorchScript"):
         npzkit.convert("a.pt", "a.npz")
+    check_is_saved(torch.jit.load("a.pt").state_dict())
 
 
+@pytest.mark.remedy("torch.save(npzkit.torch.load_file(archive), path).")
+def test_files_of_torch_are_not_written(here):
+    """PyTorch writes what `npzkit.torch` loads, as the error says."""
+    npzkit.save("a.npz", {"w": WEIGHT})
+    with pytest.raises(ConversionError, match="are only read"):
+        npzkit.convert("a.npz", "b.pt")
+    torch.save(npzkit.torch.load_file("a.npz"), "b.pt")
+    assert torch.equal(torch.load("b.pt")["w"], WEIGHT)
+
+
+@pytest.mark.remedy('Convert it: npzkit.convert(path, "new.npz").')
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_a_file_of_torch_is_no_archive(here, is_zip):
     """`npzkit.open` says what the file is and which function converts it, and leaves it closed."""
     torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
     with pytest.raises(NpzkitError, match=r"of torch\.save.*Convert it: npzkit\.convert\("):
         npzkit.open("a.pt")
+    npzkit.convert("a.pt", "new.npz")
+    with npzkit.open("new.npz") as npz:
+        assert np.array_equal(npz["model/0.weight"], WEIGHT)
 
 
 def test_a_file_whose_name_says_another_format(here):
@@ -139,9 +174,15 @@ def test_a_file_whose_name_says_another_format(here):
             npzkit.convert(named, "b.npz")
 
 
-@pytest.mark.parametrize("is_zip", [True, False])
+@pytest.mark.parametrize(
+    "is_zip",
+    [pytest.param(True, marks=pytest.mark.remedy("Download it or create it again.")), False],
+)
 def test_a_damaged_file(here, is_zip):
-    """A file that was cut off, or is none of torch.save, is an error of npzkit that names it."""
+    """A file that was cut off, or is none of torch.save, is an error of npzkit that names it.
+
+    The sound file is converted.
+    """
     torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
     data = (here / "a.pt").read_bytes()
     for content in (data[:-40], data[:9], b"", b"<html>"):
@@ -150,6 +191,9 @@ def test_a_damaged_file(here, is_zip):
             npzkit.convert("a.pt", "a.npz")
         assert not is_zip or content[:1] != b"P" or "cut off" in str(caught.value)
         assert "weights_only" not in str(caught.value)
+    (here / "a.pt").write_bytes(data)
+    npzkit.convert("a.pt", "a.npz")
+    assert np.array_equal(npzkit.load_tree("a.npz")["model"]["tied"], WEIGHT.numpy())
 
 
 def zipped(source, path, method=zipfile.ZIP_STORED, change=lambda name, data: data):
@@ -187,6 +231,7 @@ def test_a_record_that_is_too_short(here):
     assert np.array_equal(npzkit.load_tree("b.npz")["w"], WEIGHT.numpy())
 
 
+@pytest.mark.remedy("Download it or create it again.")
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_record_whose_checksum_differs(here, method):
     """One wrong bit of a tensor is found, and the record named."""
@@ -203,7 +248,7 @@ def test_a_record_whose_checksum_differs(here, method):
     with pytest.raises(ChecksumError, match="CRC-32") as caught:
         npzkit.convert("b.pt", "b.npz")
     assert (caught.value.path, caught.value.key) == ("b.pt", "a/data/0")
-    assert caught.value.remedy
+    check_is_saved({"w": WEIGHT})
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
@@ -229,6 +274,7 @@ def pickled(content):
         archive.writestr("a/byteorder", "little")
 
 
+@pytest.mark.remedy("In the program that made the file, save a state dict: tensors, numbers")
 def test_containers_that_the_file_does_not_pay_for(here):
     """Tuples that contain one another twice at each level are no endless data."""
     value = (1,)
@@ -240,6 +286,7 @@ def test_containers_that_the_file_does_not_pay_for(here):
     pickled(b"\x80\x02)" + b"\x85" * 100_000 + b".")
     with pytest.raises(ConversionError, match="nested more than 500 deep"):
         npzkit.convert("a.pt", "a.npz")
+    check_is_saved({"w": WEIGHT})
 
 
 def test_a_tensor_that_the_file_does_not_pay_for(here):

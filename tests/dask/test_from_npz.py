@@ -332,7 +332,7 @@ def test_npzkit_imports_dask_when_it_is_used():
         "try: npzkit.dask\nexcept AttributeError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "pip install 'npzkit[dask]'" in found.stdout, found.stderr
+    assert 'pip install "npzkit[dask]"' in found.stdout, found.stderr
 
 
 # -- several archives ---------------------------------------------------------
@@ -388,6 +388,7 @@ def test_names_of_several_archives(tmp_path):
     assert from_npz(str(tmp_path / "b" / "*.npz"), "x").name != names[0]
 
 
+@pytest.mark.remedy("Leave the file out.")
 def test_archives_that_do_not_fit(tmp_path):
     """Files of another dtype or shape are refused by name, and so is an empty list."""
     files = [tmp_path / f"{name}.npz" for name in "abcd"]
@@ -397,6 +398,7 @@ def test_archives_that_do_not_fit(tmp_path):
     for wrong in files[1:]:
         with pytest.raises(DifferentFilesError, match=wrong.name):
             from_npz([files[0], wrong], "x")
+    assert from_npz([files[0]], "x").shape == (2, 3)
     with pytest.raises(ValueError, match="axis"):
         from_npz([files[3], files[3]], "x")
     with pytest.raises(ValueError, match="empty"):

@@ -271,19 +271,68 @@ def test_s3():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "instead", "expected"),
     [
-        (lambda x: x[x > 2], "compute_chunk_sizes"),
-        (lambda x: x.astype(object), "astype"),
-        (lambda x: da.ma.masked_equal(x, 2), "getmaskarray"),
+        pytest.param(
+            lambda x: x[x > 7],
+            lambda x: {"x": x.compute_chunk_sizes()},
+            {"x": [8, 9]},
+            marks=pytest.mark.remedy("Compute them first: x.compute_chunk_sizes()."),
+        ),
+        pytest.param(
+            lambda x: x[8:].astype(str).astype(object),
+            lambda x: {"x": x.astype("U20")},
+            {"x": ["8", "9"]},
+            marks=pytest.mark.remedy("Convert the array: x.astype('U20') for text."),
+        ),
+        pytest.param(
+            lambda x: da.ma.masked_equal(x[8:], 9),
+            lambda x: {"x": da.ma.getdata(x), "mask": da.ma.getmaskarray(x)},
+            {"x": [8, 9], "mask": [False, True]},
+            marks=pytest.mark.remedy(
+                "Save data and mask as two arrays: dask.array.ma.getdata(x) and getmaskarray(x)."
+            ),
+        ),
     ],
 )
-def test_arrays_that_cannot_be_saved(tmp_path, value, text):
+def test_arrays_that_cannot_be_saved(tmp_path, value, instead, expected):
     """Chunks of unknown size, Python objects and masks are refused, with what to do instead."""
-    with pytest.raises(UnsupportedError, match=text) as caught:
-        to_npz(tmp_path / "run", {"x": value(da.arange(10, chunks=5))})
+    array = value(da.arange(10, chunks=5))
+    with pytest.raises(UnsupportedError) as caught:
+        to_npz(tmp_path / "run", {"x": array})
     assert caught.value.key == "x"
     assert not (tmp_path / "run").exists()
+    to_npz(tmp_path / "run", instead(array))
+    with npzkit.open(tmp_path / "run") as npz:
+        assert {key: npz[key].tolist() for key in npz} == expected
+
+
+@pytest.mark.parametrize("least", [0, 3, 7, 9, 100])
+def test_chunks_without_items(tmp_path, least):
+    """What is selected of an array may leave chunks empty, or all of them."""
+    x = da.arange(10, chunks=5)
+    rows = da.arange(20, chunks=6).reshape(10, 2)
+    arrays = {"x": x[x > least], "rows": rows[x > least]}
+    to_npz(tmp_path / "run", {key: each.compute_chunk_sizes() for key, each in arrays.items()})
+    with npzkit.open(tmp_path / "run") as npz:
+        for key, array in arrays.items():
+            check_same(npz[key], array.compute())
+        assert npz.verify().ok
+
+
+@pytest.mark.remedy(
+    "Name a folder, which gets several files. npzkit.convert(folder, 'a.npz') makes"
+)
+def test_one_file_is_made_of_a_folder(tmp_path):
+    """Tasks cannot write to one file; the folder that they write is converted to one."""
+    arrays = {"x": da.arange(10, chunks=5)}
+    with pytest.raises(UnsupportedError, match="cannot write to one file"):
+        to_npz(tmp_path / "a.npz", arrays)
+    to_npz(tmp_path / "run", arrays, shard_size=1)
+    assert len(shards(tmp_path / "run")) == 2
+    npzkit.convert(tmp_path / "run", tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as npz:
+        assert npz["x"].tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("url", ["a.npz", "s3://b/A.NPZ", "https://example.org/run"])

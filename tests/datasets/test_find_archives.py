@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import npzkit
 import numpy as np
 import pytest
@@ -28,25 +30,30 @@ def place(request, tmp_path):
     return top
 
 
+def within(place, *names):
+    """Return the paths of these names in a place, as they are shown."""
+    paths = [f"{place}/{name}" for name in names]
+    return paths if "://" in place else [path.replace("/", os.sep) for path in paths]
+
+
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_archives_of_a_folder(place, slash):
     """They are sorted as people count, and a sharded archive is one; folders need `recursive`."""
     found = find_archives(place + slash)
-    assert found == [f"{place}/{name}" for name in ("run9.NPZ", "run10.npz", "shards")]
+    assert found == within(place, "run9.NPZ", "run10.npz", "shards")
     found = find_archives(place + slash, recursive=True)
     names = "deep/er/a.npz", "run9.NPZ", "run10.npz", "shards", "shards/other.npz"
-    assert found == [f"{place}/{name}" for name in names]
+    assert found == within(place, *names)
 
 
 @pytest.mark.parametrize("recursive", [False, True])
 def test_an_archive_is_itself(place, recursive):
     """So is what does not exist: opening it says so."""
     for name in ("run10.npz", "notes.bin", "nothing"):
-        path = f"{place}/{name}"
-        assert find_archives(path, recursive=recursive) == [path]
-    shards = f"{place}/shards"
+        assert find_archives(f"{place}/{name}", recursive=recursive) == within(place, name)
+    shards, inner = within(place, "shards", "shards/other.npz")
     assert find_archives(shards) == [shards]
-    assert find_archives(shards, recursive=True) == [shards, f"{shards}/other.npz"]
+    assert find_archives(shards, recursive=True) == [shards, inner]
     assert find_archives(f"{place}/deep", recursive=recursive) == (
-        [f"{place}/deep/er/a.npz"] if recursive else []
+        within(place, "deep/er/a.npz") if recursive else []
     )

@@ -28,6 +28,7 @@ from npzkit.errors import (
 )
 from npzkit.reading import blocks
 from sharded import index_of, write_run
+from systems import replaces_open_files
 
 
 def loaded(file):
@@ -129,12 +130,23 @@ def test_summary_repr_and_html_name_the_arrays(folder):
     assert "closed" in npz._repr_html_()
 
 
-def test_what_needs_one_file_is_refused(folder):
+@pytest.mark.remedy(
+    "Open one of its shards, or convert it: npzkit.convert(folder, 'all.npz').",
+    "Read it, or parts of it with npz.lazy(key).",
+)
+def test_what_needs_one_file_is_refused(folder, whole, tmp_path):
     """A sharded archive has no ZipFile, cannot be repacked, and says what to do."""
     with npzkit.open(folder) as npz:
         for call in (lambda: npz.zip, lambda: npzkit.NpzFile(npz), lambda: npz.memmap("w")):
             with pytest.raises(UnsupportedError):
                 call()
+        np.testing.assert_array_equal(npz["w"], whole)
+        np.testing.assert_array_equal(npz.lazy("w")[2:5], whole[2:5])
+    npzkit.convert(folder, tmp_path / "all.npz")
+    for path in (*folder.glob("*.npz"), tmp_path / "all.npz"):
+        with npzkit.open(path) as npz:
+            assert npz.zip.namelist()
+            assert npz.memmap("w").shape[1] in {4, 6}
 
 
 def test_a_complete_stored_array_is_mapped(folder):
@@ -247,8 +259,9 @@ def test_few_shards_are_open_at_a_time(tmp_path, monkeypatch):
         assert len(npz._archive._shards) <= 3
 
 
-def test_closing_it_ends_reading(folder):
-    """After `close`, nothing can be read, and closing again does nothing."""
+@pytest.mark.remedy("Open it again.")
+def test_closing_it_ends_reading(folder, whole):
+    """After `close`, nothing can be read until it is opened again; closing again does nothing."""
     npz = npzkit.open(folder)
     lazy = npz.lazy("w")
     npz.close()
@@ -262,14 +275,18 @@ def test_closing_it_ends_reading(folder):
     ):
         with pytest.raises(ClosedArchiveError):
             call()
+    with npzkit.open(folder) as npz:
+        np.testing.assert_array_equal(npz["w"], whole)
 
 
 def test_threads_and_forked_children_share_it(folder, whole):
-    """Several threads and a forked child read from one open archive."""
+    """Several threads and, where the system forks, a forked child read from one open archive."""
     with npzkit.open(folder) as npz:
         with ThreadPoolExecutor(4) as pool:
             for found in pool.map(lambda _: npz["w"], range(8)):
                 np.testing.assert_array_equal(found, whole)
+        if not hasattr(os, "fork"):
+            return
         with forked(lambda pipe: os.write(pipe, npz["w"].tobytes())) as (_, pipe):
             assert read_rest(pipe) == whole.tobytes()
 
@@ -293,6 +310,8 @@ def test_limits_hold_for_the_archive(folder):
 # -- the archive is replaced, or damaged ------------------------------------------------------
 
 
+@replaces_open_files
+@pytest.mark.remedy("Open it again.")
 def test_a_replaced_archive_is_stale_and_never_mixed(folder, whole):
     """A reader of the old archive gets its data from open shards, and an error for others."""
     old, other = npzkit.open(folder), npzkit.open(folder)
@@ -305,9 +324,29 @@ def test_a_replaced_archive_is_stale_and_never_mixed(folder, whole):
         np.testing.assert_array_equal(npz["w"], whole + 1)
 
 
+@pytest.mark.remedy("Restore the file, or write the archive again.")
+@pytest.mark.parametrize("way", ["restore", "write"])
+def test_a_shard_that_does_not_exist(folder, whole, way):
+    """Its arrays are read when it is there again, or when the archive was written again."""
+    path = sorted(folder.glob("s*.npz"))[0]
+    data = path.read_bytes()
+    path.unlink()
+    with npzkit.open(folder) as npz, pytest.raises(MissingShardError, match=path.name):
+        npz["w"]
+    if way == "restore":
+        path.write_bytes(data)
+    else:
+        write_run(folder, whole, "a2")
+    with npzkit.open(folder) as npz:
+        np.testing.assert_array_equal(npz["w"], whole)
+        assert npz.verify().ok
+
+
+@pytest.mark.remedy("Restore the file, or write the archive again.")
 def test_a_shard_of_another_attempt_is_stale(folder, whole, tmp_path):
-    """A shard that was replaced by one of another attempt is refused."""
+    """A shard that was replaced by one of another attempt is refused, until it is restored."""
     other = write_run(tmp_path / "other", whole + 1)
+    kept = {path: path.read_bytes() for path in folder.glob("s*.npz")}
     for mine, theirs in zip(
         sorted(folder.glob("s*.npz")), sorted(other.glob("s*.npz")), strict=True
     ):
@@ -318,6 +357,10 @@ def test_a_shard_of_another_attempt_is_stale(folder, whole, tmp_path):
         report = npz.verify()
         assert not report.ok
         assert "was replaced" in report.rows[0].what
+    for path, data in kept.items():
+        path.write_bytes(data)
+    with npzkit.open(folder) as npz:
+        np.testing.assert_array_equal(npz["w"], whole)
 
 
 def test_a_pickle_of_an_older_archive_is_refused(folder, whole):

@@ -96,6 +96,20 @@ def test_names_commit_as_records_do(tmp_path):
         npzkit.ShardedWriter(tmp_path).commit(["../x.npz"])
 
 
+@pytest.mark.remedy("A shard is a file in the folder of its index, such as 'part-1.npz'.")
+def test_shards_are_committed_by_names_in_the_folder(tmp_path):
+    """A path is refused, and the name alone is not."""
+    w = npzkit.ShardedWriter(tmp_path)
+    w["x"] = np.arange(3)
+    w.close()
+    (tmp_path / w.shards[0]).rename(tmp_path / "part-1.npz")
+    with pytest.raises(UnsafeNameError, match="this name of a shard is not safe"):
+        w.commit([str(tmp_path / "part-1.npz")])
+    w.commit(["part-1.npz"])
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
+
+
 def test_a_commit_that_is_repeated_changes_nothing(tmp_path):
     """Committing the same records twice leaves the same index and files."""
     with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
@@ -106,6 +120,7 @@ def test_a_commit_that_is_repeated_changes_nothing(tmp_path):
     assert (tmp_path / "index.json").stat() == before
 
 
+@pytest.mark.remedy("Write it again. One commit ends an attempt.")
 def test_shards_that_are_gone_are_not_committed(tmp_path):
     """A record whose file does not exist is an error, and the old archive stays."""
     write_run(tmp_path)
@@ -116,6 +131,48 @@ def test_shards_that_are_gone_are_not_committed(tmp_path):
         w.commit()
     with npzkit.open(tmp_path) as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE)
+    with npzkit.ShardedWriter(tmp_path, attempt=w.attempt) as again:
+        again["x"] = np.arange(3)
+        again.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.remedy(
+    "Close all writers before the commit. If an earlier run had the same attempt, give each run "
+    "a new one, or pass the shards that count."
+)
+@pytest.mark.parametrize("way", ["close", "attempt", "shards"])
+def test_a_commit_that_finds_too_few_shards_or_too_many(tmp_path, way):
+    """All writers are closed first; shards of an earlier run are of another attempt, or not named."""
+    writers = [npzkit.ShardedWriter(tmp_path, attempt="a") for _ in range(3)]
+    for number, w in enumerate(writers):
+        w.add("x", np.full(2, number), [number % 2 * 2], [4])
+        if way != "close" and number < 2:
+            w.close()
+    first, second, third = writers
+    if way == "close":
+        # The last one is not of this run.
+        third.abort()
+        with pytest.raises(IndexFormatError, match="leave a gap"):
+            first.commit()
+        second.close()
+        first.commit()
+    else:
+        # The first one is of an earlier run.
+        with pytest.raises(IndexFormatError, match="overlap"):
+            third.commit()
+        if way == "shards":
+            third.commit([*second.shards, *third.shards])
+        else:
+            second = npzkit.ShardedWriter(tmp_path, attempt="b")
+            third = npzkit.ShardedWriter(tmp_path, attempt="b")
+            second.add("x", np.full(2, 1), [2], [4])
+            third.add("x", np.full(2, 2), [0], [4])
+            second.close()
+            third.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == ([0, 0, 1, 1] if way == "close" else [2, 2, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -210,8 +267,9 @@ def test_empty_parts_do_not_matter(tmp_path):
         assert npz.verify().ok
 
 
+@pytest.mark.remedy("Make a new one.")
 def test_a_failed_writer_leaves_nothing(tmp_path):
-    """Leaving the block by an exception removes all shards of the writer."""
+    """Leaving the block by an exception removes all shards of the writer; a new one writes."""
     with pytest.raises(ZeroDivisionError), npzkit.ShardedWriter(tmp_path, shard_size=1) as w:
         w["x"] = np.zeros(2)
         w["y"] = np.zeros(2)
@@ -219,6 +277,26 @@ def test_a_failed_writer_leaves_nothing(tmp_path):
     assert names(tmp_path) == []
     with pytest.raises(ClosedArchiveError):
         w["z"] = np.zeros(2)
+    with npzkit.ShardedWriter(tmp_path) as new:
+        new["z"] = np.zeros(2)
+        new.commit()
+    assert npzkit.open(tmp_path).files == ["z"]
+
+
+@pytest.mark.remedy("Make a writer here, with the same attempt.")
+def test_a_child_makes_a_writer_of_its_own(tmp_path, monkeypatch):
+    """What a child writes with it is committed by its parent."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.zeros(2), [0], [4])
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(ClosedArchiveError, match="forked child"):
+                w.add("x", np.ones(2), [2], [4])
+            with npzkit.ShardedWriter(tmp_path, attempt=w.attempt) as own:
+                own.add("x", np.ones(2), [2], [4])
+        w.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -255,6 +333,7 @@ def test_a_forked_child_leaves_its_parents_shards(tmp_path, is_closed):
         assert npz.files == ["x", "y"]
 
 
+@pytest.mark.remedy("Write again, with another writer.")
 def test_a_shard_that_is_lost_is_not_missed_by_a_commit(tmp_path, monkeypatch):
     """After a shard could not be completed, its writer commits nothing, also when asked again."""
     write_run(tmp_path)
@@ -273,6 +352,10 @@ def test_a_shard_that_is_lost_is_not_missed_by_a_commit(tmp_path, monkeypatch):
             w.commit()
     with npzkit.open(tmp_path) as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE)
+    again = npzkit.ShardedWriter(tmp_path, attempt="a2", shard_size=1)
+    again["x"] = again["y"] = np.zeros(2)
+    again.commit()
+    assert sorted(npzkit.open(tmp_path).files) == ["x", "y", "z"]
 
 
 def _fails(*arguments, **options):
@@ -295,6 +378,7 @@ def test_aborting_keeps_what_was_committed(tmp_path, monkeypatch):
             np.testing.assert_array_equal(npz["x"], [version] * 3)
 
 
+@pytest.mark.remedy("Choose another folder, or remove the file.")
 def test_an_index_of_another_program_is_not_replaced(tmp_path):
     """A folder whose index.json is not npzkit's keeps it, and the error says so."""
     (tmp_path / "index.json").write_text('{"title": "mine"}')
@@ -303,6 +387,10 @@ def test_an_index_of_another_program_is_not_replaced(tmp_path):
     with pytest.raises(IndexFormatError, match=r"index\.json of another program"):
         w.commit()
     assert (tmp_path / "index.json").read_text() == '{"title": "mine"}'
+    with npzkit.ShardedWriter(tmp_path / "another") as other:
+        other["x"] = np.zeros(2)
+        other.commit()
+    assert list(npzkit.open(tmp_path / "another")) == ["x"]
     (tmp_path / "index.json").unlink()
     w.commit()
     assert list(npzkit.open(tmp_path)) == ["x"]
@@ -351,6 +439,7 @@ def test_leftovers_of_dead_attempts_are_removed_when_they_are_old(tmp_path):
         assert list(npz) == ["y"]
 
 
+@pytest.mark.remedy("Its archive is kept. Let one writer commit to a folder at a time.")
 def test_two_commits_at_once_do_not_mix(tmp_path, monkeypatch):
     """If another writer commits meanwhile, this commit is refused and the other archive stays."""
     with npzkit.ShardedWriter(tmp_path) as late:
@@ -379,7 +468,7 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
     write_run(tmp_path)
     before = set(names(tmp_path))
 
-    def refuse(path):
+    def refuse(path, **options):
         raise PermissionError(13, "in use", path)
 
     monkeypatch.setattr("npzkit.stores.objects.disk.unlink", refuse)
@@ -389,6 +478,7 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
         np.testing.assert_array_equal(npz["w"], WHOLE + 1)
 
 
+@pytest.mark.remedy("Give all writers the same attempt, and close them before the commit.")
 def test_an_attempt_without_shards_replaces_nothing(tmp_path):
     """A commit with a mistyped attempt is an error, and no empty archive."""
     write_run(tmp_path)
@@ -398,6 +488,10 @@ def test_an_attempt_without_shards_replaces_nothing(tmp_path):
         np.testing.assert_array_equal(npz["w"], WHOLE)
     npzkit.ShardedWriter(tmp_path, attempt="a11").commit([])
     assert not npzkit.open(tmp_path).files
+    with npzkit.ShardedWriter(tmp_path, attempt="a11") as w:
+        w["x"] = np.arange(3)
+    npzkit.ShardedWriter(tmp_path, attempt="a11").commit()
+    assert npzkit.open(tmp_path).files == ["x"]
 
 
 def test_a_task_may_write_its_shard_again(tmp_path):
@@ -474,7 +568,8 @@ def test_other_archives_are_not_hidden(tmp_path, kind, place):
     npzkit.save(f"{folder}/run1.npz", {"x": 1})
     with pytest.raises(FileExistsError, match=r"run1\.npz"):
         write()
-    assert find_archives(folder) == [f"{folder}/run1.npz"]
+    path = os.path.join(folder, "run1.npz") if place == "local" else f"{folder}/run1.npz"
+    assert find_archives(folder) == [path]
     folder += "/own"
     write()
     npzkit.save(f"{folder}/run2.npz", {"x": 1})

@@ -59,7 +59,7 @@ def test_text_that_is_not_unicode():
     """A forged string is one cell that says so, not an error."""
     forged = np.array([0x7FFFFFFF], "u4").view("U1")
     assert table_page(forged, down=0).cells == [["(not valid Unicode)"]]
-    assert table_page(np.array([5]).view("M8"), down=0).cells == [["5"]]
+    assert table_page(np.array([5], "i8").view("M8"), down=0).cells == [["5"]]
 
 
 def test_objects_are_refused():

@@ -73,7 +73,7 @@ def test_a_huge_plane_stays_within_the_budget(shape, is_transposed):
     assert source.read_size <= 1 << 22
     assert min(found.values.shape) >= 10
     assert max(found.values.shape) <= 1000
-    places = np.ix_(found.rows, found.columns)
+    places = [part.astype("i8") for part in np.ix_(found.rows, found.columns)]
     expected = places[down] * shape[1] + places[across]
     assert (found.values == expected).all()
 

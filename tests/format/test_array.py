@@ -120,6 +120,7 @@ def test_large_strided_arrays_are_written_in_pieces(monkeypatch):
         assert all(len(piece) <= max(size, 50 * 8) for piece in array_module.data_pieces(array))
 
 
+@pytest.mark.remedy(" allow_pickle=True; readers of the file must then trust it.")
 def test_objects_need_pickle_both_ways():
     """Without allow_pickle, nothing is written and no pickle code runs."""
     array = np.array([1, "a", None], dtype=object)
@@ -127,6 +128,9 @@ def test_objects_need_pickle_both_ways():
     with pytest.raises(PickleRefusedError, match="Object arrays cannot be saved when"):
         npy.write_array(stream, array, allow_pickle=False)
     assert not stream.getvalue()
+    converted = io.BytesIO()
+    npy.write_array(converted, array.astype(str), allow_pickle=False)
+    assert npy.read_array(io.BytesIO(converted.getvalue())).tolist() == ["1", "a", "None"]
     npy.write_array(stream, array)
     assert npy.read_array(io.BytesIO(stream.getvalue()), allow_pickle=True).tolist() == [
         1,
@@ -150,10 +154,45 @@ def test_objects_inside_structures_are_found(descr, monkeypatch):
         npy.read_array(io.BytesIO(data))
 
 
+@pytest.mark.remedy("Save array.data and numpy.ma.getmaskarray(array) under two keys")
 def test_masked_arrays_are_refused():
-    """A mask is never dropped silently."""
+    """A mask is never dropped silently: it is an array of its own, or the array is filled."""
+    array = np.ma.masked_array([1, 2], [True, False], fill_value=9)
     with pytest.raises(UnsupportedError, match="mask"):
-        npy.write_array(io.BytesIO(), np.ma.masked_array([1, 2], [True, False]))
+        npy.write_array(io.BytesIO(), array)
+    for part, expected in (
+        (array.data, [1, 2]), (np.ma.getmaskarray(array), [True, False]), (array.filled(), [9, 2]),
+    ):  # fmt: skip
+        stream = io.BytesIO()
+        npy.write_array(stream, part)
+        assert npy.read_array(io.BytesIO(stream.getvalue())).tolist() == expected
+
+
+@pytest.mark.filterwarnings("ignore:StringDType")
+@pytest.mark.remedy("Convert it to a dtype of fixed size, strings by array.astype(object)")
+def test_strings_of_any_size_need_pickle():
+    """As strings of a fixed size they do not."""
+    array = np.array(["a", "größe"], np.dtypes.StringDType())
+    with pytest.raises(PickleRefusedError, match="User-defined dtypes cannot be saved"):
+        npy.write_array(io.BytesIO(), array, allow_pickle=False)
+    for saved, allow_pickle in ((array.astype(object).astype("U"), False), (array, True)):
+        stream = io.BytesIO()
+        npy.write_array(stream, saved, allow_pickle=allow_pickle)
+        stream.seek(0)
+        assert npy.read_array(stream, allow_pickle=allow_pickle).tolist() == ["a", "größe"]
+
+
+@pytest.mark.parametrize(("dtype", "version"), [("f8", (9, 9)), ([("漢", "f8")], (1, 0))])
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
+@pytest.mark.remedy("Omit the version to let npzkit choose it.")
+def test_a_version_that_cannot_be_written(dtype, version):
+    """One that does not exist, or that lacks the characters of a name, is not needed."""
+    array, stream = np.ones(2, dtype), io.BytesIO()
+    with pytest.raises(NpyFormatError, match="version"):
+        npy.write_array(stream, array, version=version)
+    npy.write_array(stream, array)
+    stream.seek(0)
+    assert same(npy.read_array(stream), array)
 
 
 def test_open_memmap(tmp_path):

@@ -110,6 +110,9 @@ def test_what_concerns_npy_and_npz_is_run():
         "TestSavezLoad.test_tuple_getitem_raises", "TestSavezLoad.test_savez_filename_clashes",
         "TestSavezLoad.test_not_closing_opened_fid", "TestPathUsage.test_savez_load",
     }  # fmt: skip
+    if np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        # Of a parameter that NumPy has from 2.1 on.
+        expected.remove("test_savez_nopickle")
     assert expected <= names
 
 

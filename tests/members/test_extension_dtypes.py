@@ -13,7 +13,7 @@ import npzkit
 import numpy as np
 import pytest
 from forge import Member, archive, npy
-from npzkit.errors import UnsupportedError
+from npzkit.errors import NpyFormatError, UnsupportedError
 
 COMPRESSIONS = ["stored", "deflated"]
 
@@ -73,14 +73,21 @@ def test_a_dtype_that_does_not_fit_is_not_taken(name):
     assert npz.info("x").dtype == array.dtype
 
 
+@pytest.mark.remedy("Save the field as a separate array.")
 def test_extension_dtypes_in_fields_are_refused(tmp_path):
-    """A field that would lose its dtype silently is refused."""
+    """A field that would lose its dtype silently is refused; as an array it keeps the dtype."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for dtype in ([("x", ml_dtypes.bfloat16)], [("a", [("x", ml_dtypes.bfloat16, (2,))])]):
+        array = np.zeros(2, dtype)
         with pytest.raises(UnsupportedError, match="lose its dtype"):
-            npzkit.save(tmp_path / "a.npz", {"a": np.zeros(2, dtype)})
+            npzkit.save(tmp_path / "a.npz", {"a": array})
+        field = array["x"] if "x" in array.dtype.names else array["a"]["x"]
+        npzkit.save(tmp_path / "a.npz", {"x": field})
+        with npzkit.open(tmp_path / "a.npz") as npz:
+            assert npz["x"].dtype == ml_dtypes.bfloat16
 
 
+@pytest.mark.remedy("Save array.astype(array.dtype.newbyteorder('=')).")
 def test_extension_dtypes_in_another_byte_order():
     """A bfloat16 whose byte order a void cannot tell is refused, with a remedy that works."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -168,6 +175,21 @@ def test_a_header_that_names_an_extension_dtype(descr, data):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert run.stdout.decode().split() == [descr], run.stderr.decode()
+
+
+@pytest.mark.remedy("or install the package that defines it: ml_dtypes has bfloat16 and float8.")
+def test_a_header_that_names_a_dtype_of_a_missing_package(monkeypatch):
+    """The error names the package, and with it the array is read."""
+    pytest.importorskip("ml_dtypes")
+    name = "float8_e4m3b11fnuz"
+    found = of_another_program(name, b"\x58" * 3)
+    with npzkit.open(found) as npz:
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, "ml_dtypes", None)
+            patched.delitem(np.sctypeDict, name)
+            with pytest.raises(NpyFormatError, match="not a valid dtype descriptor"):
+                npz["w"]
+        assert npz["w"].tolist() == [1, 1, 1]
 
 
 def test_bytes_of_bfloat16_of_another_program():

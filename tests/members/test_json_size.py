@@ -52,7 +52,7 @@ def test_the_estimate_covers_what_parsing_takes(kind):
     is_deeper(json.loads(data), 10)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < parsed_size(data, 0) < 5 * peak
+    assert peak < parsed_size(data, 0) < 6 * peak
 
 
 @pytest.mark.parametrize("kind", ["file", "append"])
@@ -74,6 +74,7 @@ def test_hostile_metadata_is_refused_before_it_is_parsed(kind, hostile, tmp_path
     assert "Limits(metadata_size=...)" in caught.value.remedy
 
 
+@pytest.mark.remedy("Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.")
 def test_the_limit_of_metadata_can_be_changed(tmp_path):
     """A lower limit refuses what the default accepts, by the length before it is read; None all."""
     npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)}, metadata={"a": list(range(30_000))})
@@ -103,6 +104,7 @@ def test_comments_that_are_no_metadata_have_no_limit():
     assert npz.verify().ok
 
 
+@pytest.mark.remedy("Save what is large as an array.")
 def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):
     """Metadata above the default limit are refused before a byte is written."""
     monkeypatch.setattr("npzkit.members.metadata.DEFAULT_METADATA_SIZE", 1 << 20)
@@ -111,6 +113,9 @@ def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):
     assert caught.value.remedy == "Save what is large as an array."
     assert caught.value.found == "about 3200370 bytes, from 60007 bytes of JSON"
     assert not list(tmp_path.iterdir())
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3), "a": np.zeros((20_000, 0))})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["a"].tolist() == [[]] * 20_000
 
 
 def test_a_hostile_index_is_refused_before_it_is_parsed(hostile, tmp_path):

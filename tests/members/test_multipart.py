@@ -171,17 +171,30 @@ def test_a_tree_joins_them():
     assert tree["s"][0].tolist() == STRINGS["some"].tolist()
 
 
+@pytest.mark.remedy("='split' to npzkit.save or NpzWriter, which saves it in parts, or save ")
 @pytest.mark.parametrize(
-    ("array", "remedy"),
-    [(MASKED["some"], "masked='split'"), (STRINGS["some"], "strings='split'")],
+    ("array", "option", "plain"),
+    [
+        (MASKED["some"], "masked", lambda array: array.filled()),
+        (STRINGS["some"], "strings", lambda array: array.astype(object).astype("U")),
+    ],
 )
-def test_by_default_they_are_refused(tmp_path, array, remedy):
-    """Without the option, an error names it, and nothing is written."""
-    with pytest.raises(npzkit.NpzkitError, match=remedy):
+def test_by_default_they_are_refused(tmp_path, array, option, plain):
+    """Without the option, an error names it, and nothing is written; with it, all comes back."""
+    with pytest.raises(npzkit.NpzkitError, match=f"{option}='split'"):
         npzkit.save(tmp_path / "a.npz", {"x": array})
     assert not list(tmp_path.iterdir())
+    npzkit.save(tmp_path / "a.npz", {"x": array}, **{option: "split"})
+    with npzkit.NpzWriter(tmp_path / "b.npz", **{option: "split"}) as w:
+        w["x"] = array
+        w["plain"] = plain(array)
+    for name in ("a.npz", "b.npz"):
+        with npzkit.open(tmp_path / name) as npz:
+            assert npz.join("x").tolist() == array.tolist()
+    assert np.array_equal(np.load(tmp_path / "b.npz")["plain"], plain(array))
 
 
+@pytest.mark.remedy("Save array.astype(numpy.dtypes.StringDType(na_object=None)).")
 def test_what_cannot_be_split_is_refused(tmp_path):
     """Existing keys, object arrays, other values for missing strings, and invalid options are refused."""
     path = tmp_path / "a.npz"
@@ -189,8 +202,11 @@ def test_what_cannot_be_split_is_refused(tmp_path):
         npzkit.save(path, {"x": MASKED["some"], "x.mask": np.eye(2)}, masked="split")
     with pytest.raises(npzkit.errors.PickleRefusedError):
         npzkit.save(path, {"x": np.ma.array([None, {}], mask=[0, 1])}, masked="split")
+    strings = np.array(["a", "none"], StringDType(na_object="none"))
     with pytest.raises(UnsupportedError, match="na_object='none'"):
-        npzkit.save(path, {"x": np.array(["a"], StringDType(na_object="none"))}, strings="split")
+        npzkit.save(path, {"x": strings}, strings="split")
+    converted = strings.astype(StringDType(na_object=None))
+    assert npzkit.open(saved({"x": converted})).join("x").tolist() == ["a", None]
     for option in ("masked", "strings"):
         with pytest.raises(ValueError, match=f"{option} must be 'refuse' or 'split'"):
             npzkit.save(path, {}, **{option: True})
@@ -219,6 +235,7 @@ def edited(array, **changes):
     return npzkit.open(stream)
 
 
+@pytest.mark.remedy("Read the parts one by one: npz[key].")
 @pytest.mark.parametrize(
     ("array", "changes"),
     [
@@ -237,9 +254,12 @@ def edited(array, **changes):
 )
 def test_parts_that_do_not_fit(array, changes):
     """Parts of another shape, dtype or content raise one error that names the part."""
+    npz = edited(array, **changes)
     with pytest.raises(NpyFormatError, match="parts of the array do not match") as caught:
-        edited(array, **changes).join("x")
+        npz.join("x")
     assert caught.value.key
+    for suffix, part in changes.items():
+        assert np.array_equal(npz[f"x.{suffix}"], part)
 
 
 FILL_VALUES = [
@@ -275,7 +295,7 @@ def test_each_kind_is_split_where_asked(tmp_path):
         npzkit.save(path, {"m": MASKED["some"]}, strings="split")
 
 
-STRING_PARTS = {"x": np.frombuffer(b"a", np.uint8), "x.offsets": np.array([0, 1])}
+STRING_PARTS = {"x": np.frombuffer(b"a", np.uint8), "x.offsets": np.array([0, 1], "i8")}
 
 
 @pytest.mark.parametrize("shape", [[True], [1.0], ["1"], [-1, -1], None, {}, 1, [1] * 65])
@@ -323,3 +343,15 @@ def test_a_part_that_is_gone_is_named():
     with pytest.raises(MemberNotFoundError, match=r"x\.mask"):
         npz.join("x")
     assert npz["x"].tolist() == [1.5, 2, 3]
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_parts_of_either_byte_order(order):
+    """A machine of the other byte order joins strings, too."""
+    stream = io.BytesIO()
+    texts = np.array(["a", "bcd", ""], np.dtypes.StringDType())
+    npzkit.save(stream, {"s": texts}, strings="split")
+    arrays = dict(np.load(io.BytesIO(stream.getvalue())))
+    attrs = {"npzkit.parts": {"kind": "strings", "shape": [3]}}
+    arrays["s.offsets"] = arrays["s.offsets"].astype(f"{order}i8")
+    assert join(arrays.__getitem__, "s", attrs).tolist() == texts.tolist()

@@ -100,6 +100,13 @@ def test_huge_axes_cost_nothing():
     assert select([10**15 - 1, -(10**15)], (10**15,)).positions[0].tolist() == [0, 10**15 - 1]
 
 
+@pytest.mark.parametrize("number", [1 << 32, -(1 << 32), 2**64 - 1])
+def test_large_numbers_in_arrays_do_not_wrap(number):
+    """They are out of bounds, also where an index of NumPy has 32 bits."""
+    with pytest.raises(IndexError, match=f"index {number} is out of bounds for axis 1 with size 5"):
+        select((0, [number]), (3, 5))
+
+
 @pytest.mark.parametrize("index", [[0], np.array([True]), (slice(None), [1, 2]), (..., [0], None)])
 def test_arrays_of_indices_cost_nothing(index):
     """What they choose is not made, however large it would be."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
 from functools import partial
 
@@ -17,6 +19,7 @@ from npzkit.stores import base_store
 from npzkit.stores.fsspec_store import FsspecStore
 from npzkit.stores.remote_source import TAIL_SIZE
 from range_server import RangeServer
+from remedies import brought_by
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -53,6 +56,41 @@ def test_memory(memory):
         assert repr(npz).startswith(f"NpzFile {memory!r}")
         check_reads(npz)
     assert npzkit.verify(memory).ok
+
+
+@pytest.mark.remedy('Install it: python -m pip install "npzkit[remote]" for s3, gcsfs for gs')
+def test_a_missing_library(memory, monkeypatch):
+    """The error says what to install; with it, the archive is read."""
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "fsspec", None)
+        with pytest.raises(UnsupportedError, match=r"a package that is not installed \(fsspec\)"):
+            npzkit.open(memory)
+    assert {"fsspec", "s3fs"} <= brought_by("remote")
+    with npzkit.open(memory) as npz:
+        check_reads(npz)
+
+
+@pytest.mark.remedy("Did you mean ")
+def test_an_option_that_is_misspelt(memory):
+    """The option that is meant is named, and the archive is read with it."""
+
+    class Strict(type(fsspec.filesystem("memory"))):
+        protocol = ("strict",)
+
+        def __init__(self, *, endpoint_url=None):
+            super().__init__()
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return "/" + path.removeprefix("strict://").lstrip("/")
+
+    fsspec.register_implementation("strict", Strict, clobber=True)
+    url = memory.replace("memory", "strict")
+    with pytest.raises(UnsupportedError, match="unknown storage option 'endpoint'") as caught:
+        npzkit.open(url, storage_options={"endpoint": "x"})
+    (name,) = re.findall(r"Did you mean (\w+)\?", caught.value.remedy)
+    with npzkit.open(url, storage_options={name: "x"}) as npz:
+        check_reads(npz)
 
 
 def test_a_replaced_object_in_memory(memory):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import npzkit
 import numpy as np
 import pytest
@@ -332,6 +334,25 @@ def test_a_url_without_a_server(url):
     """What cannot be asked is refused before any request, as one of npzkit's errors."""
     with pytest.raises(UnsupportedError, match="no valid host and port"):
         npzkit.open(url)
+
+
+@pytest.mark.remedy("In a user or a password, write / as %2F, ? as %3F, # as %23 and @ as %40.")
+@pytest.mark.parametrize("word", ["a/b", "a?b", "a#b", "a/b?c#d@e"])
+def test_a_password_with_characters_of_urls(server, word):
+    """Characters that end a host are refused, and taken if they are written as the error says."""
+
+    def url(password):
+        return server.url().replace("//", f"//me:{password}@")
+
+    with pytest.raises(UnsupportedError, match="no valid host and port"):
+        npzkit.open(url(word))
+    written = word
+    for character, code in ("/", "%2F"), ("?", "%3F"), ("#", "%23"), ("@", "%40"):
+        written = written.replace(character, code)
+    with npzkit.open(url(written)) as npz:
+        check_reads(npz)
+    token = server.requests[0].headers["authorization"].removeprefix("Basic ")
+    assert base64.b64decode(token).decode() == f"me:{word}"
 
 
 RED = "\x1b[31mred\x9b\x07"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
+import urllib.request
 
 import npzkit
 import numpy as np
@@ -147,8 +148,11 @@ def test_refusals_are_errors_at_once(server, code, kind):
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_without_ranges(server):
-    """It is an error that says so, after little was received."""
+@pytest.mark.remedy(
+    "Download the file, and open the copy, or read it from front to back with npzkit.iter_arrays("
+)
+def test_a_server_without_ranges(server, tmp_path):
+    """It is an error that says so, after little was received; a copy or a stream is read."""
     large = packed({"a": np.zeros(1 << 20)})
     url = server.put(large)
 
@@ -168,6 +172,11 @@ def test_a_server_without_ranges(server):
     server.answer = whole
     with pytest.raises(UnsupportedError, match="ranges of bytes"):
         npz["w3"]
+    urllib.request.urlretrieve(url, tmp_path / "copy.npz")
+    with npzkit.open(tmp_path / "copy.npz") as npz:
+        np.testing.assert_array_equal(npz["w3"], RIGHT)
+    with urllib.request.urlopen(url) as response:
+        np.testing.assert_array_equal(dict(npzkit.iter_arrays(response))["w3"], RIGHT)
 
 
 def test_a_server_without_ranges_from_the_end(server):
@@ -278,6 +287,7 @@ def test_chunked_answers(server):
 # -- versions ---------------------------------------------------------------
 
 
+@pytest.mark.remedy("Open it again.")
 @pytest.mark.parametrize("etag", ['"one"', 'W/"one"', ""])
 def test_a_replaced_object_is_stale(server, etag):
     """Whether the server has strong ETags, weak ones or only times, versions never mix."""
@@ -488,6 +498,21 @@ def test_unknown_options_are_refused(server, options, message):
     with pytest.raises(UnsupportedError, match=f"found '{message}', expected 'headers"):
         npzkit.open(server.url_of_data, storage_options=options)
     assert server.count == 0
+
+
+@pytest.mark.remedy("If it was read from a file, use value.strip().")
+def test_a_header_that_ends_with_a_line_break(server, tmp_path):
+    """A value from a file may have one, which the error says how to remove, without the value."""
+    (tmp_path / "token").write_text("Bearer secret\n")
+    value = (tmp_path / "token").read_text()
+    with pytest.raises(UnsupportedError, match="Authorization has a line break") as caught:
+        npzkit.open(server.url_of_data, storage_options={"headers": {"Authorization": value}})
+    assert "secret" not in str(caught.value)
+    assert server.count == 0
+    options = {"headers": {"Authorization": value.strip()}}
+    with npzkit.open(server.url_of_data, storage_options=options) as npz:
+        np.testing.assert_array_equal(npz["w3"], RIGHT)
+    assert server.requests[0].headers["authorization"] == "Bearer secret"
 
 
 def test_options_for_http(server):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.metadata
+import re
 import signal
 import socket
 import socketserver
@@ -296,9 +298,12 @@ def test_a_proxy_of_an_unknown_scheme(server, monkeypatch):
     assert "PASSWORD" not in str(caught.value)
 
 
+@pytest.mark.remedy('Install it: python -m pip install "urllib3[socks]"')
 def test_a_proxy_of_socks(server, monkeypatch):
-    """With PySocks, archives are read through it."""
+    """With PySocks, which an extra of urllib3 brings, archives are read through it."""
     pytest.importorskip("socks", reason="PySocks is not installed")
+    brought = [one for one in importlib.metadata.requires("urllib3") if "socks" in one.split()[-1]]
+    assert [re.split(r"\W", one)[0].lower() for one in brought] == ["pysocks"]
     asked = []
 
     class Socks(socketserver.BaseRequestHandler):
@@ -324,6 +329,10 @@ def test_a_proxy_of_socks(server, monkeypatch):
         proxy.daemon_threads = True
         address = f"127.0.0.1:{proxy.server_address[1]}"
         monkeypatch.setenv("http_proxy", f"socks5h://me:PASS%20WORD@{address}")
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, "socks", None)
+            with pytest.raises(UnsupportedError, match="PySocks"):
+                npzkit.open("http://data.example/a.npz")
         with npzkit.open("http://data.example/a.npz") as npz:
             np.testing.assert_array_equal(npz["w1"], ARRAYS["w1"])
         assert asked[0] == (b"me", b"PASS WORD", b"data.example")

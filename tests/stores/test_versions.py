@@ -34,6 +34,8 @@ DATA = packed(ARRAYS)
 OTHER = packed({key: array + 1 for key, array in ARRAYS.items()})
 """Another archive of the same size."""
 LATER = "Sun, 22 Nov 2026 10:00:01 GMT"
+UNCLOSED = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+"""Older versions of fsspec do not close the file of a cache in which they find an archive."""
 
 
 def check_reads(npz):
@@ -366,11 +368,16 @@ def test_a_store_without_versions(marked):
             npz.lazy("w1")[:3]
 
 
-def test_a_store_that_does_not_say_how_large_a_file_is(marked):
-    """It is refused, because an archive is read from its end."""
+@pytest.mark.remedy("Download the file, and open the copy.")
+def test_a_store_that_does_not_say_how_large_a_file_is(marked, tmp_path):
+    """It is refused, because an archive is read from its end; a copy of it is read."""
     type(marked).marks = {"size": None}
     with pytest.raises(UnsupportedError, match="how large the object is"):
         npzkit.open("marked://bucket/a.npz")
+    with fsspec.open("marked://bucket/a.npz") as file:
+        (tmp_path / "copy.npz").write_bytes(file.read())
+    with npzkit.open(tmp_path / "copy.npz") as npz:
+        check_reads(npz)
 
 
 def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
@@ -514,6 +521,7 @@ def test_an_object_in_a_chain(chain, marked):
         npz.lazy("w1")[:3]
 
 
+@UNCLOSED
 def test_a_copy_in_a_chain(marked, tmp_path):
     """What simplecache downloaded stays as it is, so reads go on when the file is replaced."""
     marked.pipe("/bucket/outer", zipped("a.npz", DATA))
@@ -526,6 +534,7 @@ def test_a_copy_in_a_chain(marked, tmp_path):
         check_reads(npz)
 
 
+@UNCLOSED
 @pytest.mark.parametrize(
     ("cache", "is_nested"),
     [("filecache", False), ("blockcache", False), ("cached", True), ("filecache", True)],

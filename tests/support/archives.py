@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import struct
+import threading
 import zipfile
 from pathlib import Path
 
@@ -226,8 +227,16 @@ def damage(path, key, offset=3):
 
 
 def piped(data):
-    """Return the end of a pipe that data, of less than a pipe holds, is read from."""
+    """Return the end of a pipe that data is read from."""
     receiving, sending = os.pipe()
-    assert os.write(sending, data) == len(data)
-    os.close(sending)
+
+    def send():
+        # The reader may have had enough.
+        with contextlib.suppress(OSError), open(sending, "wb", buffering=0) as pipe:
+            view = memoryview(data)
+            while view:
+                view = view[pipe.write(view) :]
+
+    # Windows' pipes hold little.
+    threading.Thread(target=send, daemon=True).start()
     return open(receiving, "rb")

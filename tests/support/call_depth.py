@@ -16,7 +16,9 @@ import npzkit
 
 __all__ = ["Calls", "count_calls"]
 
-SYSTEM_CALLS = ("pread", "preadv", "pwrite", "pwritev")
+SYSTEM_CALLS = tuple(
+    name for name in ("pread", "preadv", "pwrite", "pwritev") if hasattr(os, name)
+) or ("read", "write")
 _ROOT = os.path.dirname(npzkit.__file__)
 
 

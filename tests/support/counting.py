@@ -1,10 +1,14 @@
-"""A file object that counts what is read of it."""
+"""How much is read of a file object, or by the calls of the system."""
 
 from __future__ import annotations
 
 import io
+import os
+from typing import Any
 
-__all__ = ["CountingBytes"]
+import pytest
+
+__all__ = ["CountingBytes", "sizes_read"]
 
 
 class CountingBytes(io.BytesIO):
@@ -16,3 +20,22 @@ class CountingBytes(io.BytesIO):
         data = super().read(size)
         self.count += len(data)
         return data
+
+
+def sizes_read(patched: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of how many bytes each call of the system is asked to read from now on."""
+    sizes: list[int] = []
+
+    def counted(name: str) -> Any:
+        real = getattr(os, name)
+
+        def read(descriptor: Any, what: Any, *offset: int) -> Any:
+            sizes.append(what if isinstance(what, int) else sum(map(len, what)))
+            return real(descriptor, what, *offset)
+
+        return read
+
+    for name in ("pread", "preadv", "read"):
+        if hasattr(os, name):
+            patched.setattr(os, name, counted(name))
+    return sizes

@@ -371,6 +371,8 @@ class Unsynced:
     """
 
     def __init__(self, recording: Recording) -> None:
+        if os.name == "nt":
+            pytest.skip("Windows has no call that waits for the names in a folder")
         self.names, self.contents = dict(recording.names), dict(recording.contents)
         self.named: list[Call] = []
         self.pending: dict[int, list[Call]] = {inode: [] for inode in self.contents}

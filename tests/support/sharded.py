@@ -22,7 +22,7 @@ def write_run(folder: Any, whole: Any = WHOLE, attempt: str = "a1", **options: A
             for columns in (slice(0, 4), slice(4, 6)):
                 offset = (rows.start, columns.start)
                 w.add("w", whole[rows, columns], offset, whole.shape, attrs={"unit": "m"})
-            w.add(f"layer/{number}", np.full(number + 2, number))
+            w.add(f"layer/{number}", np.full(number + 2, number, "i8"))
     npzkit.ShardedWriter(folder, attempt=attempt, metadata={"step": 7}, **options).commit()
     return folder
 

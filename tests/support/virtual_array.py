@@ -33,11 +33,13 @@ class VirtualArray:
     def __getitem__(self, index: Any) -> Any:
         items = index if isinstance(index, tuple) else (index,)
         items += (slice(None),) * (len(self.shape) - len(items))
-        found: Any = 0
+        found: Any = np.int64(0)
         for length, item in zip(self.shape, items, strict=True):
             found = np.asarray(found)[..., np.newaxis] if isinstance(item, slice) else found
-            places = np.arange(*item.indices(length)) if isinstance(item, slice) else item
-            found = found * length + places
+            if isinstance(item, slice):
+                found = found * length + np.arange(*item.indices(length), dtype=np.int64)
+            else:
+                found = found * length + item
         values = np.asarray(found).astype(self.dtype)
         self.read_count += 1
         self.read_size += values.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import datetime
 import enum
 import io
@@ -15,7 +16,13 @@ import warnings
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ChecksumError, IndexFormatError, NpzkitError, PickleRefusedError
+from npzkit.errors import (
+    ChecksumError,
+    ClosedArchiveError,
+    IndexFormatError,
+    NpzkitError,
+    PickleRefusedError,
+)
 from s3 import needs_s3, s3_server
 from sharded import index_of
 
@@ -204,6 +211,64 @@ def test_refused_values(value, tmp_path):
     with npzkit.open(tmp_path) as npz:
         assert npz.files == ["old"]
     assert len(os.listdir(tmp_path)) == 2
+
+
+class PlannerOfArrays(dcp.DefaultSavePlanner):
+    """A planner that keeps an array beside the state dict."""
+
+    def create_global_plan(self, all_plans):
+        plans, metadata = super().create_global_plan(all_plans)
+        return plans, dataclasses.replace(metadata, planner_data={"scale": np.arange(3)})
+
+
+@pytest.mark.remedy("Put them into the state dict.")
+def test_a_planner_with_arrays(tmp_path):
+    """Its data are no place for arrays; those of the state dict are kept."""
+    state = {"x": torch.ones(1)}
+    error = failure(save, tmp_path, state, planner=PlannerOfArrays())
+    assert "the data of the planner has arrays" in str(error)
+    save(tmp_path, state | {"scale": np.arange(3)})
+    assert load_new(tmp_path)["scale"].tolist() == [0, 1, 2]
+
+
+class PlannerOfPickles(dcp.DefaultSavePlanner):
+    """A planner that cannot look up a value."""
+
+    lookup_object = None
+
+
+@pytest.mark.remedy("Give it a method lookup_object(index), as DefaultSavePlanner has.")
+def test_a_planner_of_pickles(tmp_path):
+    """Values are saved as they are, so a planner must give them."""
+    error = failure(save, tmp_path, {"n": 3}, planner=PlannerOfPickles())
+    assert (error.key, error.found) == ("n", "PlannerOfPickles")
+    PlannerOfPickles.lookup_object = dcp.DefaultSavePlanner.lookup_object
+    save(tmp_path, {"n": 3}, planner=PlannerOfPickles())
+    assert load_new(tmp_path) == {"n": 3}
+
+
+@pytest.mark.remedy("Read it by npzkit.open(path)[key].")
+def test_a_dtype_that_pytorch_has_not(tmp_path, monkeypatch):
+    """An older PyTorch does not load the checkpoint, and the array is read as NumPy's."""
+    save(tmp_path, {"x": torch.tensor([0, 1, 2], dtype=torch.uint16)})
+    monkeypatch.setattr("npzkit.torch.description._tensor_dtype", lambda dtype, special: None)
+    error = failure(load, tmp_path, {"x": torch.tensor([0] * 3, dtype=torch.uint16)})
+    assert "PyTorch has no dtype for this array" in str(error)
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.remedy("Call read_metadata first, as dcp.load does.")
+def test_a_reader_is_opened_by_read_metadata(tmp_path):
+    """Without that call nothing can be read; each load makes it, and so can a program."""
+    save(tmp_path, {"x": torch.ones(2)})
+    reader, planner = NpzStorageReader(tmp_path), dcp.DefaultLoadPlanner()
+    state = {"x": torch.zeros(2)}
+    with pytest.raises(ClosedArchiveError, match="the checkpoint is not open"):
+        reader.read_data(dcp.LoadPlan([]), planner)
+    planner.set_up_planner(state, reader.read_metadata())
+    reader.read_data(planner.create_local_plan(), planner).wait()
+    assert state["x"].tolist() == [1, 1]
 
 
 def test_refused_tensors(tmp_path):

@@ -121,13 +121,16 @@ def test_damage_is_found(tmp_path):
         load_file(data)
 
 
+OTHERS = pytest.mark.remedy("npzkit.save also keeps nested data, NumPy's arrays, numbers")
+
+
 @pytest.mark.parametrize(
     ("tensors", "error", "says"),
     [
         (torch.nn.Linear(1, 1), TypeError, r"model\.state_dict\(\), not Linear"),
         ("a.npz", TypeError, "first"),
-        ({"w": {"inner": WEIGHT}}, NotAnArrayError, "'w'"),
-        ({"w": np.ones(3)}, NotAnArrayError, "'w'"),
+        pytest.param({"w": {"inner": WEIGHT}}, NotAnArrayError, "'w'", marks=OTHERS),
+        pytest.param({"w": np.ones(3)}, NotAnArrayError, "'w'", marks=OTHERS),
         ({1: WEIGHT}, NotAnArrayError, "strings"),
         ({"w": WEIGHT.to_sparse()}, UnsupportedError, "'w'"),
         ({"../w": WEIGHT}, UnsafeNameError, "'../w'"),
@@ -139,6 +142,10 @@ def test_what_is_no_dict_of_tensors_is_refused(tensors, error, says):
     with pytest.raises(error, match=says):
         save_file(tensors, stream)
     assert stream.getvalue() == b""
+    if error is NotAnArrayError and "w" in tensors:
+        npzkit.save(stream, {**tensors, "n": 3, "s": "text"})
+        found = npzkit.load_tree(stream, like={**tensors, "n": 0, "s": ""})
+        assert (found["n"], found["s"], type(found["w"])) == (3, "text", type(tensors["w"]))
 
 
 def test_a_name_of_another_format_is_refused(tmp_path):
@@ -158,15 +165,19 @@ def test_tensors_in_a_store_have_its_options():
         load_file("a.npz", storage_options={"anon": True})
 
 
+@pytest.mark.remedy("Install it: python -m pip install ml_dtypes")
 @pytest.mark.filterwarnings("ignore:this array has the dtype:UserWarning")
 def test_ml_dtypes_is_named_if_it_is_missing(tmp_path, monkeypatch):
     """A tensor of bfloat16 cannot be loaded without the package, and the error says so."""
     save_file({"w": WEIGHT.to(torch.bfloat16)}, tmp_path / "a.npz")
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with pytest.raises(UnsupportedError, match=r"'w'.*pip install ml_dtypes"):
-        load_file(tmp_path / "a.npz")
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, "ml_dtypes", None)
+        with pytest.raises(UnsupportedError, match=r"'w'.*pip install ml_dtypes"):
+            load_file(tmp_path / "a.npz")
+    assert torch.equal(load_file(tmp_path / "a.npz")["w"], WEIGHT.to(torch.bfloat16))
 
 
+@pytest.mark.remedy("Read it with npzkit.load_tree; if it is bytes of bfloat16")
 @pytest.mark.parametrize("array", [np.array(["text"]), np.array(["2026-01"], "M8[M]"), None])
 def test_an_array_that_is_no_tensor(tmp_path, array):
     """What PyTorch has no dtype for, or is no array, is named and not left out in silence."""
@@ -176,8 +187,11 @@ def test_an_array_that_is_no_tensor(tmp_path, array):
             archive.writestr("names", b"text")
     with pytest.raises(UnsupportedError, match="'names'"):
         load_file(tmp_path / "a.npz")
+    found = npzkit.load_tree(tmp_path / "a.npz")["names"]
+    assert found == b"text" if array is None else np.array_equal(found, array)
 
 
+@pytest.mark.remedy('npzkit.torch.load_file(filename, dtypes={key: "bfloat16"}).')
 def test_bytes_of_bfloat16_of_another_program():
     """`load_file` cannot know what they are, and says how to say it; that works."""
     np.savez(file := io.BytesIO(), w=np.frombuffer(b"\x80\x3f" * 3, "V2"))

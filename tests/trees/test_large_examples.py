@@ -98,7 +98,7 @@ def test_what_does_not_fit_changes_nothing(path):
     """Another shape or dtype is an error before anything is filled; or is left as it is."""
     example = tree_of(0)
     example["order"] = np.zeros((256, 1024), "f4")
-    example["layers"][2]["w"] = np.zeros((256, 1024), ">f4")
+    example["layers"][2]["w"] = np.zeros((256, 1024), "i4")
     with pytest.raises(TreeMismatchError, match="order") as caught:
         npzkit.load_tree(path, into=example)
     assert list(caught.value.differing) == ["layers/2/w", "order"]

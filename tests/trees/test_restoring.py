@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections import namedtuple
 from fnmatch import fnmatchcase
 from random import Random
@@ -12,7 +13,7 @@ import npzkit
 import numpy as np
 import pytest
 from deep import amount
-from npzkit.errors import MemberNotFoundError, ZipFormatError
+from npzkit.errors import LimitExceededError, MemberNotFoundError, ZipFormatError
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees import restoring
 
@@ -160,3 +161,18 @@ def test_what_is_left_out_may_be_as_deep_as_what_is_read(depth, is_read):
         ):
             found = npzkit.load_tree(stream, only=only)
             assert found["a"][0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.remedy("Read the arrays with npzkit.open.")
+def test_numbers_of_one_hash_as_keys():
+    """Thousands of them, for which a dict takes quadratic time, are refused; arrays are read."""
+    stream = io.BytesIO()
+    for count in (1000, 1001):
+        tree = {"a": {5 + number * sys.hash_info.modulus: number for number in range(1, count + 1)}}
+        npzkit.save(stream, tree | {"x": np.arange(3)})
+        if count == 1000:
+            assert npzkit.load_tree(stream)["a"] == tree["a"]
+        stream.seek(0)
+    with pytest.raises(LimitExceededError, match="found 1001, expected 'at most 1000'"):
+        npzkit.load_tree(stream)
+    assert npzkit.open(stream)["x"].tolist() == [0, 1, 2]

@@ -121,25 +121,49 @@ def test_any_memory_of_a_tensor_is_saved():
         assert type(found[key]) is type(like[key])
 
 
+PLAIN = pytest.mark.remedy("Save tensor.to_dense(), tensor.dequantize() or tensor.full_tensor()")
+DATA = pytest.mark.remedy("Save a tensor that has its data on the CPU.")
+BYTES = pytest.mark.remedy("Save tensor.view(torch.uint8), which has the same bytes.")
+
+
 @pytest.mark.parametrize(
-    ("make", "text"),
+    ("make", "text", "instead"),
     [
-        (lambda: torch.eye(2).to_sparse(), "sparse_coo"),
-        (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "qint8"),
-        (lambda: torch.empty(2, device="meta"), "no data"),
-        (lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "NestedTensor"),
-        (torch.nn.UninitializedParameter, "UninitializedParameter"),
-        (lambda: torch.empty(2, dtype=torch.bits8), "bits8"),
+        pytest.param(
+            lambda: torch.ones(2).to_sparse(), "sparse_coo", lambda t: t.to_dense(), marks=PLAIN
+        ),
+        pytest.param(
+            lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "qint8",
+            lambda t: t.dequantize(), marks=PLAIN,
+        ),
+        pytest.param(
+            lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged),
+            "NestedTensor", lambda t: t.unbind()[0], marks=PLAIN,
+        ),
+        pytest.param(
+            lambda: torch.empty(2, device="meta"), "no data",
+            lambda t: torch.ones_like(t, device="cpu"), marks=DATA,
+        ),
+        pytest.param(
+            torch.nn.UninitializedParameter, "UninitializedParameter",
+            lambda t: t.materialize((2,), device="cpu") or t.detach().fill_(1), marks=DATA,
+        ),
+        pytest.param(
+            lambda: torch.ones(2, dtype=torch.uint8).view(torch.bits8), "bits8",
+            lambda t: t.view(torch.uint8), marks=BYTES,
+        ),
     ],
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_tensors_without_plain_data_are_refused(tmp_path, make, text):
+def test_tensors_without_plain_data_are_refused(tmp_path, make, text, instead):
     """A tensor that no array can hold is an error with its key, and no file appears."""
-    path = tmp_path / "a.npz"
+    path, tensor = tmp_path / "a.npz", make()
     with pytest.raises(UnsupportedError, match=text) as caught:
-        npzkit.save(path, {"model": [make()]})
+        npzkit.save(path, {"model": [tensor]})
     assert caught.value.key == "model/0"
     assert not path.exists()
+    npzkit.save(path, {"model": [instead(tensor)]})
+    assert np.load(path)["model/0"].round(3).tolist() == [1, 1]
 
 
 def test_a_module_is_refused_with_what_to_save():

@@ -678,7 +678,7 @@ def test_deep_notes_and_keys_are_refused():
 
 
 @pytest.mark.parametrize(
-    "array", [np.zeros((2**40, 0)), np.zeros((2**30, 0, 3), "u1"), np.ndarray(2**24, "S0")]
+    "array", [np.zeros((2**27, 0)), np.zeros((2**29, 0, 3), "u1"), np.ndarray(2**24, "S0")]
 )
 def test_lists_are_not_made_of_a_shape_alone(array):
     """Lists that nothing but a shape claims stay an array, and take no memory."""
@@ -762,8 +762,11 @@ def test_values_of_numpy_and_of_python_come_back():
     """Complex numbers, bytes and NumPy's scalars keep their type, dtype and value at any place."""
     values = [
         1j, complex("nan-infj"), b"", b"a\0", bytes(range(256)), np.float32(0.1), np.str_("ab"), np.str_(""),
-        np.bytes_(b""), np.longdouble(1) / 3, np.array((1, 2.5), "i4,f8")[()], np.timedelta64(5, "ms"),
+        np.bytes_(b""), np.array((1, 2.5), "i4,f8")[()], np.timedelta64(5, "ms"),
     ]  # fmt: skip
+    if np.dtype("g") != np.dtype("d"):
+        # A long double of Windows is a double, and comes back as one.
+        values.append(np.longdouble(1) / 3)
     for tree in ({"n": {}, "x": values}, {"n": {str(i): value for i, value in enumerate(values)}}):
         assert is_same(npzkit.load_tree(saved(tree)), tree)
     for value in values:

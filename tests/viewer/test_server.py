@@ -8,6 +8,7 @@ import http.client
 import os
 import re
 import socket
+import sys
 import threading
 import time
 import urllib.parse
@@ -21,6 +22,7 @@ pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
 from npzkit.viewer.guard import Guard
 from npzkit.viewer.key_rows import KeyTree
+from remedies import brought_by
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"
 
@@ -369,10 +371,29 @@ def test_a_port_in_use_is_named(viewer, path):
         npzkit.view(path, port=port)
 
 
-def test_a_closed_page_is_not_shown(path):
-    """`show` says so, and `wait` returns."""
+@pytest.mark.remedy("Open another one with npzkit.view.")
+def test_a_closed_page_is_not_shown(path, monkeypatch):
+    """`show` says so, and `wait` returns; another page is shown."""
     viewer = npzkit.view(path)
     viewer.close()
     with pytest.raises(npzkit.errors.ClosedArchiveError, match=r"npzkit\.view"):
         viewer.show()
     viewer.wait()
+    shown = []
+    monkeypatch.setattr("webbrowser.open", lambda url: shown.append(url) or True)
+    with npzkit.view(path) as viewer:
+        assert viewer.show()
+        assert shown == [viewer.url]
+        assert get(viewer).status == 200
+
+
+@pytest.mark.remedy('Install it: python -m pip install "npzkit[view]"')
+def test_bokeh_is_installed_by_an_extra(path, monkeypatch):
+    """Without Bokeh the error names the extra that brings it; with it there is a page."""
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "npzkit.viewer.page", None)
+        with pytest.raises(npzkit.errors.UnsupportedError, match="the page needs Bokeh"):
+            npzkit.view(path)
+    assert brought_by("view") == {"bokeh"}
+    with npzkit.view(path) as viewer:
+        assert get(viewer).status == 200

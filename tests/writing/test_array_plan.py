@@ -45,7 +45,8 @@ def test_what_cannot_be_created_changes_nothing(tmp_path, arguments, error):
     assert files(path) == ["taken", "more"]
 
 
-def test_a_stream_that_cannot_seek_takes_arrays_of_known_size():
+@pytest.mark.remedy("Write the archive to a path.")
+def test_a_stream_that_cannot_seek_takes_arrays_of_known_size(tmp_path):
     """Where nothing can be patched, arrays that need it are refused with the remedy."""
     written = []
 
@@ -62,6 +63,29 @@ def test_a_stream_that_cannot_seek_takes_arrays_of_known_size():
         with w.create("y", 3, "f8", compression="deflated") as dst:
             dst.append([1, 2, 3])
     assert np.load(io.BytesIO(b"".join(written)))["y"].tolist() == [1, 2, 3]
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        for key, shape in (("number", ()), ("rows", None)):
+            with w.create(key, shape, "f8") as dst:
+                dst.append([5]) if shape is None else dst.__setitem__((), 5)
+    with np.load(tmp_path / "a.npz") as npz:
+        assert (npz["number"].tolist(), npz["rows"].tolist()) == (5, [5])
+
+
+@pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
+@pytest.mark.remedy("Give the number of rows, or compression='stored'.")
+def test_a_long_header_and_an_unknown_number_of_rows(tmp_path):
+    """The header is written again at the end, which a compressed one cannot be if it is long."""
+    dtype = [(f"field{number}", "f8") for number in range(4000)]
+    rows = np.ones(2, dtype)
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with pytest.raises(LimitExceededError, match="too long to be completed later"):
+            w.create("x", None, dtype, compression="deflated")
+        with w.create("x", 2, dtype, compression="deflated") as dst:
+            dst.append(rows)
+        with w.create("y", None, dtype, compression="stored") as dst:
+            dst.append(rows)
+    with npzkit.open(tmp_path / "a.npz", limits=npzkit.Limits(header_size=None)) as npz:
+        assert [npz[key].tobytes() == rows.tobytes() for key in "xy"] == [True, True]
 
 
 def test_attributes_that_are_too_long_are_refused(tmp_path):

@@ -23,7 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 from npzkit.errors import ClosedArchiveError, UnsupportedError
+from npzkit.files.disk import RENAMES_OPEN_FILES
 from npzkit.files.path_sink import PathSink
+from systems import replaces_open_files
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
@@ -93,6 +95,7 @@ def test_large_assignments_are_cut_into_blocks(tmp_path, monkeypatch):
     assert np.array_equal(loaded(tmp_path / "a.npz", "x"), expected)
 
 
+@pytest.mark.remedy("Write the archive to a path.")
 def test_a_file_object_takes_whole_rows(tmp_path):
     """In memory or in a caller's file rows come in any order; a column needs a path."""
     for file in (io.BytesIO(), open(tmp_path / "a.npz", "w+b")):
@@ -108,6 +111,12 @@ def test_a_file_object_takes_whole_rows(tmp_path):
         file.seek(0)
         assert npzkit.open(file)["x"].tolist() == [[1, 2], [0, 0], [7, 7], [7, 7]]
         file.close()
+    path = tmp_path / "b.npz"
+    with npzkit.NpzWriter(path) as w, w.create("x", (4, 2), "i4") as dst:
+        dst[:, 1] = 3
+        dst.memmap()[0, 0] = 4
+        assert pickle.loads(pickle.dumps(dst))[0].tolist() == [4, 3]
+    assert loaded(path, "x").tolist() == [[4, 3], [0, 3], [0, 3], [0, 3]]
 
 
 def fill(dst, worker):
@@ -138,6 +147,7 @@ def test_a_writable_map_of_what_is_created(tmp_path):
         mapped = dst.memmap()
         mapped += 5
         np.multiply(mapped[3:5], 2, out=mapped[3:5])
+        del mapped
     assert loaded(tmp_path / "a.npz", "x")[2:5, 0].tolist() == [5, 10, 10]
 
 
@@ -151,6 +161,7 @@ def test_a_value_may_be_a_part_of_the_arrays_own_map(tmp_path, monkeypatch):
         dst[:] = mapped[::-1]
         dst[1:] = mapped[:-1]
         dst[:, :2] = mapped[::-1, :2]
+        del mapped
     expected[:] = expected[::-1].copy()
     expected[1:] = expected[:-1].copy()
     expected[:, :2] = expected[::-1, :2].copy()
@@ -207,6 +218,7 @@ def test_filling_never_flushes_what_others_write(tmp_path):
     assert (tmp_path / "a").read_bytes() == bytes(96) + b"1234" + b"abclast"
 
 
+@pytest.mark.remedy("Write the rows in order. A stored array of known shape can be filled")
 def test_a_created_array_is_read_back(tmp_path):
     """A stored one gives parts of itself; one that is appended to says that it does not."""
     with npzkit.NpzWriter(tmp_path / "a.npz") as w:
@@ -226,6 +238,9 @@ def test_a_created_array_is_read_back(tmp_path):
                 np.asarray(dst)
             with pytest.raises(UnsupportedError, match="written in order"):
                 dst[0] = 3
+            dst.append([3])
+    assert loaded(tmp_path / "a.npz", "log").tolist() == [1, 2, 3]
+    assert loaded(tmp_path / "a.npz", "x").tolist() == [[0, 0], [6, 7], [0, 0], [0, 0]]
 
 
 def test_no_room_loses_nothing(tmp_path, monkeypatch):
@@ -496,7 +511,10 @@ def test_a_late_worker_writes_nothing(tmp_path, mode, ending):
             assert npz["table"].sum() == (9 * 1000 if ending == "sealed" else 0)
 
 
-@pytest.mark.parametrize("ending", ["abort", "sealed", "again"])
+@pytest.mark.remedy("Let that process wait until all others have written their parts.")
+@pytest.mark.parametrize(
+    "ending", ["abort", pytest.param("sealed", marks=replaces_open_files), "again"]
+)
 def test_a_worker_that_was_handed_the_array_comes_late(tmp_path, ending):
     """A handle that another process gets by pickle is proven as well, before and after a commit."""
     path = tmp_path / "a.npz"
@@ -592,7 +610,8 @@ def test_a_thread_fills_while_another_commits(tmp_path, kind):
             while not stop.is_set():
                 for row in range(0, 1000, 50):
                     dst[row : row + 50] = row
-                if kind == "path":
+                # This maps the file, which Windows does not complete meanwhile.
+                if kind == "path" and RENAMES_OPEN_FILES:
                     dst[:, 2] = 5
         except BaseException as error:
             errors.append(error)

@@ -65,6 +65,7 @@ def test_a_known_number_of_rows_must_come(tmp_path):
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
+@pytest.mark.remedy("Write all data in its with block, or add it again with overwrite=True.")
 def test_nothing_is_written_behind_an_array_that_grows(tmp_path):
     """The writer says which array has to be closed first; closing the writer closes it."""
     with npzkit.NpzWriter(tmp_path / "a.npz") as w:
@@ -81,3 +82,10 @@ def test_nothing_is_written_behind_an_array_that_grows(tmp_path):
     assert loaded(tmp_path / "a.npz", "log").tolist() == [1, 2]
     with pytest.raises(ClosedArchiveError):
         dst.append([3.0])
+    with npzkit.NpzWriter(tmp_path / "a.npz", "a") as w:
+        w.add("log", [1.0, 2.0, 3.0], overwrite=True)
+        with w.create("all", (None,), "f8") as dst:
+            dst.append([1.0, 2.0])
+            dst.append([3.0])
+    for key in ("log", "all"):
+        assert loaded(tmp_path / "a.npz", key).tolist() == [1, 2, 3]

@@ -37,6 +37,7 @@ def test_order_is_kept(path):
         assert npz.files == ["x", "z", "y"]
 
 
+@pytest.mark.remedy("Pass overwrite=True to add(), or use another key.")
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_overwriting(path, compression):
     """overwrite=True replaces what is there, adds what is not, and counts from the commit on."""

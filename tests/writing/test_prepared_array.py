@@ -20,6 +20,7 @@ import pytest
 from archives import files_in
 from npzkit.checkpoint import CheckpointStore
 from npzkit.errors import NpzkitError, PickleRefusedError, UnsupportedError
+from numpy.lib.recfunctions import repack_fields
 
 COMPRESSIONS = ["stored", "deflated"]
 
@@ -33,12 +34,14 @@ class Tensor:
     def __array__(self, dtype=None, copy=None):
         raise self.error
 
+    def numpy(self):
+        return np.ones(2)
+
 
 NO_ARRAYS = {
-    "ragged list": ([1, [2, 3]], "different lengths"),
-    "gradient": (Tensor(RuntimeError("requires grad")), "Convert it to a NumPy array first"),
-    "another dtype": (Tensor(TypeError("no bfloat16")), "Convert it to a NumPy array first"),
-    "anything": (Tensor(KeyError("why")), "Convert it to a NumPy array first"),
+    "gradient": Tensor(RuntimeError("requires grad")),
+    "another dtype": Tensor(TypeError("no bfloat16")),
+    "anything": Tensor(KeyError("why")),
 }
 
 
@@ -73,10 +76,25 @@ def check_no_array(value, remedy, tmp_path):
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.remedy("Convert it to a NumPy array first.")
 @pytest.mark.parametrize("kind", NO_ARRAYS)
 def test_what_is_no_array(kind, tmp_path):
     """An object that NumPy makes no array of is one error with key and remedy, however written."""
-    check_no_array(*NO_ARRAYS[kind], tmp_path)
+    check_no_array(NO_ARRAYS[kind], "Convert it to a NumPy array first", tmp_path)
+    stream = io.BytesIO()
+    npzkit.save(stream, {"k": NO_ARRAYS[kind].numpy()})
+    assert npzkit.open(stream)["k"].tolist() == [1, 1]
+
+
+@pytest.mark.remedy("save each under its own key, or pad them to the same length.")
+def test_a_ragged_list(tmp_path):
+    """Its items are arrays of their own, or are padded."""
+    check_no_array([1, [2, 3]], "different lengths", tmp_path)
+    stream = io.BytesIO()
+    npzkit.save(stream, {"first": 1, "second": [2, 3], "padded": [[1, 0], [2, 3]]})
+    with npzkit.open(stream) as npz:
+        found = [npz[key].tolist() for key in npz]
+    assert found == [1, [2, 3], [[1, 0], [2, 3]]]
 
 
 def test_tensors_that_are_arrays(tmp_path):
@@ -155,8 +173,17 @@ OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets
 OUT_OF_ORDER = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets": [4, 0]})
 
 
-@pytest.mark.parametrize("dtype", [OVERLAPPING, OUT_OF_ORDER, [("x", OVERLAPPING, (2,))]])
-def test_fields_that_npy_cannot_describe(dtype, tmp_path):
+@pytest.mark.remedy("Save numpy.lib.recfunctions.repack_fields(array, recurse=True), or each field")
+@pytest.mark.parametrize(
+    ("dtype", "outer"),
+    [
+        (OVERLAPPING, None),
+        (OUT_OF_ORDER, None),
+        ([("x", OUT_OF_ORDER)], "x"),
+        ([("parts", OVERLAPPING, (2,))], "parts"),
+    ],
+)
+def test_fields_that_npy_cannot_describe(dtype, outer):
     """Fields that overlap or lie out of order are refused up front, with a remedy that works."""
     stream = io.BytesIO()
     array = np.ones(3, dtype)
@@ -165,11 +192,16 @@ def test_fields_that_npy_cannot_describe(dtype, tmp_path):
             save(stream, {"good": np.arange(3), "bad": array})
         assert caught.value.key == "bad"
     assert stream.getvalue() == b""
-    if array.dtype == OUT_OF_ORDER:
-        from numpy.lib.recfunctions import repack_fields
 
-        npzkit.save(stream, {"a": repack_fields(array)})
-        assert npzkit.open(stream)["a"]["b"].tolist() == [1, 1, 1]
+    fields = array if outer is None else array[outer]
+    npzkit.save(stream, {name: fields[name] for name in "ab"})
+    found = npzkit.open(stream)
+    assert all(np.array_equal(found[name], fields[name]) for name in "ab")
+    if outer != "parts":
+        # In subarrays, fields stay as they are.
+        stream = io.BytesIO()
+        npzkit.save(stream, {"a": repack_fields(array, recurse=True)})
+        assert npzkit.open(stream)["a"].tolist() == array.tolist()
 
 
 def test_objects_that_cannot_be_pickled():
@@ -206,6 +238,7 @@ def test_dtypes_that_numpy_misspells():
         assert np.load(ours).tobytes() == array.tobytes()
 
 
+@pytest.mark.remedy("Change the title to a string.")
 @pytest.mark.parametrize("title", [1.5, b"x", (1, 2.5)])
 def test_titles_that_no_header_could_be_read_with(tmp_path, title):
     """A title that is no plain literal is refused before anything is written, nested or not."""
@@ -214,6 +247,10 @@ def test_titles_that_no_header_could_be_read_with(tmp_path, title):
         with pytest.raises(UnsupportedError, match="a field's title"):
             npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, dtype)})
     assert not list(tmp_path.iterdir())
+    titled = np.dtype({"names": ["a"], "formats": ["i4"], "titles": [str(title)]})
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, inner).view(titled)})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["x"][str(title)].tolist() == [0, 0]
 
 
 class Kind(enum.Enum):

@@ -180,6 +180,7 @@ BAD_NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.remedy('NpzWriter(path, "a").rename(key, new), or save the archive by npzkit.repair')
 @pytest.mark.parametrize("case", BAD_NAMES)
 def test_a_name_that_cannot_be_used_refuses_its_member_alone(case, tmp_path):
     """Of an archive with one bad name, the others are read, and that member is named with a remedy."""
@@ -434,6 +435,7 @@ def test_two_end_records_of_an_archive_in_an_array():
         npzkit.open(data)
 
 
+@pytest.mark.remedy("Open it without strict=True to read what was committed.")
 @pytest.mark.parametrize(
     "tail",
     [
@@ -461,6 +463,7 @@ def test_many_false_ends_cost_linear_time():
         npzkit.open(b"PK\x03\x04" + entry * 5000 + b"!")
 
 
+@pytest.mark.remedy("Open it without strict=True to read the last one.")
 def test_repeated_names():
     """Of two members of one name the last one counts, with a warning; strict raises."""
     data = archive(plain(), plain(data=npy(np.zeros(2))))
@@ -547,6 +550,28 @@ def test_a_bomb_is_refused_before_allocation():
     for keys in (None, ["x"]):
         with pytest.raises(LimitExceededError):
             npzkit.open(archive(plain()), limits=npzkit.Limits(member_size=100)).load_all(keys)
+
+
+LIMITED = {
+    "member_size": lambda npz: npz["x"],
+    "total_size": None,
+    "member_count": None,
+    "metadata_size": lambda npz: npz.metadata,
+}
+
+
+@pytest.mark.remedy("Pass limits=npzkit.Limits(")
+@pytest.mark.parametrize("name", LIMITED)
+def test_a_limit_is_raised(name):
+    """With the limit that the error names, what was refused is read."""
+    data, use = archive(plain(), plain("y.npy"), comment=b'{"step": 1}'), LIMITED[name]
+    with pytest.raises(LimitExceededError) as caught:
+        npz = npzkit.open(data, limits=npzkit.Limits(**{name: 1}))
+        use(npz)
+    assert name in caught.value.remedy
+    with npzkit.open(data, limits=npzkit.Limits(**{name: 1000})) as npz:
+        assert np.array_equal(npz["x"], X)
+        assert npz.metadata == {"step": 1}
 
 
 def test_a_claim_takes_no_memory():

@@ -429,8 +429,12 @@ def test_an_intent_that_follows_another_end():
 # -- newer versions ----------------------------------------------------------------------
 
 
-def test_a_newer_intent(tmp_path):
-    """What a newer version was appending is not judged by this one, and not removed."""
+@pytest.mark.remedy("Install a newer npzkit, which completes or removes what it appended.")
+def test_a_newer_intent(tmp_path, monkeypatch):
+    """What a newer version was appending is not judged by this one, and not removed.
+
+    One that knows that version completes it, or removes it.
+    """
     first, data = two_commits()
     path = tmp_path / "a.npz"
     crc = zlib.crc32(first[last_end(first)[0] :])
@@ -448,9 +452,16 @@ def test_a_newer_intent(tmp_path):
     # Once it is sealed the intent has served.
     with npzkit.open(newer + data[place + INTENT_SIZE :]) as npz:
         assert npz["b0"].tolist() == [0, 1, 2, 3, 4]
+    monkeypatch.setattr("npzkit.zip.commit_marks._VERSION", 2)
+    path.write_bytes(newer)
+    with pytest.warns(TornArchiveWarning), npzkit.NpzWriter(path, "a") as w:
+        w["new"] = np.arange(3)
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files == ["a", "new"]
 
 
-def test_a_newer_index(tmp_path):
+@pytest.mark.remedy("Install a newer npzkit. np.load reads the arrays.")
+def test_a_newer_index(tmp_path, monkeypatch):
     """An index whose last bytes have a higher version is refused as such, where the checksum of these bytes fits."""
     path = tmp_path / "a.npz"
     for data in two_commits(metadata=True):
@@ -461,6 +472,12 @@ def test_a_newer_index(tmp_path):
             with pytest.raises(UnsupportedError, match="newer"):
                 read(path)
         assert path.read_bytes() == newer
+        with np.load(path) as theirs:
+            assert theirs["a"].tolist() == [0, 1, 2]
+        with monkeypatch.context() as patched:
+            patched.setattr("npzkit.zip.footer._FOOTER_VERSION", 2)
+            with npzkit.open(path, strict=True) as npz:
+                assert npz["a"].tolist() == [0, 1, 2]
         # Without the right checksum it is damage, and no reason to refuse the archive.
         place, _ = find_footer(data)
         with npzkit.open(data[: place + 64] + b"\2" + data[place + 65 :]) as npz:

@@ -1,0 +1,135 @@
+"""The remedies in the source, and those that tests say they follow.
+
+A test that follows a remedy has the mark ``@pytest.mark.remedy("words of it")``: it meets an
+error with these words, does what they say, and then it works. While such a test runs, `Met`
+notes each remedy that an error gets; words that no error had make the test fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+from npzkit.errors import NpzkitError
+from structure import MODULES
+
+TESTS = Path(__file__).parent.parent
+
+
+class _Texts:
+    """What expressions of one module say, with an X in the place of what is filled in."""
+
+    def __init__(self, tree: ast.Module, constants: dict[str, ast.expr]) -> None:
+        self.tree = tree
+        own = {}
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                own[node.targets[0].id] = node.value
+        self.own = own
+        self.known = constants | own
+        constants.update({name: value for name, value in own.items() if name[0] != "_"})
+        self.functions = {
+            node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+        }
+
+    def of(self, node: ast.expr | None) -> list[str]:
+        """Return each text that an expression may be."""
+        match node:
+            case ast.Constant():
+                return [node.value] if isinstance(node.value, str) else []
+            case ast.JoinedStr():
+                return ["".join(text for part in node.values for text in self.of(part)[:1])]
+            case ast.FormattedValue():
+                return (self.of(node.value)[:1] if isinstance(node.value, ast.Name) else []) or [
+                    "X"
+                ]
+            case ast.BinOp():
+                return [" ".join(self.of(node.left)[:1] + self.of(node.right)[:1])]
+            case ast.IfExp():
+                return self.of(node.body) + self.of(node.orelse)
+            case ast.BoolOp():
+                return [text for value in node.values for text in self.of(value)]
+            case ast.Name():
+                return self.of(self.known.get(node.id))
+            case ast.Subscript(value=ast.Name()):
+                return self.of(self.known.get(node.value.id))
+            case ast.Dict():
+                return [text for value in node.values for text in self.of(value)]
+            case ast.Tuple():
+                return [text for value in node.elts for text in self.of(value)]
+            case ast.Call(func=ast.Attribute(attr="format")):
+                return [re.sub(r"{[^}]*}", "X", text) for text in self.of(node.func.value)]
+            case ast.Call(func=ast.Name()) if node.func.id in self.functions:
+                returned = ast.walk(self.functions[node.func.id])
+                return [
+                    text for one in returned if isinstance(one, ast.Return)
+                    for text in self.of(one.value)
+                ]  # fmt: skip
+            case ast.Call() if node.args and ast.unparse(node.func) == "printable":
+                return self.of(node.args[0])
+        return []
+
+
+def given_as_remedy() -> dict[str, set[str]]:
+    """Return each text that is given as the remedy of an error, with the modules that do."""
+    found: dict[str, set[str]] = {}
+    constants: dict[str, ast.expr] = {}
+    modules = {
+        name: _Texts(ast.parse(path.read_text(encoding="utf-8")), constants)
+        for name, path in MODULES.items()
+    }
+    for name, texts in modules.items():
+        texts.known = constants | texts.own
+        for node in ast.walk(texts.tree):
+            values = []
+            if isinstance(node, ast.keyword) and node.arg == "remedy":
+                values = [node.value]
+            elif isinstance(node, ast.Assign):
+                names = [getattr(one, "attr", getattr(one, "id", "")) for one in node.targets]
+                ends = ("remedy", "remedies")
+                values = [node.value for one in names if one.lower().endswith(ends)]
+            for text in (text.strip() for value in values for text in texts.of(value)):
+                if any(letter.islower() for letter in text):
+                    found.setdefault(text, set()).add(name)
+    return found
+
+
+def marked() -> dict[str, str]:
+    """Return the words of each mark in the tests, with the file that has it."""
+    found = {}
+    for path in TESTS.rglob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "mark.remedy" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.remedy":
+                found.update({ast.literal_eval(words): path.name for words in node.args})
+    return found
+
+
+def brought_by(extra: str) -> set[str]:
+    """Return the names of the packages that an extra of npzkit brings."""
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = project["project"]["optional-dependencies"][extra]
+    return {re.split(r"[^A-Za-z0-9_-]", one)[0] for one in wanted}
+
+
+class Met:
+    """The remedies that errors got while a test runs."""
+
+    def __init__(self, patch):
+        self.texts = []
+        kept = NpzkitError.__setattr__
+
+        def keep(error, name, value):
+            if name == "remedy" and value:
+                self.texts.append(value)
+            kept(error, name, value)
+
+        patch.setattr(NpzkitError, "__setattr__", keep, raising=False)
+
+    def check(self, words):
+        """Raise AssertionError if no error had these words."""
+        assert any(words in text for text in self.texts), f"no error said {words!r}: {self.texts}"

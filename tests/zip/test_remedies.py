@@ -1,0 +1,338 @@
+"""What an error of the container says to do is done, and then the arrays are read."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import warnings
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+from archives import FIXTURES
+from commits import last_end
+from forge import Member, archive, npy
+
+X = np.arange(6.0)
+DATA = npy(X)
+END = b"PK\5\6" + bytes(18)
+
+
+def plain(name="x.npy", data=DATA, **forged):
+    return Member(name, data, **forged)
+
+
+SOUND = archive(plain(), plain("y.npy"))
+
+
+@pytest.fixture
+def path(here):
+    """The path of the archive, in a working directory of its own."""
+    return here / "a.npz"
+
+
+def saved(**options):
+    """Return an archive by npzkit after its first commit, and after its second."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": X}, **options)
+    first = stream.getvalue()
+    with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+        w["y"] = X
+    return first, stream.getvalue()
+
+
+def refused(file, key="x", **options):
+    """Return the error that opening the archive raises, or reading an array of it."""
+    with pytest.raises(npzkit.NpzkitError) as caught, npzkit.open(file, **options) as npz:
+        npz[key]
+    return caught.value
+
+
+def read(file, key="x", **options):
+    with npzkit.open(file, **options) as npz:
+        return npz[key].tolist()
+
+
+SAME_IN_BOTH = {"usize": 1 << 30}
+DAMAGED = {
+    "the directory is elsewhere": archive(plain(), offset=7),
+    "members overlap": archive(plain(), plain("y.npy", central={"offset": 0})),
+    "zip64's end is not where it says": archive(plain(), zip64={"signature": b"PK\6\0"}),
+    "a claim": archive(plain(method=8, local=SAME_IN_BOTH, central=SAME_IN_BOTH)),
+}
+
+
+@pytest.mark.remedy("a faulty program wrote it: download it or create it again.")
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_file_is_downloaded_again(path, case):
+    """The sound file in its place is read."""
+    path.write_bytes(DAMAGED[case])
+    assert refused(path).is_damage
+    path.write_bytes(SOUND)
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.remedy("Programs would read different data from this file. Create it again.")
+@pytest.mark.parametrize(
+    "data", [archive(plain(), comment=END), archive(plain(local={"method": 8}))],
+    ids=["two ends", "two headers"],
+)  # fmt: skip
+def test_a_file_that_programs_read_differently_is_created_again(path, data):
+    """What npzkit saves in its place is read by npzkit and NumPy alike."""
+    path.write_bytes(data)
+    assert refused(path).is_damage
+    npzkit.save(path, {"x": X})
+    with np.load(path) as theirs:
+        assert theirs["x"].tolist() == read(path, strict=True) == X.tolist()
+
+
+@pytest.mark.remedy(
+    "Save the arrays: npzkit.repair(path, output); or pass a file object at the archive's beginning"
+)
+@pytest.mark.parametrize(
+    ("lead", "base", "told"), [(b"#!/bin/sh\n", 0, "."), (b"#!/bin/sh\n", 10, ", byte 10.")]
+)
+def test_bytes_in_front_of_an_archive(path, lead, base, told):
+    """repair saves the arrays; a file object behind these bytes is read."""
+    path.write_bytes(archive(plain(), prefix=lead, base=base))
+    assert refused(path).remedy.endswith(f"beginning{told}")
+    npzkit.repair(path, "b.npz")
+    assert read("b.npz") == X.tolist()
+    with open(path, "rb") as file:
+        file.seek(len(lead))
+        assert read(file) == X.tolist()
+
+
+@pytest.mark.remedy("Save the arrays: npzkit.repair(path, output)")
+@pytest.mark.parametrize("data", [SOUND, saved()[0]], ids=["another program's", "npzkit's"])
+def test_a_damaged_first_signature(path, data):
+    """A file that begins with other bytes may be damaged there: repair saves the arrays."""
+    path.write_bytes(b"!" + data[1:])
+    refused(path)
+    npzkit.repair(path, "b.npz")
+    assert read("b.npz") == X.tolist()
+
+
+@pytest.mark.remedy(
+    "npzkit.repair(path) writes the directory again from the members' own headers; "
+    "npzkit.repair(path, output) saves the members that are sound."
+)
+@pytest.mark.parametrize("output", [None, "b.npz"])
+def test_a_damaged_directory(path, output):
+    """repair writes it again in its place, and in another file."""
+    data, _ = saved()
+    place = data.rindex(b"x.npy")
+    path.write_bytes(data[:place] + b"w" + data[place + 1 :])
+    refused(path)
+    npzkit.repair(path, output)
+    assert read(output or path, strict=True) == X.tolist()
+
+
+@pytest.mark.remedy(
+    "npzkit.repair(path, output) saves the newest state; "
+    "npzkit.repair(path) writes its directory again, at the end of the file."
+)
+@pytest.mark.parametrize("output", [None, "b.npz"])
+def test_a_damaged_last_commit(path, output):
+    """repair has the newest state, in its place and in another file."""
+    _, data = saved()
+    _, end, _ = last_end(data)
+    path.write_bytes(data[: end + 8] + b"\7" + data[end + 9 :])
+    refused(path)
+    npzkit.repair(path, output)
+    with npzkit.open(output or path, strict=True) as npz:
+        assert npz.files == ["x", "y"]
+        assert npz["y"].tolist() == X.tolist()
+
+
+@pytest.mark.remedy("save the arrays that are there: npzkit.repair(path, output, partial=True).")
+def test_an_archive_that_was_cut_off(path):
+    """repair saves what is there of it; the whole file is read."""
+    path.write_bytes(SOUND[: SOUND.index(b"y.npy") + 150])
+    refused(path)
+    npzkit.repair(path, "b.npz", partial=True)
+    assert read("b.npz") == X.tolist()
+    path.write_bytes(SOUND)
+    assert read(path, "y") == X.tolist()
+
+
+@pytest.mark.remedy(
+    "Programs would read different members from it. npzkit.repair(path, output) saves"
+)
+@pytest.mark.parametrize(
+    ("between", "told", "keys"),
+    [
+        (b"", "the arrays of both archives.", {"x", "y", "z"}),
+        (bytes(700), "the first archive.", {"x", "y"}),
+    ],
+)
+def test_an_archive_behind_another(path, between, told, keys):
+    """repair saves the arrays that it said it would."""
+    path.write_bytes(SOUND + between + archive(plain("z.npy")))
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(npzkit.errors.AmbiguousArchiveError) as caught,
+    ):
+        npzkit.NpzWriter(path, "a")
+    assert caught.value.remedy.endswith(told)
+    npzkit.repair(path, "b.npz")
+    with npzkit.open("b.npz", strict=True) as npz:
+        assert keys <= set(npz)
+        assert {key: npz[key].tolist() for key in keys} == dict.fromkeys(keys, X.tolist())
+
+
+@pytest.mark.remedy("Extract it with 7-Zip: 7z x split.zip. npzkit.pack(path, folder) makes an")
+def test_a_split_archive(path):
+    """The command that the error names extracts what Info-ZIP split, which is packed again."""
+    refused(archive(plain(), disk=1, directory_disk=1))
+    if shutil.which("zip") is None or shutil.which("7z") is None:
+        pytest.skip("zip or 7z is not installed")
+    array = np.random.default_rng(0).random(20_000)
+    np.save("x.npy", array)
+    subprocess.run(["zip", "-q", "-s", "64k", "split.zip", "x.npy"], check=True)
+    assert os.path.exists("split.z02")
+    (command,) = re.findall("7z x split.zip", refused("split.zip").remedy)
+    subprocess.run([*command.split(), "-bd", "-ofolder"], check=True, stdout=subprocess.DEVNULL)
+    npzkit.pack(path, "folder")
+    assert read(path) == array.tolist()
+
+
+@pytest.mark.remedy("npz.read(key, verify=False) reads it as it is.")
+@pytest.mark.parametrize("wrong", [["local", "central"], ["local"]])
+@pytest.mark.parametrize("method", [0, 8])
+def test_a_wrong_checksum(path, wrong, method):
+    """Without the check it is read as it is; the sound file in its place is read with it."""
+    path.write_bytes(archive(plain(method=method, **{name: {"crc": 1} for name in wrong})))
+    refused(path)
+    with npzkit.open(path) as npz:
+        assert npz.read("x", verify=False).tolist() == X.tolist()
+    path.write_bytes(SOUND)
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.remedy("Download it or create it again")
+def test_a_damaged_array(path):
+    """It can be looked at; the sound file in its place is read."""
+    path.write_bytes(SOUND.replace(DATA, DATA[:-1] + b"\1", 1))
+    refused(path)
+    with npzkit.open(path) as npz:
+        assert npz.read("x", verify=False)[:5].tolist() == X[:5].tolist()
+    path.write_bytes(SOUND)
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.remedy("Extract it with the program that made it, and save it again.")
+def test_an_encrypted_member(path):
+    """Another program has the password, and extracts it."""
+    fixture = FIXTURES / "infozip_encrypted.npz"
+    refused(fixture)
+    with zipfile.ZipFile(fixture) as theirs:
+        array = np.load(io.BytesIO(theirs.read("x.npy", b"secret")))
+    npzkit.save(path, {"x": array})
+    assert read(path) == array.tolist()
+
+
+@pytest.mark.remedy("Another program filled it. Save the array again to remove that.")
+def test_an_extra_field_without_room(path):
+    """The array is read and saved again, and has the attribute then."""
+    path.write_bytes(archive(plain(extra=struct.pack("<HH", 0xCAFE, 65_000) + bytes(65_000))))
+    with pytest.raises(npzkit.errors.LimitExceededError), npzkit.NpzWriter(path, "a") as w:
+        w.attrs("x")["note"] = "n" * 600
+    with npzkit.open(path) as npz:
+        array = npz["x"]
+    with npzkit.NpzWriter(path, "a") as w:
+        w.add("x", array, overwrite=True)
+        w.attrs("x")["note"] = "n" * 600
+    with npzkit.open(path) as npz:
+        assert npz["x"].tolist() == X.tolist()
+        assert npz.info("x").attrs == {"note": "n" * 600}
+
+
+@pytest.mark.remedy("Save what is large as an array.")
+@pytest.mark.parametrize("attrs", [{"a": "n" * 70_000}, {"a": "n" * 40_000, "b": "n" * 40_000}])
+def test_attributes_that_are_too_long(path, attrs):
+    """As arrays, the same texts are saved."""
+    with pytest.raises(npzkit.errors.LimitExceededError), npzkit.NpzWriter(path) as w:
+        w.add("x", X, attrs=attrs)
+    npzkit.save(path, {"x": X, **attrs})
+    with npzkit.open(path) as npz:
+        assert {key: npz[key].item() for key in attrs} == attrs
+
+
+# -- files of other kinds ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", marks=pytest.mark.remedy("Download it or create it again.")),
+        pytest.param(b"<html>404</html>", marks=pytest.mark.remedy("Download it again.")),
+        pytest.param(bytes(3000), marks=pytest.mark.remedy("Download it again.")),
+        pytest.param(
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+            marks=pytest.mark.remedy("Download the real file: git lfs pull."),
+        ),
+    ],
+    ids=["nothing", "a page", "zeros", "git-lfs"],
+)
+def test_what_was_saved_in_the_place_of_an_archive(path, data):
+    """The archive itself, once it is there, is read."""
+    path.write_bytes(data)
+    refused(path)
+    path.write_bytes(SOUND)
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.remedy("Decompress it first.")
+@pytest.mark.parametrize("name", ["gzip", "bz2", "lzma", "zstd"])
+def test_a_compressed_archive(path, name):
+    """Decompressed, it is read."""
+    zstd = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    module = pytest.importorskip(zstd if name == "zstd" else name)
+    path.write_bytes(module.compress(SOUND))
+    refused(path)
+    path.write_bytes(module.decompress(path.read_bytes()))
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.remedy("Extract it first.")
+def test_an_archive_of_7_zip(path):
+    """What is extracted from it is read."""
+    path.write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(100))
+    refused(path)
+    if shutil.which("7z") is None:
+        pytest.skip("7z is not installed")
+    path.write_bytes(SOUND)
+    subprocess.run(["7z", "a", "-bd", "a.7z", "a.npz"], check=True, stdout=subprocess.DEVNULL)
+    path.unlink()
+    refused("a.7z")
+    subprocess.run(["7z", "x", "-bd", "a.7z"], check=True, stdout=subprocess.DEVNULL)
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        pytest.param(
+            DATA, {}, marks=pytest.mark.remedy("Read it with npzkit.load or np.load.")
+        ),
+        pytest.param(
+            pickle.dumps(X.tolist()), {"allow_pickle": True},
+            marks=pytest.mark.remedy("npzkit.load reads those with allow_pickle=True"),
+        ),
+    ],
+    ids=[".npy", "pickle"],
+)  # fmt: skip
+def test_what_load_reads(path, data, options):
+    """npzkit.load and np.load give what is in the file."""
+    path.write_bytes(data)
+    refused(path)
+    for load in (npzkit.load, np.load):
+        assert list(load(path, **options)) == X.tolist()

@@ -95,8 +95,8 @@ def replacing(path: str) -> Iterator[str]:
             disk.replace(temporary, path)
     except OSError as error:
         is_full = error.errno in _OF_WRITING and error.filename is None
-        if error.errno and (is_full or private in str(error)):
-            # Nobody knows that name.
+        if error.errno and (is_full or os.path.basename(private) in str(error)):
+            # Nobody knows that name. An error doubles the separators of Windows.
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
     finally:

@@ -83,20 +83,22 @@ def find_archives(
     """
     found = find_location(folder, storage_options)
     if isinstance(found, Location):
-        top, sep = found.url, "/"
+        given = top = found.url
+        sep = "/"
         names = _objects_below(found, recursive=recursive)
     else:
         # Windows takes both separators.
-        top, sep = os.fsdecode(found).replace(os.altsep or os.sep, os.sep), os.sep
+        given, sep = os.fsdecode(found), os.sep
+        top = given.replace(os.altsep or sep, sep)
         names = list(_files_below(top, recursive=recursive)) if os.path.isdir(top) else None
     if names is None:
-        return [top]
+        return [given]
     # What is in `top` begins with this, and a separator.
     start = top.rstrip("/" + sep)
     names = [name for name in names if f"{sep}." not in name[len(start) :]]
     sharded = {name[: -len(INDEX_NAME) - 1] for name in names if _last(name, sep) == INDEX_NAME}
     if not recursive and start in sharded:
-        return [top]
+        return [given]
     files = [
         name for name in names
         if name.lower().endswith(SUFFIX) and not (
@@ -104,7 +106,7 @@ def find_archives(
         )
     ]  # fmt: skip
     archives = [
-        top if archive == start else archive
+        given if archive == start else archive
         for archive in (*files, *sharded)
         if recursive or archive.rpartition(sep)[0] == start
     ]

@@ -421,7 +421,7 @@ def test_ls_of_a_folder_lists_its_archives(cli, runs):
     assert heading == ["archive", "members", "size", "in", "file"]
     assert [row[:2] for row in rows] == [[f".{os.sep}run2.npz", "2"], [f".{os.sep}run10.npz", "2"]]
     assert total[:2] == ["2", "archives,"]
-    assert "./steps/step_00000001.npz" in cli("ls", "-r", ".").out
+    assert os.path.join(".", "steps", "step_00000001.npz") in cli("ls", "-r", ".").out
     assert lines(cli("ls", "steps", "run2.npz"))[0] == "steps:"
 
 

@@ -211,7 +211,9 @@ def test_values_come_back_or_the_array_is_named(here, name, options, dtype, shap
     npzkit.convert(name, "b.npz")
     found = load("b.npz")["x"]
     if name == "a.mat" and found.dtype.kind == "U":
-        found = np.strings.rstrip(found, " ")
+        # Not by NumPy, whose 2.0.0 strips the only character of a text as well.
+        texts = [text.rstrip(" ") for text in found.ravel().tolist()]
+        found = np.array(texts, found.dtype).reshape(found.shape)
     assert found.size == array.size
     assert str(found.reshape(array.shape).tolist()) == str(array.tolist())
     if found.dtype != array.dtype and array.dtype.kind != "U":
@@ -779,15 +781,15 @@ def test_a_folder_that_cannot_take_its_place_is_no_loss(here, monkeypatch):
     npzkit.save("a.npz", {"x": [1]})
     npzkit.save("b.npz", {"y": [2]})
     npzkit.convert("a.npz", "out.zarr")
-    rename, before = os.rename, sorted(os.listdir())
+    replace, before = os.replace, sorted(os.listdir())
 
     def failing(source, target):
         if str(target) == "out.zarr" and ".old" not in str(source):
             raise PermissionError(errno.EACCES, "no", str(target))
-        rename(source, target)
+        replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("os.rename", failing)
+        patch.setattr("os.replace", failing)
         with pytest.raises(PermissionError):
             npzkit.convert("b.npz", "out.zarr", overwrite=True)
     assert sorted(os.listdir()) == before

@@ -111,8 +111,10 @@ def test_what_concerns_npy_and_npz_is_run():
         "TestSavezLoad.test_not_closing_opened_fid", "TestPathUsage.test_savez_load",
     }  # fmt: skip
     if np.lib.NumpyVersion(np.__version__) < "2.1.0":
-        # Of a parameter that NumPy has from 2.1 on.
-        expected.remove("test_savez_nopickle")
+        # Tests that NumPy 2.0 does not have yet.
+        expected -= {
+            "test_file_truncated", "test_savez_nopickle", "TestSavezLoad.test_load_non_npy",
+        }  # fmt: skip
     assert expected <= names
 
 

@@ -12,11 +12,11 @@ import warnings
 import npzkit
 import numpy as np
 import pytest
-from like_windows import files_in, like_windows, needs_proc
+from like_windows import files_in, like_windows, needs_rules
 from npzkit.errors import ArchiveLockedError, TornArchiveWarning, UnsupportedError
 from npzkit.files import disk, locking, system_locks
 
-pytestmark = needs_proc
+pytestmark = needs_rules
 FREE = "close it, and try again"
 
 
@@ -68,6 +68,7 @@ with npzkit.NpzWriter(sys.argv[1], lock_timeout=60) as writer:
 """
 
 
+@pytest.mark.skipif(os.name == "nt", reason="tests/test_processes.py does this on Windows")
 def test_savers_of_one_path(path):
     """Three processes that save to one path wait for each other, and none fails."""
     environment = {

@@ -1,7 +1,8 @@
 """Windows' rules for files, on Linux: what is open or mapped is not replaced, removed or cut off.
 
 `like_windows` puts them before the calls of `npzkit.files.disk`, for files that any process of
-this user has open. Without ``/proc`` nothing can be told, and tests are skipped.
+this user has open. On Windows there is nothing to do. Elsewhere, without ``/proc``, nothing can be
+told, and tests are skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 import npzkit.files.disk
 import pytest
 
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+needs_rules = pytest.mark.skipif(
+    sys.platform not in ("linux", "win32"), reason="needs /proc, or Windows"
+)
 
 
 def is_open(path):
@@ -72,6 +75,8 @@ def refuse(*paths):
 
 def like_windows(patch):
     """Have npzkit see a system with these rules, until the patch is undone."""
+    if os.name == "nt":
+        return
     patch.setattr(npzkit.files.disk, "RENAMES_OPEN_FILES", False)
     patch.setattr(npzkit.files.disk, "os", _Calls())
 

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from npzkit.codecs import checksum, decompressors, zstandard
 from npzkit.files import rename_order
 from remedies import Met
+from systems import SLOW_UNDER_WINE
 
 settings.register_profile(
     "npzkit",
@@ -92,6 +93,14 @@ def tmp_path(request, tmp_path_factory) -> Iterator[Path]:
     yield path
     if request.session.testsfailed == failed:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items):
+    """On Windows, leave out what takes long under wine."""
+    skip = pytest.mark.skip(reason="takes long under wine; set NPZKIT_DEEP=1")
+    for item in items if os.name == "nt" and not DEEP else ():
+        if item.originalname in SLOW_UNDER_WINE:
+            item.add_marker(skip)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from npzkit.errors import ArchiveLockedError, UnsupportedError
-from npzkit.files import system_locks
+from npzkit.files import disk, system_locks
 from npzkit.files.disk import Descriptor
 
 _FIRST_WAIT = 0.001
@@ -138,12 +138,21 @@ def lock_created(lock: FileLock, path: str) -> None:
 
 def _open(path: str) -> FileLock:
     """Open the file to lock. If it is read-only, it can still be repaired to another path."""
-    try:
-        lock = FileLock(path, "r+b", opener=os.open)
-    except PermissionError:
-        lock = FileLock(path, "rb", opener=os.open)
-    _held.add(lock)
-    return lock
+    end = time.monotonic() + disk.PATIENCE
+    while True:
+        try:
+            lock = FileLock(path, "r+b", opener=os.open)
+        except PermissionError as error:
+            # Windows opens no file that is just being replaced.
+            can_be = os.access(path, os.W_OK) or not os.path.exists(path)
+            if disk.is_in_use(error) and can_be and time.monotonic() < end:
+                if os.path.isdir(path):
+                    raise
+                time.sleep(disk.PAUSE)
+                continue
+            lock = FileLock(path, "rb", opener=os.open)
+        _held.add(lock)
+        return lock
 
 
 @contextlib.contextmanager

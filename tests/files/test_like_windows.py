@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -261,3 +262,21 @@ def test_convert_leaves_no_file_beside_the_output(tmp_path):
     assert files_in(tmp_path) == ["a.npz", "b.safetensors", "c.npz"]
     with npzkit.open(tmp_path / "c.npz") as npz:
         assert np.array_equal(npz["x"], array)
+
+
+def test_a_file_that_is_just_being_replaced(path, monkeypatch):
+    """It cannot be opened for a moment, and then a writer has it."""
+    refused, real = [], os.open
+
+    def late(name, flags, *mode, **options):
+        if os.fspath(name) == str(path) and flags & os.O_RDWR and len(refused) < 5:
+            refused.append(name)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return real(name, flags, *mode, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", late)
+        with npzkit.NpzWriter(path, "a") as writer:
+            writer["y"] = np.ones(2)
+    assert len(refused) == 5
+    assert np.load(path)["y"].tolist() == [1, 1]

@@ -15,6 +15,7 @@ __all__ = [
     "HAS_DEFLATE64",
     "IS_32_BIT",
     "READ",
+    "SLOW_UNDER_WINE",
     "WRITE",
     "need_decoder_of",
     "need_library_of",
@@ -26,6 +27,18 @@ READ = "preadv" if hasattr(os, "preadv") else "read"
 """The call of `os` that reads an archive."""
 WRITE = "pwrite" if hasattr(os, "pwrite") else "write"
 """The call of `os` that writes one."""
+SLOW_UNDER_WINE = {
+    "test_a_crc_behind_the_data_is_left_alone", "test_a_flipped_bit_is_no_wrong_step",
+    "test_a_sound_step_is_never_lost", "test_a_torn_archive_is_a_warning_in_a_line",
+    "test_a_truncated_step_is_damaged", "test_alike_files_are_alike_in_every_byte",
+    "test_an_encoding_that_lacks_letters", "test_any_arguments", "test_any_index_is_that_of_numpy",
+    "test_any_program_can_convert", "test_cut_within_the_next_header",
+    "test_half_of_another_version", "test_processes_and_threads",
+    "test_python_ends_while_a_save_is_under_way", "test_python_waits_for_saves_before_it_ends",
+    "test_spawned_children", "test_the_end_of_python_renews_the_crc",
+    "test_the_next_save_removes_what_a_killed_one_left",
+}  # fmt: skip
+"""Tests that take 7 to 30 seconds there. They run on Windows with NPZKIT_DEEP=1."""
 IS_32_BIT = sys.maxsize < 1 << 32
 HAS_DEFLATE64 = any(map(importlib.util.find_spec, ("zipfile_deflate64", "inflate64")))
 """Whether a package that decodes it is installed."""

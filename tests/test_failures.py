@@ -535,6 +535,8 @@ def test_a_limit_on_the_size_of_files(operation, room, tmp_path):
 
     def work():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        # Compiled modules would be cut off, and fail whoever imports them next.
+        sys.dont_write_bytecode = True
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         run = Run(path, durable=False)
         descriptors = descriptor_count()

@@ -484,7 +484,8 @@ def test_an_error_of_the_disk_names_the_file(tmp_path, way):
             print(error.filename)
     """
     found = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        # Compiled modules would be cut off, and fail whoever imports them next.
+        [sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert (found.stdout, found.stderr) == ("a.npz\n", "")

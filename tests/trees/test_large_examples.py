@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import npzkit
@@ -65,7 +66,7 @@ def test_arrays_are_read_into_the_example(path, monkeypatch):
 
 
 def test_it_takes_little_memory(tmp_path):
-    """Beside the example, a twentieth of it is in memory at most."""
+    """Beside the example, a twentieth of it is in memory at most; without preadv, a tenth."""
     npzkit.save(tmp_path / "a.npz", {f"a{n}": np.full(1 << 19, n, "f4") for n in range(24)})
     example = {f"a{n}": np.zeros(1 << 19, "f4") for n in range(24)}
     npzkit.load_tree(tmp_path / "a.npz", only="a1", into=example)
@@ -74,7 +75,8 @@ def test_it_takes_little_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert all((array == n).all() for n, array in enumerate(example.values()))
-    assert peak < sum(array.nbytes for array in example.values()) / 20
+    share = 20 if hasattr(os, "preadv") else 10
+    assert peak < sum(array.nbytes for array in example.values()) / share
 
 
 @pytest.mark.parametrize("key", ["layers/3/w", "layers/3/b", "other"])

@@ -10,6 +10,7 @@ import time
 from queue import SimpleQueue
 
 import npzkit
+import npzkit.reading.load_all
 import numpy as np
 import pytest
 from deep import amount

@@ -138,12 +138,13 @@ def lock_created(lock: FileLock, path: str) -> None:
 
 def _open(path: str) -> FileLock:
     """Open the file to lock. If it is read-only, it can still be repaired to another path."""
-    end = time.monotonic() + disk.PATIENCE
+    end = 0.0
     while True:
         try:
             lock = FileLock(path, "r+b", opener=os.open)
         except PermissionError as error:
             # Windows opens no file that is just being replaced.
+            end = end or time.monotonic() + disk.PATIENCE
             can_be = os.access(path, os.W_OK) or not os.path.exists(path)
             if disk.is_in_use(error) and can_be and time.monotonic() < end:
                 if os.path.isdir(path):

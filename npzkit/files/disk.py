@@ -94,12 +94,17 @@ def position_kept(descriptor: Any) -> Iterator[None]:
         yield
     finally:
         os.lseek(descriptor, position, os.SEEK_SET)
+        # As in `read_some`.
+        del descriptor
 
 
 def mapped(kind: Callable[..., Any], descriptor: Any, size: int, **options: Any) -> Any:
     """Return a map of an open file. On Windows, `mmap.mmap` moves the file's position."""
-    with position_kept(descriptor):
-        return kind(descriptor, size, **options)
+    try:
+        with position_kept(descriptor):
+            return kind(descriptor, size, **options)
+    finally:
+        del descriptor
 
 
 class _Closed:

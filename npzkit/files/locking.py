@@ -145,10 +145,9 @@ def _open(path: str) -> FileLock:
         except PermissionError as error:
             # Windows opens no file that is just being replaced.
             end = end or time.monotonic() + disk.PATIENCE
-            can_be = os.access(path, os.W_OK) or not os.path.exists(path)
-            if disk.is_in_use(error) and can_be and time.monotonic() < end:
-                if os.path.isdir(path):
-                    raise
+            is_file = os.path.isfile(path) and os.access(path, os.W_OK)
+            may_come = is_file or not os.path.exists(path)
+            if disk.is_in_use(error) and may_come and time.monotonic() < end:
                 time.sleep(disk.PAUSE)
                 continue
             lock = FileLock(path, "rb", opener=os.open)
@@ -220,6 +219,8 @@ def _share(descriptor: Any) -> bool | None:
     """
     try:
         return system_locks.lock(descriptor, shared=True)
+    except OSError:
+        return None
     finally:
         # An interrupt may come as soon as the lock is taken.
         system_locks.unlock(descriptor)

@@ -13,7 +13,7 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -226,7 +226,7 @@ def shaped(header: NpyHeader, buffer: Any = None, offset: int = 0) -> np.ndarray
 
 def check_addressable(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise UnsupportedError for an array that is too large for a 32-bit system, and no other."""
-    if _LARGEST_ARRAY < _described_size(shape, dtype) < 1 << 63:
+    if _LARGEST_ARRAY < described_size(shape, dtype) < 1 << 63:
         raise UnsupportedError(
             "the array is too large for this 32-bit system",
             found=f"shape {shape} of {dtype}",
@@ -235,7 +235,7 @@ def check_addressable(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         )
 
 
-def _described_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+def described_size(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
     """Return what NumPy limits: the bytes, with lengths and sizes of zero taken for one."""
     return math.prod(length or 1 for length in shape) * (dtype.itemsize or 1)
 

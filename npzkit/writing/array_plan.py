@@ -15,6 +15,7 @@ import numpy as np
 from npzkit.codecs.coding import STORED, Coding
 from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.files.sink import Sink
+from npzkit.format.array import described_size
 from npzkit.format.header import index_shape
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.member_writer import MAX_BLOCK_SIZE
@@ -116,7 +117,7 @@ def plan_array(
         # As in np.zeros, a subarray dtype adds its dimensions.
         dtype, inner = dtype.subdtype
         shape += inner
-    if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) > np.iinfo(np.int64).max:
+    if described_size([n or 1 for n in shape], dtype) > np.iinfo(np.int64).max:
         raise ValueError(f"an array of shape {shape} and dtype {dtype} is too big")
     grows = coding.method != STORED or shape[:1] == (None,)
     if grows and (not shape or fortran_order):

@@ -34,6 +34,7 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)
 settings.load_profile("npzkit")
 _NUMBERS = itertools.count()
+_OWN_PASSED = pytest.StashKey[list[str]]()
 _ENDED_EARLY = pytest.StashKey[bool]()
 # All machines make the same calls: those for a file system of which nothing is known.
 rename_order.JOURNALS = os.devnull
@@ -95,12 +96,43 @@ def tmp_path(request, tmp_path_factory) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items):
-    """On Windows, leave out what takes long under wine."""
+_PASSED = Path(os.environ.get("NPZKIT_PASSED") or os.devnull)
+"""A list of the tests that passed before. The first run writes it, and later ones, with other
+packages, leave these tests out."""
+
+
+def pytest_sessionfinish(session):
+    """Write the list, if this is the first run, and not a worker of it."""
+    if not _PASSED.exists() and not hasattr(session.config, "workerinput"):
+        _PASSED.write_text("\n".join(session.config.stash.get(_OWN_PASSED, [])), encoding="utf-8")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out what passed before and, on Windows, what takes long under wine."""
+    if _PASSED.is_file():
+        passed = set(_PASSED.read_text(encoding="utf-8").splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
     skip = pytest.mark.skip(reason="takes long under wine; set NPZKIT_DEEP=1")
     for item in items if os.name == "nt" and not DEEP else ():
         if item.originalname in SLOW_UNDER_WINE:
             item.add_marker(skip)
+
+
+class _Passing:
+    """Notes which tests passed."""
+
+    def __init__(self, config):
+        self.passed = config.stash[_OWN_PASSED] = []
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" and report.passed:
+            self.passed.append(report.nodeid)
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(_Passing(config))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1155,7 +1155,7 @@ def test_a_file_object_is_sealed_last(monkeypatch):
     *others, mark, seal = file.calls
     end = replay(file.contents[0], file.calls).rindex(b"PK\5\6")
     assert (seal.offset, seal.data) == (end, b"PK\5\6")
-    assert (mark.offset, len(mark.data)) == (len(file.contents[0]) + 68, 32)
+    assert (mark.offset, len(mark.data)) == (len(file.contents[0]) + INTENT_SIZE - SLOT_SIZE, 32)
     assert flushed[-2:] == [len(others), len(file.calls)]
     for subset in itertools.chain.from_iterable(
         itertools.combinations(others, size) for size in range(len(others) + 1)

@@ -27,7 +27,7 @@ from deep import amount
 from grown_archives import CASES, Case, made
 from history import Commit, Held, History, held_as
 from npzkit.errors import NpzkitError, TornArchiveWarning
-from npzkit.zip.commit_marks import COMMENT_NAME
+from npzkit.zip.commit import COMMENT_NAME
 
 ACTION_COUNT = amount(1_100, 5_500)
 ARCHIVE_COUNT = amount(12, 40)

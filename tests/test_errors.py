@@ -244,7 +244,7 @@ CASES = {
     "metadata": Case(
         errors.ZipFormatError,
         lambda path: read_metadata(
-            path, archive(Member("w.npy", X), comment=b'{"npzkit.metadata":{"offset":0,"size":90}}')
+            path, archive(Member("w.npy", X), comment=b'{"npzkit.metadata":[0,90,1]}')
         ),
         "path offset found expected remedy",
     ),

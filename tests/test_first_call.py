@@ -41,8 +41,8 @@ READING = {
     "archive.contents", "codecs.decompressors", "codecs.encoders", "files.block_reading",
     "files.locking", "files.progress", "files.sink", "files.threads", "members.info",
     "members.metadata", "members.tensors", "reading.indexed_headers", "reading.load_all",
-    "reading.member", "zip.array_index", "zip.commit_marks", "zip.entry_columns",
-    "zip.last_commit", "zip.member_layout", "zip.member_stream", "zip.sozip",
+    "reading.member", "zip.array_index", "zip.chunks", "zip.entry_columns", "zip.last_commit",
+    "zip.member_layout", "zip.member_stream",
 }  # fmt: skip
 UNNEEDED = {
     "load": READING,
@@ -51,9 +51,9 @@ UNNEEDED = {
         "archive.npzfile", "archive.npzwriter", "archive.written_archive", "codecs.decompressors",
         "codecs.encoders", "files.block_reading", "files.progress", "files.threads",
         "members.containers", "members.labels", "members.notes", "members.tensors",
-        "writing.append", "writing.prepared_array", "zip.array_index", "zip.directory",
-        "zip.entry_columns", "zip.last_commit", "zip.member_stream", "zip.member_writer",
-        "zip.sozip",
+        "writing.append", "writing.prepared_array", "zip.chunks", "zip.directory",
+        "zip.entry_columns", "zip.last_commit", "zip.member_stream",
+        "zip.member_writer",
     },
 }  # fmt: skip
 """Modules of these rooms that stand for what one small array is not: large, deflated, one of

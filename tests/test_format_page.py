@@ -30,7 +30,8 @@ from npzkit import checkpoint
 from npzkit.codecs import coding
 from npzkit.datasets import index_format
 from npzkit.errors import AmbiguousArchiveError, NpzkitError, TornArchiveWarning, UnsupportedError
-from npzkit.zip import commit_marks, footer, member_layout, records, sozip
+from npzkit.zip import chunks, commit, member_layout, record
+from npzkit.zip.array_index import ChunkLists, find_array_index
 
 GUIDE = Path(npzkit.__file__).parent / "guide"
 PAGE = "\n".join(
@@ -67,8 +68,8 @@ COMMITS = saved(
 UNFINISHED = plain_writer.append(SMALL, {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}')
 
 
-def with_large_metadata() -> bytes:
-    return saved({"a": np.arange(3)}, {}, {"b": np.ones(2)}, metadata={"long": "x" * 70_000})
+def with_large_metadata(size: int = 140_000) -> bytes:
+    return saved({"a": np.arange(3)}, {}, {"b": np.ones(2)}, metadata={"long": "x" * size})
 
 
 def deflated() -> bytes:
@@ -171,8 +172,9 @@ def by_page(data: bytes) -> Any:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: SMALL, lambda: COMMITS, with_large_metadata, deflated, zstandard, many, changed_attributes,
-     zip64, of_numpy, lambda: saved({}), lambda: saved({}, metadata={"a": 1})],
+    [lambda: SMALL, lambda: COMMITS, with_large_metadata, lambda: with_large_metadata(5000),
+     deflated, zstandard, many, changed_attributes, zip64, of_numpy, lambda: saved({}),
+     lambda: saved({}, metadata={"a": 1}), lambda: saved({}, metadata={"a": "x" * 70_000})],
 )  # fmt: skip
 def test_the_reader_of_the_page_reads_what_npzkit_reads(make):
     """Arrays, attributes and metadata are the same, of archives of every kind."""
@@ -205,8 +207,13 @@ def changes() -> Iterator[bytes]:
         yield marked[:seal] + marked[seal : seal + size] + bytes(4 - size) + marked[seal + 4 :]
     comment = SMALL[-22:] + b"xyz"
     yield SMALL[:-2] + struct.pack("<H", len(comment)) + comment
-    record = b"PK\5\6" + bytes(30)
-    tails = [b"x", bytes(9), SMALL, b"x" + SMALL, COMMITS, bytes(300) + record]
+    # The comment ends within an unfinished append.
+    yield SMALL[:-2] + b"\4\0" + UNFINISHED[0][len(SMALL) :]
+    # Others find an append by its zip64 records, whose offsets are wrong by a byte.
+    joined = zip64()
+    mark = joined.index(b".npzkit", joined.index(b"PK\5\6")) + 31
+    yield joined[:mark] + bytes(32) + joined[mark + 33 :]
+    tails = [b"x", bytes(9), SMALL, b"x" + SMALL, COMMITS, bytes(300) + b"PK\5\6" + bytes(30)]
     tails += [bytes(size) + SMALL for size in (40, 150, 2000)]
     for tail in tails:
         for data in (SMALL, COMMITS):
@@ -226,12 +233,12 @@ def test_the_reader_of_the_page_refuses_what_npzkit_refuses():
 
 def test_higher_versions_are_refused_by_both():
     """A footer, and an intent that matters, of version 2 are not read as version 1."""
-    footer = SMALL.index(b"NPZX") - 72
-    fields = SMALL[footer : footer + 64] + struct.pack("<L", 2)
-    newer = SMALL[:footer] + fields + struct.pack("<L", zlib.crc32(fields)) + SMALL[footer + 72 :]
+    footer = SMALL.index(b"NPZX") - 64
+    fields = SMALL[footer : footer + 58] + struct.pack("<H", 2)
+    newer = SMALL[:footer] + fields + struct.pack("<L", zlib.crc32(fields)) + SMALL[footer + 64 :]
     assert by_page(newer) == by_npzkit(newer) == "newer"
     begun = UNFINISHED[1]
-    place = begun.index(b".npzkit.append") + 18
+    place = begun.index(b".npzkit", len(SMALL)) + 11
     follows = struct.pack("<L", 2) + begun[place + 4 : place + 16]
     newer = begun[:place] + follows + struct.pack("<L", zlib.crc32(follows)) + begun[place + 20 :]
     assert by_page(newer) == by_npzkit(newer) == "newer"
@@ -253,7 +260,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 APPENDS = [(0, 1, 0), (1, 0, 30), (15, 1, 0), (402, 2, 0), (402, 0, 600), (500, 0, 90), (515, 0, 300),
-           (3000, 1, 90), (3000, 1, 400), (3400, 0, 200), (1200, 0, 5000)]  # fmt: skip
+           (2600, 1, 90), (2300, 1, 400), (2500, 0, 600), (1200, 0, 5000), (9, 1, 130_000)]  # fmt: skip
 """Items of the first array, how many are appended, and characters of metadata."""
 
 
@@ -283,7 +290,7 @@ def test_the_appender_of_the_page_writes_the_bytes_of_npzkit(size, count, length
 def test_the_appends_cross_sectors():
     """Zeros were written before an intent, and before an end for both sizes of sectors."""
     data = [saved({"a": np.zeros(size, "i1")}) for size, _, _ in APPENDS]
-    assert any(0 < -len(each) % 512 < commit_marks.INTENT_SIZE for each in data)
+    assert any(0 < -len(each) % 512 < commit.INTENT_SIZE for each in data)
     rooms = set()
     for each, (_, count, length) in zip(data, APPENDS, strict=True):
         members = {f"{key}.npy": (npy(np.full(3, 0)), blocks_of("m")) for key in range(count)}
@@ -386,12 +393,78 @@ def test_the_reader_of_the_page_reads_a_checkpoint(tmp_path):
     assert found == {"step": 100, "metrics": {"loss": 0.5}, "metadata": {}}
 
 
-def test_the_reader_of_the_page_reads_chunks():
-    """Each chunk of an array of Zstandard is a frame with what the page adds to it."""
-    archive = plain_reader.Archive(zstandard())
-    chunks = list(archive.chunks("a.npy"))
-    assert len(chunks) == 7
-    assert b"".join(chunks) == archive.member("a.npy")
+@pytest.mark.parametrize(("options", "count"), [
+    ({"compression": "stored"}, 25), ({"compression": "deflated"}, 7), ({"compression": "zstd"}, 7),
+    ({"compression": "deflated", "chunk_size": 4096}, 391),
+])  # fmt: skip
+def test_the_reader_of_the_page_reads_chunks(options, count):
+    """Each chunk that the record lists is decoded on its own, also after an append."""
+    data = saved({"a": np.arange(200_000)}, {"b": np.zeros(9)}, **options)
+    archive = plain_reader.Archive(data)
+    found = list(archive.chunks("a.npy"))
+    assert len(found) == count
+    assert b"".join(found) == archive.member("a.npy")
+    assert archive.list_of("b.npy") is None
+
+
+def listed_by_npzkit(data: bytes) -> Any:
+    """Return what npzkit believes of the record: heads, and lists of chunks."""
+    with npzkit.open(io.BytesIO(data)) as npz:
+        source, directory = npz._archive.source, npz._archive.directory
+        index, lists = find_array_index(source, directory), ChunkLists(source, directory)
+        if index is None:
+            return None
+        heads = map(index.heads.__getitem__, index.numbers.tolist())
+        found = [lists.find(entry) for entry in directory.entries.values()]
+        listed = [each and (list(each.offsets) or each.size, list(each.crc32s)) for each in found]
+        return list(zip(heads, index.extra_sizes.tolist(), listed, strict=True))
+
+
+def listed_by_page(data: bytes) -> Any:
+    """Return what the reader of the page believes of the record."""
+    archive, found = plain_reader.Archive(data), []
+    rows = archive.rows()
+    for name, row in () if rows is None else rows.items():
+        listed = archive.list_of(name)
+        if listed is not None:
+            end = listed[-1].offset + listed[-1].compressed_size
+            is_stored = archive.entries[name].method == 0
+            offsets = end if is_stored else [*(each.offset for each in listed), end]
+            listed = offsets, [each.crc32 for each in listed]
+        found.append((row.head, row.extra_size, listed))
+    return None if rows is None else found
+
+
+def test_both_believe_the_same_of_a_damaged_record():
+    """Of a record with a wrong byte, and of one whose index is another, both use the same parts."""
+    data = saved(
+        {"a": np.arange(2000), "c": np.zeros(1200)}, {"b": np.arange(5000)},
+        compression="deflated", chunk_size=4096,
+    )  # fmt: skip
+    begin = data.index(b"PK\1\2")
+    end = data.rindex(b"NPZX") + 4
+    assert len([each for each in listed_by_page(data) if each[-1] is not None]) == 3
+    kinds = set()
+    places = [*range(begin, data.index(b"PK\5\6")), *range(data.rindex(b".npzkit") - 46, end)]
+    for place in places[:: extent(2, 1)]:
+        changed = data[:place] + bytes([data[place] ^ 0x21]) + data[place + 1 :]
+        found = listed_by_page(changed)
+        assert found == listed_by_npzkit(changed), place
+        kinds.add(found and tuple(each[-1] is None for each in found))
+    # No index; a list that is not believed; everything.
+    assert {None, (True, False, False), (False, False, True), (False,) * 3} <= kinds
+    footer = plain_reader.parse_footer(data, end)
+    start = end - footer.index_distance
+    for place in range(footer.index_size):
+        index = bytearray(data[start : start + footer.index_size])
+        index[place] ^= 1 << place % 8
+        if place % 3 == 0:
+            del index[place + 1 :]
+        forged = bytearray(data[end - commit.FOOTER_SIZE : end - 8])
+        struct.pack_into("<2L", forged, 32, len(index), zlib.crc32(index))
+        forged += struct.pack("<L4s", zlib.crc32(forged), b"NPZX")
+        changed = data[:start] + index.ljust(footer.index_size, b"\0") + forged + data[end:]
+        assert listed_by_page(changed) == listed_by_npzkit(changed), place
 
 
 # -- the page itself -------------------------------------------------------------------
@@ -410,11 +483,9 @@ def rows_below(heading: str) -> list[tuple[int, int | None, str]]:
 @pytest.mark.parametrize(
     ("heading", "size"),
     [
-        ("Local header (4.3.7)", records.LOCAL_HEADER_SIZE),
-        ("Entry in the directory", records.CENTRAL_ENTRY_SIZE),
-        ("### Seek index", sozip._HEADER.size),
-        ("### Footer", footer.FOOTER_SIZE),
-        ("## Intent", commit_marks.INTENT_SIZE),
+        ("## The record", record.HEAD_SIZE),
+        ("### Footer", commit.FOOTER_SIZE),
+        ("## Intent", commit.INTENT_SIZE),
     ],
 )
 def test_the_tables_have_no_gaps(heading, size):
@@ -429,26 +500,26 @@ def test_the_tables_have_no_gaps(heading, size):
 def test_the_tables_have_the_fields_of_the_code():
     """Names, places and values in the tables of footer and intent are the code's."""
     fields = [name.strip("`") for _, _, name in rows_below("### Footer")]
-    assert tuple(fields[:-3]) == footer.Footer._fields
+    assert tuple(fields[:-4]) == commit.Footer._fields
     places = {name.strip("`"): offset for offset, _, name in rows_below("## Intent")}
-    assert places["version"] == commit_marks._VERSION_OFFSET
-    assert places["directory_offset"] == commit_marks.MARK_OFFSET
-    assert f"0x{commit_marks._ID:04X}" in PAGE
+    assert places["version"] == commit._VERSION_OFFSET
+    assert places["directory_offset"] == commit.MARK_OFFSET
     assert "512, and then for 4,096" in PAGE
-    assert commit_marks._SECTOR_SIZES == (512, 4096)
+    assert commit._SECTOR_SIZES == (512, 4096)
+    for number in (record.PIECE_SIZE, commit.COMMENT_SIZE, chunks.CHUNK_SIZE_LIMITS[1]):
+        assert f"{number:,}" in PAGE
+    assert f"0x{record._BLOCK_ID:04X}" in PAGE
     assert f"0x{member_layout.EXTERNAL_ATTRIBUTES:08X}" in PAGE
-    assert (member_layout.ALIGNMENT, coding.CHUNK_SIZE) == (64, 256 << 10)
-    for name in (commit_marks.INTENT_NAME, commit_marks.COMMENT_NAME, ".npzkit.index"):
-        assert f"| `{name}` |" in PAGE
+    assert (coding.CHUNK_SIZE, coding.CHECKED_SIZE) == (256 << 10, 64 << 10)
+    assert (member_layout.ALIGNMENT, chunks._LEAST_CHUNK_SIZE) == (64, 1024)
     versions = dict(
         re.findall(r"^\| (\S.*?) \| (\d+) \| ", PAGE.split("## Versions")[1], re.MULTILINE)
     )
     assert versions == {
-        "footer": str(footer._FOOTER_VERSION),
-        "intent": str(commit_marks._VERSION),
-        "seek index": str(sozip._VERSION),
+        "footer": str(commit._VERSION),
+        "intent": str(commit._VERSION),
         "`index.json`": str(index_format.VERSION),
-        "`npzkit.checkpoint`": str(checkpoint.record._VERSION),
+        "`npzkit.checkpoint`": str(checkpoint.step_metadata._VERSION),
     }
 
 

@@ -131,7 +131,9 @@ class OpenedArchive:
         if reader is None:
             from npzkit.reading.member import MemberReader
 
-            reader = self._reader = MemberReader(self.source, self.limits, **self._pickle)
+            reader = self._reader = MemberReader(
+                self.source, self.limits, self.directory, **self._pickle
+            )
         return reader
 
     def read_index(self) -> IndexedHeaders:

@@ -26,7 +26,6 @@ from npzkit.zip.records import (
     FLAG_ENCRYPTED,
     LOCAL_CRC32_OFFSET,
 )  # fmt: skip
-from npzkit.zip.sozip import checks_places, find_index
 
 Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """By key, the shape and dtype of each array of a file."""
@@ -65,14 +64,14 @@ class _Member:
         Number of the gap, and place in it, of the CRC-32 in the two headers.
     head_crc : int
         CRC-32 of the NPY header.
-    checks : list of (int, slice)
-        Number of the gap, and places in it, of the CRC-32s of chunks, and of their index.
+    chunks : slice or None
+        Where the CRC-32s of its chunks are in the last gap.
     """
 
     def __init__(self, info: ArrayInfo, gap: int, head_crc: int) -> None:
         self.info, self.gap, self.head_crc = info, gap, head_crc
         self.local = self.entry = (0, 0)
-        self.checks: list[tuple[int, slice]] = []
+        self.chunks: slice | None = None
 
     def empty(self) -> np.ndarray[Any, Any]:
         """Return an array to be filled."""
@@ -107,13 +106,12 @@ class Skeleton:
         directory: slice,
     ) -> None:
         self._members, self._size, self._directory = members, size, directory
-        # Time, date and CRC-32, side by side in both headers; in the index of chunks, its
-        # CRC-32, and theirs.
+        # Time, date and CRC-32, side by side in both headers, and the CRC-32s of chunks.
         self._blanks = [
             (gap, slice(place - 4, place + 4))
             for member in members
             for gap, place in (member.local, member.entry)
-        ] + [blank for member in members for blank in member.checks]
+        ] + [(len(gaps) - 1, member.chunks) for member in members if member.chunks]
         self._gaps = [bytearray(data) for _, data in gaps]
         self._spans = [(start, start + len(data)) for start, data in gaps]
         self._blank(self._gaps)
@@ -215,9 +213,6 @@ def skeleton_of(archive: OpenedArchive, infos: Mapping[str, ArrayInfo]) -> Skele
         head_size = entry.uncompressed_size - info.nbytes
         member = _Member(info, len(gaps) - 1, crc32(gaps[-1][1][-head_size:]))
         member.local = len(gaps) - 1, entry.header_offset - end + LOCAL_CRC32_OFFSET
-        index = find_index(source, entry, info.data_offset - head_size)
-        if index is not None:
-            member.checks = [(len(gaps), place) for place in checks_places(entry.name, index)]
         members.append(member)
         end = info.data_offset + info.nbytes
     gaps.append((end, bytearray(source.read_at(end, size - end))))
@@ -226,6 +221,12 @@ def skeleton_of(archive: OpenedArchive, infos: Mapping[str, ArrayInfo]) -> Skele
         return None
     for member in members:
         member.entry = len(gaps) - 1, places[member.info.member]
+        listed = archive.reader.lists.span(archive.entry(member.info.member))
+        if listed is not None:
+            if listed[0] < end:
+                # In the record of an earlier commit.
+                return None
+            member.chunks = slice(listed[0] - end, listed[1] - end)
     start = directory.directory_offset - end
     return Skeleton(gaps, members, size, slice(start, start + directory.size))
 

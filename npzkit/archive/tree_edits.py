@@ -9,6 +9,7 @@ changed. How nested data becomes arrays and a note is `npzkit.members.containers
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from npzkit.archive.written_archive import WrittenArchive
@@ -65,7 +66,8 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
             # After all others: it takes its place in the order at once.
             with archive.state.giving_up():
                 renamed = rename_entry(member, places[part])
-                copy_member(source, member, archive.zip, renamed=renamed)
+                find_list = partial(archive.zip.find_list, source)
+                copy_member(source, member, archive.zip, find_list, renamed=renamed)
             listing.move(part, places[part])
     except NpzkitError as error:
         raise error.locate(path=archive.path, key=old) from error.__cause__

@@ -270,8 +270,15 @@ class WrittenArchive:
         if not (sink.committed_size or is_last or any(listing.entries.values())):
             return
         # The directory of the commit before is given up.
-        listing.has_dead |= sink.committed_size > 0
+        is_new = not sink.committed_size
+        listing.has_dead |= not is_new
         with self.state.giving_up("the archive could not be completed"):
+            if is_new and listing.has_dead and listing.can_move and sink.can_read:
+                # Programs that read from front to back would find them.
+                from npzkit.writing.copy import copy_down
+
+                copy_down(self.zip)
+                listing.has_dead = False
             self.zip.commit(metadata.comment if changed is None else changed)
         if changed is not None:
             metadata.take(changed)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.checkpoint.record import Record, record_of
+from npzkit.checkpoint.step_metadata import Record, record_of
 from npzkit.checkpoint.steps import TOO_OFTEN, StepIdentity, Steps, looks_at
 from npzkit.datasets.part_checks import Seen
 from npzkit.datasets.sharded_contents import ShardedContents

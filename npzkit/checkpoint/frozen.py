@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.archive.save import PreparedArchive
-from npzkit.checkpoint.record import age_of
+from npzkit.checkpoint.step_metadata import age_of
 from npzkit.checkpoint.steps import Steps
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import ShardRecord

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.catalog import Catalog, is_absent
-from npzkit.checkpoint.record import MISNAMED, record_of
 from npzkit.checkpoint.retention import Readers
+from npzkit.checkpoint.step_metadata import MISNAMED, record_of
 from npzkit.checkpoint.steps import Steps, looks_at, shown_steps
 from npzkit.errors import (
     ChecksumError,

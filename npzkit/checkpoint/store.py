@@ -21,7 +21,9 @@ from npzkit.checkpoint.catalog import Catalog, StoreReport
 from npzkit.checkpoint.frozen import Shared, check_refresh, find_shared
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
 from npzkit.checkpoint.policies import Mode, Policy, best_of
-from npzkit.checkpoint.record import (
+from npzkit.checkpoint.retention import Retention, readers_of
+from npzkit.checkpoint.snapshot import Snapshot
+from npzkit.checkpoint.step_metadata import (
     Record,
     check_metadata,
     check_metrics,
@@ -29,8 +31,6 @@ from npzkit.checkpoint.record import (
     format_record,
     record_of,
 )
-from npzkit.checkpoint.retention import Retention, readers_of
-from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.steps import Status, Steps, looks_at
 from npzkit.codecs.coding import Compression
 from npzkit.datasets.part_checks import Seen

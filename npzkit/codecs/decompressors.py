@@ -550,9 +550,7 @@ _EMPTY_FINAL_BLOCK = b"\x03\x00"
 
 
 def _wrong_chunk(found: str, size: int) -> ZipFormatError:
-    return ZipFormatError(
-        "a chunk differs from its seek index", found=found, expected=f"{size} bytes"
-    )
+    return ZipFormatError("a chunk is not as it was listed", found=found, expected=f"{size} bytes")
 
 
 def _damaged(method: str, error: Exception) -> ZipFormatError | MemoryError:

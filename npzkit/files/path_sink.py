@@ -331,6 +331,14 @@ class PathSink(Sink):
         self.position = self.committed_size = self._flushed = 0
         self.size = None
 
+    def rewind(self) -> None:
+        self._flush()
+        self.position = self._flushed = 0
+
+    def cut_rest(self) -> None:
+        self._flush()
+        self._set_size(self.position)
+
     def _is_as_committed(self) -> bool:
         """Return whether the bytes of the last commit are unchanged.
 

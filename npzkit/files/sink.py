@@ -124,6 +124,14 @@ class Sink:
         """Let what is written next take the place of what was committed, which has no members."""
         raise NotImplementedError
 
+    def rewind(self) -> None:
+        """Write what comes next over what was written, of which nothing was committed."""
+        raise NotImplementedError
+
+    def cut_rest(self) -> None:
+        """Cut off what follows `position`, after `rewind`."""
+        raise NotImplementedError
+
     def abort(self) -> None:
         """Remove what was not committed, if possible, and close.
 
@@ -239,6 +247,14 @@ class FileSink(Sink):
         if not self._has_tail:
             self._has_tail, self._size = True, self._start + self.position
         self.position = self.committed_size = 0
+
+    def rewind(self) -> None:
+        with self._lock:
+            self.position = 0
+            self._file.seek(self._start)
+
+    def cut_rest(self) -> None:
+        self._cut(self.position)
 
     def _find_size(self) -> int:
         """Return the size of the file, at whose end its position is then."""

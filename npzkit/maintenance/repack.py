@@ -37,6 +37,7 @@ from npzkit.format.header import PREFIX_SIZE, npy_header_size
 from npzkit.limits import Limits, limits_of, thread_count
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member
+from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import comment_of, read_directory
 from npzkit.zip.entries import Entry, name_error
@@ -45,7 +46,6 @@ from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import SENTINEL_16
-from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
@@ -212,9 +212,9 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
         )
 
 
-def _copy(source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
+def _copy(source: Source, lists: ChunkLists, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
     """Copy a member unchanged, without checking it."""
-    copy_member(source, entry, writer, verify=False)
+    copy_member(source, entry, writer, lists.find, verify=False)
 
 
 def _is_replaced(src: Any, dst: Any) -> bool:
@@ -262,7 +262,7 @@ def _is_same_file(source: Source, dst: Any) -> bool:
 def _write(
     source: Source,
     open_dst: Callable[[], Sink],
-    write_member: Callable[[Source, Entry, ZipWriter, Meter], None],
+    write_member: Callable[[Source, ChunkLists, Entry, ZipWriter, Meter], None],
     progress: Report | None = None,
     limits: Limits | None = None,
 ) -> None:
@@ -275,9 +275,10 @@ def _write(
         total, done = sum(entry.uncompressed_size for entry in entries), 0
         meter = Meter(progress, total)
         writer = ZipWriter(sink, head_size=npy_header_size)
+        lists = ChunkLists(source, directory)
         for entry in entries:
             try:
-                write_member(near, entry, writer, meter)
+                write_member(near, lists, entry, writer, meter)
             except NpzkitError as error:
                 raise error.locate(key=entry.name.removesuffix(SUFFIX)) from error.__cause__
             done += entry.uncompressed_size
@@ -314,30 +315,34 @@ class _Rewriting(NamedTuple):
     alignment: int
     size_limit: int | None
 
-    def write(self, source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
+    def write(
+        self, source: Source, lists: ChunkLists, entry: Entry, writer: ZipWriter, meter: Meter
+    ) -> None:
         """Write one member, unchanged if possible."""
         error = name_error(entry)
         if error is not None:
             shown = shown_key(entry.name.removesuffix(SUFFIX))
             warn(f"{error.what}: {shown} is copied unchanged. {error.remedy}", UserWarning)
-            copy_member(source, entry, writer, alignment=self.alignment)
+            copy_member(source, entry, writer, lists.find, alignment=self.alignment)
             return
         check_entry(entry, self.size_limit)
         start = data_offset(source, entry)
         method = entry.method if self.method is None else self.method
-        if method == entry.method and not self._lacks_index(source, entry, start):
+        if method == entry.method and not self._lacks_chunks(lists, entry):
             part = meter.part(entry.uncompressed_size, entry.compressed_size)
-            copy_member(source, entry, writer, alignment=self.alignment, advance=part.add)
+            copy_member(
+                source, entry, writer, lists.find, alignment=self.alignment, advance=part.add
+            )
         else:
             coding = self.coding._replace(method=method)
             self._recode(source, entry, start, writer, coding, meter)
 
-    def _lacks_index(self, source: Source, entry: Entry, start: int) -> bool:
+    def _lacks_chunks(self, lists: ChunkLists, entry: Entry) -> bool:
         return (
             entry.method in CHUNKED
             and self.coding.is_seekable
             and entry.uncompressed_size > self.coding.chunk_size
-            and find_index(source, entry, start) is None
+            and lists.find(entry) is None
         )
 
     def _recode(

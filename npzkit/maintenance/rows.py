@@ -25,12 +25,12 @@ from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import PARTS_ATTRIBUTE, format_attrs, parse_attrs
 from npzkit.members.multipart import MASK, other_suffixes
 from npzkit.reading.member import MemberReader
+from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.random_access import open_random_access
 from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
-from npzkit.zip.sozip import Chunks
 from npzkit.zip.writer import ZipWriter
 
 _STEP_SIZE = 1 << 18

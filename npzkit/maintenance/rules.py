@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from npzkit.codecs.checksum import crc32_combine
-from npzkit.codecs.coding import STORED
+from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED
 from npzkit.errors import (
     AmbiguousArchiveError,
     ChecksumError,
@@ -34,17 +34,17 @@ from npzkit.members.keys import SUFFIX, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.members.tensors import check_long_double
 from npzkit.reading.flush import find_unsealed
-from npzkit.reading.indexed_headers import IndexedHeaders, find_flags, index_disagrees
+from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
-from npzkit.zip.commit_marks import MARK_OFFSET, is_damaged
+from npzkit.zip.chunks import Chunks
+from npzkit.zip.commit import MARK_OFFSET, is_damaged
 from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_intent
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import END_SIGNATURE, FLAG_UTF8
-from npzkit.zip.sozip import Chunks, SeekIndex, find_index, has_index_member
 
 _PROCEED_COUNT = 10_000
 """Members whose names are checked between two chances to stop."""
@@ -79,6 +79,12 @@ def archive_findings(
         check_metadata_size(comment_of(directory, source, limit), limit)
     except NpzkitError as error:
         yield Finding._of(None, error)
+    if directory.footer is None and any(map(_could_have_chunks, listed.values())):
+        what = (
+            "the archive has no record of npzkit's, so parts of its large arrays are not compared "
+            "with checksums of their own; npzkit.repack writes one"
+        )
+        yield Finding(None, "note", what)
     dead = dead_size(source, directory)
     if dead:
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
@@ -93,6 +99,10 @@ def archive_findings(
             what = f"{repeated[entry.name]} entries have this name; the last one is used"
             yield Finding(key, "warning", what, entry.header_offset)
         yield from _name_findings(key, entry, collisions.get(entry.name))
+
+
+def _could_have_chunks(entry: Entry) -> bool:
+    return entry.uncompressed_size > CHUNK_SIZE and entry.method in (STORED, *CHUNKED)
 
 
 def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
@@ -195,10 +205,9 @@ def _header_findings(
     if expected is not None and header is None:
         yield Finding._of(key, index_disagrees(expected, "no array"), entry.header_offset)
     elif known is not None and header is not None:
-        flags = find_flags(reader, entry, start)
-        found = describe(key, entry, header, start, parse_attrs(entry.extra), flags)
-        # An index that does not fit the member, or is lost, has a row of its own.
-        found = found._replace(seekable=known.seekable, checked_parts=known.checked_parts)
+        # A list of chunks that does not fit the member has a row of its own.
+        is_listed, attrs = indexed.is_listed(entry), parse_attrs(entry.extra)
+        found = describe(key, entry, header, start, attrs, is_listed=is_listed)
         if found != known or header != expected:
             disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
             yield Finding._of(key, disagrees, entry.header_offset)
@@ -261,7 +270,7 @@ def _data_findings(
     threads: int,
     advance: Advance,
 ) -> Iterator[Finding]:
-    """Read a member, and again with its seek index, if it has one."""
+    """Read a member, and again by its chunks, if it has some."""
     source = reader.source
     try:
         start = check_data(source, entry, reader.size_limit, threads, advance)
@@ -278,38 +287,36 @@ def _data_findings(
             raise
         yield found._replace(what=f"{found.what}; {damage or unsealed}")
         return
-    index, end = find_index(source, entry, start), start + entry.compressed_size
-    if index is not None and not _is_right(source, entry, start, index, threads):
-        what = "its seek index leads to wrong data, so parts of the array may be wrong"
-        yield Finding(key, "error", what, end)
-    elif index is None and (indexed.flags(entry) or has_index_member(source, entry, start)):
-        yield Finding(key, "warning", "its seek index does not match it and is not used", end)
-    elif index is not None and index.crc32s and not index.has_checks(entry.crc32):
-        what = (
-            "the CRC-32s of its chunks do not match it and are not used; npzkit.repack renews them"
-        )
-        yield Finding(key, "warning", what, end)
+    if indexed.is_listed(entry):
+        chunks, span = reader.checked_chunks(entry), reader.lists.span(entry)
+        place = start if span is None else span[0]
+        if chunks is None:
+            what = (
+                "the list of its chunks does not match it and is not used; npzkit.repack renews it"
+            )
+            yield Finding(key, "warning", what, place)
+        elif not _is_right(chunks, entry, threads):
+            what = "the list of its chunks leads to wrong data, so parts of the array may be wrong"
+            yield Finding(key, "error", what, place)
 
 
-def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, threads: int) -> bool:
-    """Return whether the chunks of a seek index have the data of the member.
+def _is_right(chunks: Chunks, entry: Entry, threads: int) -> bool:
+    """Return whether the chunks that are listed have the data of their member.
 
     They are read on all threads, in a fraction of the time that the member took before. So
     this does not count as progress.
     """
-    chunks, crc = Chunks(source, start, index), 0
     # The output has no room, so no bytes are kept.
-    tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
+    tasks, crc = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads), 0
     try:
         for found in run(tasks, threads):
             crc = crc32_combine(crc, *found)
-    except FormatError:
+    except (ChecksumError, FormatError):
         return False
     return crc == entry.crc32
 
 
-def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:
-    """Return whether the seek index of a sound member leads to wrong data."""
-    start = data_offset(source, entry)
-    index = find_index(source, entry, start)
-    return index is not None and not _is_right(source, entry, start, index, threads)
+def has_wrong_chunks(reader: MemberReader, entry: Entry, threads: int) -> bool:
+    """Return whether the list of a sound member's chunks leads to wrong data."""
+    chunks = reader.checked_chunks(entry)
+    return chunks is not None and not _is_right(chunks, entry, threads)

@@ -30,13 +30,15 @@ from npzkit.maintenance.rows import (
     mask_name,
     rows_in_chunks,
 )
-from npzkit.maintenance.rules import has_wrong_index, member_error
+from npzkit.maintenance.rules import has_wrong_chunks, member_error
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
-from npzkit.zip.commit_marks import COMMENT_NAME, read_comment
+from npzkit.zip.array_index import ChunkLists
+from npzkit.zip.chunks import ChunkList
+from npzkit.zip.commit import COMMENT_NAME, read_comment
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
@@ -91,8 +93,8 @@ class Salvage:
         # What is wrong with the member that was checked last.
         self._damage: tuple[str, Damage | None] = "", None
         self._known: tuple[Directory, IndexedHeaders] | None = None
-        # The offsets of members whose seek index leads to wrong data.
-        self._wrongly_indexed: set[int] = set()
+        # The offsets of members whose chunks lead to wrong data.
+        self._wrongly_listed: set[int] = set()
         # The offsets of members whose two headers have different CRC-32s, or attributes.
         self._contradicted: set[int] = set()
         # The local headers of members without their own, by offset and name.
@@ -155,14 +157,18 @@ class Salvage:
                 found.write(writer)
                 continue
             offset = found.header_offset
-            indexed = offset not in self._wrongly_indexed
             renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
             self.source.correct(offset, self._headers.get((offset, found.raw_name), b""))
             copy_member(
-                self.source, found, writer, renamed=renamed, indexed=indexed, advance=self.meter.add
-            )
+                self.source, found, writer, self._find_list, renamed=renamed,
+                advance=self.meter.add,
+            )  # fmt: skip
             self.source.correct(offset, b"")
         self.meter.finish()
+
+    def _find_list(self, entry: Entry) -> ChunkList | None:
+        is_wrong = entry.header_offset in self._wrongly_listed
+        return None if is_wrong else self._reader.lists.find(entry)
 
     def report(
         self, names: list[str], output: str, cut_size: int, newest: NewestState | None
@@ -211,6 +217,8 @@ class Salvage:
 
     def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
         """Check the members that a directory lists, which is given if it is known completely."""
+        if directory is not None:
+            self._reader.lists = ChunkLists(self.source, directory)
         for entry in entries.values():
             if not self._check_member(entry, directory):
                 self._try_other_header(entry, entries, directory)
@@ -378,11 +386,11 @@ class Salvage:
     def _keep(self, entry: Entry) -> None:
         """Keep a sound member, and its attributes if they are sound."""
         entry = self._with_sound_attributes(entry)
-        if has_wrong_index(self.source, entry, self._threads):
+        if has_wrong_chunks(self._reader, entry, self._threads):
             self._add_lost(
-                entry, "its seek index leads to wrong data and is removed; its data is kept"
+                entry, "the list of its chunks leads to wrong data and is removed; its data is kept"
             )
-            self._wrongly_indexed.add(entry.header_offset)
+            self._wrongly_listed.add(entry.header_offset)
         # Of two members with one name, the later one is kept, in its own position.
         self.sound.pop(entry.name, None)
         self.sound[entry.name] = entry

@@ -88,7 +88,7 @@ def verify_source(
     meter = Meter(progress, total)
     # It may stop here: what follows takes seconds for a million members.
     meter.begin()
-    reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
+    reader = MemberReader(source, limits, directory, allow_pickle=False, pickle_kwargs=None)
     rows: list[Finding] = []
     if keys is None:
         rows += archive_findings(source, directory, wanted, limits.metadata_size, meter.begin)

@@ -18,10 +18,9 @@ from npzkit.errors import format_count, format_dtype, format_ratio, format_size,
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
 from npzkit.members.tensors import restored_dtype
+from npzkit.zip.chunks import only_chunk
 from npzkit.zip.entries import Entry
-from npzkit.zip.index_notes import CHECKED, SEEKABLE
 from npzkit.zip.member_layout import ALIGNMENT
-from npzkit.zip.sozip import only_chunk
 
 
 class ArchiveInfo(NamedTuple):
@@ -242,7 +241,8 @@ def describe(
     header: NpyHeader | None,
     start: int,
     attrs: dict[str, Any],
-    flags: int = 0,
+    *,
+    is_listed: bool = False,
 ) -> ArrayInfo:
     """Return the description of a member from its entry and NPY header.
 
@@ -256,8 +256,8 @@ def describe(
         The offset of the member's data in the file.
     attrs : dict
         Its attributes, including npzkit's own.
-    flags : int
-        Whether an index of chunks follows the member: `npzkit.zip.index_notes`.
+    is_listed : bool
+        Whether the record has a list of the member's chunks.
     """
     is_stored = entry.method == STORED
     has_data = header is not None and not header.dtype.hasobject
@@ -275,8 +275,8 @@ def describe(
         crc32=entry.crc32,
         data_offset=offset,
         aligned=is_stored and has_data and offset % ALIGNMENT == 0,
-        seekable=(is_stored or flags & SEEKABLE != 0) and has_data,
-        checked_parts=(flags & CHECKED != 0 or only_chunk(entry) is not None) and has_data,
+        seekable=(is_stored or is_listed) and has_data,
+        checked_parts=(is_listed or only_chunk(entry) is not None) and has_data,
         attrs=MappingProxyType(user_attrs(attrs)),
         split_into=_split_into(key, attrs) if PARTS_ATTRIBUTE in attrs else (),
     )

@@ -20,7 +20,7 @@ from typing import Any
 
 from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, nests_deeper, parsed_size
-from npzkit.zip.commit_marks import find_long_comment
+from npzkit.zip.commit import find_long_comment
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 

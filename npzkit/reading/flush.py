@@ -2,7 +2,7 @@
 
 Owns when they are computed, what they are compared with, who waits meanwhile, and the places
 that have them: the local header and the central entry, also in a directory that an append has
-replaced, and then the index of the member's chunks. Until that is written it does not fit the
+replaced, and then the list of the member's chunks. Until that is written it does not fit the
 member, so it is not believed. Knows no arrays.
 
 Several may change one member: two maps, two handles, threads, processes and
@@ -36,9 +36,12 @@ from npzkit.files.file_objects import identity_of
 from npzkit.files.locking import FileLock, holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
 from npzkit.limits import Limits
+from npzkit.zip.array_index import ChunkLists
+from npzkit.zip.chunks import stored_chunks
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member_checks import data_offset
+from npzkit.zip.record import extent, places_of
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
     ENTRY_CRC32_OFFSET,
@@ -46,7 +49,6 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     LOCAL_CRC32_OFFSET,
 )  # fmt: skip
-from npzkit.zip.sozip import find_index, format_checks, has_index_member
 
 Take = Callable[[bool], tuple[int, list[int]]]
 """As of `Sealer.seal`."""
@@ -222,31 +224,41 @@ class _Seals:
     opened : (int, int)
         Offset and size of the directory that was opened. After an append, only
         those who opened the archive before still use it.
+    repairs : bool, default False
+        Whether what a killed flush left is completed.
     """
 
-    def __init__(self, file: File, starts: Sequence[int], opened: tuple[int, int]) -> None:
-        self.file = file
+    def __init__(
+        self,
+        file: File,
+        starts: Sequence[int],
+        opened: tuple[int, int],
+        *,
+        repairs: bool = False,
+    ) -> None:
+        self.file, self._repairs = file, repairs
         self._starts = starts
         self._opened = opened
         self._opened_places: dict[tuple[int, bytes], int] = {}
         self._size = -1
         self._entries: dict[str, Entry] = {}
+        self._lists: ChunkLists
         self._places: dict[tuple[int, bytes], int] = {}
 
     def completed(
         self, source: Source, entry: Entry, first: int, crc32s: list[int]
     ) -> list[int] | None:
-        """Return the CRC-32s of all chunks: those that are given, and others of the file's index.
+        """Return the CRC-32s of all chunks: those that are given, and others of the file's list.
 
-        None if the index does not have them.
+        None if that does not have them.
         """
         if len(crc32s) * CHECKED_SIZE >= entry.uncompressed_size:
             return crc32s
-        now, start = self._find_again(source, entry)
-        index = find_index(source, now, start)
-        if index is None or not index.has_checks(_header_crc32(source, now)):
+        now = self._find_again(source, entry)
+        listed = self._lists.find(now._replace(crc32=_header_crc32(source, now)), source)
+        if listed is None or listed.chunk_size != CHECKED_SIZE:
             return None
-        known = list(index.crc32s)
+        known = list(listed.crc32s)
         known[first : first + len(crc32s)] = crc32s
         return known
 
@@ -269,7 +281,7 @@ class _Seals:
         StaleArchiveError
             The member is no longer listed where it was.
         """
-        now, start = self._find_again(source, entry)
+        now = self._find_again(source, entry)
         value = _CRC32.pack(_crc32_of(crc32s, entry))
         places = [
             (now.header_offset + LOCAL_CRC32_OFFSET, value),
@@ -278,18 +290,37 @@ class _Seals:
         opened = self._opened_places.get(_identity(entry))
         if opened is not None:
             places.append((opened + ENTRY_CRC32_OFFSET, value))
-        if has_index_member(source, now, start):
-            index = format_checks(now.name, crc32s, now.uncompressed_size)
-            if now.end_offset - start - now.compressed_size >= len(index):
-                places.append((start + now.compressed_size, index))
+        span, listed = self._lists.span(now), stored_chunks(crc32s, now.uncompressed_size)
+        if span is not None and listed is not None and self._is_list(source, now, span):
+            data = listed.format()
+            if extent(len(data)) == span[1] - span[0]:
+                places += places_of(span[0], data)
         return [place for place in places if source.read_at(place[0], len(place[1])) != place[1]]
+
+    def _is_list(self, source: Source, entry: Entry, span: tuple[int, int]) -> bool:
+        """Return whether the list of a member's chunks is where the index says.
+
+        A flush that was killed may have left an older one there. Then only `repair` writes it,
+        if no member has any of these bytes.
+        """
+        crc32s = {entry.crc32, _header_crc32(source, entry)}
+        if any(self._lists.find(entry._replace(crc32=crc), source) for crc in crc32s):
+            return True
+        if not self._repairs:
+            return False
+        before = [entry for entry in self._entries.values() if entry.header_offset <= span[0]]
+        if not before:
+            return False
+        last = max(before, key=lambda entry: entry.header_offset)
+        end = data_offset(source, last, verify=False) + last.compressed_size
+        return end <= span[0] and span[1] <= last.end_offset
 
     def write(self, places: Sequence[tuple[int, bytes]]) -> None:
         """Write what `find_wrong` returned: to the local header first."""
         for place in places:
             self.file.patch(*place)
 
-    def _find_again(self, source: Source, entry: Entry) -> tuple[Entry, int]:
+    def _find_again(self, source: Source, entry: Entry) -> Entry:
         """Return what `_find` does; the directory may be another by now."""
         try:
             return self._find(source, entry)
@@ -297,8 +328,8 @@ class _Seals:
             self._size = -1
             return self._find(source, entry)
 
-    def _find(self, source: Source, entry: Entry) -> tuple[Entry, int]:
-        """Return the member's entry as it is now, and where the data begins by its own header."""
+    def _find(self, source: Source, entry: Entry) -> Entry:
+        """Return the member's entry as it is now, with which its own header agrees."""
         if source.size != self._size:
             directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
             start = directory.directory_offset
@@ -306,6 +337,9 @@ class _Seals:
             if start != self._opened[0]:
                 self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
             self._entries = dict(directory.entries)
+            self._lists = ChunkLists(source, directory)
+            # While the source is open.
+            _ = self._lists.index
             # Set last, so that an interrupt before causes another complete read. With a
             # torn end the size proves nothing, because an append may end there too.
             self._size = directory.end_offset
@@ -316,7 +350,8 @@ class _Seals:
                 key=entry.name,
                 remedy="Its changes are in the file, but not listed. Open the archive again.",
             )
-        return now, data_offset(source, now, verify=False)
+        data_offset(source, now, verify=False)
+        return now
 
 
 def _crc32_of(crc32s: Sequence[int], entry: Entry) -> int:
@@ -382,7 +417,8 @@ def resealed(directory: Directory, source: Source) -> Directory:
 class Unflushed(NamedTuple):
     """A stored member whose local header and entry have different CRCs and agree otherwise.
 
-    A killed flush leaves such a member, because it writes one after the other.
+    A killed flush leaves such a member, because it writes one after the other, and then the list
+    of its chunks.
 
     Attributes
     ----------
@@ -414,8 +450,13 @@ class Unflushed(NamedTuple):
         )
 
 
-def find_unsealed(source: Source, entry: Entry, threads: int) -> Unflushed | None:
-    """Return what is known about a member that a killed flush may have left; None for any other."""
+def find_unsealed(
+    source: Source, entry: Entry, threads: int, lists: ChunkLists | None = None
+) -> Unflushed | None:
+    """Return what is known about a member that a killed flush may have left; None for any other.
+
+    With `lists`, also of one that lacks only the list of its chunks.
+    """
     if entry.method != STORED or entry.flags & FLAG_DESCRIPTOR:
         return None
     try:
@@ -423,10 +464,12 @@ def find_unsealed(source: Source, entry: Entry, threads: int) -> Unflushed | Non
     except NpzkitError:
         return None
     crc = _header_crc32(source, entry)
-    if crc == entry.crc32:
+    is_sealed = crc == entry.crc32
+    if is_sealed and (lists is None or lists.span(entry) is None or lists.find(entry)):
         return None
     crc32s = chunk_crc32s_at(source, start, entry.compressed_size, CHECKED_SIZE, threads)
-    return Unflushed(entry, crc, crc32s)
+    found = Unflushed(entry, crc, crc32s)
+    return None if is_sealed and not found.is_complete else found
 
 
 def complete_flushes(
@@ -437,17 +480,20 @@ def complete_flushes(
     Returns
     -------
     sealed : list of str
-        Names of members whose two CRCs differed and are the data's now.
+        Names of members whose two CRCs differed and are the data's now, or whose list of
+        chunks is.
     left : list of Unflushed
         Members that are left as they are, as neither was the data's.
     """
-    found = [find_unsealed(source, entry, threads) for entry in directory.entries.values()]
+    lists, entries = ChunkLists(source, directory), directory.entries.values()
+    found = [find_unsealed(source, entry, threads, lists) for entry in entries]
     unsealed = [one for one in found if one is not None]
     complete = [one for one in unsealed if one.is_complete]
     if complete:
         file = File(source.path)
         try:
-            seals = _Seals(file, (0,), (directory.directory_offset, directory.size))
+            opened = directory.directory_offset, directory.size
+            seals = _Seals(file, (0,), opened, repairs=True)
             with _reader(file) as now:
                 for one in complete:
                     seals.write(seals.find_wrong(now, one.entry, one.crc32s))

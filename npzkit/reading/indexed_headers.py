@@ -21,14 +21,12 @@ from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.reading.member_headers import parse_plain
-from npzkit.zip.array_index import find_array_index
+from npzkit.zip.chunks import most_compressed
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Bools, Columns, Ints
-from npzkit.zip.index_notes import CHECKED, SEEKABLE
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
-from npzkit.zip.sozip import find_index, most_compressed
 
 _METHOD_NAMES = np.array([method_name(number) for number in range(max(CHUNKED) + 1)], object)
 """By their numbers."""
@@ -61,8 +59,8 @@ class IndexedHeaders:
     Parameters
     ----------
     reader : MemberReader
+        Of the directory.
     directory : Directory
-        What the index is in front of.
 
     Attributes
     ----------
@@ -78,17 +76,12 @@ class IndexedHeaders:
         self._proven: set[str] = set()
         self.infos: dict[str, ArrayInfo] = {}
         limit = reader.header_limit
-        self._index = index = find_array_index(reader.source, directory)
+        self._index = index = reader.lists.index
         self._is_damaged = index is None and directory.footer is not None
         if index is not None:
             self._headers = [None, *(parse_plain(head, limit) for head in index.heads[1:])]
             self._fields = _columns_of(entries)
             self._numbers = self._believe(index.numbers)
-            self._rows = (
-                entries.row_numbers
-                if isinstance(entries, Columns)
-                else dict(zip(entries, itertools.count()))
-            )
 
     def _believe(self, numbers: Ints) -> Ints:
         """Return the number of each member's header, 0 if it does not fit the member."""
@@ -104,7 +97,8 @@ class IndexedHeaders:
 
     def find(self, name: str) -> NpyHeader | None:
         """Return the NPY header of a member; None if its own has to be read."""
-        return None if self._index is None else self._headers[self._numbers.item(self._rows[name])]
+        index = self._index
+        return None if index is None else self._headers[self._numbers.item(index.rows[name])]
 
     def data_start(self, entry: Entry) -> int | None:
         """Return where a stored member's data begins in the file; None if that is not known."""
@@ -115,17 +109,17 @@ class IndexedHeaders:
         start = 0 if info is None else info.data_offset - header.data_offset
         return start if 0 < start <= entry.end_offset - entry.compressed_size else None
 
-    def flags(self, entry: Entry) -> int:
-        """Return what the array index says of the index of chunks that follows a member's data."""
-        return 0 if self._index is None else self._index.row(self._rows[entry.name])[1]
-
     def extra_size(self, entry: Entry) -> int | None:
         """Return the bytes of the local header's extra field; None if that is not known."""
-        return None if self._index is None else self._index.row(self._rows[entry.name])[0]
+        return None if self._index is None else self._index.extra_size(entry.name)
+
+    def is_listed(self, entry: Entry) -> bool:
+        """Whether the record should have a list of a member's chunks."""
+        return self._index is not None and self._index.is_listed(entry.name)
 
     def has_checks(self, entry: Entry) -> bool:
-        """Whether CRC-32s of chunks should follow the member's data; true if that is not known."""
-        return self._is_damaged or self.flags(entry) & CHECKED > 0
+        """Whether CRC-32s of chunks should be in the record; true if that is not known."""
+        return self._is_damaged or self.is_listed(entry)
 
     def describe(self, key: str, entry: Entry) -> ArrayInfo | None:
         """Return what is known of a member, or None if its own headers have to be read.
@@ -138,9 +132,9 @@ class IndexedHeaders:
         header, index = self.find(entry.name), self._index
         if header is None or index is None:
             return None
-        extra_size, flags = index.row(self._rows[entry.name])
+        start = entry.name_end + index.extra_size(entry.name)
         attrs = parse_attrs(entry.extra)
-        return describe(key, entry, header, entry.name_end + extra_size, attrs, flags)
+        return describe(key, entry, header, start, attrs, is_listed=index.is_listed(entry.name))
 
     def info(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
         """Return what `describe` does, and describe all members if many were asked for.
@@ -199,8 +193,8 @@ class IndexedHeaders:
             fields["crc32"][kept].tolist(),
             starts.tolist(),
             (is_stored & (starts % ALIGNMENT == 0)).tolist(),
-            (is_stored | index.has_seek_index[kept]).tolist(),
-            (index.has_checks | _are_one_chunk(fields))[kept].tolist(),
+            (is_stored | index.are_listed[kept]).tolist(),
+            (index.are_listed | _are_one_chunk(fields))[kept].tolist(),
             itertools.repeat(no_attrs, len(shown)),
             itertools.repeat((), len(shown)),
         )
@@ -266,19 +260,12 @@ def read_info(reader: MemberReader, key: str, entry: Entry) -> ArrayInfo:
     """Return what is known of a member by its own headers."""
     header, start = reader.header(entry)
     attrs = parse_attrs(entry.extra)
-    return describe(key, entry, header, start, attrs, find_flags(reader, entry, start))
-
-
-def find_flags(reader: MemberReader, entry: Entry, start: int) -> int:
-    """Return what the array index notes of a member, by the index that follows it."""
-    index = find_index(reader.ends.of(entry), entry, start)
-    if index is None:
-        return 0
-    return SEEKABLE | CHECKED if index.has_checks(entry.crc32) else SEEKABLE
+    is_listed = reader.lists.find(entry, reader.ends.of(entry)) is not None
+    return describe(key, entry, header, start, attrs, is_listed=is_listed)
 
 
 def _are_one_chunk(fields: Mapping[str, Ints]) -> Bools:
-    """Return of many members whether `only_chunk` has an index for them."""
+    """Return of many members whether `only_chunk` has a list for them."""
     size, methods = fields["uncompressed_size"], fields["method"]
     is_small = (size > 0) & (size <= CHUNK_SIZE)
     is_known = np.isin(methods, (STORED, *CHUNKED))

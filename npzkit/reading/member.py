@@ -7,7 +7,7 @@ anything:
 - a small compressed member: one read, decoded in one call (`MemberReader.inflate_in`);
 - a large stored member: blocks straight into the array, each block's CRC-32 computed while it is
   in the cache (`MemberReader.begin`);
-- a large compressed member with a seek index: its chunks straight into the array (likewise);
+- a large compressed member whose chunks are listed: these straight into the array (likewise);
 - a large deflated member without one: inflated in one call;
 - any other, such as a pickle, or one that is described after its data: a `MemberStream`.
 
@@ -51,13 +51,15 @@ from npzkit.reading.small_member import (
     is_plain,
     read_window,
 )
+from npzkit.zip.array_index import ChunkLists
+from npzkit.zip.chunks import Chunks, only_chunk, stored_chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR
-from npzkit.zip.sozip import Chunks, checked_chunks, checks_index, find_index, only_chunk
 
 if TYPE_CHECKING:
+    from npzkit.zip.directory import Directory
     from npzkit.zip.random_access import RandomAccess
 
 _KEPT_SIZE = 1 << 8
@@ -104,24 +106,32 @@ class MemberReader(SmallReader):
     ----------
     source : Source
     limits : Limits
+    directory : Directory, optional
+        Whose record has the lists of the members' chunks.
     allow_pickle : bool
     pickle_kwargs : mapping, optional
         Passed on to `pickle.load`.
+
+    Attributes
+    ----------
+    lists : ChunkLists
     """
 
     def __init__(
         self,
         source: Source,
         limits: Limits,
+        directory: Directory | None = None,
         *,
         allow_pickle: bool,
         pickle_kwargs: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(source, limits, allow_pickle=allow_pickle)
+        self.lists = ChunkLists(source, directory)
         self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
         self._accesses: dict[tuple[str, int, bool], RandomAccess] = {}
         self._process = os.getpid()
-        self.ends = MemberEnds(source)
+        self.ends = MemberEnds(source, self.lists)
         # Compressed bytes that each thread holds. Nobody waits here, so it needs no lock.
         self._held: dict[object, int] = {}
 
@@ -167,7 +177,7 @@ class MemberReader(SmallReader):
             at_once = sum(end - begin for begin, end in spans) <= WHOLE_SIZE
         nearer = copy.copy(self)
         nearer.source = self.source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
-        nearer._accesses, nearer.ends = {}, MemberEnds(nearer.source)
+        nearer._accesses, nearer.ends = {}, MemberEnds(nearer.source, self.lists)
         nearer._window_size = self._window_size if others else SMALL_SIZE
         return nearer
 
@@ -240,7 +250,8 @@ class MemberReader(SmallReader):
     ) -> Filling | None:
         """Check a large member's headers and make its array, in `memory` if it fits there.
 
-        None if it cannot be filled by tasks: compressed without an index, no array, or a pickle.
+        None if it cannot be filled by tasks: compressed without a list of chunks, no array, or a
+        pickle.
         """
         check_entry(entry, self.size_limit)
         if is_plain(entry):
@@ -260,14 +271,14 @@ class MemberReader(SmallReader):
         if entry.method not in CHUNKED or entry.uncompressed_size < CHUNKED_SIZE:
             return None
         start = data_offset(self.source, entry, verify=options.verify)
-        index = find_index(self.source, entry, start)
-        found = None if index is None else self.find_header(entry)[0]
-        if index is None or found is None or found.dtype.hasobject:
+        listed = self.lists.find_near(entry)
+        found = None if listed is None else self.find_header(entry)[0]
+        if listed is None or found is None or found.dtype.hasobject:
             return None
         if not self._fits(found, entry, options):
             return None
         array, view = _target(found, options)
-        chunks = Chunks(self.source, start, index)
+        chunks = Chunks(self.source, start, listed, verify=False)
         tasks = chunks.whole_tasks(found.data_offset, view, thread_count(options.threads))
         return Filling(found, array, (0, 0), [functools.partial(_part, task) for task in tasks])
 
@@ -390,7 +401,7 @@ class MemberReader(SmallReader):
         """
         if self._process != os.getpid():
             self._accesses, self._process = {}, os.getpid()
-            self.ends = MemberEnds(self.source)
+            self.ends = MemberEnds(self.source, self.lists)
         # A map may have changed its CRC-32.
         kept = entry.name, entry.crc32, verify
         access = self._accesses.get(kept)
@@ -410,7 +421,10 @@ class MemberReader(SmallReader):
 
         source = self.ends.of(entry)
         start = data_offset(source, entry, verify=False)
-        access = open_random_access(source, entry, start, verify=verify)
+        chunks = None
+        if verify or entry.method != STORED:
+            chunks = self.lists.find(entry, source)
+        access = open_random_access(source, entry, start, chunks, verify=verify)
         if verify and checked and not access.is_checked:
             self.read(entry, Options(keeps=False))
         return access
@@ -432,7 +446,7 @@ class MemberReader(SmallReader):
 
         checks = only_chunk(entry)
         if checks is None and checked:
-            checks = checks_index((), entry.uncompressed_size)
+            checks = stored_chunks((), entry.uncompressed_size)
         source = self.ends.of(entry)
         return StoredBytes(source, entry, data_start, checks if verify else None, find)
 
@@ -481,7 +495,8 @@ class MemberReader(SmallReader):
         source = self.ahead([entry]).source
         try:
             check_entry(entry, self.size_limit)
-            return checked_chunks(source, entry, data_offset(source, entry))
+            listed = self.lists.find(entry, source)
+            return listed and Chunks(source, data_offset(source, entry), listed)
         except NpzkitError:
             return None
 
@@ -581,8 +596,8 @@ def _inflated(data: memoryview, entry: Entry) -> bytearray | None:
 
 
 def _part(task: Callable[[], Part]) -> Part:
-    """Inflate chunks. If they differ from their index, which only says where they begin, this
-    returns no bytes, and the member is read without it.
+    """Decode chunks. If one is damaged, this returns no bytes, and the member is read as a stream,
+    which says what is wrong.
     """
     try:
         return task()

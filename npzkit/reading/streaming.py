@@ -76,10 +76,8 @@ class StreamedArchive(ForwardArchive):
         self._failed: dict[int, NpzkitError] = {}
 
     def __iter__(self) -> Iterator[tuple[str, ForwardMember]]:
-        """Yield the members with their keys, except those that no directory lists."""
+        """Yield the members with their keys."""
         for member in self.members():
-            if member.is_hidden:
-                continue
             name = member.entry.name
             self._names.add(name)
             yield key_of(name, self._names), member

@@ -19,10 +19,9 @@ from npzkit.files.source import Source, WrittenSource, open_source
 from npzkit.files.urls import Location
 from npzkit.format.header import npy_header_size
 from npzkit.limits import Limits
-from npzkit.zip.array_index import read_notes
-from npzkit.zip.commit_marks import LongComment, find_long_comment
+from npzkit.zip.array_index import Notes, read_notes
+from npzkit.zip.commit import LongComment, find_long_comment
 from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_directory
-from npzkit.zip.index_notes import Notes
 from npzkit.zip.writer import ZipWriter
 
 

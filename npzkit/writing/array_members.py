@@ -8,7 +8,7 @@ share one NPY header, and their data is copied in runs. Writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, repeat, starmap, tee
+from itertools import chain, groupby, repeat, tee
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ from npzkit.zip.member_layout import SmallMembers
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
     from npzkit.writing.prepared_array import Prepared
+    from npzkit.zip.chunks import ChunkList
 
 _SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is written together with those that follow it."""
@@ -88,10 +89,9 @@ class SmallArrays:
         else:
             data = list(map(_bytes_of, self.arrays))
         take_crc32 = crc32 if len(data) < _FEW_COUNT else isal_or_zlib().crc32
-        indexes: Sequence[bytes] = [b""] * len(data)
+        lists: Sequence[ChunkList | None] = [None] * len(data)
         if is_stored and coding.is_seekable and max(sizes) > CHUNK_SIZE:
-            columns = zip(self.names, self.heads, data, strict=True)
-            crc32s, indexes = zip(*starmap(_checked, columns), strict=True)
+            crc32s, lists = zip(*map(_checked, self.heads, data), strict=True)
         else:
             crc32s = list(map(take_crc32, data, head_crc32s))
         pieces: tuple[Any, ...] = (heads, data)
@@ -99,7 +99,7 @@ class SmallArrays:
             from npzkit.zip.member_writer import compress_small
 
             pieces = (compress_small(heads, data, coding),)
-        return SmallMembers(self.names, pieces, sizes, crc32s, heads, indexes, are_copies)
+        return SmallMembers(self.names, pieces, sizes, crc32s, heads, lists, are_copies)
 
 
 Member: TypeAlias = "Prepared | SmallArrays"
@@ -179,7 +179,7 @@ class Preparation:
 
         Takes half a microsecond for an array that is like the one before it.
         """
-        # Those need no seek index.
+        # Those are one chunk.
         largest = _STORED_SIZE if coding.method == STORED else min(_SMALL_SIZE, coding.chunk_size)
         heads = self._heads.setdefault(largest, {})
         head: _Head | None = None
@@ -216,15 +216,15 @@ class Preparation:
             yield run
 
 
-def _checked(name: str, head: _Head, data: bytes) -> tuple[int, bytes]:
-    """Return the CRC-32 of a stored member and its index, which small ones do not have."""
+def _checked(head: _Head, data: bytes) -> tuple[int, ChunkList | None]:
+    """Return the CRC-32 of a stored member and the list of its chunks, if it has one."""
     if head.size <= CHUNK_SIZE:
-        return crc32(data, head.crc32), b""
-    from npzkit.zip.sozip import format_checks
+        return crc32(data, head.crc32), None
+    from npzkit.zip.chunks import stored_chunks
 
     crc32s = chunk_crc32s(data, CHECKED_SIZE, len(head.data), head.crc32)
     crc = combined_with_last(crc32s, CHECKED_SIZE, head.size)
-    return crc, format_checks(name, crc32s, head.size)
+    return crc, stored_chunks(crc32s, head.size)
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> bytes | memoryview:

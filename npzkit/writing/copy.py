@@ -1,26 +1,27 @@
 """A member copied without decompression, from one archive or place to another.
 
-Owns the copy of one member: its compressed bytes, its seek index, its
+Owns the copy of one member: its compressed bytes, the list of its chunks, its
 alignment. Only a few megabytes are in memory at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from npzkit.codecs.checksum import ChunkChecks
-from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED
+from npzkit.codecs.coding import CHECKED_SIZE, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.progress import Advance
-from npzkit.files.source import Source
+from npzkit.files.source import Source, WrittenSource
 from npzkit.format.header import PREFIX_SIZE, npy_header_size
-from npzkit.zip.entries import Entry, accepting_name
+from npzkit.zip.chunks import ChunkList, stored_chunks
+from npzkit.zip.entries import Entry, accepting_name, parse_entry
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_layout import ALIGNMENT, header_of
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_UTF8, KEPT_FLAGS, SENTINEL_16
-from npzkit.zip.sozip import SeekIndex, checks_index, find_index, with_checks
 from npzkit.zip.writer import ZipWriter
 
 PIECE_SIZE = 1 << 24
@@ -31,11 +32,11 @@ def copy_member(
     source: Source,
     entry: Entry,
     writer: ZipWriter,
+    find_list: Callable[[Entry], ChunkList | None] = lambda entry: None,
     *,
     renamed: Entry | None = None,
     alignment: int = ALIGNMENT,
     verify: bool = True,
-    indexed: bool = True,
     advance: Advance | None = None,
 ) -> None:
     """Write a copy of a member with the same compressed bytes, whatever its name.
@@ -47,14 +48,14 @@ def copy_member(
         Of the member in `source`.
     writer : ZipWriter
         Must not be writing another member.
+    find_list : callable, optional
+        Returns the list of a compressed member's chunks. Without it, the copy has none.
     renamed : Entry, optional
         The entry with another name, from `rename_entry`.
     alignment : int, default 64
         Of the data of a stored array.
     verify : bool, default True
         Check the CRC-32 of a stored member.
-    indexed : bool, default True
-        Write an index of the member's chunks, with their CRC-32s, if it has chunks.
     advance : callable, optional
         Called with the number of compressed bytes after each read.
 
@@ -71,20 +72,32 @@ def copy_member(
     if entry.method == STORED:
         lead = npy_header_size(source.read_at(start, min(PREFIX_SIZE, entry.compressed_size)))
 
-    def take_index() -> SeekIndex | None:
-        if not indexed:
-            return None
-        if entry.method == STORED:
-            has_index = checks.size > CHUNK_SIZE and checks.crc32 == entry.crc32
-            return checks_index(checks.crc32s, checks.size) if has_index else None
-        index = find_index(source, entry, start)
-        return index and with_checks(source, start, index, entry.crc32)
+    def take_chunks() -> ChunkList | None:
+        if entry.method != STORED:
+            return find_list(entry)
+        return stored_chunks(checks.crc32s, checks.size) if checks.crc32 == entry.crc32 else None
 
     target = entry if renamed is None else renamed
     kept = target._replace(flags=target.flags & KEPT_FLAGS, extra=foreign_extra(target.extra))
     pieces = _pieces(source, start, entry, checks, verify=verify, advance=advance)
     head = _read_npy_header(source, entry, start)
-    writer.put_member(target.name, header_of(kept), pieces, head, take_index, alignment, lead)
+    writer.put_member(target.name, header_of(kept), pieces, head, take_chunks, alignment, lead)
+
+
+def copy_down(writer: ZipWriter) -> None:
+    """Write an archive, of which nothing was committed, again without what it does not list.
+
+    Each member is copied to a place before its own in the same file.
+    """
+    source = WrittenSource(writer.sink, writer.sink.position)
+    entries = {name: parse_entry(record, source.size) for name, record in writer.listed.items()}
+    lists = {name: writer.find_list(source, entry) for name, entry in entries.items()}
+    new = writer.rewound()
+    for entry in sorted(entries.values(), key=attrgetter("header_offset")):
+        copy_member(source, entry, new, lambda entry: lists[entry.name], verify=False)
+    new.listed = {name: new.listed[name] for name in entries}
+    writer.sink.cut_rest()
+    writer.take(new)
 
 
 def _read_npy_header(source: Source, entry: Entry, start: int) -> bytes:

@@ -191,6 +191,11 @@ class MemberListing:
         for created in list(self._created):
             created.close()
 
+    @property
+    def can_move(self) -> bool:
+        """Whether members may get other places: no array is being created."""
+        return not self._created
+
     def unmap_created(self) -> None:
         """Have the arrays that are being created map the file again when they need it."""
         for created in self._created:

@@ -10,19 +10,18 @@ read, each importing only those before it:
 - `entry_columns`: the same for many entries at once
 - `member_checks`: whether a member can be read, and where its data begins
 - `header_columns`: the same for many members at once
-- `footer`: what a commit says of its directory
-- `commit_marks`: what it says of itself: intent, metadata
+- `record`: the form of what npzkit adds, on which no other program stumbles
+- `commit`: what a commit says of itself: footer, intent, metadata
 - `last_commit`: the bytes after the last end record that fits
 - `directory`: end record and entries together, and what else belongs to a commit
-- `array_index`: the NPY headers of all members, kept before the directory
+- `array_index`: the NPY headers of all members, and where the lists of their chunks are
 - `member_stream`: a member's data, decompressed piece by piece
-- `sozip`: the chunks of a deflated member, and their seek index
+- `chunks`: the chunks of a member, and the list of them
 - `random_access`: the bytes at an offset
 - `forward`: an archive that is read from front to back
 
 Those that write:
 
-- `index_notes`: what the array index keeps, while it is written
 - `member_layout`: headers, entries and end records as npzkit writes them
 - `member_writer`: one member to a sink, front to back
 - `writer`: members, directory and end record to a sink

@@ -1,20 +1,18 @@
-"""The array index: the NPY headers of all members, kept before the directory.
+"""The array index: what the record keeps of each member, while it is written and when it is read.
 
-Owns the index's bytes, where it is found, and when it is trusted. It is a
-stored member with a local header and no entry in the directory, like the seek
-indexes of `npzkit.zip.sozip`. With it, one read of a file's end tells the shape
-and dtype of every array.
+Owns the index's bytes, where it is found, and when it is trusted. With it, one read of a file's
+end tells the shape and dtype of every array, and where the lists of chunks are.
 
-The body is little-endian::
+It is in the record (`npzkit.zip.record`), little-endian::
 
-    uint32  head_count
-    head_count times:  uint16 size, then as many bytes
     entry_count times, in the directory's order:
         uint32  number of the head, from 1; 0 if it is not kept.
-                The top bit is set if an index of chunks follows the member, and
-                the next one if it has the CRC-32s of the chunks.
+                The top bit is set if the record has a list of the member's chunks.
         uint16  size of the local header's extra field
-    footer, 76 bytes: `npzkit.zip.footer`
+    for each member with a list (`npzkit.zip.chunks`), in the same order:
+        uint64  where the list begins, from the archive's start: maybe in an older record
+        uint32  uncompressed bytes of a chunk
+    for each head:  uint16 size, then as many bytes
 
 A *head* is what a member's data begins with: the NPY header of an array. This
 module does not look into it.
@@ -24,57 +22,223 @@ The index is only a shortcut: reading a member always checks the member's own he
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+import itertools
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npzkit.errors import NpzkitError
+from npzkit.codecs.checksum import crc32
 from npzkit.files.source import Source
-from npzkit.zip.directory import Directory
-from npzkit.zip.entry_columns import Bools, Ints
-from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE
-from npzkit.zip.index_notes import (
-    BEGIN_SIZE,
-    CHECKED,
-    HEAD_COUNT,
-    HEAD_MASK,
-    HEAD_SIZE,
-    RAW_INDEX_NAME,
-    ROW,
-    SEEKABLE,
-    Notes,
-)
-from npzkit.zip.member_checks import data_offset
-from npzkit.zip.member_layout import format_hidden
-from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE
+from npzkit.zip import record
+from npzkit.zip.commit import FOOTER_MAGIC
+from npzkit.zip.records import SENTINEL_16
 
+if TYPE_CHECKING:
+    from npzkit.zip.chunks import ChunkList
+    from npzkit.zip.directory import Directory
+    from npzkit.zip.entries import Entry
+    from npzkit.zip.entry_columns import Bools, Ints
+
+_HEAD_SIZE = struct.Struct("<H")
+_LISTED = 1 << 31
+"""The bit of a row whose member has a list of chunks."""
+_ROW = struct.Struct("<LH")
+_PLACE = struct.Struct("<QL")
 _ROWS = np.dtype([("head", "<u4"), ("extra_size", "<u2")])
-_LEAST_SIZE = BEGIN_SIZE + HEAD_COUNT.size + FOOTER_SIZE
-_SEARCHED_SIZE = 1 << 20
-"""Bytes before a directory in which an index may begin, beside its rows."""
+_PLACES = np.dtype([("offset", "<u8"), ("chunk_size", "<u4")])
+_UNKNOWN = bytes(_ROW.size)
+"""The row of a member that was written by another program."""
+_PREFIX_SIZE = 16
+"""First bytes of a member, by which the size of its head is known."""
 
 
-class ArrayIndex(NamedTuple):
-    """An index that fits its archive.
+def head_of(data: Any, head_size: Callable[[bytes], int]) -> bytes:
+    """Return what of a member's first bytes the array index keeps; empty if nothing."""
+    size = head_size(bytes(data[:_PREFIX_SIZE]))
+    return bytes(data[:size]) if 0 < size <= len(data) else b""
+
+
+# -- written ------------------------------------------------------------------
+
+
+class Notes:
+    """What the index of an archive will keep of its members, while the archive is written.
+
+    Rows are kept as the bytes that they are in the file, so that an append does
+    not parse and format those of all members.
+
+    Parameters
+    ----------
+    heads : sequence of bytes
+        Of the index that is there; the first one is empty.
+    rows : dict of str to bytes
+        The same index's row for each member; taken over.
+    places : dict of str to (int, int)
+        Where each list of chunks is, and the size of the chunks; taken over.
+    """
+
+    def __init__(
+        self,
+        heads: Sequence[bytes] = (b"",),
+        rows: dict[str, bytes] | None = None,
+        places: dict[str, tuple[int, int]] | None = None,
+    ) -> None:
+        self._heads = _Heads(heads)
+        self._rows = {} if rows is None else rows
+        self._places = places or {}
+        # Lists that the next commit writes.
+        self._lists: dict[str, ChunkList] = {}
+        # Of a new archive in which nothing is replaced, each head is used.
+        self._is_new = rows is None
+
+    def enter(self, name: str, head: bytes, extra_size: int, chunks: ChunkList | None) -> None:
+        """Keep the note of a member, in place of one of the same name.
+
+        It has the member's head, the bytes of the extra field of its local header, and
+        the list of its chunks, if it has one.
+        """
+        self.enter_plain((name,), (head,), (extra_size,), (chunks,))
+
+    def enter_plain(
+        self,
+        names: Sequence[str],
+        heads: Iterable[bytes],
+        extra_sizes: Iterable[int],
+        lists: Sequence[ChunkList | None],
+    ) -> None:
+        """Keep the notes of many members."""
+        numbers = map(self._heads.__getitem__, heads)
+        rows = map(_format_row, numbers, extra_sizes, (one is not None for one in lists))
+        count = len(self._rows) + len(names)
+        self._rows.update(zip(names, rows, strict=True))
+        self._is_new &= len(self._rows) == count
+        if self._lists:
+            for name in names:
+                self._lists.pop(name, None)
+        self._lists.update(
+            (name, one) for name, one in zip(names, lists, strict=True) if one is not None
+        )
+
+    def find_list(self, source: Source, entry: Entry) -> ChunkList | None:
+        """Return the list of a member's chunks; None if it has none that is believed."""
+        row = self._rows.get(entry.name, _UNKNOWN)
+        if not row[3] & 0x80:
+            return None
+        written = self._lists.get(entry.name)
+        return written or _read_list(source, entry, self._places[entry.name], source.size)
+
+    def put_lists(
+        self, added: record.RecordWriter, entries: dict[str, bytes]
+    ) -> dict[str, tuple[int, int]]:
+        """Put the lists that are new in a record; return the places of all."""
+        # Threads complete members in any order.
+        lists = ((name, self._lists[name]) for name in entries if name in self._lists)
+        found = {name: (added.put(one.format()), one.chunk_size) for name, one in lists}
+        return {**self._places, **found} if self._places else found
+
+    def format(self, entries: dict[str, bytes], places: dict[str, tuple[int, int]]) -> bytes:
+        """Format the index.
+
+        Parameters
+        ----------
+        entries : dict of str to bytes
+            The entries of the directory, by member name.
+        places : dict of str to (int, int)
+            As `put_lists` returns them.
+        """
+        rows = [self._rows.get(name, _UNKNOWN) for name in entries]
+        # Threads may complete members in another order.
+        if self._is_new and list(entries) == list(self._rows):
+            heads = self._heads.in_order[1:]
+        else:
+            heads, rows = self._used(rows)
+        if places:
+            listed = (name for name, row in zip(entries, rows, strict=True) if row[3] & 0x80)
+            rows += [_PLACE.pack(*places[name]) for name in listed]
+        for head in heads:
+            rows += (_HEAD_SIZE.pack(len(head)), head)
+        return b"".join(rows)
+
+    def committed(self, places: dict[str, tuple[int, int]]) -> None:
+        """Note that the lists are in the file."""
+        self._places = places
+        self._lists.clear()
+
+    def _used(self, rows: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Return the heads that some rows use, in their order, and the rows with new numbers."""
+        used = _Heads()
+        renumbered = {}
+        for row in dict.fromkeys(rows):
+            number, extra_size = _ROW.unpack(row)
+            head = self._heads.in_order[number & ~_LISTED]
+            renumbered[row] = _ROW.pack(number & _LISTED | used[head], extra_size)
+        return used.in_order[1:], list(map(renumbered.__getitem__, rows))
+
+
+class _Heads(dict[bytes, int]):
+    """The number of each head, counted up as they come.
 
     Attributes
     ----------
-    offset : int
-        Where its local header begins in the file.
+    in_order : list of bytes
+    """
+
+    def __init__(self, heads: Sequence[bytes] = (b"",)) -> None:
+        super().__init__(zip(heads, range(len(heads)), strict=True))
+        self.in_order = list(heads)
+
+    def __missing__(self, head: bytes) -> int:
+        if len(head) > SENTINEL_16:
+            return 0
+        number = self[head] = len(self.in_order)
+        self.in_order.append(head)
+        return number
+
+
+@lru_cache(256)
+def _format_row(number: int, extra_size: int, is_listed: bool) -> bytes:
+    return _ROW.pack(number | is_listed << 31, extra_size)
+
+
+# -- read ---------------------------------------------------------------------
+
+
+class ArrayIndex:
+    """An index that fits its archive.
+
+    Parameters
+    ----------
+    names : mapping of str to object
+        The directory's entries, by the members' names.
+
+    Attributes
+    ----------
     heads : list of bytes
         Each distinct head once; the first one is empty.
     table : numpy.ndarray
         The rows of the entries, in the directory's order, as they are in the file.
+    places : numpy.ndarray
+        Where the lists of chunks are, of those that have one.
     """
 
-    offset: int
-    heads: list[bytes]
-    table: np.ndarray[Any, Any]
+    def __init__(
+        self,
+        heads: list[bytes],
+        table: np.ndarray[Any, Any],
+        places: np.ndarray[Any, Any],
+        names: Mapping[str, object],
+    ) -> None:
+        self.heads, self.table, self.places = heads, table, places
+        self._names = names
 
     @property
     def numbers(self) -> Ints:
         """The head of each entry."""
-        return (self.table["head"] & HEAD_MASK).astype(np.int64)
+        return (self.table["head"] & ~np.uint32(_LISTED)).astype(np.int64)
 
     @property
     def extra_sizes(self) -> Ints:
@@ -82,17 +246,40 @@ class ArrayIndex(NamedTuple):
         return self.table["extra_size"].astype(np.int64)
 
     @property
-    def has_seek_index(self) -> Bools:
-        return self.table["head"] >= SEEKABLE
+    def are_listed(self) -> Bools:
+        """Whether the record has a list of each member's chunks."""
+        return self.table["head"] >= _LISTED
 
-    @property
-    def has_checks(self) -> Bools:
-        return (self.table["head"] & CHECKED) > 0
+    @functools.cached_property
+    def rows(self) -> Mapping[str, int]:
+        """The number of each member's row."""
+        numbers: Mapping[str, int] | None = getattr(self._names, "row_numbers", None)
+        return dict(zip(self._names, itertools.count())) if numbers is None else numbers
 
-    def row(self, number: int) -> tuple[int, int]:
-        """Return the size of an entry's local extra field, and its flags."""
-        head, extra_size = self.table[number].item()
-        return extra_size, head & ~HEAD_MASK
+    @functools.cached_property
+    def _ranks(self) -> Ints:
+        return np.cumsum(self.are_listed)
+
+    def extra_size(self, name: str) -> int:
+        """Return the bytes of the extra field of a member's local header."""
+        size: int = self.table["extra_size"].item(self.rows[name])
+        return size
+
+    def is_listed(self, name: str) -> bool:
+        """Return whether the record has a list of a member's chunks."""
+        number: int = self.table["head"].item(self.rows[name])
+        return number >= _LISTED
+
+    def place(self, name: str) -> tuple[int, int] | None:
+        """Return where the list of a member's chunks is, from the archive's start, and their size.
+
+        None if it has none.
+        """
+        number = self.rows[name]
+        if self.table["head"].item(number) < _LISTED:
+            return None
+        place: tuple[int, int] = self.places.item(self._ranks.item(number) - 1)
+        return place
 
 
 def read_notes(source: Source, directory: Directory) -> Notes:
@@ -100,34 +287,11 @@ def read_notes(source: Source, directory: Directory) -> Notes:
     found = find_array_index(source, directory)
     if found is None:
         return Notes()
-    table, step = found.table.tobytes(), ROW.size
+    table, step, names = found.table.tobytes(), _ROW.size, directory.entries
     rows = [table[start : start + step] for start in range(0, len(table), step)]
-    return Notes(found.heads, dict(zip(directory.entries, rows, strict=True)))
-
-
-def has_damaged_index(source: Source, directory: Directory) -> bool:
-    """Return whether an index is before a directory, but is not valid."""
-    if directory.footer is not None:
-        return find_array_index(source, directory) is None
-    end = directory.directory_offset
-    size = min(end - directory.start_offset, _SEARCHED_SIZE + ROW.size * len(directory.entries))
-    data = source.read_at(end - size, size)
-    if data.endswith(FOOTER_MAGIC):
-        return _members_end(source, directory) <= end - FOOTER_SIZE
-    # A damaged footer does not say where the index begins, but its local header does.
-    begin = data.rfind(RAW_INDEX_NAME) - LOCAL_HEADER_SIZE
-    return begin >= 0 and begin + BEGIN_SIZE + LOCAL.unpack_from(data, begin)[7] == size
-
-
-def _members_end(source: Source, directory: Directory) -> int:
-    """Return where the last member ends, at the latest if its local header is damaged."""
-    last = max(directory.entries.values(), key=lambda entry: entry.header_offset, default=None)
-    if last is None:
-        return directory.start_offset
-    try:
-        return data_offset(source, last, verify=False) + last.compressed_size
-    except NpzkitError:
-        return last.end_offset
+    listed = itertools.compress(names, found.are_listed)
+    places = dict(zip(listed, found.places.tolist(), strict=True))
+    return Notes(found.heads, dict(zip(names, rows, strict=True)), places)
 
 
 def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
@@ -136,33 +300,129 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     # Of two members with the same name, one has no entry that counts.
     if footer is None or footer.entry_count != len(directory.entries):
         return None
-    if not _LEAST_SIZE <= footer.index_size <= end - directory.start_offset:
+    size, distance, count = footer.index_size, footer.index_distance, footer.entry_count
+    if not record.extent(size) <= distance <= end - directory.start_offset:
         return None
-    offset = end - footer.index_size
-    data = source.read_at(offset, footer.index_size)
-    body = memoryview(data)[BEGIN_SIZE:]
-    # Its local header is as it was written.
-    if format_hidden(RAW_INDEX_NAME, bytes(body)) != data:
+    data = record.read_bytes(source, end - distance, size)
+    if len(data) < count * _ROW.size or crc32(data) != footer.index_crc32:
         return None
-    (head_count,), count = HEAD_COUNT.unpack_from(body), footer.entry_count
-    table_offset = len(body) - FOOTER_SIZE - count * ROW.size
-    if head_count > count or table_offset < HEAD_COUNT.size:
+    table = np.frombuffer(data, _ROWS, count)
+    places_offset = count * _ROW.size
+    place_count = np.count_nonzero(table["head"] >= _LISTED)
+    heads_offset = places_offset + place_count * _PLACE.size
+    if heads_offset > len(data):
         return None
-    heads = _parse_heads(body[HEAD_COUNT.size : table_offset], head_count)
+    heads = _parse_heads(memoryview(data)[heads_offset:])
     if heads is None:
         return None
-    found = ArrayIndex(offset, heads, np.frombuffer(body[table_offset:-FOOTER_SIZE], _ROWS))
+    places = np.frombuffer(data[places_offset:heads_offset], _PLACES)
+    found = ArrayIndex(heads, table, places, directory.entries)
     # A number without a head would be that of the next head that an append adds.
     return found if found.numbers.max(initial=0) < len(heads) else None
 
 
-def _parse_heads(data: memoryview, count: int) -> list[bytes] | None:
-    """Return an empty head and as many others; None if they do not fill the data."""
+def _parse_heads(data: memoryview) -> list[bytes] | None:
+    """Return an empty head and those that fill the data; None if they do not."""
     position, heads = 0, [b""]
-    for _ in range(count):
-        start = position + HEAD_SIZE.size
+    while position < len(data):
+        start = position + _HEAD_SIZE.size
         if start > len(data):
             return None
-        position = start + HEAD_SIZE.unpack_from(data, position)[0]
+        position = start + _HEAD_SIZE.unpack_from(data, position)[0]
         heads.append(bytes(data[start:position]))
     return heads if position == len(data) else None
+
+
+def has_damaged_index(source: Source, directory: Directory) -> bool:
+    """Return whether a record is before a directory of which anything but a list is damaged."""
+    footer, end = directory.footer, directory.directory_offset
+    if footer is not None:
+        if find_array_index(source, directory) is None:
+            return True
+        place = max(end - footer.record_size, directory.start_offset)
+        while place < end:
+            size = record.piece_size(source.read_at(place, min(record.HEAD_SIZE, end - place)))
+            if not size:
+                return True
+            place += size
+        return place > end
+    size = min(end - directory.start_offset, record.HEAD_SIZE + record.PIECE_SIZE)
+    data = source.read_at(end - size, size)
+    # A damaged footer does not say where its piece begins, but its head does.
+    begin = record.find_last(data)
+    is_piece = begin >= 0 and begin + record.piece_size(data[begin:]) == size
+    return is_piece or data.endswith(FOOTER_MAGIC)
+
+
+class ChunkLists:
+    """The lists of the chunks of an archive's members, as its array index says where they are.
+
+    Parameters
+    ----------
+    source : Source
+    directory : Directory, optional
+        Without one, nothing is known.
+    """
+
+    def __init__(self, source: Source, directory: Directory | None = None) -> None:
+        self._source, self._directory = source, directory
+
+    @functools.cached_property
+    def index(self) -> ArrayIndex | None:
+        """The array index, which is read now unless it was before."""
+        directory = self._directory
+        return None if directory is None else find_array_index(self._source, directory)
+
+    def span(self, entry: Entry) -> tuple[int, int] | None:
+        """Return where a member's list begins and ends in the file; None if it has none."""
+        from npzkit.zip.chunks import list_size
+
+        place = self._place(entry)
+        size = 0 if place is None else list_size(entry, place[1])
+        if place is None or self._directory is None or not size:
+            return None
+        begin, end = place[0], place[0] + record.extent(size)
+        return (begin, end) if end <= self._directory.directory_offset else None
+
+    def find_near(self, entry: Entry) -> ChunkList | None:
+        """Return what `find` does; None if that takes a request."""
+        source, directory = self._source, self._directory
+        if source.is_distant and directory is not None:
+            footer, span = directory.footer, None
+            if footer is not None:
+                begin = directory.directory_offset - footer.index_distance
+                span = None if source.at_hand(begin, 0) is None else self.span(entry)
+            if span is None or source.at_hand(span[0], 0) is None:
+                return None
+        return self.find(entry)
+
+    def find(self, entry: Entry, source: Source | None = None) -> ChunkList | None:
+        """Return the list of a member's chunks; None if there is none that is believed.
+
+        It is read from `source`, if that has more at hand than the archive's own.
+        """
+        place = self._place(entry)
+        if place is None or self._directory is None:
+            return None
+        return _read_list(source or self._source, entry, place, self._directory.directory_offset)
+
+    def _place(self, entry: Entry) -> tuple[int, int] | None:
+        """Return where a list begins in the file, and the bytes of a chunk."""
+        index, directory = self.index, self._directory
+        if index is None or directory is None:
+            return None
+        listed = directory.entries.get(entry.name)
+        if listed is None or listed.header_offset != entry.header_offset:
+            return None
+        place = index.place(entry.name)
+        return place and (place[0] + directory.start_offset, place[1])
+
+
+def _read_list(source: Source, entry: Entry, place: tuple[int, int], end: int) -> ChunkList | None:
+    """Read the list of a member's chunks at a place before `end`; None if it is not believed."""
+    from npzkit.zip.chunks import list_size, parse_list
+
+    (offset, chunk_size), size = place, list_size(entry, place[1])
+    if not size or offset + record.extent(size) > end:
+        return None
+    return parse_list(record.read_bytes(source, offset, size), entry, chunk_size)

@@ -1,7 +1,7 @@
 """What is known of the newest state of an archive whose end or directory is damaged.
 
 Decides where the newest directory and its comment are, which of its entries are
-believed, and which are made again from the members' own headers. The array index has
+believed, and which are made again from the members' own headers. The footer has
 the directory's checksum, which says when all of it is right. The caller checks whether
 a listed member is sound. Knows no NPY.
 """
@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
-from npzkit.zip.commit_marks import LongComment, Mark
+from npzkit.zip.commit import Footer, Mark
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import find_fitting, last_record, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
-from npzkit.zip.footer import Footer
 from npzkit.zip.last_commit import archive_end, find_commits, find_last_commit, find_last_footer
 from npzkit.zip.member_checks import data_offset, header_end
 from npzkit.zip.member_layout import entry_bytes
@@ -431,7 +430,7 @@ def _find_last(source: Source) -> Directory | None:
 
 
 def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
-    """Return where the newest directory is: as its index, its intent or its end record says.
+    """Return where the newest directory is: as its footer, its intent or its end record says.
 
     Also returns whether no commit followed it, and whether an append behind the last commit
     is damaged.
@@ -486,7 +485,6 @@ def _find_comment(source: Source, place: _Place) -> bytes | None:
         for end in ends
         if end + footer.comment_size <= source.size
     ]
-    possible.append(LongComment(footer.metadata_offset, footer.metadata_size).comment)
     older = (end.record.comment for end in find_commits(source, (0,), source.size))
     for comment in itertools.chain(possible, [b""], older):
         if len(comment) == footer.comment_size and footer.fits_comment(comment):

@@ -6,17 +6,18 @@ Owns how they are counted. Deleted, replaced and unfinished members leave them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import compress
 
 from npzkit.errors import FormatError
 from npzkit.files.source import Source
-from npzkit.zip.array_index import find_array_index
-from npzkit.zip.commit_marks import find_long_comment
+from npzkit.zip.array_index import ChunkLists
+from npzkit.zip.commit import find_long_comment
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns
 from npzkit.zip.member_checks import data_offset
+from npzkit.zip.record import extent
 from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, ENTRY_LAYOUT, FLAG_DESCRIPTOR, SENTINEL_32
-from npzkit.zip.sozip import find_index, format_index_member
 
 _SLACK_SIZE = 160
 """Bytes of extra field and descriptor that are not looked for: usual padding has fewer."""
@@ -40,21 +41,32 @@ def fills_most(listed: Iterable[bytes], size: int) -> bool:
 
 def dead_size(source: Source, directory: Directory) -> int:
     """Return how many of the archive's bytes belong to nothing that is listed."""
-    index = find_array_index(source, directory)
-    end = directory.directory_offset if index is None else index.offset
-    long = find_long_comment(directory.comment)
-    hidden_size = 0 if long is None else long.size
+    end = directory.directory_offset
+    if directory.footer is not None:
+        end -= min(directory.footer.record_size, end - directory.start_offset)
     found = directory.entries
     entries: Collection[Entry] = found.values()
     full_size = 0
     if isinstance(found, Columns):
         full_size, entries = found.rooms(end, _SLACK_SIZE)
+    used = full_size + _older_size(source, directory, end)
     if source.is_distant:
         source = source.ahead(_ends(entries, end), at_once=True)
-    extents = (_extent(source, entry, end) for entry in entries)
-    unlisted = end - directory.start_offset - full_size - sum(extents)
-    # Where fewer bytes are left, the metadata are not there.
-    return unlisted - hidden_size if hidden_size <= unlisted else unlisted
+    used += sum(_extent(source, entry, end) for entry in entries)
+    return max(end - directory.start_offset - used, 0)
+
+
+def _older_size(source: Source, directory: Directory, end: int) -> int:
+    """Return how many bytes before `end` are those of older records that still count."""
+    size, long = 0, find_long_comment(directory.comment)
+    if long is not None and directory.start_offset + long.offset < end:
+        size += extent(long.size)
+    lists = ChunkLists(source, directory)
+    if lists.index is not None:
+        listed = compress(directory.entries.values(), lists.index.are_listed)
+        spans = filter(None, map(lists.span, listed))
+        size += sum(stop - begin for begin, stop in spans if begin < end)
+    return size
 
 
 def _ends(entries: Iterable[Entry], end_offset: int) -> Iterator[tuple[int, int]]:
@@ -69,7 +81,7 @@ def _ends(entries: Iterable[Entry], end_offset: int) -> Iterator[tuple[int, int]
 
 
 def _extent(source: Source, entry: Entry, end_offset: int) -> int:
-    """Return the bytes of a member with its header and seek index.
+    """Return the bytes of a member with its header.
 
     Bytes between members are only looked at if there are more of them than
     padding and a descriptor would be.
@@ -84,7 +96,4 @@ def _extent(source: Source, entry: Entry, end_offset: int) -> int:
     end = start + entry.compressed_size
     if entry.flags & FLAG_DESCRIPTOR:
         end += DESCRIPTOR_MAX_SIZE
-    index = find_index(source, entry, start)
-    if index is not None:
-        end += len(format_index_member(entry.name, index))
     return min(end - entry.header_offset, room)

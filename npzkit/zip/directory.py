@@ -27,18 +27,19 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
+from npzkit.zip.commit import FOOTER_SIZE, Footer, parse_footer
 from npzkit.zip.end_record import (
     End,
     check_alone,
     find_base,
     find_fitting,
+    last_record,
     not_an_archive,
     place_end,
     read_tail,
     usual_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
-from npzkit.zip.footer import FOOTER_SIZE, Footer, parse_footer
 from npzkit.zip.records import END_SIGNATURE
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Directory(NamedTuple):
     start_offset : int
         Where the archive begins: behind other data, maybe.
     footer : Footer or None
-        What its array index says of it, if it has one.
+        What its commit says of it, if npzkit wrote it.
     unsealed : tuple of int
         Where an end record that counts has no signature; see `npzkit.zip.last_commit`.
     is_joined : bool
@@ -291,7 +292,8 @@ class _Opening:
         if _SIGNATURE_BEGINNING not in beginnings:
             # Without a record at its start it has no commit, and it may be long.
             raise fault or not_an_archive(source)
-        if 0 in starts and member_search.is_cut_in_member(source):
+        is_cut = 0 in starts and member_search.is_cut_in_member(source)
+        if is_cut and last_record(source) is None:
             # So that only `repair` searches a file that was cut off.
             raise fault or not_an_archive(source)
         source = source.ahead([(0, source.size)])
@@ -371,12 +373,12 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
     Raises
     ------
     ZipFormatError
-        It does not fit its checksum in the array index.
+        It does not fit its checksum in the footer.
     ZipFormatError, LimitExceededError
-        As `npzkit.zip.commit_marks.read_comment`.
+        As `npzkit.zip.commit.read_comment`.
     """
     # Few archives that are opened are asked for this and what follows.
-    from npzkit.zip.commit_marks import read_comment
+    from npzkit.zip.commit import read_comment
 
     comment, footer = directory.comment, directory.footer
     if footer is not None and not footer.fits_comment(comment):
@@ -393,7 +395,7 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
 
 def completion(directory: Directory, source: Source) -> list[tuple[int, bytes]]:
     """Return what the commit lacks, and where: seals, and the mark of its intent."""
-    from npzkit.zip.commit_marks import MARK_OFFSET, Mark, format_mark, is_intent, parse_mark
+    from npzkit.zip.commit import MARK_OFFSET, Mark, format_mark, is_intent, parse_mark
 
     patches = [(offset, END_SIGNATURE) for offset in directory.unsealed]
     found = read_intent(directory, source)
@@ -423,7 +425,7 @@ def check_last(directory: Directory, source: Source) -> None:
 
 def read_intent(directory: Directory, source: Source) -> tuple[int, bytes] | None:
     """Return where the intent of the commit is, and its bytes; None if there is none."""
-    from npzkit.zip.commit_marks import INTENT_SIZE
+    from npzkit.zip.commit import INTENT_SIZE
 
     footer = directory.footer
     room = directory.directory_offset - directory.start_offset - INTENT_SIZE

@@ -240,7 +240,9 @@ def find_base(
     for start in starts:
         size = min(4, max(source.size - start, 0))
         first = source.read_at(start, size) if certain else source.at_hand(start, size)
-        is_empty = record.entry_count == 0 and start == directory_offset
+        is_empty = record.entry_count == 0 and (
+            start == directory_offset or first == records.END_SIGNATURE
+        )
         if base in (start, 0) and (first in (records.LOCAL_HEADER_SIGNATURE, None) or is_empty):
             return start, base
     if base == 0 or (base > 0 and source.read_at(base, 4) == records.LOCAL_HEADER_SIGNATURE):

@@ -23,15 +23,14 @@ from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
 from npzkit.zip import records
+from npzkit.zip.commit import FOOTER_SIZE, INTENT_SIZE
 from npzkit.zip.directory import Directory, check_member_count, check_total_size, read_directory
 from npzkit.zip.end_record import not_an_archive
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
-from npzkit.zip.footer import FOOTER_SIZE
-from npzkit.zip.index_notes import INDEX_NAME
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream
-from npzkit.zip.sozip import is_hidden
+from npzkit.zip.record import HEAD_SIZE, piece_size
 
 _TAIL_SIZE = records.ZIP64_RECORDS_SIZE + records.END_SIZE + records.COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
@@ -161,7 +160,16 @@ class ForwardArchive:
             self._found[member.entry.header_offset] = stream.found.described
 
     def _keep_record(self, signature: bytes) -> None:
-        """Keep a record of the directory, or of its end."""
+        """Keep a record of the directory, or of its end, and what is needed of npzkit's own."""
+        added = piece_size(self.source.peek(HEAD_SIZE))
+        if added:
+            self._end_directory()
+            # An intent is small, and a footer is the end of its piece.
+            self.source.keep(min(added, INTENT_SIZE))
+            left = max(added - INTENT_SIZE, 0)
+            self.source.take(max(left - FOOTER_SIZE, 0))
+            self.source.keep(min(left, FOOTER_SIZE))
+            return
         if not self._is_in_directory:
             self._is_in_directory = True
             self._directories.append(self.source.begin_piece())
@@ -221,16 +229,12 @@ class ForwardMember:
     ----------
     entry : Entry
         With sizes of `UNKNOWN_SIZE` if they follow the data.
-    is_hidden : bool
-        Whether it is a seek index, the array index or large metadata, which no
-        directory lists.
     has_ended : bool
         Whether the source is at the end of the member.
     """
 
     def __init__(self, source: ForwardSource, entry: Entry, size_limit: int | None) -> None:
         self.entry = entry
-        self.is_hidden = is_hidden(entry.name)
         self._source, self._size_limit = source, size_limit
         self._start = source.offset
         self._stream: ArrivingStream | None = None
@@ -297,12 +301,7 @@ class ForwardMember:
         """
         self.has_ended = True
         if not self.is_described_late:
-            end = self._start + self.entry.compressed_size
-            if self.entry.name == INDEX_NAME:
-                # Its footer has the directory's checksum.
-                self._source.skip_to(end - FOOTER_SIZE)
-                self._source.keep(end - self._source.offset)
-            self._source.skip_to(end)
+            self._source.skip_to(self._start + self.entry.compressed_size)
             return None
         stream = cast(LateStream, self.open())
         stream.drain()

@@ -1,7 +1,7 @@
 """The end of an archive that does not end with a sound end record: torn, damaged, or joined.
 
 Owns the search for the last end record that fits, and what the bytes behind it
-mean. An append says in the file what it is (`npzkit.zip.commit_marks`), so nothing is
+mean. An append says in the file what it is (`npzkit.zip.commit`), so nothing is
 inferred from members or directories. An append writes:
 
 1. its *intent*, members, index, directory and end, whose first four bytes, the
@@ -32,7 +32,7 @@ damaged                                        read
 the seal                                       the new commit, rolled forward
 anything else in the end                       an error: the mark is there, and its CRC-32
                                                does not fit
-the directory, the comment                     an error: the index has their checksums
+the directory, the comment                     an error: the footer has their checksums
 the intent, and no byte of the end             the new commit: the end is not looked behind
 the intent and the end                         all behind the older end is zero: the older
                                                commit. An append that was lost looks the same
@@ -42,7 +42,7 @@ the end before, and the intent                 no fitting end with an unfinished
 
 Other programs leave other bytes behind an end: another archive, which they would
 read instead, is an error; the rest is passed over with a warning. Without any
-end that fits, the footer of an array index tells a damaged archive from a file
+end that fits, the footer of a commit tells a damaged archive from a file
 that is none.
 
 All work is linear in the file's size. End records are checked by the thousand
@@ -67,10 +67,20 @@ from npzkit.errors import (
 )
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
-from npzkit.zip.commit_marks import INTENT_SIZE, Behind, Mark, is_intent, members_begin, read_behind
+from npzkit.zip.commit import (
+    FOOTER_MAGIC,
+    FOOTER_SIZE,
+    INTENT_SIZE,
+    Behind,
+    Footer,
+    Mark,
+    is_intent,
+    members_begin,
+    parse_footer,
+    read_behind,
+)
 from npzkit.zip.end_record import End, check_alone, cut_off, last_record, place_end
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
-from npzkit.zip.footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, parse_footer
 from npzkit.zip.member_layout import end_bytes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,

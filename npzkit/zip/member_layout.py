@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
-from npzkit.errors import LimitExceededError
 from npzkit.zip import records
 from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.extra_fields import format_alignment, format_padding, format_zip64, without_blocks
@@ -43,6 +41,7 @@ from npzkit.zip.records import (
 )
 
 if TYPE_CHECKING:
+    from npzkit.zip.chunks import ChunkList
     from npzkit.zip.entry_columns import Ints
 
 ALIGNMENT = 64
@@ -121,29 +120,6 @@ def local_bytes(
         if len(extra) + len(padding) <= SENTINEL_16:
             extra += padding
     return LOCAL_LAYOUT.format(header._replace(extra=extra))
-
-
-def format_hidden(name: bytes, data: bytes) -> bytes:
-    """Format a hidden member, which no directory lists: its local header and its data.
-
-    Raises
-    ------
-    LimitExceededError
-        4 GiB or more.
-    """
-    size = len(data)
-    if size >= SENTINEL_32:
-        raise LimitExceededError(
-            "the metadata is too long",
-            found=f"{size} bytes",
-            expected="less than 4 GiB",
-            remedy="Save what is large as an array.",
-        )
-    header = LOCAL.pack(
-        LOCAL_HEADER_SIGNATURE, VERSION_DEFAULT, 0 if name.isascii() else FLAG_UTF8, STORED, 0,
-        DOS_DATE_1980, crc32(data), size, size, len(name), 0,
-    )  # fmt: skip
-    return b"".join((header, name, data))
 
 
 def needs_zip64(header: LocalHeader) -> bool:
@@ -246,8 +222,8 @@ class SmallMembers(NamedTuple):
         Of the uncompressed bytes.
     heads : sequence of bytes
         What the array index keeps of each.
-    indexes : sequence of bytes
-        What follows each: its index, or nothing.
+    lists : sequence of ChunkList or None
+        Of the chunks of each.
     are_copies : bool
         Whether all pieces are small, and are best written together.
     """
@@ -257,7 +233,7 @@ class SmallMembers(NamedTuple):
     sizes: Sequence[int]
     crc32s: Sequence[int]
     heads: Sequence[bytes]
-    indexes: Sequence[bytes]
+    lists: Sequence[ChunkList | None]
     are_copies: bool = True
 
 
@@ -279,14 +255,14 @@ def format_members(members: SmallMembers, method: int, start: int) -> Formatted:
 
 
 def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
-    names, pieces, sizes, crc32s, _, indexes, _ = members
+    names, pieces, sizes, crc32s, *_ = members
     compressed_sizes = sizes if method == STORED else list(map(len, pieces[0]))
     version = version_needed(method)
     headers: list[bytes] = []
     entries: list[bytes] = []
     extra_sizes: list[int] = []
-    for name, size, compressed_size, crc, index in zip(
-        names, sizes, compressed_sizes, crc32s, indexes, strict=True
+    for name, size, compressed_size, crc in zip(
+        names, sizes, compressed_sizes, crc32s, strict=True
     ):
         raw_name = name.encode()
         name_size = len(raw_name)
@@ -306,8 +282,8 @@ def _format_each(members: SmallMembers, method: int, start: int) -> Formatted:
             entry = central_bytes(LocalHeader(*common, raw_name, b""), start)
         entries.append(entry)
         extra_sizes.append(extra_size)
-        start = place + extra_size + compressed_size + len(index)
-    return chain.from_iterable(zip(headers, *pieces, indexes, strict=True)), entries, extra_sizes
+        start = place + extra_size + compressed_size
+    return chain.from_iterable(zip(headers, *pieces, strict=True)), entries, extra_sizes
 
 
 def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted | None:
@@ -315,14 +291,13 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
     names = list(map(str.encode, members.names))
     name_sizes, sizes = _column(map(len, names)), _column(members.sizes)
     compressed_sizes = sizes if method == STORED else _column(map(len, members.pieces[0]))
-    index_sizes = _column(map(len, members.indexes))
     places = np.zeros(len(names), np.int64)
     if method == STORED:
         # Data begins aligned, so its size says where the next header does.
-        places[0], places[1:] = start, (sizes + index_sizes)[:-1]
+        places[0], places[1:] = start, sizes[:-1]
         places = (places + LOCAL_HEADER_SIZE + name_sizes) % ALIGNMENT
     extra_sizes = _PADDING_SIZES[places]
-    taken = LOCAL_HEADER_SIZE + name_sizes + extra_sizes + compressed_sizes + index_sizes
+    taken = LOCAL_HEADER_SIZE + name_sizes + extra_sizes + compressed_sizes
     offsets = start + np.cumsum(taken) - taken
     if offsets[-1] >= LARGE:
         return None
@@ -346,7 +321,7 @@ def _format_columns(members: SmallMembers, method: int, start: int) -> Formatted
         external_attributes=EXTERNAL_ATTRIBUTES, header_offset=offsets, **fields,
     )  # fmt: skip
     paddings = map(PADDINGS.__getitem__, places.tolist())
-    parts = zip(headers, names, paddings, *members.pieces, members.indexes, strict=True)
+    parts = zip(headers, names, paddings, *members.pieces, strict=True)
     listed = list(map(add, entries, names))
     return chain.from_iterable(parts), listed, extra_sizes.tolist()
 

@@ -21,7 +21,7 @@ from npzkit.zip.entries import BAD_NAME, UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
 from npzkit.zip.member_checks import header_end, resolve_sizes
 from npzkit.zip.member_stream import MemberStream, UndescribedStream
-from npzkit.zip.sozip import is_hidden
+from npzkit.zip.record import HEAD_SIZE, is_named
 
 _SCAN_SIZE = 1 << 22
 _MAX_VERSION = 63
@@ -227,8 +227,7 @@ def least_end(source: Source) -> int:
             entry = entry_of_header(source.read_at(place, start - place), place)
         except ZipFormatError:
             break
-        if not is_hidden(entry.name):
-            listed += records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
+        listed += records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
         place = entry.end_offset
         if entry.flags & records.FLAG_DESCRIPTOR:
             found = find_member(source, entry.header_offset, size, allowance)
@@ -240,8 +239,9 @@ def least_end(source: Source) -> int:
         if not is_entry or len(head) < records.CENTRAL_ENTRY_SIZE:
             break
         sizes = records.ENTRY_SIZES.unpack(head)
+        if not is_named(_read_within(source, place, HEAD_SIZE)):
+            listed -= records.CENTRAL_ENTRY_SIZE + sizes[0]
         place += records.CENTRAL_ENTRY_SIZE + sum(sizes)
-        listed -= records.CENTRAL_ENTRY_SIZE + sizes[0]
     if head.startswith(records.END_SIGNATURE):
         # The comment, whose size ends the record.
         return place + records.END_SIZE + int.from_bytes(head[20:22], "little")
@@ -302,7 +302,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
         entry = entry_of_header(data, offset, end)
     except ZipFormatError:
         return None
-    if not entry.name or is_hidden(entry.name):
+    if not entry.name:
         return None
     if entry.method not in METHOD_NAMES or data[4] > _MAX_VERSION:
         return None

@@ -1,6 +1,6 @@
 """One member whose bytes come one after the other, stored or compressed.
 
-Decides in which order header, data and seek index go out, what is patched when the
+Decides in which order header and data go out, what is patched when the
 data is there, and how compressed data is cut: into chunks, each compressed on its own
 and at a known offset; into groups of them, one per thread at a time; into sections,
 each with an encoder chosen for it if it is deflated. The stream depends on the bytes
@@ -15,7 +15,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import ChunkChecks, crc32, crc32_combine
-from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, ZSTANDARD, Coding
+from npzkit.codecs.coding import CHECKED_SIZE, STORED, ZSTANDARD, Coding
 from npzkit.codecs.encoders import (
     Encoder,
     choose_encoder,
@@ -26,11 +26,10 @@ from npzkit.codecs.encoders import (
 from npzkit.codecs.zstandard import ZstandardEncoder
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
-from npzkit.zip.extra_fields import format_padding
-from npzkit.zip.index_notes import head_of
-from npzkit.zip.member_layout import ZIP64_SIZE, local_header, may_need_zip64, needs_zip64
+from npzkit.zip.array_index import head_of
+from npzkit.zip.chunks import ChunkList, stored_chunks
+from npzkit.zip.member_layout import local_header, may_need_zip64
 from npzkit.zip.records import LocalHeader
-from npzkit.zip.sozip import SeekIndex, checks_index, hidden_index
 
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
@@ -68,7 +67,7 @@ class MemberWriter:
     def __init__(
         self,
         sink: Sink,
-        enter: Callable[[str, LocalHeader, int, bytes, bytes, int], object],
+        enter: Callable[[str, LocalHeader, int, bytes, bytes, ChunkList | None], object],
         layout: Callable[..., bytes],
         name: str,
         size: int | None,
@@ -128,7 +127,7 @@ class MemberWriter:
                 self._take_stored(view[offset : offset + _STEP_SIZE])
 
     def finish(self, start: bytes | None = None) -> None:
-        """Complete the member: header, entry, seek index. `start` is as in `write_start`."""
+        """Complete the member: header, entry, list of chunks. `start` is as in `write_start`."""
         if self._chunks is not None:
             self._chunks.finish()
         self._pipeline.hand_on(lambda: start, self._complete)
@@ -175,32 +174,28 @@ class MemberWriter:
             self._sink.patch(self._start_offset, start)
             self._head = start
         self._sink.release(self._offset)
-        if self._has_room and self._chunks is not None and not needs_zip64(header):
-            # Readers of seek indexes use the size of the central extra field.
-            header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
         self.crc32 = crc
-        index = self._index(start) if self._is_seekable else None
-        hidden, flags = hidden_index(self._name, index) if index is not None else (b"", 0)
-        self._enter(self._name, header, self._offset, self._local, self._head, flags)
-        self._sink.write(hidden)
+        listed = self._list(start) if self._is_seekable else None
+        self._enter(self._name, header, self._offset, self._local, self._head, listed)
 
-    def _index(self, start: bytes | None) -> SeekIndex | None:
-        """Return the index, if the member has more than one chunk."""
+    def _list(self, start: bytes | None) -> ChunkList | None:
+        """Return the list of the member's chunks, if it has one."""
         chunks = self._chunks
-        if self.size <= (CHUNK_SIZE if chunks is None else self._chunk_size):
-            return None
         if chunks is None:
-            index = checks_index(self._checks.crc32s, self.size)
+            listed = stored_chunks(self._checks.crc32s, self.size)
+        elif self.size <= self._chunk_size:
+            return None
         else:
             offsets = (*chunks.offsets, self._compressed_size)
-            index = SeekIndex(self._chunk_size, offsets, self.size, chunks.crc32s)
-        if start is not None:
-            crc32s, step = [*index.crc32s], index.chunk_size
+            method = self._header.method
+            listed = ChunkList(self._chunk_size, self.size, chunks.crc32s, offsets, method)
+        if listed is not None and start is not None:
+            crc32s, step = [*listed.crc32s], listed.chunk_size
             for number, begin in enumerate(range(0, len(start), step)):
                 end = min(begin + step, self.size)
                 crc32s[number] = self._crc_with(start, crc32s[number], begin, end)
-            index = index._replace(crc32s=crc32s)
-        return index
+            listed = listed._replace(crc32s=crc32s)
+        return listed
 
     def _crc_with(self, start: bytes, crc: int, begin: int, end: int) -> int:
         """Return the CRC of the bytes from `begin` to `end` once `start` replaced the first ones.
@@ -319,7 +314,7 @@ class ChunkedData:
 
         It may be changed there later, because no other block refers to it. At most
         `MAX_BLOCK_SIZE` bytes; if they fill a chunk or more, the stream's chunks
-        are not where a seek index has them.
+        are not where a list has them.
         """
         size = len(data)
         lead = (self._encoder or Encoder).lead(size)

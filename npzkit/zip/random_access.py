@@ -4,13 +4,13 @@ Owns the choice of how the bytes at an offset are reached, and what is kept to
 reach them sooner next time. Knows no NPY. Four kinds of member:
 
 - stored: they lie in the file, compared with the CRC-32s of the chunks that they touch;
-- compressed in chunks, with an index: by `npzkit.zip.sozip`;
+- compressed in chunks that are listed: by `npzkit.zip.chunks`;
 - deflated in one piece: inflated once, leaving seek points in memory;
 - in other methods: the stream is kept where it stands, and started over where
   an earlier offset is asked for.
 
-The CRC-32 of each chunk of which a part is read is compared, where it is known: from an
-index, or because the member is one chunk. Elsewhere no CRC-32 is compared, because it covers
+The CRC-32 of each chunk of which a part is read is compared, where it is known: from a
+list, or because the member is one chunk. Elsewhere no CRC-32 is compared, because it covers
 the whole member. A stream that is damaged, ends early or is too long is still an error.
 """
 
@@ -27,13 +27,12 @@ import numpy as np
 
 from npzkit.codecs.checksum import ChunkChecks
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, DEFLATED, MAX_RATIOS, STORED
-from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.source import Source
 from npzkit.files.threads import run
+from npzkit.zip.chunks import ChunkList, Chunks, only_chunk
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.sozip import Chunks, SeekIndex, find_index, only_chunk
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
@@ -68,7 +67,7 @@ class RandomAccess:
     reads_at_once : int
         How many calls of `readinto` are best made at a time.
     chunk_size : int or None
-        Bytes that are inflated together, where there is an index.
+        Bytes that are inflated together, where chunks are listed.
     is_checked : bool
         Whether CRC-32s of parts are compared.
     """
@@ -98,7 +97,12 @@ class RandomAccess:
 
 
 def open_random_access(
-    source: Source, entry: Entry, data_start: int, *, verify: bool = True
+    source: Source,
+    entry: Entry,
+    data_start: int,
+    chunks: ChunkList | None = None,
+    *,
+    verify: bool = True,
 ) -> RandomAccess:
     """Return access to a member's bytes.
 
@@ -109,19 +113,17 @@ def open_random_access(
         Checked by `npzkit.zip.member_checks.check_entry`.
     data_start : int
         Where the member's data begins in the file.
+    chunks : ChunkList, optional
     verify : bool, default True
-        Compare the CRC-32s of chunks that are known.
+        Compare the CRC-32s of chunks that are known. Without this, a small member is read as far
+        as it can be decoded.
     """
+    found = chunks or (only_chunk(entry) if verify else None)
     if entry.method == STORED:
-        index = (only_chunk(entry) or find_index(source, entry, data_start)) if verify else None
-        is_believed = index is not None and index.has_checks(entry.crc32)
-        return StoredBytes(source, entry, data_start, index if is_believed else None)
-    index = find_index(source, entry, data_start) or only_chunk(entry)
-    if index is None:
+        return StoredBytes(source, entry, data_start, found if verify else None)
+    if found is None:
         return _Streamed(source, entry, data_start)
-    checked = verify and index.has_checks(entry.crc32)
-    chunks = Chunks(source, data_start, index, checked=checked)
-    return _Indexed(chunks, lambda: _Streamed(source, entry, data_start))
+    return _Chunked(Chunks(source, data_start, found, verify=verify))
 
 
 class StoredBytes(RandomAccess):
@@ -134,7 +136,7 @@ class StoredBytes(RandomAccess):
     source : Source
     entry : Entry
     data_start : int
-    checks : SeekIndex or None
+    checks : ChunkList or None
     find : callable, optional
         If only the array index said where the bytes begin, and whether they have CRC-32s:
         returns what their own headers say. It is called after the first bytes were read, and
@@ -146,7 +148,7 @@ class StoredBytes(RandomAccess):
         source: Source,
         entry: Entry,
         data_start: int,
-        checks: SeekIndex | None,
+        checks: ChunkList | None,
         find: Callable[[], StoredBytes] | None = None,
     ) -> None:
         self.size = entry.uncompressed_size
@@ -193,8 +195,8 @@ class StoredBytes(RandomAccess):
 
     def _take(self, pieces: list[tuple[int, memoryview]]) -> None:
         """Read pieces that follow each other, unless that was done, and check their chunks."""
-        source, index = self._source, self._checks
-        checks = ChunkChecks(index.chunk_size) if index else None
+        source, listed = self._source, self._checks
+        checks = ChunkChecks(listed.chunk_size) if listed else None
         for offset, piece in pieces:
             for start in range(0, len(piece), _HOT_SIZE):
                 step = piece[start : start + _HOT_SIZE]
@@ -202,8 +204,8 @@ class StoredBytes(RandomAccess):
                     source.readinto_at(self._start + offset + start, step)
                 if checks is not None:
                     checks.add(step)
-        if index is not None and checks is not None:
-            index.compare(checks.crc32s, pieces[0][0], self._start)
+        if listed is not None and checks is not None:
+            listed.compare(checks.crc32s, pieces[0][0], self._start)
 
 
 def _pieces(begin: int, stop: int, offset: int, view: memoryview) -> list[tuple[int, memoryview]]:
@@ -231,28 +233,16 @@ def _memory(size: int) -> memoryview:
     return np.empty(size, np.uint8).data
 
 
-class _Indexed(RandomAccess):
-    """Chunks, as long as they are what their index says; if they are checked, always."""
+class _Chunked(RandomAccess):
+    """Bytes that are compressed in chunks."""
 
-    def __init__(self, chunks: Chunks, open_plain: Callable[[], RandomAccess]) -> None:
+    def __init__(self, chunks: Chunks) -> None:
         self.size, self.granularity = chunks.size, chunks.chunk_size
         self.chunk_size, self.is_checked = chunks.chunk_size, chunks.is_checked
         self._chunks = chunks
-        self._open_plain = open_plain
-        self._plain: RandomAccess | None = None
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
-        if self._plain is None:
-            try:
-                self._chunks.readinto(offset, view, threads)
-            except ZipFormatError:
-                if self._chunks.is_checked:
-                    raise
-                self._plain = self._open_plain()
-                self.granularity = self._plain.granularity
-            else:
-                return
-        self._plain.readinto(offset, view, threads)
+        self._chunks.readinto(offset, view, threads)
 
 
 class _Streamed(RandomAccess):

@@ -10,38 +10,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.checksum import ChunkChecks, chunk_crc32s, combined_with_last, crc32
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
 from npzkit.files.sink import Sink
-from npzkit.zip.commit_marks import (
+from npzkit.zip.array_index import Notes, head_of
+from npzkit.zip.commit import (
+    COMMENT_SIZE,
+    FOOTER_SIZE,
     INTENT_SIZE,
     MARK_OFFSET,
-    RAW_COMMENT_NAME,
+    Footer,
     LongComment,
     Mark,
     format_intent,
     format_mark,
+    masked_crc32,
+    put_comment,
     room_before_end,
 )
-from npzkit.zip.index_notes import CHECKED, SEEKABLE, Notes, head_of
+from npzkit.zip.entries import positions_of
 from npzkit.zip.member_layout import (
     ALIGNMENT,
     SmallMembers,
     central_bytes,
     end_bytes,
-    format_hidden,
     format_members,
     local_bytes,
     local_header,
 )
-from npzkit.zip.records import COMMENT_MAX_SIZE, LOCAL_HEADER_SIZE, LocalHeader
+from npzkit.zip.record import RecordWriter
+from npzkit.zip.records import (
+    COMMENT_MAX_SIZE,
+    END_SIGNATURE,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+    LocalHeader,
+)
 
 if TYPE_CHECKING:
+    from npzkit.files.source import Source
     from npzkit.files.threads import Pipeline
+    from npzkit.zip.chunks import ChunkList
+    from npzkit.zip.entries import Entry
     from npzkit.zip.member_writer import MemberWriter
-    from npzkit.zip.sozip import SeekIndex
 
 _BLOCK_SIZE = 1 << 24
 """Stored bytes that are written in one call, and whose CRC one thread takes: a file
@@ -191,8 +204,13 @@ class ZipWriter:
 
         `np.load` cannot read an archive whose first member is behind an end record.
         """
-        if self.sink.position == self.sink.committed_size == len(self._end) > 0:
-            self.sink.start_over()
+        sink = self.sink
+        if self.listed or not sink.position == sink.committed_size > 0:
+            return
+        is_bare = sink.committed_size == len(self._end)
+        if is_bare or sink.read_at(0, len(END_SIGNATURE)) == END_SIGNATURE:
+            sink.start_over()
+            self._long_comment = None
 
     def wait_for_place(self, pipeline: Pipeline) -> None:
         """Wait until it is known where the next member begins."""
@@ -216,20 +234,20 @@ class ZipWriter:
             member = self.reserve_member(name, size, extra, is_seekable=is_seekable)
             _put_down_all(sink, member, pieces, pipeline, self._head_of(pieces))
             return
-        crc, index = 0, None
+        crc, chunks = 0, None
         if is_seekable and size > CHUNK_SIZE:
-            from npzkit.zip.sozip import checks_index
+            from npzkit.zip.chunks import stored_chunks
 
             checks = ChunkChecks(CHECKED_SIZE)
             for piece in pieces:
                 checks.add(piece)
-            crc, index = checks.crc32, checks_index(checks.crc32s, size)
+            crc, chunks = checks.crc32, stored_chunks(checks.crc32s, size)
         else:
             for piece in pieces:
                 crc = crc32(piece, crc)
         header = local_header(name, STORED, size, extra)
         header = header._replace(crc32=crc, compressed_size=size)
-        self.put_member(name, header, pieces, self._head_of(pieces), lambda: index)
+        self.put_member(name, header, pieces, self._head_of(pieces), lambda: chunks)
 
     def put_member(
         self,
@@ -237,7 +255,7 @@ class ZipWriter:
         header: LocalHeader,
         pieces: Iterable[Any],
         head: bytes,
-        take_index: Callable[[], SeekIndex | None],
+        take_chunks: Callable[[], ChunkList | None],
         alignment: int = ALIGNMENT,
         lead_size: int = 0,
     ) -> None:
@@ -252,9 +270,9 @@ class ZipWriter:
             Its bytes as they are in the file.
         head : bytes
             What the array index keeps of it.
-        take_index : callable
-            Called when the pieces are written: returns the index that is written behind them,
-            if any.
+        take_chunks : callable
+            Called when the pieces are written: returns the list of the member's chunks, if it
+            has one.
         alignment, lead_size : int
             As in `local_bytes`, for a stored member.
         """
@@ -264,13 +282,7 @@ class ZipWriter:
         sink.write(local)
         for piece in pieces:
             sink.write(piece)
-        seek_index, index, flags = take_index(), b"", 0
-        if seek_index is not None:
-            from npzkit.zip.sozip import hidden_index
-
-            index, flags = hidden_index(name, seek_index)
-        self.enter(name, header, header_offset, local, head, flags)
-        sink.write(index)
+        self.enter(name, header, header_offset, local, head, take_chunks())
 
     def _head_of(self, pieces: Sequence[Any]) -> bytes:
         return head_of(pieces[0], self._head_size) if pieces else b""
@@ -284,7 +296,7 @@ class ZipWriter:
         is_seekable: bool = True,
         stamp: int | None = None,
     ) -> ReservedMember:
-        """Leave room for a stored member whose bytes come in any order, and for its index.
+        """Leave room for a stored member whose bytes come in any order.
 
         Its local header has no CRC-32 until it is sealed, and `stamp`, if one is given, in place
         of its time and date.
@@ -297,22 +309,15 @@ class ZipWriter:
         local = local_bytes(stamped, header_offset)
         # A commit that comes before the seal makes this the archive's first bytes.
         self.sink.write(local)
-        count = -(-size // CHECKED_SIZE) if is_seekable and size > CHUNK_SIZE else 0
-        index_size = 0
-        if count:
-            from npzkit.zip.sozip import format_checks
-
-            index_size = len(format_checks(name, [0] * count, size))
-        self.sink.skip(size + index_size)
+        self.sink.skip(size)
         self.listed.setdefault(name, b"")
-        return ReservedMember(self, name, header, header_offset, local, has_index=index_size > 0)
+        return ReservedMember(self, name, header, header_offset, local, is_seekable=is_seekable)
 
     def write_small(self, members: SmallMembers, method: int) -> None:
         """Write small members together: the bytes are those of `write_member`."""
         pieces, entries, extra_sizes = format_members(members, method, self._begin())
         self.listed.update(zip(members.names, entries, strict=True))
-        flags = [SEEKABLE | CHECKED if index else 0 for index in members.indexes]
-        self._notes.enter_plain(members.names, members.heads, extra_sizes, flags)
+        self._notes.enter_plain(members.names, members.heads, extra_sizes, members.lists)
         for piece in (b"".join(pieces),) if members.are_copies else pieces:
             self.sink.write(piece)
 
@@ -323,24 +328,33 @@ class ZipWriter:
         header_offset: int,
         local: bytes,
         head: bytes,
-        flags: int = 0,
+        chunks: ChunkList | None,
     ) -> None:
         """List a member, with its header as it is formatted; it replaces one of the same name."""
         self.listed[name] = central_bytes(header, header_offset)
         extra_size = len(local) - LOCAL_HEADER_SIZE - len(header.name)
-        self._notes.enter(name, head, extra_size, flags)
+        self._notes.enter(name, head, extra_size, chunks)
+
+    def find_list(self, source: Source, entry: Entry) -> ChunkList | None:
+        """Return the list of the chunks of a member that was written, to be read from `source`."""
+        return self._notes.find_list(source, entry)
+
+    def rewound(self) -> ZipWriter:
+        """Return a writer that writes over what this one wrote, of which nothing was committed."""
+        self.sink.rewind()
+        return ZipWriter(self.sink, head_size=self._head_size)
+
+    def take(self, other: ZipWriter) -> None:
+        """Go on after what another writer to the same sink has written."""
+        self.listed, self._notes = other.listed, other._notes
 
     def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:
         """Write the central directory and the end record: all that is listed counts.
 
-        A comment of any size is taken; see `npzkit.zip.commit_marks`. The file gets none of
+        A comment of any size is taken; see `npzkit.zip.commit`. The file gets none of
         the sizes in `avoided`, at which an older end record would fit.
         """
         self._begin()
-        long = None
-        if len(comment) > COMMENT_MAX_SIZE:
-            long = self._put_comment(comment)
-            comment = long.comment
         entries = self.listed
         if not all(entries.values()):
             entries = {name: entry for name, entry in entries.items() if entry}
@@ -348,13 +362,10 @@ class ZipWriter:
         intent_offset, intent = self._intent or (0, b"")
         while True:
             start = self.sink.position
-            index = b""
-            # 7-Zip takes a hidden member at the file's start for a broken archive.
-            if start or entries:
-                index = self._notes.format(entries, directory, start, intent_offset, comment, long)
-            offset = start + len(index)
+            added = self._added(start, entries, directory, intent_offset, comment)
+            offset = start + len(added.record)
             *records64, end = end_bytes(
-                len(entries), len(directory), offset, comment, directory or index
+                len(entries), len(directory), offset, added.comment, directory or added.record
             )
             lead = b"".join(records64)
             records_offset = offset + len(directory)
@@ -368,16 +379,65 @@ class ZipWriter:
         if intent:
             place = Mark(offset, records_offset, end_offset, crc32(self._end))
             mark = intent_offset + MARK_OFFSET, format_mark(intent, place)
-        self.sink.commit(end, b"".join([index, directory, lead]), mark)
+        self.sink.commit(end, b"".join([added.record, directory, lead]), mark)
         self._intent = None
+        self._notes.committed(added.places)
+        self._long_comment = added.long_comment
 
-    def _put_comment(self, comment: bytes) -> LongComment:
-        """Write a long comment, unless it is in the file already."""
-        if self._long_comment is None or self._long_comment[0] != comment:
-            member = format_hidden(RAW_COMMENT_NAME, comment)
-            self._long_comment = comment, LongComment(self.sink.position, len(member))
-            self.sink.write(member)
-        return self._long_comment[1]
+    def _added(
+        self,
+        start: int,
+        entries: dict[str, bytes],
+        directory: bytes,
+        intent_offset: int,
+        comment: bytes,
+    ) -> _Added:
+        """Return what is written at `start`, before a directory with these entries."""
+        lead = b""
+        if not (start or entries):
+            # An archive begins with a member or an end record, not with a record.
+            if len(comment) <= COMMENT_MAX_SIZE:
+                return _Added(b"", comment, {}, None)
+            lead = b"".join(end_bytes(0, 0, 0, b"", b""))
+        added, long = RecordWriter(start + len(lead)), None
+        places = self._notes.put_lists(added, entries)
+        shown = comment
+        if len(comment) > COMMENT_SIZE:
+            long = self._long_comment
+            if long is None or long[0] != comment:
+                long = comment, put_comment(added, comment)
+            shown = long[1].comment
+        index = self._notes.format(entries, places)
+        index_offset = added.put(index)
+        added.put(bytes(FOOTER_SIZE))
+        record_size = min(added.end - start - len(lead), SENTINEL_32)
+        footer = Footer(
+            added.end, len(directory), intent_offset, record_size, added.end - index_offset,
+            len(index), crc32(index), len(entries),
+            masked_crc32(directory, positions_of(entries.values())), len(shown), crc32(shown),
+        )  # fmt: skip
+        data = lead + added.format()[:-FOOTER_SIZE] + footer.format()
+        return _Added(data, shown, places, long)
+
+
+class _Added(NamedTuple):
+    """What a commit adds to its directory.
+
+    Attributes
+    ----------
+    record : bytes
+    comment : bytes
+        Of the end record.
+    places : dict of str to (int, int)
+        As of `npzkit.zip.array_index.Notes`.
+    long_comment : (bytes, LongComment) or None
+        As of `ZipWriter`.
+    """
+
+    record: bytes
+    comment: bytes
+    places: dict[str, tuple[int, int]]
+    long_comment: tuple[bytes, LongComment] | None
 
 
 class ReservedMember:
@@ -400,19 +460,19 @@ class ReservedMember:
         header_offset: int,
         local: bytes,
         *,
-        has_index: bool,
+        is_seekable: bool,
     ) -> None:
         self._writer = writer
         self._name = name
         self._header = header
         self.header_offset = header_offset
         self.local = local
-        self._has_index = has_index
+        self._is_seekable = is_seekable
         self.offset = header_offset + len(local)
         self.size = header.uncompressed_size
 
     def seal(self, crc32s: Sequence[int], head: bytes) -> None:
-        """Complete its header and its index, and list it, now that its CRC-32s are known.
+        """Complete its header and list it, now that its CRC-32s are known.
 
         Parameters
         ----------
@@ -421,16 +481,13 @@ class ReservedMember:
         head : bytes
             What the array index keeps of it.
         """
-        sink, size = self._writer.sink, self.size
-        if self._has_index:
-            from npzkit.zip.sozip import format_checks
+        from npzkit.zip.chunks import stored_chunks
 
-            sink.patch(self.offset + size, format_checks(self._name, crc32s, size))
+        size = self.size
         header = self._header._replace(crc32=combined_with_last(crc32s, CHECKED_SIZE, size))
-        sink.patch(self.header_offset, local_bytes(header, self.header_offset))
-        place = self.header_offset, self.local, head
-        flags = SEEKABLE | CHECKED if self._has_index else 0
-        self._writer.enter(self._name, header, *place, flags)
+        self._writer.sink.patch(self.header_offset, local_bytes(header, self.header_offset))
+        chunks = stored_chunks(crc32s, size) if self._is_seekable else None
+        self._writer.enter(self._name, header, self.header_offset, self.local, head, chunks)
 
 
 def _put_down_all(

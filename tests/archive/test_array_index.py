@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import struct
 import subprocess
 import tracemalloc
 import zipfile
@@ -12,15 +13,13 @@ import zlib
 import npzkit
 import numpy as np
 import pytest
-from commits import with_footer
+from commits import find_footer, with_footer
 from memory_store import InStore, MemoryStore
 from npzkit.errors import AmbiguousArchiveWarning, ChecksumError, LimitExceededError, ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
-from npzkit.zip.array_index import find_array_index
+from npzkit.zip.array_index import ChunkLists, find_array_index, has_damaged_index
 from npzkit.zip.directory import read_directory
-from npzkit.zip.index_notes import INDEX_NAME, Notes
-from npzkit.zip.member_layout import format_hidden
 
 ARRAYS = {
     "layer.0.weight": np.arange(12.0).reshape(3, 4),
@@ -43,17 +42,30 @@ def written(request, tmp_path):
 
 
 def index_of(data):
-    """Return the index that is in an archive, and where it lies."""
+    """Return the index that is in an archive, and its directory."""
     source = open_source(bytes(data))
     directory = read_directory(source, limits=Limits())
     return find_array_index(source, directory), directory
 
 
+def places_of(data):
+    """Return where the record begins, the index in it, and the directory behind it."""
+    _, footer = find_footer(bytes(data))
+    end = footer.directory_offset
+    return end - footer.record_size, end - footer.index_distance, end
+
+
+def list_of(data, key):
+    """Return the list of the chunks of an array, if it is believed."""
+    source = open_source(bytes(data))
+    directory = read_directory(source, limits=Limits())
+    return ChunkLists(source, directory).find(directory.entries[f"{key}.npy"])
+
+
 def without_index(data):
     """Return an archive whose index is not believed, and otherwise the same."""
     data = bytearray(data)
-    _, directory = index_of(data)
-    data[directory.directory_offset - 1] ^= 1
+    data[places_of(data)[-1] - 1] ^= 1
     return bytes(data)
 
 
@@ -62,12 +74,21 @@ def infos_of(data):
         return [npz.info(key) for key in npz]
 
 
+def from_headers(infos):
+    """Return what the members' own headers say: nothing of their chunks."""
+    return [info._replace(seekable=False, checked_parts=False) for info in infos]
+
+
 def check_same_infos(path):
-    """The index says what the members' own headers say."""
+    """The index says what the members' own headers say, and where the lists of chunks are."""
     data = path.read_bytes()
-    assert index_of(data)[0] is not None
+    index, infos = index_of(data)[0], infos_of(data)
     assert index_of(without_index(data))[0] is None
-    assert infos_of(data) == infos_of(without_index(data))
+    assert from_headers(infos) == from_headers(infos_of(without_index(data)))
+    for info in infos:
+        is_listed = index.is_listed(info.member)
+        assert (list_of(data, info.key) is not None) == is_listed
+        assert not is_listed or (info.seekable and info.checked_parts)
 
 
 def test_it_says_what_the_headers_say(written):
@@ -93,7 +114,7 @@ def test_listing_reads_no_member(written):
     expected = infos_of(data)
     with npzkit.open(bytes(data)) as npz:
         table = npz.summary()
-    offset = index_of(data)[0].offset
+    offset = places_of(data)[0]
     data[4:offset] = bytes(offset - 4)
     with npzkit.open(bytes(data)) as npz:
         assert [npz.info(key) for key in npz] == expected
@@ -105,16 +126,26 @@ def test_listing_reads_no_member(written):
             npz["large"]
 
 
-def test_any_flipped_bit_switches_it_off(written):
-    """Damage within the index is noticed, and the members' own headers are read instead."""
+def test_any_flipped_bit_of_the_record(written):
+    """Damage of the index switches it off, damage of a list that list; the arrays are right."""
     data = bytearray(written.read_bytes())
     expected = infos_of(data)
-    index, directory = index_of(data)
-    for place in range(index.offset, directory.directory_offset):
+    begin, index_begin, end = places_of(data)
+    list_begin, list_end = index_of(data)[0].place("large.npy")[0], index_begin
+    for place in range(begin, end):
         data[place] ^= 1 << place % 8
-        assert index_of(data)[0] is None
+        source = open_source(bytes(data))
+        index, directory = index_of(data)
+        is_listed = list_begin <= place < list_end
+        assert (index is None) == (place >= index_begin)
+        assert (list_of(data, "large") is None) == (place >= list_begin)
+        assert has_damaged_index(source, directory) == (not is_listed)
         if place % 16 == 0:
-            assert infos_of(data) == expected
+            assert from_headers(infos_of(data)) == from_headers(expected)
+            with npzkit.open(bytes(data)) as npz:
+                assert np.array_equal(npz.lazy("large")[7:9], ARRAYS["large"][7:9])
+            severities = {row.severity for row in npzkit.verify(bytes(data)).rows}
+            assert severities - {"note"} == {"warning" if is_listed else "error"}
         data[place] ^= 1 << place % 8
 
 
@@ -130,15 +161,14 @@ def test_edits_of_other_programs_switch_it_off(written):
 
 def test_the_index_of_another_archive(written):
     """An index in front of a directory that is not its own is not believed."""
-    data = written.read_bytes()
-    index, directory = index_of(data)
-    other = io.BytesIO()
+    data, other = written.read_bytes(), io.BytesIO()
     npzkit.save(other, {f"k{i}": np.eye(2) for i in range(len(ARRAYS))})
-    theirs, their_directory = index_of(other.getvalue())
-    foreign = other.getvalue()[theirs.offset : their_directory.directory_offset]
-    mixed = bytearray(data[: index.offset] + foreign + data[directory.directory_offset :])
-    end = mixed.rfind(b"PK\5\6")
-    mixed[end + 16 : end + 20] = (index.offset + len(foreign)).to_bytes(4, "little")
+    begin, _, end = places_of(data)
+    their_begin, _, their_end = places_of(other.getvalue())
+    foreign = other.getvalue()[their_begin:their_end]
+    mixed = bytearray(data[:begin] + foreign + data[end:])
+    at = mixed.rfind(b"PK\5\6")
+    mixed[at + 16 : at + 20] = (begin + len(foreign)).to_bytes(4, "little")
     assert index_of(mixed)[0] is None
     assert [info.shape for info in infos_of(mixed)] == [a.shape for a in ARRAYS.values()]
 
@@ -148,8 +178,7 @@ def test_the_index_of_a_repeated_name(tmp_path):
     path = tmp_path / "a.npz"
     npzkit.save(path, {"a": np.arange(3), "b": np.eye(2)})
     data = path.read_bytes().replace(b"b.npy", b"a.npy")
-    begin = data.index(b"PK\1\2")
-    raw = bytearray(data[begin : data.index(b"PK\5\6")])
+    raw = bytearray(data[places_of(data)[-1] : data.index(b"PK\5\6")])
     for place in (0, raw.rindex(b"PK\1\2")):
         raw[place + 16 : place + 20] = bytes(4)
     path.write_bytes(with_footer(data, directory_crc32=zlib.crc32(raw)))
@@ -162,21 +191,25 @@ def test_the_index_of_a_repeated_name(tmp_path):
 
 
 def lying(data, change):
-    """Return an archive whose index fits its directory and tells lies."""
-    index, directory = index_of(data)
-    source = open_source(bytes(data))
-    raw = source.read_at(directory.directory_offset, directory.size)
-    places = [at for at in range(len(raw)) if raw.startswith(b"PK\1\2", at)]
-    records = [raw[a:b] for a, b in zip(places, [*places[1:], len(raw)], strict=True)]
-    heads = [index.heads[number] for number in index.numbers]
-    rows = zip(heads, index.extra_sizes.tolist(), index.has_seek_index.tolist(), strict=True)
-    notes = Notes()
-    for name, note in zip(directory.entries, rows, strict=True):
-        notes.enter(name, *change(note))
-    listed = dict(zip(directory.entries, records, strict=True))
-    forged = notes.format(listed, raw, index.offset, directory.footer.intent_offset, b"")
-    assert len(forged) == directory.directory_offset - index.offset
-    return data[: index.offset] + forged + data[directory.directory_offset :]
+    """Return an archive whose index fits its footer and tells lies.
+
+    `change` gets the head of a row, the size of the extra field, and the place of a list.
+    """
+    _, begin, end = places_of(data)
+    index, footer = index_of(data)[0], find_footer(data)[1]
+    numbers, rows, places = {b"": 0}, b"", b""
+    for name, number, extra_size in zip(
+        index.rows, index.numbers.tolist(), index.extra_sizes.tolist(), strict=True
+    ):
+        head, size, place = change((index.heads[number], extra_size, index.place(name)))
+        number = numbers.setdefault(head, len(numbers))
+        rows += struct.pack("<LH", number | bool(place) << 31, size)
+        places += struct.pack("<QL", *place) if place else b""
+    heads = b"".join(struct.pack("<H", len(head)) + head for head in numbers if head)
+    forged = rows + places + heads
+    assert len(forged) == footer.index_size == end - 68 - begin
+    data = data[:begin] + forged + data[end - 68 :]
+    return with_footer(data, index_crc32=zlib.crc32(forged))
 
 
 SWAPS = {
@@ -332,20 +365,29 @@ def test_headers_that_no_array_has_any_more_are_dropped(written):
 def test_an_append_to_an_index_with_a_wrong_number(written, over):
     """A number without a header switches the index off, and never becomes that of a new header."""
     data = bytearray(written.read_bytes())
-    index, directory = index_of(data)
-    start = index.offset + 30 + len(INDEX_NAME)
-    body = data[start : directory.directory_offset]
-    row = len(body) - 20 - 4 - 6 * len(ARRAYS)
-    body[row] = len(index.heads) + over
-    data[index.offset : directory.directory_offset] = format_hidden(
-        INDEX_NAME.encode(), bytes(body)
-    )
+    index, (_, begin, end) = index_of(data)[0], places_of(data)
+    data[begin] = len(index.heads) + over
+    data = with_footer(bytes(data), index_crc32=zlib.crc32(data[begin : end - 68]))
     assert index_of(data)[0] is None
     written.write_bytes(data)
     with npzkit.NpzWriter(written, "a") as w:
         w["more"] = np.arange(3)
     assert index_of(written.read_bytes())[0].numbers[0] == 0
     check_same_infos(written)
+
+
+@pytest.mark.parametrize("size", [1, 5, 7])
+def test_an_index_of_another_size(size, written):
+    """If its heads do not fill it exactly, or its rows do not fit, it is switched off."""
+    data = written.read_bytes()
+    _, begin, end = places_of(data)
+    for cut in (end - 68 - size, begin + size, begin + 6 * len(ARRAYS) + 12 - 1):
+        changed = {"index_size": cut - begin, "index_crc32": zlib.crc32(data[begin:cut])}
+        forged = with_footer(data, **changed)
+        assert index_of(forged)[0] is None
+        assert not npzkit.verify(forged).ok
+        with npzkit.open(forged) as npz:
+            assert np.array_equal(npz.lazy("large")[7:9], ARRAYS["large"][7:9])
 
 
 def test_an_append_to_a_foreign_archive(tmp_path):
@@ -410,9 +452,8 @@ def test_a_stream_carries_it(written):
 def test_repair_does_not_take_it_for_a_member(written, tmp_path):
     """Rebuilt from local headers, an archive has the keys that it had."""
     data = written.read_bytes()
-    _, directory = index_of(data)
     damaged = tmp_path / "damaged.npz"
-    damaged.write_bytes(data[: directory.directory_offset])
+    damaged.write_bytes(data[: places_of(data)[-1]])
     output = tmp_path / "repaired.npz"
     npzkit.repair(damaged, output)
     with npzkit.open(output) as npz:
@@ -421,20 +462,17 @@ def test_repair_does_not_take_it_for_a_member(written, tmp_path):
 
 
 def test_other_programs_do_not_notice(written, tmp_path):
-    """Neither np.load, zipfile, sozipfile, unzip, 7z nor jar shows a member of the index's name."""
-    sozipfile = pytest.importorskip("sozipfile.sozipfile")
-    names = [key + ".npy" for key in ARRAYS]
+    """Neither np.load, zipfile, unzip, 7z nor jar shows a member of the record's name."""
     assert np.load(written).files == list(ARRAYS)
-    for module in (zipfile, sozipfile):
-        with module.ZipFile(written) as archive:
-            assert archive.namelist() == names
-            assert archive.testzip() is None
+    with zipfile.ZipFile(written) as archive:
+        assert archive.namelist() == [key + ".npy" for key in ARRAYS]
+        assert archive.testzip() is None
     for command in (["unzip", "-l"], ["7z", "l"], ["jar", "tf"]):
         if shutil.which(command[0]) is not None:
             found = subprocess.run(
                 [*command, str(written)], capture_output=True, text=True, timeout=60, check=True
             )
-            assert "npzkit.index" not in found.stdout
+            assert "npzkit" not in found.stdout
             assert "large.npy" in found.stdout
 
 
@@ -474,3 +512,146 @@ def test_few_of_very_many_are_described_one_by_one(monkeypatch):
             assert tracemalloc.get_traced_memory()[0] > 500_000
         finally:
             tracemalloc.stop()
+
+
+# -- an index of several pieces, and lists that lead elsewhere ---------------------
+
+
+@pytest.fixture
+def two_pieces(tmp_path):
+    """An archive whose index has more bytes than a piece, by the long headers of its arrays."""
+    path = tmp_path / "long.npz"
+    arrays = {
+        key: np.zeros(2, [(f"{key}{number:05}", "<f8") for number in range(500)])
+        for key in "abcdefgh"
+    }
+    npzkit.save(path, {**arrays, "large": ARRAYS["large"]})
+    return path
+
+
+def test_an_index_of_several_pieces(two_pieces):
+    """It says what the headers say, after an append too, and nothing between its pieces is dead."""
+    data = two_pieces.read_bytes()
+    begin, index_begin, end = places_of(data)
+    heads, place = [], begin
+    while place < end:
+        heads.append(place)
+        place += 57 + int.from_bytes(data[place + 55 : place + 57], "little")
+    assert place == end
+    assert len([head for head in heads if index_begin < head < end]) >= 1
+    check_same_infos(two_pieces)
+    with npzkit.NpzWriter(two_pieces, "a") as w:
+        w["more"] = np.arange(3)
+    check_same_infos(two_pieces)
+    npzkit.repack(two_pieces)
+    with npzkit.open(two_pieces) as npz:
+        assert npz.archive_info().dead_size == 0
+        assert npz["c"].dtype.names[-1] == "c00499"
+    assert npzkit.verify(two_pieces).rows == ()
+    check_same_infos(two_pieces)
+
+
+def test_a_wrong_bit_in_any_piece_of_an_index(two_pieces):
+    """One in an index switches it off; one in the head of a piece is what verify tells."""
+    data = bytearray(two_pieces.read_bytes())
+    begin, index_begin, _ = places_of(data)
+    size = find_footer(bytes(data))[1].index_size
+    for place in (index_begin, index_begin + 64_999, index_begin + 65_057, index_begin + size + 56):
+        data[place] ^= 1
+        assert index_of(data)[0] is None
+        data[place] ^= 1
+    for place in (begin, index_begin + 65_000, index_begin + 65_056):
+        data[place] ^= 1
+        assert index_of(data)[0] is not None
+        assert [row.severity for row in npzkit.verify(bytes(data)).rows] == ["error"]
+        data[place] ^= 1
+
+
+@pytest.mark.parametrize("size", [0xFFFF, 0xFFFC, 65_001, 0])
+def test_a_piece_of_another_size(size, written):
+    """Whatever size the head of a piece has, verify says that it is damaged."""
+    data = bytearray(written.read_bytes())
+    begin = places_of(data)[0]
+    data[begin + 55 : begin + 57] = size.to_bytes(2, "little")
+    data[begin + 30 : begin + 32] = ((size + 4) & 0xFFFF).to_bytes(2, "little")
+    rows = npzkit.verify(bytes(data)).rows
+    assert [row.severity for row in rows if row.severity != "note"] == ["error"]
+    with npzkit.open(bytes(data)) as npz:
+        assert np.array_equal(npz["large"], ARRAYS["large"])
+
+
+PLACES = {
+    "the beginning": lambda place, chunk_size, end: (0, chunk_size),
+    "data of a member": lambda place, chunk_size, end: (900, chunk_size),
+    "a byte later": lambda place, chunk_size, end: (place + 1, chunk_size),
+    "the directory": lambda place, chunk_size, end: (end, chunk_size),
+    "over the directory's beginning": lambda place, chunk_size, end: (end - 4, chunk_size),
+    "behind the file": lambda place, chunk_size, end: (1 << 40, chunk_size),
+    "nowhere": lambda place, chunk_size, end: ((1 << 64) - 1, chunk_size),
+    "no chunks": lambda place, chunk_size, end: (place, 0),
+    "chunks of a byte": lambda place, chunk_size, end: (place, 1),
+    "chunks of all sizes": lambda place, chunk_size, end: (place, (1 << 32) - 1),
+    "other chunks": lambda place, chunk_size, end: (place, chunk_size // 2),
+    "larger chunks": lambda place, chunk_size, end: (place, chunk_size * 2),
+}
+
+
+@pytest.mark.parametrize("is_distant", [False, True])
+@pytest.mark.parametrize("kind", PLACES)
+def test_no_list_is_believed_that_is_elsewhere(kind, is_distant, written):
+    """Wherever an index says that the list of an array's chunks is, what is read is right."""
+    end = places_of(written.read_bytes())[-1]
+    data = lying(
+        written.read_bytes(),
+        lambda note: (*note[:2], note[2] and PLACES[kind](*note[2], end)),
+    )
+    assert index_of(data)[0] is not None
+    assert list_of(data, "large") is None
+    with npzkit.open(InStore(MemoryStore(data)) if is_distant else data) as npz:
+        assert npz.info("large").shape == (200_000,)
+        assert np.array_equal(npz.lazy("large")[7:9], ARRAYS["large"][7:9])
+        assert np.array_equal(npz.lazy("large")[-5:], ARRAYS["large"][-5:])
+        assert np.array_equal(npz["large"], ARRAYS["large"])
+        assert np.array_equal(npz.load_all()["large"], ARRAYS["large"])
+        npz.archive_info()
+    written.write_bytes(data)
+    assert [row.key for row in npzkit.verify(written).rows if row.severity == "warning"] == [
+        "large"
+    ]
+    with npzkit.NpzWriter(written, "a", auto_repack=False) as w:
+        w["more"] = np.arange(3)
+        w.rename("large", "renamed")
+    with npzkit.open(written) as npz:
+        assert np.array_equal(npz.lazy("renamed")[7:9], ARRAYS["large"][7:9])
+    npzkit.repack(written)
+    assert npzkit.verify(written).rows == ()
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_a_flush_writes_no_list_elsewhere(kind, tmp_path):
+    """A map of an array whose list is said to be elsewhere changes the array alone."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, ARRAYS)
+    sound, end = path.read_bytes(), places_of(path.read_bytes())[-1]
+    data = lying(sound, lambda note: (*note[:2], note[2] and PLACES[kind](*note[2], end)))
+    path.write_bytes(data)
+    with npzkit.open(path) as npz:
+        begin = npz.info("large").data_offset
+        mapped = npz.memmap("large", "r+")
+        mapped[5] = 7
+        try:
+            mapped.flush()
+        except BaseException:
+            # It is flushed once more when it is dropped.
+            with path.open("r+b") as file:
+                file.write(sound)
+            raise
+        del mapped
+        crc = zlib.crc32(path.read_bytes()[begin - 128 : begin + 1_600_000])
+        assert npz.info("large").crc32 == crc
+    assert path.stat().st_size == len(data)
+    with npzkit.open(path) as npz:
+        for key in set(ARRAYS) - {"large"}:
+            assert np.array_equal(npz[key], ARRAYS[key])
+        assert npz["large"][5] == 7
+    assert npzkit.verify(path).ok

@@ -14,12 +14,12 @@ import npzkit
 import npzkit.reading.maps
 import numpy as np
 import pytest
+from commits import parts_of
 from crash import recorded, replay
 from deep import amount
 from npzkit.archive.skeleton import skeleton_of
 from npzkit.errors import ChecksumError, NpyFormatError, NpzkitError, ZipFormatError
-from npzkit.zip.footer import FOOTER_SIZE
-from npzkit.zip.sozip import SeekIndex, checks_index, find_index, format_index
+from npzkit.zip.commit import FOOTER_SIZE
 from range_server import RangeServer
 
 RANDOM = np.random.default_rng(0)
@@ -173,18 +173,22 @@ def test_no_part_is_wrong(make, tmp_path):
     )
 
 
+def list_of(npz, key):
+    """Return the list of the chunks of an array."""
+    archive = npz._archive.one_file()
+    return archive.reader.lists.find(archive.entry(key))
+
+
 def damaged(tmp_path, make=saved):
     """Return an archive in which a chunk of `large` has other values, and that chunk."""
     path = tmp_path / "a.npz"
     make(path)
     data = bytearray(path.read_bytes())
     with npzkit.open(bytes(data)) as npz:
-        entry, start = npz._archive.entry("large"), npz.info("large").data_offset
-        index = find_index(npz._archive.source, entry, start)
-    place = start + index.offsets[4] + 1000
-    data[place] ^= 1
+        place = npz.info("large").data_offset + list_of(npz, "large").offsets[4]
+    data[place + 1000] ^= 1
     path.write_bytes(data)
-    return path, start + index.offsets[4]
+    return path, place
 
 
 def test_the_error_says_which_chunk(tmp_path):
@@ -224,9 +228,9 @@ def test_whole_reads_name_the_chunk(read, place, tmp_path):
     data = bytearray(path.read_bytes())
     with npzkit.open(bytes(data)) as npz:
         entry, start = npz._archive.entry("large"), npz.info("large").data_offset
-        index = find_index(npz._archive.source, entry, start)
-    number = 4 if place == 1000 else 0 if place == 20 else len(index.crc32s) - 1
-    begin = start + index.offsets[number]
+        listed = list_of(npz, "large")
+    number = 4 if place == 1000 else 0 if place == 20 else len(listed.crc32s) - 1
+    begin = start + listed.offsets[number]
     data[begin + place if place > 0 else start + entry.compressed_size + place] ^= 4
     with npzkit.open(bytes(data)) as npz, pytest.raises(ChecksumError) as caught:
         READS[read](npz)
@@ -306,51 +310,95 @@ def test_parts_of_shards_are_checked(tmp_path):
         assert npz.lazy("large", verify=False)[3:300, 5].shape == (297,)
 
 
+def with_list(data, key, change):
+    """Return an archive in which the list of an array's chunks is another one of the same size."""
+    name = f"{key}.npy".encode()
+    (part,) = [part for part in parts_of(data) if part.what == "chunks" and part.name == name]
+    forged = change(data[part.start : part.stop])
+    assert len(forged) == part.stop - part.start
+    return data[: part.start] + forged + data[part.stop :]
+
+
 def with_crc32s(data, change):
-    """Return an archive in which the CRC-32s of an index are changed, and its own CRC-32 is right."""
-    with npzkit.open(data) as npz:
-        entry, start = npz._archive.entry("large"), npz.info("large").data_offset
-        index = find_index(npz._archive.source, entry, start)
-    old, new = format_index(index), format_index(index._replace(crc32s=change(index.crc32s)))
-    place = data.index(old)
-    header = data.rindex(b"PK\3\4", 0, place)
-    fields = struct.pack("<L", zlib.crc32(new)) + 2 * struct.pack("<L", len(new))
-    patched = data[: header + 14] + fields + data[header + 26 : place] + new
-    return patched + bytes(len(old) - len(new)) + data[place + len(old) :]
+    """Return an archive in which the CRC-32s of chunks are changed, and the list's own is right."""
+
+    def changed(listed):
+        count = len(listed) // 8
+        words = struct.unpack(f"<{2 * count}L", listed[:-4])
+        new = struct.pack(f"<{2 * count}L", *change(words[:count]), *words[count:])
+        return new + struct.pack("<L", zlib.crc32(new))
+
+    return with_list(data, "large", changed)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda crc32s: (),
-        lambda crc32s: crc32s[:-1],
+        lambda crc32s: [0] * len(crc32s),
+        lambda crc32s: (*crc32s[1:], crc32s[0]),
         lambda crc32s: (crc32s[0] ^ 1, *crc32s[1:]),
         lambda crc32s: (crc32s[1], crc32s[0], *crc32s[2:]),
     ],
-    ids=["none, as by other programs", "too few", "another one", "swapped"],
+    ids=["zeros", "moved", "another one", "swapped"],
 )
 def test_what_does_not_combine_is_not_believed(tmp_path, change):
-    """CRC-32s that are not, together, that of the member say nothing: parts are read unchecked."""
+    """CRC-32s that are not, together, that of the member say nothing: its data is read in one piece."""
     path = tmp_path / "a.npz"
     saved(path)
     data = with_crc32s(path.read_bytes(), change)
     with npzkit.open(data) as npz:
+        assert list_of(npz, "large") is None
         assert np.array_equal(npz.lazy("large")[100:500], LARGE[100:500])
         assert np.array_equal(npz["large"], LARGE)
-        assert npz.info("large").seekable
+    (row,) = npzkit.verify(data).rows
+    assert (row.severity, row.key) == ("warning", "large")
+
+
+@pytest.mark.parametrize("make", [saved, saved_with_zstd])
+def test_sizes_that_do_not_fit_are_not_believed(make, tmp_path):
+    """A list whose chunks have other sizes together than the member, or none, is not used."""
+    path = tmp_path / "a.npz"
+    make(path)
+    for moved in (1, -1):
+        for compensated in (False, True):
+
+            def changed(listed, moved=moved, compensated=compensated):
+                words = list(struct.unpack(f"<{len(listed) // 4 - 1}L", listed[:-4]))
+                words[-1] += moved
+                if compensated:
+                    words[-2] = words[-2] + words[-1] - moved
+                    words[-1] = 0
+                new = struct.pack(f"<{len(words)}L", *words)
+                return new + struct.pack("<L", zlib.crc32(new))
+
+            data = with_list(path.read_bytes(), "large", changed)
+            with npzkit.open(data) as npz:
+                assert list_of(npz, "large") is None
+                assert np.array_equal(npz.lazy("large")[100:500], LARGE[100:500])
+
+
+def test_any_wrong_bit_of_a_list(tmp_path):
+    """A damaged list says nothing of its array, and others are as they were."""
+    path = tmp_path / "a.npz"
+    for make in (saved, stored):
+        make(path)
+        data = bytearray(path.read_bytes())
+        for part in [part for part in parts_of(bytes(data)) if part.what == "chunks"]:
+            for place in range(part.start, part.stop):
+                data[place] ^= 1 << place % 8
+                with npzkit.open(bytes(data)) as npz:
+                    for key in ("large", "scaled"):
+                        is_damaged = part.name == f"{key}.npy".encode()
+                        assert (list_of(npz, key) is None) == is_damaged
+                data[place] ^= 1 << place % 8
 
 
 def test_other_programs_read_what_has_crc32s(tmp_path):
-    """NumPy reads the arrays; the index without CRC-32s, as other programs have it, is as long as they say."""
+    """NumPy reads the arrays of each way to write them."""
     path = tmp_path / "a.npz"
     saved(path)
     with np.load(path) as npz:
         assert all(np.array_equal(npz[key], array) for key, array in ARRAYS.items())
-    index = SeekIndex(4, (0, 2, 9), 7, (1, 2))
-    data = format_index(index)
-    assert struct.unpack_from("<LL", data) == (1, 8)
-    assert data[32:] == struct.pack("<LLQ", 1, 2, 2)
-    assert index.has_checks(0) is False
 
 
 def test_a_stream_that_cannot_be_inflated_is_an_error(tmp_path):
@@ -400,12 +448,11 @@ def test_file_objects_too():
 def sums(path, key="x"):
     """Return the CRC-32s of chunks that an archive has of a stored array, and of its own bytes."""
     with npzkit.open(path) as npz:
-        archive = npz._archive.one_file()
-        entry = archive.entry(key)
+        entry = npz._archive.one_file().entry(key)
         start = npz.info(key).data_offset + npz.info(key).nbytes - entry.uncompressed_size
-        index = find_index(archive.source, entry, start)
+        listed = list_of(npz, key)
     data = path.read_bytes()[start : start + entry.compressed_size]
-    return list(index.crc32s), [
+    return list(listed.crc32s), [
         zlib.crc32(data[at : at + 65_536]) for at in range(0, len(data), 65_536)
     ]
 
@@ -425,7 +472,7 @@ def test_stored_arrays_of_every_size_have_checks(tmp_path, size):
     with np.load(path) as npz:
         assert np.array_equal(npz["x"], array)
     npzkit.save(path, {"x": array}, seekable=False)
-    assert path.read_bytes().count(b"x.npy") == 2
+    assert not any(part.what == "chunks" for part in parts_of(path.read_bytes()))
     with npzkit.open(path) as npz:
         assert npz.info("x").checked_parts == (size == 262_016)
 
@@ -545,11 +592,11 @@ def test_a_kill_within_a_flush_of_a_large_map(tmp_path):
                 with pytest.raises(ChecksumError):
                     npz.lazy("x")[20_000]
             else:
-                # The CRC-32s in the index are the old ones, and are not believed.
+                # The list has the old ones, and is not believed.
                 assert np.array_equal(npz.lazy("x")[5:30_000], changed[5:30_000])
         if count == 2:
             (row,) = npzkit.verify(path).rows
-            assert (row.severity, "npzkit.repack renews them" in row.what) == ("warning", True)
+            assert (row.severity, "npzkit.repack renews it" in row.what) == ("warning", True)
         npzkit.repair(path)
         if count == 1:
             found, expected = sums(path)
@@ -561,20 +608,12 @@ def test_checks_that_were_changed_are_not_believed(tmp_path):
     """CRC-32s of chunks that are not, together, the array's say nothing, whoever wrote them."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": TALL})
-    found, _ = sums(path)
-    data = path.read_bytes()
-    old = format_index(checks_index(found, TALL.nbytes + 128))
-    new = format_index(checks_index([*found[:-1], 7], TALL.nbytes + 128))
-    place = data.index(old)
-    header = data.rindex(b"PK\3\4", 0, place)
-    path.write_bytes(
-        data[: header + 14] + struct.pack("<L", zlib.crc32(new)) + data[header + 18 : place] + new
-        + data[place + len(old) :]
-    )  # fmt: skip
+    changed = with_list(path.read_bytes(), "x", lambda listed: listed[:-4] + b"\7\0\0\0")
+    path.write_bytes(changed)
     with npzkit.open(path) as npz:
         assert np.array_equal(npz.lazy("x")[39_000:], TALL[39_000:])
         assert np.array_equal(npz["x"], TALL)
-    assert "do not match it" in str(npzkit.verify(path))
+    assert "the list of its chunks does not match it" in str(npzkit.verify(path))
     npzkit.repack(path)
     assert not npzkit.verify(path).rows
 
@@ -602,15 +641,14 @@ def test_an_archive_that_is_opened_without_checks(tmp_path):
 
 
 @pytest.mark.parametrize("make", [saved, stored])
-def test_verify_misses_an_index(make, tmp_path):
-    """If nothing is left of an index that the array index knows of, verify warns, for its array."""
+def test_verify_misses_a_list(make, tmp_path):
+    """If nothing is left of a list that the array index knows of, verify warns, for its array."""
     path = tmp_path / "a.npz"
     make(path)
-    data = path.read_bytes()
-    place = data.index(b".large.npy.sozip.idx")
-    *_, row = npzkit.verify(data[: place - 30] + bytes(50) + data[place + 20 :]).rows
+    data = with_list(path.read_bytes(), "large", lambda listed: bytes(len(listed)))
+    (row,) = npzkit.verify(data).rows
     assert (row.severity, row.key) == ("warning", "large")
-    assert "its seek index does not match it" in row.what
+    assert "the list of its chunks does not match it" in row.what
 
 
 @pytest.mark.parametrize("make", [saved, stored])
@@ -637,8 +675,10 @@ def test_data_that_is_damaged_together_with_its_checks(make, reach, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "preadv"), reason="only preadv reads files of one kind so")
-def test_files_that_are_alike_but_for_data_and_checks(tmp_path):
+@pytest.mark.parametrize("piece_size", [70, 65_000])
+def test_files_that_are_alike_but_for_data_and_checks(tmp_path, piece_size, monkeypatch):
     """Files of one kind are recognised, though the CRC-32s of their chunks differ, and damage is not."""
+    monkeypatch.setattr("npzkit.zip.record.PIECE_SIZE", piece_size)
     paths = [tmp_path / f"{number}.npz" for number in range(3)]
     for number, path in enumerate(paths):
         npzkit.save(path, {"x": TALL + number, "y": SMALL})
@@ -656,12 +696,12 @@ def test_files_that_are_alike_but_for_data_and_checks(tmp_path):
         assert skeleton.read(file.fileno(), ["x"], {}) is None
 
 
-def test_repack_adds_the_checks_of_other_programs_chunks(tmp_path):
-    """A seek index without CRC-32s, as SOZip's writers make it, gets those of its chunks."""
+def test_repack_adds_a_list_that_is_not_believed(tmp_path):
+    """An array in chunks whose list is damaged gets another one."""
     path = tmp_path / "a.npz"
     saved(path)
-    path.write_bytes(with_crc32s(path.read_bytes(), lambda crc32s: ()))
-    npzkit.repack(path, tmp_path / "b.npz")
+    path.write_bytes(with_list(path.read_bytes(), "large", lambda listed: bytes(len(listed))))
+    npzkit.repack(path, tmp_path / "b.npz", chunk_size=CHUNK)
     data = bytearray((tmp_path / "b.npz").read_bytes())
     with npzkit.open(bytes(data)) as npz:
         info = npz.info("large")
@@ -669,3 +709,150 @@ def test_repack_adds_the_checks_of_other_programs_chunks(tmp_path):
     data[info.data_offset + 100_000] ^= 1
     with npzkit.open(bytes(data)) as npz, pytest.raises(ChecksumError, match="chunk 4 of 10"):
         npz.lazy("large")[1:]
+
+
+# -- lists of more than a piece -------------------------------------------------
+
+COUNT = 9000
+"""Chunks of an array whose list has 72,000 bytes."""
+
+
+@pytest.fixture(scope="module")
+def many_chunks(tmp_path_factory):
+    """An archive in which one list of chunks is in two pieces, and its array."""
+    path = tmp_path_factory.mktemp("many") / "a.npz"
+    array = np.arange(COUNT, dtype="u4").repeat(1024)
+    with npzkit.NpzWriter(path, compression="deflated", chunk_size=4096) as writer:
+        writer["first"] = LARGE
+        writer["x"] = array
+        writer["last"] = LARGE
+    return path, array
+
+
+def span_of(npz, key):
+    """Return where the list of an array's chunks begins and ends."""
+    return npz._archive.reader.lists.span(npz._archive.entry(key))
+
+
+def test_a_list_of_several_pieces(many_chunks, tmp_path):
+    """Each of its chunks is checked and read alone, also after an append, a copy and a rename."""
+    path, array = tmp_path / "a.npz", many_chunks[1]
+    path.write_bytes(many_chunks[0].read_bytes())
+    with npzkit.open(path) as npz:
+        begin, end = span_of(npz, "x")
+        assert end - begin == 8 * len(list_of(npz, "x").crc32s) + 4 + 57 > 65_000
+        assert npz.archive_info().dead_size == 0
+    assert path.read_bytes()[begin + 65_000 :].startswith(forge.piece(b"")[:30])
+    for edit in (
+        lambda: appended_to(path, lambda w: w.add("more", SMALL)),
+        lambda: appended_to(path, lambda w: w.rename("x", "y")),
+        lambda: npzkit.repack(path),
+    ):
+        edit()
+        with npzkit.open(path) as npz:
+            key = "y" if "y" in npz else "x"
+            assert list_of(npz, key) is not None
+            assert list_of(npz, "last") is not None
+            for place in (0, 5_000_000, len(array) - 10):
+                part = slice(place, place + 3000)
+                assert np.array_equal(npz.lazy(key)[part], array[part])
+        assert npzkit.verify(path).ok
+    assert not npzkit.verify(path).rows
+
+
+def appended_to(path, edit):
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        edit(writer)
+
+
+def test_chunks_that_are_listed_in_several_pieces(many_chunks):
+    """A damaged chunk is found, whichever piece has its CRC-32 and its size."""
+    path, array = many_chunks
+    data = bytearray(path.read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        start, offsets = npz.info("x").data_offset, list_of(npz, "x").offsets
+    for number in (300, 4000, 8100, 8999):
+        data[start + offsets[number] + 8] ^= 1
+        with npzkit.open(bytes(data)) as npz:
+            with pytest.raises(ChecksumError, match=f"chunk {number + 1} of {len(offsets) - 1} "):
+                npz.lazy("x")[number * 1024]
+            other = (number + 10) * 1024 % len(array)
+            assert np.array_equal(npz.lazy("x")[other : other + 9], array[other : other + 9])
+        data[start + offsets[number] + 8] ^= 1
+
+
+def test_damage_of_a_list_of_several_pieces(many_chunks):
+    """A wrong byte in any of its pieces, and it is not believed; in a head, verify says it."""
+    path, array = many_chunks
+    data = bytearray(path.read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        begin, end = span_of(npz, "x")
+    for place in (begin, begin + 64_999, begin + 65_057, end - 1):
+        data[place] ^= 1
+        with npzkit.open(bytes(data)) as npz:
+            assert list_of(npz, "x") is None
+            assert list_of(npz, "last") is not None
+            assert np.array_equal(npz["x"], array)
+        data[place] ^= 1
+    for place in (begin - 57, begin + 65_000, begin + 65_056):
+        data[place] ^= 1
+        with npzkit.open(bytes(data)) as npz:
+            assert list_of(npz, "x") is not None
+        assert [row.severity for row in npzkit.verify(bytes(data)).rows] == ["error"]
+        data[place] ^= 1
+
+
+def test_a_list_of_several_pieces_in_a_store(many_chunks):
+    """Of a distant archive, the whole list is fetched with the headers."""
+    path, array = many_chunks
+    with RangeServer().running() as server, npzkit.open(server.put(path.read_bytes())) as npz:
+        server.forget()
+        assert np.array_equal(npz.lazy("x")[5_000_000:5_000_100], array[5_000_000:5_000_100])
+        assert server.count <= 3
+
+
+@pytest.fixture
+def _small_pieces(monkeypatch):
+    """Pieces that hold a footer, and little more: most lists and indexes are in several."""
+    monkeypatch.setattr("npzkit.zip.record.PIECE_SIZE", 70)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("make", WAYS)
+def test_records_of_many_pieces(make, tmp_path):
+    """By whichever way an archive is written, its record is read as if it were in one piece."""
+    path = tmp_path / "a.npz"
+    make(path)
+    with npzkit.open(path) as npz:
+        for key, array in ARRAYS.items():
+            assert npz.info(key).checked_parts
+            assert np.array_equal(npz.lazy(key)[7:90], array[7:90])
+    assert npzkit.verify(path).ok
+    with npzkit.NpzWriter(path, "a", metadata={"text": "x" * 9000}) as writer:
+        writer["more"] = TALL
+    with npzkit.open(path) as npz:
+        assert npz.metadata == {"text": "x" * 9000}
+        assert list_of(npz, "more") is not None
+        assert list_of(npz, "scaled") is not None
+    npzkit.repack(path)
+    with npzkit.open(path) as npz:
+        assert npz.archive_info().dead_size == 0
+        assert [key for key, _ in npzkit.iter_arrays(io.BytesIO(path.read_bytes()))] == npz.files
+    assert not npzkit.verify(path).rows
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_flush_renews_a_list_of_several_pieces(tmp_path):
+    """What a map changes is checked afterwards, and the heads of pieces stay as they are."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": TALL, "y": SMALL})
+    with npzkit.open(path) as npz:
+        begin, end = span_of(npz, "x")
+        assert end - begin > 70
+        mapped = npz.memmap("x", "r+")
+        mapped[::100] = 7
+        mapped.flush()
+        assert (npz.lazy("x")[100] == 7).all()
+    found, expected = sums(path)
+    assert found == expected
+    assert not npzkit.verify(path).rows

@@ -213,8 +213,12 @@ def test_each_edit_of_a_new_archive_is_repacked(tmp_path, edit, compression):
             array = NOISE + 1 if edit == "replace" else np.arange(3)
             w.add("first", array, overwrite=True)
     check_accepted(path, second=np.arange(4))
+    with npzkit.open(path) as npz:
+        assert npz.archive_info().dead_size == 0
     npzkit.repack(path, tmp_path / "b.npz")
-    assert path.read_bytes() == (tmp_path / "b.npz").read_bytes()
+    # Members lie there in the order of the directory, and so have other padding.
+    assert abs(path.stat().st_size - (tmp_path / "b.npz").stat().st_size) < 2 * 64
+    assert npzkit.verify(path).rows == ()
 
 
 def test_auto_repack_can_be_refused(path):

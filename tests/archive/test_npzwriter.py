@@ -12,10 +12,11 @@ import threading
 import zipfile
 from collections.abc import Mapping
 
+import forge
 import npzkit
 import numpy as np
 import pytest
-from archives import files_in
+from archives import check_accepted, files_in
 from deep import needs_deep
 from hypothesis import given
 from hypothesis import strategies as st
@@ -324,7 +325,7 @@ class Sparse:
         self.position = 0
 
     def write(self, data):
-        if len(data) < 100_000:
+        if len(data) < 1 << 24:
             self.file.seek(self.position)
             self.file.write(data)
         self.position += len(data)
@@ -371,6 +372,17 @@ def test_sizes_and_offsets_beyond_4_gib(tmp_path, monkeypatch):
         assert theirs.open("large.npy").read(128) == header
         with pytest.raises(NpzkitError):
             npz["small"]
+
+
+@pytest.mark.parametrize("zip64", [False, True])
+@pytest.mark.parametrize("comment", [b"", b"{}", b"a comment"])
+def test_an_append_to_an_archive_without_members(zip64, comment, tmp_path):
+    """What follows is read by npzkit and np.load, with zip64's end records in front or without."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(forge.archive(zip64=zip64, comment=comment))
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w["x"] = np.arange(3)
+    check_accepted(path, x=np.arange(3))
 
 
 def test_a_writer_says_what_it_is(tmp_path):

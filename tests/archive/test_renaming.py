@@ -33,7 +33,7 @@ def raw_member(path, name):
 
 @pytest.mark.parametrize("maker", ["npzkit", "np.savez_compressed", "zipfile lzma", "sozipfile"])
 def test_a_renamed_array_keeps_its_bytes(tmp_path, maker):
-    """Compressed bytes, CRC, seek index and attributes go with the new name."""
+    """Compressed bytes, CRC, list of chunks and attributes go with the new name."""
     path = tmp_path / "a.npz"
     MAKERS[maker](path)
     with npzkit.open(path) as npz:

@@ -31,8 +31,8 @@ from unittest import mock
 
 import npzkit
 import npzkit.codecs.encoders
+import npzkit.zip.chunks
 import npzkit.zip.member_writer
-import npzkit.zip.sozip
 import numpy as np
 import rows
 import works
@@ -184,7 +184,7 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
 
 def slice_own(place: Place) -> Iterator[Bounded]:
     work = next(works.slice_own(place))
-    inflated = Calls(npzkit.zip.sozip, "decode_chunk", work.contenders["npzkit"])
+    inflated = Calls(npzkit.zip.chunks, "decode_chunk", work.contenders["npzkit"])
     parts: Contenders = {
         "decoder alone, one processor": partial(inflated.repeat, 1),
         "decoder alone, all processors": partial(inflated.repeat, thread_count(None)),

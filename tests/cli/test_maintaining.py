@@ -434,8 +434,8 @@ def test_a_page_is_not_said_to_be_repairable(cli, folder):
     assert found.err.endswith("Download it again.\n")
     assert "b'" not in found.err
     whole = (folder / "good.npz").read_bytes()
-    # Without its index, nothing is left that lists its members.
-    (folder / "page.npz").write_bytes(whole[: whole.index(b".npzkit.index")])
+    # Without its record, nothing is left that lists its members.
+    (folder / "page.npz").write_bytes(whole[: whole.index(b".npzkit")])
     assert "npzkit repair page.npz -o OTHER" in cli("repair", "page.npz").err
 
 

@@ -59,6 +59,11 @@ class _Contents:
         self.has_damaged_comment = footer is not None and (
             comment[0] == footer.comment_size and comment[1] != footer.comment_crc32
         )
+        # Long metadata are elsewhere.
+        if directory.comment.startswith(b'{"npzkit.metadata":['):
+            self.has_damaged_comment |= (
+                attempt("comment", lambda: npz._archive.comment).error is not None
+            )
         self.arrays: dict[str, Any] = {}
         self.last = npz._archive.entry(npz.files[-1]).name if npz.files else None
         for name in npz._archive.entries:
@@ -82,18 +87,18 @@ def _marked(data: bytes, directory: Any) -> bytes:
     begin, end = directory.directory_offset, directory.end_offset
     footer = plain_reader.parse_footer(data, begin)
     place = 0 if footer is None else footer.intent_offset
-    intent = data[place : place + 100]
-    if not 0 < place < begin + directory.size - 100 or not _is_intent(intent):
+    intent = data[place : place + plain_reader.INTENT_SIZE]
+    if not 0 < place <= begin - plain_reader.INTENT_SIZE or not _is_intent(intent):
         return data
-    records = begin + directory.size
+    records, mark_place = begin + directory.size, place + 77
     mark = struct.pack("<3QL", begin, records, end, zlib.crc32(data[records:end]))
-    mark += struct.pack("<L", zlib.crc32(intent[48:68] + mark))
-    return data[: place + 68] + mark + data[place + 100 :]
+    mark += struct.pack("<L", zlib.crc32(intent[57:77] + mark))
+    return data[:mark_place] + mark + data[mark_place + len(mark) :]
 
 
 def _is_intent(data: bytes) -> bool:
-    crc = struct.pack("<L", zlib.crc32(data[48:64]))
-    return data[30:44] == b".npzkit.append" and data[64:68] == crc
+    crc = struct.pack("<L", zlib.crc32(data[57:73]))
+    return data[46:53] == b".npzkit" and data[73:77] == crc
 
 
 def _check_kept(wanted: dict[str, Any], after: bytes, kind: str) -> None:
@@ -202,8 +207,9 @@ def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> st
         if end_offset:
             _check_kept(arrays, after, kind)
         return kind
-    # A torn end is dropped before anything is written.
-    if kind != "remove by path" and after[end_offset:].lstrip(b"\0")[:4] != b"PK\3\4":
+    # A torn end is dropped before anything is written. An intent begins as a directory does.
+    first = b"PK\1\2" if end_offset else b"PK\3\4"
+    if kind != "remove by path" and after[end_offset:].lstrip(b"\0")[:4] != first:
         raise Violation(f"{kind} did not write right behind what was committed")
     if "remove" in kind:
         arrays.pop(last, None)

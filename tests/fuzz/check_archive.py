@@ -61,7 +61,7 @@ the stream, and chunks that an index leads to may each be marked as the last one
 _DECODERS_DIFFER = "the deflate stream is damaged"
 """libdeflate inflates streams with some faults in codes that no symbol uses, which the libraries
 for small members refuse. The CRC says whether the data is right."""
-_INDEX_LIES = "its seek index leads to wrong data"
+_INDEX_LIES = "the list of its chunks leads to wrong data"
 _ARRAY_INDEX_LIES = "the array index and the array's own header disagree"
 
 

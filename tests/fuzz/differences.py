@@ -24,8 +24,8 @@ from calls import archives_differ
 
 __all__ = ["DIFFERENCES", "Case", "explain", "has_twin_ends", "rolled_forward", "sealed"]
 
-_INTENT_SIZE = 100
-"""Bytes of the first record of an append; zeros precede it if it would extend over a sector's end."""
+_INTENT_SIZE = 109
+"""Bytes of the intent of an append; zeros precede it if it would extend over a sector's end."""
 
 
 class Case(NamedTuple):
@@ -181,14 +181,14 @@ def _claimed_ends(data: bytes) -> list[int]:
 
 
 def _footer(case: Case) -> bytes:
-    """The footer of the array index, right before the directory that zipfile finds; or nothing."""
-    found = case.data[: case.archive.start_dir][-76:]
-    is_own = found[72:] == b"NPZX" and found[68:72] == struct.pack("<L", zlib.crc32(found[:68]))
+    """The footer of a record, right before the directory that zipfile finds; or nothing."""
+    found = case.data[: case.archive.start_dir][-68:]
+    is_own = found[64:] == b"NPZX" and found[60:64] == struct.pack("<L", zlib.crc32(found[:60]))
     return found if is_own else b""
 
 
 def _differs_from_checksum(case: Case) -> bool:
-    """The directory has another size, count of entries or checksum than the array index says."""
+    """The directory has another size, count of entries or checksum than the footer says."""
     footer = _footer(case)
     if not footer:
         return False
@@ -198,13 +198,13 @@ def _differs_from_checksum(case: Case) -> bool:
         entry = case.data[start + len(masked) :][:size]
         masked += entry[:16] + bytes(4) + entry[20:]
     found = case.archive.start_dir, len(masked), len(infos), zlib.crc32(masked)
-    offset, size, count, crc = struct.unpack("<3Q28xL", footer[:56])
+    offset, size, count, crc = struct.unpack("<2Q24x2L", footer[:48])
     return found != (offset, size, count, crc)
 
 
 def _is_newer(case: Case) -> bool:
     footer = _footer(case)
-    return bool(footer) and int.from_bytes(footer[64:68], "little") > 1
+    return bool(footer) and int.from_bytes(footer[58:60], "little") > 1
 
 
 def has_twin_ends(data: bytes) -> bool:
@@ -487,17 +487,15 @@ def _is_unfit(case: Case) -> bool:
 def _is_unfinished(case: Case) -> bool:
     """What follows the last commit is an append, as far as it was written, or lost sectors.
 
-    What zipfile finds is within that append, behind its first record or the zeros of it.
+    What zipfile finds is within that append, behind its intent or the zeros of that.
     The commit is what np.load reads if the append is cut off.
     """
     data, at = case.data, case.ours._archive.directory.end_offset
     room = -at % 512
     begin = at + (room if room < _INTENT_SIZE else 0)
-    right = b"PK\3\4".ljust(30, b"\0") + b".npzkit.append"
-    written = data[begin : begin + 4] + data[begin + 30 : begin + len(right)]
+    right = plain_reader.piece(bytes(52))[:57]
     is_append = not data[at:begin].strip(b"\0") and all(
-        byte in (0, expected)
-        for byte, expected in zip(written, right[:4] + right[30:], strict=False)
+        byte in (0, expected) for byte, expected in zip(data[begin:], right, strict=False)
     )
     is_lost = not data[at : begin + _INTENT_SIZE].strip(b"\0")
     end, place = _end(data), data.rfind(b"PK\5\6")
@@ -592,12 +590,12 @@ DIFFERENCES = (
         "open", "LimitExceededError: the archive has too many members", "read", _is_miscounted,
     ),
     Difference(
-        "directory's checksum", "zipfile does not know that the array index has it",
+        "directory's checksum", "zipfile does not know that the footer has it",
         "open", "ZipFormatError: the directory is damaged: it does not fit its checksum", "read", _differs_from_checksum,
     ),
     Difference(
         "newer index", "it may say what this npzkit does not know; the arrays are still np.load's",
-        "open", "UnsupportedError: a newer npzkit wrote the archive's index", "read", _is_newer,
+        "open", "UnsupportedError: a newer npzkit wrote the archive", "read", _is_newer,
     ),
     Difference(
         "directory runs over", "its last entry is not whole",

@@ -13,9 +13,12 @@ from mutate_bytes import interesting, mutate_bytes
 
 __all__ = ["forced_zip64", "mutate_end"]
 
-NAME = b".npzkit.append"
-_MARK = 38, 70
-"""Where the mark is in the first record of an append, from its name on."""
+NAME = b".npzkitNZ4\0"
+"""Of an intent: the name of a piece, the identifier of its block, and the bytes of its data."""
+_HEAD_SIZE = 46
+"""Bytes of an intent before its name."""
+_MARK = 31, 63
+"""Where the mark is in an intent, from its name on."""
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -26,10 +29,15 @@ _FIELDS = {
     b"PK\6\7": ((4, 4), (8, 8), (16, 4), (0, 4)),
     b"PK\1\2": ((8, 2), (10, 2), (16, 4), (20, 4), (24, 4), (28, 2), (30, 2), (32, 2), (42, 4)),
     b"PK\3\4": ((6, 2), (8, 2), (14, 4), (18, 4), (22, 4), (26, 2), (28, 2), (0, 4)),
-    # From its name on, what an intent says, and its mark.
-    NAME: ((18, 4), (22, 8), (30, 4), (38, 8), (46, 8), (54, 8), (62, 4), (66, 4), (0, 4)),
-    b"NPZX": ((-72, 8), (-64, 8), (-56, 8), (-48, 8), (-24, 4), (-16, 4), (-12, 4), (-4, 4)),
-}
+    # From its name on, its size, what an intent says, and its mark.
+    NAME: (
+        (9, 2), (11, 4), (15, 8), (23, 4), (31, 8), (39, 8), (47, 8), (55, 4), (59, 4), (0, 4)
+    ),
+    b"NPZX": (
+        (-64, 8), (-56, 8), (-48, 8), (-40, 4), (-36, 4), (-32, 4), (-24, 4), (-16, 4), (-12, 4),
+        (-6, 2), (-4, 4),
+    ),
+}  # fmt: skip
 """Where the fields of a record are, and their sizes."""
 
 
@@ -85,12 +93,12 @@ def _shifted(data: bytes, by: int) -> bytes:
 
 def _torn(data: bytes, rng: random.Random) -> bytes:
     """Return an archive whose last append lacks its mark, its seal, or more; or data as it is."""
-    begin = data.rfind(NAME) - 30
+    begin = data.rfind(NAME) - _HEAD_SIZE
     if begin < 0:
         return data[: -rng.choice((1, 4, 22, 23, 60, 200))]
     seal, out = data.rfind(b"PK\5\6"), bytearray(data)
     if rng.random() < 0.6:
-        low, high = (begin + 30 + place for place in _MARK)
+        low, high = (begin + _HEAD_SIZE + place for place in _MARK)
         out[low:high] = bytes(len(out[low:high]))
     if seal >= 0 and rng.random() < 0.6:
         size = rng.randrange(1, 5)
@@ -141,7 +149,7 @@ def _joined(data: bytes, rng: random.Random, others: tuple[bytes, ...]) -> bytes
         at = data.rfind(b"PK\5\6")
         return data[: max(at, 0)] + end
     if kind == 9:
-        begin = data.rfind(NAME) - 30
+        begin = data.rfind(NAME) - _HEAD_SIZE
         # Another archive in an append.
         at = rng.randrange(max(begin, 0), len(data))
         return data[:at] + other + data[at:]

@@ -52,7 +52,7 @@ _MOST = 200
 
 NAMES = (
     b"", b"a", b"a.npy", b"b.npy", b"x.npy", b".npy", b"a.npy.npy", b"../x.npy", b"/x.npy", b"a\\b.npy", b"a\0.npy",
-    b"a\n.npy", b"d/", b"d/x.npy", b"\xff.npy", "ä.npy".encode(), b"\x84.npy", b"A.npy", b".a.npy.sozip.idx", b"x" * 300,
+    b"a\n.npy", b"d/", b"d/x.npy", b"\xff.npy", "ä.npy".encode(), b"\x84.npy", b"A.npy", b".npzkit", b"x" * 300,
     b"readme.txt", b"x", b"con.npy", b"C:x.npy", "\u2028.npy".encode(), "\ufeffx.npy".encode(), b"\x7f.npy", b"\xed\xa0\x80.npy",
 )  # fmt: skip
 METHODS = (0, 8, 8, 9, 12, 14, 93, 95, 97, 98, 99, 1, 20, 0xFFFF)
@@ -154,7 +154,7 @@ class Archive:
             out += entry.pack() + entry.name + entry.extra + entry.comment
         count, size = len(self.entries), len(out) - start
         if fix and rng.random() < 0.9:
-            _fit_array_index(out, start, self.end.comment)
+            _fit_record(out, start, self.end.comment)
         records = len(out) + len(self.before_end)
         known = {"disk_count": count, "count": count, "size": size, "offset": start}
         out += self.before_end
@@ -200,94 +200,146 @@ def _entries(directory: bytes) -> list[Record]:
     return entries
 
 
-# -- the array index -----------------------------------------------------------
+# -- the record ----------------------------------------------------------------
 
 
-_FOOTER = struct.Struct("<6Q6L4s")
+_FOOTER = struct.Struct("<3Q8L2HL4s")
+_FOOTER_SIZE = 68
+_INTENT = b".npzkitNZ4\0"
+"""From the name of an intent's piece on: it has 52 bytes of data."""
 
 
-def _array_index_of(data: bytes | bytearray, end: int) -> int:
-    """Return where the body of the array index begins that ends at `end`; -1 if there is none."""
-    name = data.rfind(b".npzkit.index", 0, end)
-    is_there = data[max(end - 4, 0) : end] == b"NPZX" and 30 <= name <= end - 93
-    return name + 13 if is_there else -1
+class _Index:
+    """Where the array index is in some bytes that end with a footer; ValueError without one."""
+
+    def __init__(self, data: bytes | bytearray, end: int) -> None:
+        if end < _FOOTER_SIZE or data[end - 4 : end] != b"NPZX":
+            raise ValueError("no footer")
+        self.footer = end - _FOOTER_SIZE
+        self.fields = list(_FOOTER.unpack_from(data, self.footer))
+        self.offset, self.distance, self.count = self.fields[0], self.fields[4], self.fields[7]
+        self.begin = end - self.distance
+        if not 0 <= self.begin <= self.begin + 6 * self.count <= self.footer:
+            raise ValueError("no index")
+        self.rows = [self.begin + 6 * number for number in range(self.count)]
+        listed = [number for number, row in enumerate(self.rows) if data[row + 3] & 0x80]
+        starts = range(self.begin + 6 * self.count, self.footer - 11, 12)
+        self.places = dict(zip(listed, starts, strict=False))
+        """Where it says where the list of an entry is, by the entry's number."""
 
 
 def _intent_of(data: bytes | bytearray, end: int) -> int:
     """Return where the intent of the append begins whose directory is at `end`; 0 without one."""
-    return max(data.rfind(b".npzkit.append", 0, end) - 30, 0)
+    return max(data.rfind(_INTENT, 0, end) - 46, 0)
 
 
-def _fit_array_index(out: bytearray, end: int, comment: bytes) -> None:
-    """Make the index that ends at `end` fit the directory that begins there, and a comment."""
-    body = _array_index_of(out, end)
-    if body < 0:
+def _fit_record(out: bytearray, end: int, comment: bytes) -> None:
+    """Make the record that ends at `end` fit the directory that begins there, and a comment."""
+    try:
+        index = _Index(out, end)
+    except ValueError:
         return
     directory, at, count = bytearray(out[end:]), 0, 0
     while directory[at : at + 4] == b"PK\1\2" and at + 46 <= len(directory):
         directory[at + 16 : at + 20] = bytes(4)
         at += 46 + sum(struct.unpack_from("<3H", directory, at + 28))
         count += 1
-    old = _FOOTER.unpack_from(out, end - 76)
-    intent = _intent_of(out, end) if old[3] else 0
-    footer = _FOOTER.pack(
-        end, len(directory), count, intent, *old[4:6], end - body + 43, zlib.crc32(directory),
-        len(comment), zlib.crc32(comment), old[10], 0, b"NPZX",
-    )  # fmt: skip
-    out[end - 76 : end] = footer[:68] + struct.pack("<L", zlib.crc32(footer[:68])) + footer[72:]
-    sizes = (end - body,) * 2
-    struct.pack_into("<3L", out, body - 29, zlib.crc32(out[body:end]), *sizes)
+    # Lists move with the record.
+    for place in index.places.values():
+        moved = int.from_bytes(out[place : place + 8], "little") + end - index.offset
+        if 0 <= moved < 1 << 64:
+            struct.pack_into("<Q", out, place, moved)
+    size = index.fields[5]
+    fields = {
+        0: end, 1: len(directory), 2: _intent_of(out, end) if index.fields[2] else 0,
+        6: zlib.crc32(out[index.begin : index.begin + size]), 7: count,
+        8: zlib.crc32(directory), 9: len(comment), 10: zlib.crc32(comment), 14: b"NPZX",
+    }  # fmt: skip
+    footer = _FOOTER.pack(*[fields.get(at, old) for at, old in enumerate(index.fields)])
+    out[index.footer : end] = footer[:60] + struct.pack("<L", zlib.crc32(footer[:60])) + b"NPZX"
 
 
 def _fit_mark(out: bytearray, directory: int, records: int, end: int) -> None:
     """Make the mark of the last append fit its end, as that is with its signature."""
     intent = _intent_of(out, directory)
-    if not intent:
+    if not intent or intent + 109 > directory:
         return
     sealed = out[records:end]
     seal = 76 if sealed.startswith(b"PK\6\6") else 0
     sealed[seal : seal + 4] = b"PK\5\6"
     mark = struct.pack("<3QL", directory, records, end, zlib.crc32(sealed))
-    follows = bytes(out[intent + 48 : intent + 68])
-    out[intent + 68 : intent + 100] = mark + struct.pack("<L", zlib.crc32(follows + mark))
+    follows = bytes(out[intent + 57 : intent + 77])
+    out[intent + 77 : intent + 109] = mark + struct.pack("<L", zlib.crc32(follows + mark))
 
 
-def _array_index(archive: Archive, rng: random.Random, others: _Others) -> None:
-    """The index before the directory: what it says of a member, or the whole of it."""
+def _change(data: bytearray, at: int, size: int, rng: random.Random) -> None:
+    """Change a number."""
+    old = int.from_bytes(data[at : at + size], "little")
+    data[at : at + size] = interesting(rng, old, 8 * size).to_bytes(size, "little")
+
+
+def _record(archive: Archive, rng: random.Random, others: _Others) -> None:
+    """The record before the directory: what it says of a member, or the whole of it."""
     last = archive.members[-1]
     gap = bytearray(last.gap)
-    body = _array_index_of(gap, len(gap))
-    if body < 0:
+    try:
+        index = _Index(gap, len(gap))
+    except ValueError:
         for other in rng.sample(others, min(len(others), 5)):
-            start = other.rfind(b"PK\3\4", 0, other.rfind(b".npzkit.index") + 1)
-            end = other.find(b"NPZX", start) + 4
-            if start >= 0 and end > 4:
-                last.gap += other[start:end]
+            end = other.rfind(b"NPZX") + 4
+            if end >= _FOOTER_SIZE + 4:
+                size = int.from_bytes(other[end - 44 : end - 40], "little")
+                last.gap += other[max(end - size, 0) : end]
                 break
         return
-    kind = rng.randrange(4)
-    footer = len(gap) - 76
-    count = int.from_bytes(gap[footer + 16 : footer + 24], "little")
-    notes = footer - 6 * count
-    if kind == 0 and body + 4 <= notes and count:
-        at = notes + 6 * rng.randrange(count)
+    kind = rng.randrange(6)
+    heads = [match.start() for match in re.finditer(b"\x93NUMPY", gap[index.begin :])]
+    if kind == 0 and index.rows:
         field = rng.choice(((0, 4), (3, 1), (4, 2)))
-        old = int.from_bytes(gap[at + field[0] :][: field[1]], "little")
-        value = interesting(rng, old, 8 * field[1])
-        gap[at + field[0] : at + sum(field)] = value.to_bytes(field[1], "little")
-    elif kind == 1 and b"\x93NUMPY" in gap:
-        places = [match.start() for match in re.finditer(b"\x93NUMPY", gap)]
-        at = rng.choice(places)
+        _change(gap, rng.choice(index.rows) + field[0], field[1], rng)
+    elif kind == 1 and heads:
+        at = index.begin + rng.choice(heads)
         size = int.from_bytes(gap[at - 2 : at], "little")
         head = mutate_npy(bytes(gap[at : at + size]), rng)[:size]
         gap[at : at + size] = head.ljust(size)
     elif kind == 2:
-        at = rng.choice((body, *range(footer, len(gap), 4)))
-        old = int.from_bytes(gap[at : at + 4], "little")
-        gap[at : at + 4] = interesting(rng, old, 32).to_bytes(4, "little")
+        _change(gap, rng.choice((index.begin, *range(index.footer, len(gap), 4))), 4, rng)
+    elif kind == 3 and index.places:
+        place = rng.choice(list(index.places.values()))
+        _change(gap, *rng.choice(((place, 8), (place + 8, 4))), rng)
+    elif kind == 4 and index.places:
+        _change_list(archive, gap, index, rng)
     else:
-        gap[body:] = mutate_bytes(bytes(gap[body:]), rng)
+        begin = rng.choice((index.begin, max(len(gap) - index.fields[3], 0)))
+        gap[begin:] = mutate_bytes(bytes(gap[begin:]), rng)
     last.gap = bytes(gap)
+
+
+def _change_list(archive: Archive, gap: bytearray, index: _Index, rng: random.Random) -> None:
+    """Change the list of a member's chunks so that it may still be believed."""
+    number, place = rng.choice(list(index.places.items()))
+    offset, chunk_size = struct.unpack_from("<QL", gap, place)
+    begin = len(gap) - index.offset + offset
+    if number >= len(archive.entries) or not chunk_size or begin < 0:
+        return
+    fields = archive.entries[number].fields
+    count = -(-fields["usize"] // chunk_size)
+    is_stored = not fields["method"]
+    size = 4 * count if is_stored else 8 * count
+    if count < 2 or begin + size + 4 > len(gap):
+        return
+    words = list(struct.unpack_from(f"<{size // 4}L", gap, begin))
+    one, other = rng.randrange(count), rng.randrange(count)
+    if is_stored or rng.random() < 0.3:
+        words[one], words[other] = words[other], words[one]
+    elif one != other:
+        by = rng.choice((-40, -1, 1, 5, 100, words[count + other]))
+        words[count + one] = (words[count + one] + by) % (1 << 32)
+        words[count + other] = (words[count + other] - by) % (1 << 32)
+    data = struct.pack(f"<{len(words)}L", *words)
+    gap[begin : begin + size] = data
+    if not is_stored:
+        struct.pack_into("<L", gap, begin + size, zlib.crc32(data))
 
 
 # -- a member's data -------------------------------------------------------
@@ -539,7 +591,7 @@ def _stream(archive: Archive, rng: random.Random, others: _Others) -> None:
 
 
 def _gaps(archive: Archive, rng: random.Random, others: _Others) -> None:
-    """What no entry lists: seek indexes, old directories, descriptors."""
+    """What no entry lists: records, old directories, descriptors."""
     gaps = [member for member in archive.members if member.gap]
     if not gaps:
         return
@@ -552,11 +604,6 @@ def _gaps(archive: Archive, rng: random.Random, others: _Others) -> None:
     at = len(gap) - size * rng.randrange(1, len(gap) // size)
     old = int.from_bytes(gap[at : at + size], "little")
     gap[at : at + size] = interesting(rng, old, 8 * size).to_bytes(size, "little")
-    at = gap.find(b"PK\3\4")
-    if rng.random() < 0.7 and 0 <= at < len(gap) - 30:
-        # An index is believed only where its CRC is right.
-        name_size, extra_size = struct.unpack_from("<HH", gap, at + 26)
-        struct.pack_into("<L", gap, at + 14, zlib.crc32(gap[at + 30 + name_size + extra_size :]))
     member.gap = bytes(gap)
 
 
@@ -614,7 +661,7 @@ def _tails(archive: Archive, rng: random.Random, others: _Others) -> None:
 
 
 _RECORDS = (_fields, _fields, _names, _extras, _sentinels, _descriptors, _lists)
-_CONTENTS = (_content, _content, _content, _stream, _gaps, _ends, _tails, _array_index)
+_CONTENTS = (_content, _content, _content, _stream, _gaps, _ends, _tails, _record, _record)
 
 
 def mutate_zip(data: bytes, rng: random.Random, others: tuple[bytes, ...]) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 from check_http import http_seeds
 from check_index import index_seeds
 from check_zstd import zstd_seeds
-from forge import Member, archive, npy, sozip
+from forge import Member, archive, npy, with_chunks, with_metadata
 
 __all__ = ["FINDINGS", "seeds_of"]
 
@@ -142,7 +142,7 @@ def _with_array_index() -> list[bytes]:
 
 
 def _indexed() -> list[bytes]:
-    """Compressed members with seek indexes, npzkit's and forged ones."""
+    """Members with lists of chunks, npzkit's and forged ones."""
     big, own = (np.arange(6000) // 7 % 11).astype("u1").reshape(600, 10), []
     for compression in ("deflated", "zstd"):
         stream = io.BytesIO()
@@ -151,7 +151,8 @@ def _indexed() -> list[bytes]:
             w["x"] = np.arange(3)
         own.append(stream.getvalue())
     data = npy(np.zeros(3000, "u1"))
-    return [*own, sozip("a.npy", data, 1024), sozip("d/a.npy", data, 512)]
+    chunked = [with_chunks(name, data, size) for name, size in (("a.npy", 1024), ("d/a.npy", 2048))]
+    return [*own, *chunked, with_metadata(b'{"step": 1}')]
 
 
 def archive_seeds() -> list[bytes]:

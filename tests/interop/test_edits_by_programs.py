@@ -1,7 +1,12 @@
-"""Archives that npzkit, zipfile, zip and 7-Zip edit in turn: npzkit reads what np.load reads."""
+"""What npzkit, np.load and a stream read after other programs have edited an archive.
+
+First after one edit by each program: the table of editors in `npzkit/guide/format-programs.md`.
+Then after edits in turn, by npzkit, zipfile, zip and 7-Zip.
+"""
 
 from __future__ import annotations
 
+import io
 import random
 import shutil
 import subprocess
@@ -16,8 +21,125 @@ from npzkit.errors import ZipFormatError
 
 COUNT = amount(8, 430)
 
+# -- one edit ----------------------------------------------------------------
 
-# -- edits -------------------------------------------------------------------
+
+def by_zipfile(path):
+    with zipfile.ZipFile(path, "a") as z:
+        z.write(path.parent / "new.npy", "new.npy")
+
+
+def by(*command):
+    """Return the edit by a command."""
+
+    def edit(path):
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"{command[0]} is not installed")
+        _run(path, *command)
+
+    return edit
+
+
+def fixed_by_zip(option):
+    """Return the edit by which zip writes another file, with what it finds in this one."""
+
+    def edit(path):
+        by("zip", option, path.name, "--out", "fixed.npz")(path)
+        path.with_name("fixed.npz").replace(path)
+
+    return edit
+
+
+EDITORS = {
+    "zip -d": (by("zip", "-q", "-d", "a.npz", "small.npy"), ["large"]),
+    "zip": (by("zip", "-q", "a.npz", "new.npy"), ["small", "large", "new"]),
+    "zip -g": (by("zip", "-q", "-g", "a.npz", "new.npy"), ["small", "large", "new"]),
+    "zip -F": (fixed_by_zip("-F"), ["small", "large"]),
+    "zip -FF": (fixed_by_zip("-FF"), ["small", "large"]),
+    "zip -A": (by("zip", "-q", "-A", "a.npz"), ["small", "large"]),
+    "7z u": (by("7z", "u", "-bd", "-tzip", "a.npz", "new.npy"), ["large", "new", "small"]),
+    "7z d": (by("7z", "d", "-bd", "-tzip", "a.npz", "small.npy"), ["large"]),
+    "jar u": (by("jar", "ufM", "a.npz", "new.npy"), ["small", "large", "new"]),
+    "zipfile a": (by_zipfile, ["small", "large", "new"]),
+}
+"""Of each program, its edit, and the keys afterwards."""
+IN_PLACE = {"zip -g", "zipfile a"}
+"""They write new members behind the record. The others write the file again, without the record."""
+
+
+def edited(editor, folder, **options):
+    """Return an archive after one edit, and what it has then."""
+    arrays = {"small": np.arange(9), "large": np.arange(100_000), "new": np.ones(3)}
+    path = folder / "a.npz"
+    with npzkit.NpzWriter(path, **options) as w:
+        w["small"] = arrays["small"]
+        w.add("large", arrays["large"], attrs={"unit": "m"})
+    np.save(folder / "new.npy", arrays["new"])
+    edit, keys = EDITORS[editor]
+    edit(path)
+    return path, {key: arrays[key] for key in keys}
+
+
+class Stream:
+    """A stream that only reads forward."""
+
+    def __init__(self, data):
+        self._file = io.BytesIO(data)
+
+    def read(self, size=-1):
+        return self._file.read(size)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("editor", EDITORS)
+def test_arrays_after_an_edit(editor, compression, tmp_path):
+    """np.load, npzkit and npzkit's stream read the same arrays: all that the program left."""
+    path, arrays = edited(editor, tmp_path, compression=compression)
+    with np.load(path) as theirs, npzkit.open(path) as npz:
+        assert theirs.files == npz.files == list(arrays)
+        streamed = dict(npzkit.iter_arrays(Stream(path.read_bytes())))
+        assert list(streamed) == list(arrays)
+        for found in (theirs, npz, streamed):
+            assert all(np.array_equal(found[key], array) for key, array in arrays.items())
+        assert npz.lazy("large")[70_000] == 70_000
+        assert npz.info("large").attrs == {"unit": "m"}
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+def test_the_record_after_an_edit(editor, tmp_path):
+    """It does not count any more: `verify` says so, and `repack` writes it again."""
+    path, _ = edited(editor, tmp_path, compression="deflated")
+    has_record = b".npzkit" in path.read_bytes()
+    assert has_record == (editor in IN_PLACE)
+    report = npzkit.verify(path)
+    assert report.ok
+    assert any("repack" in row.what for row in report.rows)
+    npzkit.repack(path)
+    assert npzkit.verify(path).rows == ()
+
+
+@pytest.mark.parametrize("is_long", [False, True], ids=["short", "long"])
+@pytest.mark.parametrize("editor", EDITORS)
+def test_metadata_after_an_edit(editor, is_long, tmp_path):
+    """jar drops all metadata; what rewrites the file drops long ones, which is an error.
+
+    The error names `repair`.
+    """
+    metadata = {"step": 7, "long": "m" * 200_000 if is_long else ""}
+    path, arrays = edited(editor, tmp_path, metadata=metadata)
+    with npzkit.open(path) as npz:
+        assert np.array_equal(npz["large"], arrays["large"])
+        if editor == "jar u":
+            assert npz.metadata == {}
+        elif is_long and editor not in IN_PLACE:
+            with pytest.raises(ZipFormatError, match=r"metadata.*npzkit\.repair"):
+                dict(npz.metadata)
+            assert not npz.verify().ok
+        else:
+            assert npz.metadata == metadata
+
+
+# -- edits in turn -----------------------------------------------------------
 
 
 def append(path, rng):

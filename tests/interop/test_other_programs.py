@@ -1,4 +1,7 @@
-"""Other programs read what npzkit writes, and npzkit what they write."""
+"""Other programs read what npzkit writes, and npzkit what they write.
+
+`test_readers.py` has what every reader must find in every archive.
+"""
 
 from __future__ import annotations
 
@@ -28,36 +31,6 @@ def written(request, tmp_path, arrays):
     return path
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["unzip", "-t"], ["7z", "t"], ["zip", "-T"], ["zipinfo", "-v"], ["jar", "tf"]],
-    ids=" ".join,
-)
-def test_zip_programs(command, written):
-    """unzip, 7-Zip, zip, zipinfo and jar find nothing wrong."""
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    found = subprocess.run(
-        [*command, str(written)], capture_output=True, text=True, errors="replace", timeout=60
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "warning" not in (found.stdout + found.stderr).lower()
-
-
-@pytest.mark.parametrize("command", [["7z", "x", "-so"], ["bsdtar", "-xOf"]], ids=" ".join)
-def test_programs_that_read_zstandard(command, tmp_path):
-    """7-Zip and libarchive extract the data of arrays in one chunk and in several."""
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    array = np.random.default_rng(0).integers(0, 99, 100_000)
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"large": array, "small": array[:9]}, compression="zstd")
-    found = subprocess.run([*command, str(path)], capture_output=True, timeout=60, check=True)
-    stream = io.BytesIO(found.stdout)
-    for count in (100_000, 9):
-        assert np.array_equal(np.lib.format.read_array(stream), array[:count])
-
-
 def edit(path, change, **options):
     with npzkit.NpzWriter(path, "a", auto_repack=False, **options) as w:
         change(w)
@@ -67,51 +40,11 @@ def one_commit(path):
     npzkit.save(path, {"x": np.arange(9), "y": np.ones((2, 3))})
 
 
-def three_commits(path):
-    """With an intent behind zeros, and with an index behind zeros."""
-    count = 1
-    # Until less than an intent fits between the archive's end and the end of its sector.
-    while count == 1 or not 0 < -path.stat().st_size % 512 < 100:
-        npzkit.save(path, {"x": np.arange(count, dtype="u1"), "y": np.ones(3)})
-        count += 1
-    edit(path, lambda w: w.add("z", np.arange(5)))
-    edit(path, lambda w: w.metadata.update(n=1))
-    edit(path, lambda w: w.add("y", np.arange(3), overwrite=True))
-
-
 def emptied(path):
     npzkit.save(path, {"x": np.arange(3)})
     edit(path, lambda w: w.__delitem__("x"))
 
 
-def hidden_metadata(path):
-    npzkit.save(path, {"x": np.arange(3)}, metadata={"n": "m" * 70_000})
-    edit(path, lambda w: w.add("y", np.ones(2)))
-
-
-def seek_indexes(path):
-    npzkit.save(path, {"x": np.arange(300_000), "y": np.ones(2)}, compression="deflated")
-
-
-def stored_indexes(path):
-    npzkit.save(path, {"x": np.arange(300_000), "y": np.ones(2)})
-    edit(path, lambda w: w.add("z", np.ones(70_000)))
-
-
-def seventy_members(path):
-    npzkit.save(path, {f"k{i}": np.full(3, i) for i in range(70)})
-    edit(path, lambda w: w.add("k5", np.zeros(2), overwrite=True))
-
-
-def savez_and_append(path):
-    np.savez(path, x=np.arange(3), y=np.ones(2))
-    edit(path, lambda w: w.add("z", np.arange(4)))
-
-
-STATES = [
-    one_commit, three_commits, hidden_metadata, seek_indexes, stored_indexes, seventy_members,
-    savez_and_append,
-]  # fmt: skip
 LISTINGS = {
     "unzip": (["unzip", "-Z1"], "^(.+)$"),
     "7z": (["7z", "l", "-ba", "-slt", "-tzip"], "^Path = (.+)$"),
@@ -119,49 +52,27 @@ LISTINGS = {
 }
 
 
-def listed(program, path):
-    """Return the members that a program lists, and what it says otherwise."""
+def listed(program, path, *, may_fail=False):
+    """Return the members that a program lists."""
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
     command, pattern = LISTINGS[program]
     found = subprocess.run(
         [*command, path], capture_output=True, text=True, check=False, timeout=60
     )
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert may_fail or found.returncode == 0, found.stdout + found.stderr
     return re.findall(pattern, found.stdout, re.MULTILINE)
-
-
-@pytest.mark.parametrize("make", STATES, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("program", LISTINGS)
-def test_members_of_several_commits(program, make, tmp_path):
-    """Other programs list the members of the last commit, and none of those that npzkit hides."""
-    path = tmp_path / "a.zip"
-    make(path)
-    with npzkit.open(path) as npz, np.load(path) as theirs:
-        names = list(npz.zip.namelist())
-        assert theirs.zip.namelist() == names
-        assert theirs.files == npz.files
-    assert sorted(listed(program, path)) == sorted(names)
-
-
-@pytest.mark.parametrize("make", STATES, ids=lambda make: make.__name__)
-@pytest.mark.parametrize(
-    "command", [["unzip", "-t"], ["zip", "-T"], ["7z", "t", "-tzip"]], ids=" ".join
-)
-def test_nothing_is_wrong_with_several_commits(command, make, tmp_path):
-    """unzip, zip and 7-Zip find nothing wrong with appends, padding and indexes."""
-    path = tmp_path / "a.zip"
-    make(path)
-    test_zip_programs(command, path)
 
 
 @pytest.mark.parametrize("program", ["7z", "jar"])
 def test_an_archive_that_was_emptied(program, tmp_path):
-    """jar lists nothing; 7-Zip, which walks the local headers then, lists what was removed."""
+    """jar lists nothing; 7-Zip lists what was removed, and ends with an error."""
     path = tmp_path / "a.zip"
     emptied(path)
     assert np.load(path).files == []
-    assert listed(program, path)[:1] == ([] if program == "jar" else ["x.npy"])
+    assert listed(program, path, may_fail=program == "7z")[:1] == (
+        [] if program == "jar" else ["x.npy"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +85,9 @@ def test_an_archive_that_was_emptied(program, tmp_path):
     ids=["renamed", "removed", "replaced"],
 )
 def test_an_old_first_member(change, tmp_path):
-    """7-Zip shows the old contents if the first member is not listed; auto_repack prevents it."""
+    """7-Zip shows the old contents, and an error, if the first member is not listed; auto_repack
+    prevents it.
+    """
     path = tmp_path / "a.zip"
     for auto_repack in (False, True):
         npzkit.save(path, {"x": np.arange(9), "y": np.ones(3)})
@@ -182,7 +95,10 @@ def test_an_old_first_member(change, tmp_path):
             change(w)
         with np.load(path) as theirs:
             names = theirs.zip.namelist()
-        assert (sorted(listed("7z", path)) == sorted(names)) == auto_repack
+        if auto_repack:
+            assert sorted(listed("7z", path)) == sorted(names)
+        else:
+            assert listed("7z", path, may_fail=True) == ["x.npy", "y.npy"]
     assert sorted(listed("jar", path)) == sorted(names)
 
 

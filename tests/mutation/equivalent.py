@@ -41,7 +41,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (False):",
     ): "A shortcut for few members.",
     (
-        "zip/sozip.py",
+        "zip/chunks.py",
         "while len(self._cache) > max(_CACHE_SIZE // self.chunk_size, 1):",
         "while (len(self._cache) >= max(_CACHE_SIZE // self.chunk_size, 1)):",
     ): "One chunk less is kept.",
@@ -96,7 +96,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "with Pipeline(2) as pipeline:",
     ): "Two threads compress the same bytes.",
     (
-        "zip/sozip.py",
+        "zip/chunks.py",
         "if begin < stop and min(stop * self.chunk_size, self.size) > end:",
         "if begin < stop and (min(stop * self.chunk_size, self.size) >= end):",
     ): "A last chunk that is complete is kept too.",
@@ -116,7 +116,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "compressed = head[start : (start + entry.compressed_size - 1)]",
     ): "A header that needs the last byte is read from the file.",
     (
-        "zip/sozip.py",
+        "zip/chunks.py",
         "begin, end = self._offsets[missing[0]], self._offsets[missing[-1] + 1]",
         "begin, end = self._offsets[missing[0]], self._offsets[missing[-1] + 0]",
     ): "The last chunk is fetched by itself.",

@@ -6,14 +6,31 @@ code under test can hide in what it is tested with.
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from forge import piece
+
 __all__ = [
-    "BLOCK_SIZES", "FOOTER_SIZE", "INTENT_SIZE", "SLOT_SIZE", "Footer", "Part", "find_footer", "find_intent",
-    "format_intent", "last_end", "parts_of", "rolled_end", "unfinished", "unsealed", "with_footer",
+    "BLOCK_SIZES",
+    "FOOTER_SIZE",
+    "INTENT_SIZE",
+    "SLOT_SIZE",
+    "Footer",
+    "Part",
+    "find_footer",
+    "find_intent",
+    "format_intent",
+    "last_end",
+    "last_slot",
+    "parts_of",
+    "rolled_end",
+    "unfinished",
+    "unsealed",
+    "with_footer",
 ]  # fmt: skip
 
 BLOCK_SIZES = 512, 4096
@@ -22,29 +39,28 @@ SEAL = b"PK\5\6"
 END_SIZE = 22
 RECORDS64_SIZE = 56 + 20
 
-INTENT_NAME = b".npzkit.append"
-INTENT_SIZE, SLOT_SIZE = 100, 32
-_INTENT_HEAD = struct.pack(
-    "<4sHHHHHLLLHH", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, len(INTENT_NAME), 56
-) + INTENT_NAME + struct.pack("<HH", 0x5A4E, 52)  # fmt: skip
+INTENT_SIZE, SLOT_SIZE = 109, 32
+_INTENT_HEAD = piece(bytes(52))[:57]
 
-FOOTER_SIZE = 76
-_FOOTER = struct.Struct("<QQQQQQLLLLLL4s")
+FOOTER_SIZE = 68
+_FOOTER = struct.Struct("<3Q8L2HL4s")
 
 
 class Footer(NamedTuple):
-    """The last bytes of an array index, which the directory follows."""
+    """The last bytes of a record, which the directory follows."""
 
     directory_offset: int
     directory_size: int
-    entry_count: int
     intent_offset: int
-    metadata_offset: int
-    metadata_size: int
+    record_size: int
+    index_distance: int
     index_size: int
+    index_crc32: int
+    entry_count: int
     directory_crc32: int
     comment_size: int
     comment_crc32: int
+    reserved: int
     version: int
     crc32: int
     magic: bytes
@@ -85,12 +101,17 @@ def format_intent(end: int, end_crc32: int, *, version: int = 1, slot: bytes = b
     return _INTENT_HEAD + front + struct.pack("<L", zlib.crc32(front)) + slot
 
 
+def last_slot(content: bytes) -> int:
+    """Return where the mark of the last intent begins."""
+    return content.rindex(_INTENT_HEAD) + INTENT_SIZE - SLOT_SIZE
+
+
 def unfinished(content: bytes, size: int | None = None) -> bytes:
     """Return an archive as it was before its last append was complete, cut to `size` bytes.
 
     Without `size`, all is there but the mark and the signature of the end record.
     """
-    slot = content.rindex(INTENT_NAME) - 30 + INTENT_SIZE - SLOT_SIZE
+    slot = last_slot(content)
     content = content[:slot] + bytes(SLOT_SIZE) + content[slot + SLOT_SIZE :]
     return unsealed(content) if size is None else content[:size]
 
@@ -131,7 +152,7 @@ def _done_end(content: bytes, end: int) -> int:
     return stop if zlib.crc32(new) == crc else -1
 
 
-# -- the footer of the array index ---------------------------------------------------
+# -- the footer ---------------------------------------------------
 
 
 def find_footer(content: bytes) -> tuple[int, Footer]:
@@ -141,7 +162,7 @@ def find_footer(content: bytes) -> tuple[int, Footer]:
     place = begin - size - FOOTER_SIZE
     footer = Footer._make(_FOOTER.unpack_from(content, place))
     assert footer.magic == b"NPZX"
-    assert footer.crc32 == zlib.crc32(content[place : place + 68])
+    assert footer.crc32 == zlib.crc32(content[place : place + 60])
     return place, footer
 
 
@@ -153,18 +174,10 @@ def _directory(content: bytes, begin: int) -> tuple[int, int]:
 
 
 def with_footer(content: bytes, **changed: int) -> bytes:
-    """Return an archive whose footer has other values, and a checksum that fits them.
-
-    The CRC-32 of the index itself fits as well.
-    """
+    """Return an archive whose footer has other values, and a checksum that fits them."""
     place, footer = find_footer(content)
-    front = _FOOTER.pack(*footer._replace(**changed))[:68]
-    data = bytearray(content)
-    data[place : place + 72] = front + struct.pack("<L", zlib.crc32(front))
-    begin = place + FOOTER_SIZE - footer.index_size
-    body = begin + 30 + len(b".npzkit.index")
-    data[begin + 14 : begin + 18] = struct.pack("<L", zlib.crc32(data[body : place + FOOTER_SIZE]))
-    return bytes(data)
+    front = _FOOTER.pack(*footer._replace(**changed))[:60]
+    return content[:place] + front + struct.pack("<L", zlib.crc32(front)) + content[place + 64 :]
 
 
 # -- what each byte belongs to --------------------------------------------------------
@@ -177,8 +190,8 @@ class Part(NamedTuple):
     ----------
     start, stop : int
     what : str
-        "local header", "alignment", "data", "seek index", "entry", "zip64", "end", "comment",
-        "index", "footer", "metadata" or "intent".
+        "local header", "alignment", "data", "chunks", "entry", "zip64", "end", "comment",
+        "piece", "index", "footer", "metadata" or "intent".
     name : bytes
         Of the member they belong to.
     """
@@ -208,10 +221,17 @@ def parts_of(content: bytes) -> list[Part]:
         position = stop
     if content[offset - 4 : offset] == b"NPZX":
         place, footer = find_footer(content)
-        parts += [Part(offset - footer.index_size, place, "index"), Part(place, offset, "footer")]
-        if footer.metadata_size:
-            stop = footer.metadata_offset + footer.metadata_size
-            parts.append(Part(footer.metadata_offset, stop, "metadata"))
+        index, begin = offset - footer.index_distance, offset - footer.record_size
+        heads = [*_piece_heads(content, begin, offset)]
+        parts += [Part(at, at + 57, "piece") for at in heads]
+        parts += _without(heads, Part(index, index + footer.index_size, "index"))
+        parts.append(Part(place, offset, "footer"))
+        parts += _lists(content, offset, footer)
+        comment = content[record + END_SIZE : end]
+        if comment.startswith(b'{"npzkit.metadata":'):
+            start, length, _ = json.loads(comment)["npzkit.metadata"]
+            whole = Part(start, start + length + 57 * ((length - 1) // 65_000), "metadata")
+            parts += _without(heads, whole)
         if footer.intent_offset:
             stop = footer.intent_offset + INTENT_SIZE
             parts.append(Part(footer.intent_offset, stop, "intent"))
@@ -237,10 +257,39 @@ def _member_parts(content: bytes, place: int, size: int, name: bytes) -> Iterato
         # Its data descriptor: sizes and CRC-32, behind a signature.
         yield Part(start + size, start + size + 16, "local header", name)
         return
-    folder, _, base = name.rpartition(b"/")
-    behind = content[start + size :][:1000]
-    index_name = folder + b"/" * bool(folder) + b"." + base + b".sozip.idx"
-    if behind.startswith(b"PK\3\4") and behind[30:].startswith(index_name):
-        length = int.from_bytes(behind[18:22], "little")
-        stop = start + size + 30 + sum(struct.unpack_from("<HH", behind, 26)) + length
-        yield Part(start + size, stop, "seek index", name)
+
+
+def _piece_heads(content: bytes, place: int, end: int) -> Iterator[int]:
+    """Yield where the pieces of a record begin."""
+    while place < end:
+        yield place
+        place += 57 + int.from_bytes(content[place + 55 : place + 57], "little")
+    assert place == end
+
+
+def _without(heads: list[int], part: Part) -> Iterator[Part]:
+    """Yield what a part has between the heads of pieces."""
+    start = part.start
+    for head in heads:
+        if part.start < head < part.stop:
+            yield part._replace(start=start, stop=head)
+            start = head + 57
+    yield part._replace(start=start)
+
+
+def _lists(content: bytes, offset: int, footer: Footer) -> Iterator[Part]:
+    """Yield where the lists of chunks are, which must be in one piece each."""
+    begin, place = offset - footer.index_distance, footer.entry_count * 6
+    position = offset
+    for row in range(footer.entry_count):
+        size, name_size, extra_size, comment_size = struct.unpack_from(
+            "<LHHH", content, position + 24
+        )
+        (method,) = struct.unpack_from("<H", content, position + 10)
+        name = content[position + 46 :][:name_size]
+        position += 46 + name_size + extra_size + comment_size
+        if content[begin + row * 6 + 3] & 0x80:
+            start, chunk_size = struct.unpack_from("<QL", content, begin + place)
+            place += 12
+            count = -(-size // chunk_size)
+            yield Part(start, start + (8 * count + 4 if method else 4 * count), "chunks", name)

@@ -7,6 +7,7 @@ test can hide in what it is tested with.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import struct
 import zlib
@@ -151,25 +152,52 @@ def chunked(data: bytes, chunk_size: int) -> tuple[bytes, list[int]]:
     return bytes(out), offsets
 
 
-def sozip(
+def piece(data: bytes) -> bytes:
+    """Return a piece of npzkit's record, at most 65,000 bytes of data."""
+    fields = 0x314, 20, 0, 0, 0, 33, 0, 0, 0, 7, len(data) + 4, 0, 0, 0, 0, 0
+    head = struct.pack("<4sHHHHHHLLLHHHHHLL", b"PK\x01\x02", *fields)
+    return head + b".npzkit" + struct.pack("<HH", 0x5A4E, len(data)) + data
+
+
+def pieces(data: bytes) -> bytes:
+    """Return as many pieces as some bytes need that begin one."""
+    return b"".join(piece(data[start : start + 65_000]) for start in range(0, len(data), 65_000))
+
+
+def with_chunks(
     name: str,
     data: bytes,
     chunk_size: int,
     *,
-    offsets: list[int] | None = None,
+    sizes: list[int] | None = None,
+    crc32s: list[int] | None = None,
     raw: bytes | None = None,
     claimed: int | None = None,
     **forged,
 ) -> bytes:
-    """Return an archive of one member with a seek index, its offsets open to forgery."""
+    """Return an archive of one deflated member with a list of its chunks, open to forgery."""
     compressed, found = chunked(data, chunk_size)
     raw = compressed if raw is None else raw
-    offsets = found if offsets is None else offsets
-    index = struct.pack("<LLLLQQ", 1, 0, claimed or chunk_size, 8, len(data), len(raw))
-    index += struct.pack(f"<{len(offsets)}Q", *offsets)
-    folder, slash, base = name.rpartition("/")
-    hidden = Member(f"{folder}{slash}.{base}.sozip.idx", index).local_bytes()
-    return archive(Member(name, data, method=8, raw=raw, **forged), gap=hidden)
+    if sizes is None:
+        sizes = [b - a for a, b in itertools.pairwise([0, *found, len(compressed)])]
+    if crc32s is None:
+        crc32s = [zlib.crc32(data[at : at + chunk_size]) for at in range(0, len(data), chunk_size)]
+    listed = struct.pack(f"<{len(crc32s)}L{len(sizes)}L", *crc32s, *sizes)
+    listed += struct.pack("<L", zlib.crc32(listed))
+    member = Member(name, data, method=8, raw=raw, **forged)
+    entry, place = member.central_bytes(0), len(member.local_bytes())
+    index = struct.pack(
+        "<LHQL", 1 << 31, len(member.local_extra), place + 57, claimed or chunk_size
+    )
+    index_begin = place + len(pieces(listed))
+    offset = index_begin + 57 + len(index) + 68
+    masked = entry[:16] + bytes(4) + entry[20:]
+    footer = struct.pack(
+        "<3Q8L2H", offset, len(entry), 0, offset - place, offset - index_begin - 57, len(index),
+        zlib.crc32(index), 1, zlib.crc32(masked), 0, 0, 0, 1,
+    )  # fmt: skip
+    footer += struct.pack("<L4s", zlib.crc32(footer), b"NPZX")
+    return archive(member, gap=pieces(listed) + piece(index + footer))
 
 
 def archive(
@@ -246,7 +274,6 @@ def archive(
 def with_metadata(text: bytes) -> bytes:
     """Return an archive of an array ``x`` with metadata that the zip comment cannot hold."""
     first = Member("x.npy", npy(np.arange(3)))
-    hidden = Member(".npzkit.metadata", text).local_bytes()
-    pointer = {"offset": len(first.local_bytes()), "size": len(hidden)}
-    comment = json.dumps({"npzkit.metadata": pointer}, separators=(",", ":")).encode()
-    return archive(first, gap=hidden, comment=comment)
+    place = len(first.local_bytes()) + 57, len(text), zlib.crc32(text)
+    comment = json.dumps({"npzkit.metadata": place}, separators=(",", ":")).encode()
+    return archive(first, gap=pieces(text), comment=comment)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import re
 import struct
@@ -22,6 +23,12 @@ except ImportError:
 
 END = b"PK\5\6"
 TAIL_SIZE = 65_557
+NAME = b".npzkit"
+PIECE_SIZE = 65_000
+HEAD_SIZE = 57
+FOOTER_SIZE = 68
+INTENT_SIZE = 109
+MARK_SIZE = 32
 
 
 class RefusedError(Exception):
@@ -61,14 +68,31 @@ class Entry(NamedTuple):
 class Footer(NamedTuple):
     directory_offset: int
     directory_size: int
-    entry_count: int
     intent_offset: int
-    metadata_offset: int
-    metadata_size: int
+    record_size: int
+    index_distance: int
     index_size: int
+    index_crc32: int
+    entry_count: int
     directory_crc32: int
     comment_size: int
     comment_crc32: int
+
+
+class Row(NamedTuple):
+    """What the array index has of a member; `place` is 0 if it has no list of chunks."""
+
+    head: bytes
+    extra_size: int
+    place: int
+    chunk_size: int
+
+
+class Chunk(NamedTuple):
+    offset: int
+    compressed_size: int
+    size: int
+    crc32: int
 
 
 class Array(NamedTuple):
@@ -135,20 +159,35 @@ def attributes_of(extra: bytes) -> dict[str, Any]:
     return found
 
 
-# -- Array index: the footer ---------------------------------------------------
+# -- The record: its form and its footer ---------------------------------------
+
+
+def piece(data: bytes) -> bytes:
+    """Return a piece with some data."""
+    fields = 0x314, 20, 0, 0, 0, 0x21, 0, 0, 0, len(NAME), len(data) + 4, 0, 0, 0, 0, 0
+    entry = struct.pack("<4s6H3L5H2L", b"PK\1\2", *fields)
+    return entry + NAME + struct.pack("<2H", 0x5A4E, len(data)) + data
+
+
+def from_record(data: bytes, offset: int, size: int, limit: int) -> bytes:
+    """Return bytes that begin at an offset in a record; each piece they fill has a head."""
+    stop = offset + size + HEAD_SIZE * (max(size - 1, 0) // PIECE_SIZE)
+    check(stop <= limit, "a record is not that long")
+    places = range(offset, stop, PIECE_SIZE + HEAD_SIZE)
+    return b"".join(data[place : min(place + PIECE_SIZE, stop)] for place in places)
 
 
 def parse_footer(data: bytes, place: int) -> Footer | None:
-    """Return the footer in the 76 bytes that end at a place."""
-    data = data[max(place - 76, 0) : place]
-    if len(data) < 76 or data[72:] != b"NPZX":
+    """Return the footer in the 68 bytes that end at a place."""
+    data = data[max(place - FOOTER_SIZE, 0) : place]
+    if len(data) < FOOTER_SIZE or data[64:] != b"NPZX":
         return None
-    version, crc = struct.unpack_from("<LL", data, 64)
-    if crc != zlib.crc32(data[:68]):
+    version, crc = struct.unpack_from("<HL", data, 58)
+    if crc != zlib.crc32(data[:60]):
         return None
     if version > 1:
         raise NewerError("footer")
-    footer = Footer._make(struct.unpack_from("<6Q4L", data))
+    footer = Footer._make(struct.unpack_from("<3Q8L", data))
     return footer if footer.directory_offset == place else None
 
 
@@ -178,7 +217,8 @@ def read_end(data: bytes, place: int) -> End:
     disk, other_disk, count, all_count, size, offset = found
     check((disk, other_disk) == (0, 0) and count == all_count, "disks")
     check(offset + size == begin, "the directory is not before its end")
-    check(data[:4] == b"PK\3\4" or (count == 0 and offset == 0), "no local header at the start")
+    is_empty = count == 0 and (offset == 0 or data[:4] == END)
+    check(data[:4] == b"PK\3\4" or is_empty, "no local header at the start")
     return End(count, size, offset, begin, place, end_offset)
 
 
@@ -210,10 +250,9 @@ def appends_behind(data: bytes, older: End, end: End) -> bool:
     footer = parse_footer(data, end.offset)
     if footer is None or footer.intent_offset <= older.record_offset:
         return False
-    intent = data[footer.intent_offset :][:100]
-    return intent[30:44] == b".npzkit.append" and intent[64:68] == struct.pack(
-        "<L", zlib.crc32(intent[48:64])
-    )
+    intent = data[footer.intent_offset :][:INTENT_SIZE]
+    crc = struct.pack("<L", zlib.crc32(intent[HEAD_SIZE:73]))
+    return intent[46:53] == NAME and intent[73:77] == crc
 
 
 def read_directory(data: bytes, end: End) -> tuple[list[Entry], Footer | None]:
@@ -272,29 +311,28 @@ def behind(data: bytes, end: End) -> tuple[str, tuple[int, ...]]:
     place = end.end_offset
     if place == len(data):
         return "none", ()
-    zeros = -place % 512 if -place % 512 < 100 else 0
+    zeros = -place % 512 if -place % 512 < INTENT_SIZE else 0
     follows = struct.pack("<LQL", 1, place, zlib.crc32(data[end.records_offset : place]))
-    header = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 0x21, 0, 0, 0, 14, 56)
-    field = struct.pack("<2H", 0x5A4E, 52) + follows + struct.pack("<L", zlib.crc32(follows))
-    expected = bytes(zeros) + header + b".npzkit.append" + field
-    found = data[place : place + len(expected) + 32]
+    follows += struct.pack("<L", zlib.crc32(follows))
+    expected = bytes(zeros) + piece(follows + bytes(MARK_SIZE))[:-MARK_SIZE]
+    found = data[place : place + len(expected) + MARK_SIZE]
     raw_mark = found[len(expected) :]
     if all(byte in (0, known) for byte, known in zip(found, expected, strict=False)):
-        if len(raw_mark) < 32:
+        if len(raw_mark) < MARK_SIZE:
             is_cut = found.startswith(expected) and any(raw_mark)
             return "damaged" if is_cut else "unfinished" if any(found) else "zeros", ()
         *mark, crc = struct.unpack("<3Q2L", raw_mark)
-        is_marked = crc == zlib.crc32(expected[-20:] + raw_mark[:-4])
+        is_marked = crc == zlib.crc32(follows + raw_mark[:-4])
         is_zero = not any(found)
         return (
             ("complete", tuple(mark)) if is_marked else ("zeros" if is_zero else "unfinished", ())
         )
     intent = found[zeros:]
-    if intent[30:44] != b".npzkit.append":
+    if intent[46:53] != NAME:
         return "foreign", ()
-    if len(intent) >= 68:
-        version, crc = struct.unpack_from("<L12xL", intent, 48)
-        if version > 1 and crc == zlib.crc32(intent[48:64]):
+    if len(intent) >= 77:
+        version, crc = struct.unpack_from("<L12xL", intent, HEAD_SIZE)
+        if version > 1 and crc == zlib.crc32(intent[HEAD_SIZE:73]):
             raise NewerError("intent")
     return "damaged", ()
 
@@ -329,8 +367,9 @@ def recover(data: bytes) -> tuple[bytes, End]:
     last = data.rfind(END, max(len(data) - TAIL_SIZE, 0), max(len(data) - 18, 0))
     if last >= end.end_offset:
         begin = others_begin(data, last)
-        members = end.end_offset + (-end.end_offset % 512 if -end.end_offset % 512 < 100 else 0)
-        is_inside = kind == "unfinished" and begin is not None and begin < members + 100
+        room = -end.end_offset % 512
+        members = end.end_offset + (room if room < INTENT_SIZE else 0) + INTENT_SIZE
+        is_inside = kind == "unfinished" and begin is not None and begin < members
         if kind == "foreign" or is_inside:
             raise AmbiguousError("another archive follows")
     return data, end
@@ -340,6 +379,9 @@ def others_begin(data: bytes, place: int) -> int | None:
     """Return where the archive begins that others read by an end record at a place."""
     size, offset = struct.unpack_from("<LL", data, place + 12)
     directory = place - size
+    if place >= 76 and (data[place - 76 :][:4], data[place - 20 :][:4]) == (b"PK\6\6", b"PK\6\7"):
+        size, offset = struct.unpack_from("<QQ", data, place - 36)
+        directory = place - 76 - size
     is_read = directory >= 0 and (not size or data[directory : directory + 4] == b"PK\1\2")
     return directory - offset if is_read else None
 
@@ -369,8 +411,10 @@ class Archive:
         if self.footer is not None and end.end_offset < len(data):
             whole = end.record_offset + 22 + self.footer.comment_size
             lacking = data[end.end_offset : whole]
-            is_lost = whole < len(data) and lacking and not lacking.strip(b"\0")
-            check(whole != len(data) and not is_lost, "the size of the comment is damaged")
+            is_lost = whole <= len(data) and lacking and not lacking.strip(b"\0")
+            is_foreign = whole != end.end_offset and behind(self.data, end)[0] == "foreign"
+            is_damaged = whole == len(data) or is_lost or is_foreign
+            check(not is_damaged, "the size of the comment is damaged")
         self.entries = {entry.name.decode(): entry for entry in found}
 
     def text(self) -> bytes:
@@ -379,22 +423,13 @@ class Archive:
         comment = self.data[self.end.record_offset + 22 : self.end.end_offset]
         if footer is not None and len(comment) == footer.comment_size:
             check(zlib.crc32(comment) == footer.comment_crc32, "the comment is damaged")
-        try:
-            found = json.loads(comment) if comment[:1] == b"{" else {}
-        except ValueError:
-            found = {}
-        place = (
-            found.get("npzkit.metadata") if isinstance(found, dict) and len(found) == 1 else None
-        )
-        if not isinstance(place, dict) or place.keys() != {"offset", "size"}:
+        place = re.fullmatch(rb'{"npzkit\.metadata":\[(\d{1,19}),(\d{1,10}),(\d{1,10})\]}', comment)
+        if place is None:
             return comment
-        begin, size = place["offset"], place["size"]
-        check(46 <= size <= self.end.offset - begin, "the metadata are not there")
-        hidden = self.data[begin : begin + size]
-        fields = 20, 0, 0, 0, 0x21, zlib.crc32(hidden[46:]), size - 46, size - 46, 16, 0
-        header = struct.pack("<4s5H3L2H", b"PK\3\4", *fields) + b".npzkit.metadata"
-        check(hidden[:46] == header, "the metadata are damaged")
-        return hidden[46:]
+        begin, size, crc = map(int, place.groups())
+        found = from_record(self.data, begin, size, self.end.offset)
+        check(zlib.crc32(found) == crc, "the metadata are damaged")
+        return found
 
     def metadata(self) -> dict[str, Any]:
         text = self.text()
@@ -439,28 +474,53 @@ class Archive:
         check(len(found) == size and zlib.crc32(found) == crc, "the data is damaged")
         return found
 
+    def list_of(self, name: str) -> list[Chunk] | None:
+        """Return the chunks of a member; None if it has no list that is believed."""
+        rows, entry = self.rows(), self.entries[name]
+        row = None if rows is None else rows[name]
+        is_usual = row is not None and 1 << 10 <= row.chunk_size <= 1 << 26
+        if not is_usual or entry.method not in (0, 8, 93) or entry.size <= row.chunk_size:
+            return None
+        count = -(-entry.size // row.chunk_size)
+        list_size = 4 * count if entry.method == 0 else 8 * count + 4
+        try:
+            data = from_record(self.data, row.place, list_size, self.end.offset)
+        except RefusedError:
+            return None
+        crcs = struct.unpack_from(f"<{count}L", data)
+        sizes = [row.chunk_size] * (count - 1) + [entry.size - (count - 1) * row.chunk_size]
+        compressed_sizes = sizes
+        if entry.method:
+            *compressed_sizes, crc = struct.unpack_from(f"<{count + 1}L", data, 4 * count)
+            is_right = crc == zlib.crc32(data[:-4]) and all(compressed_sizes)
+            if not is_right or sum(compressed_sizes) != entry.compressed_size:
+                return None
+        combined = 0
+        for crc, size in zip(crcs, sizes, strict=True):
+            zeros = bytes(size)
+            combined = zlib.crc32(zeros, combined) ^ zlib.crc32(zeros) ^ crc
+        if combined != entry.crc32:
+            return None
+        places = itertools.accumulate(compressed_sizes, initial=0)
+        return [*map(Chunk, places, compressed_sizes, sizes, crcs)]
+
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Decode each chunk of an array of Zstandard on its own, and check its CRC-32."""
-        entry, data = self.entries[name], self.data
+        """Decode each chunk of a member on its own, and check its CRC-32."""
+        entry, data, listed = self.entries[name], self.data, self.list_of(name)
+        check(listed is not None, "no list of chunks")
         name_size, extra_size = struct.unpack_from("<2H", data, entry.offset + 26)
         begin = entry.offset + 30 + name_size + extra_size
-        stop = begin + entry.compressed_size
-        name_size, extra_size = struct.unpack_from("<2H", data, stop + 26)
-        place = stop + 30 + name_size + extra_size
-        fields = struct.unpack_from("<4L2Q", data, place)
-        check(fields[0] == 1 and fields[3:] == (8, entry.size, entry.compressed_size), "no index")
-        count, crcs = fields[1] // 4, struct.unpack_from(f"<{fields[1] // 4}L", data, place + 32)
-        offsets = struct.unpack_from(f"<{count - 1}Q", data, place + 32 + fields[1])
-        offsets = (0, *offsets, entry.compressed_size)
-        for number in range(count):
-            frame = data[begin + offsets[number] : begin + offsets[number + 1]]
-            size = min(fields[2], entry.size - number * fields[2])
-            if number:
-                frame = b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<L", size) + frame
-            if number < count - 1:
-                frame += b"\1\0\0"
-            found = zstd.decompress(frame)
-            check(len(found) == size and zlib.crc32(found) == crcs[number], "a damaged chunk")
+        for chunk in listed:
+            is_first, is_last = chunk is listed[0], chunk is listed[-1]
+            place = begin + chunk.offset
+            found = data[place : place + chunk.compressed_size]
+            if entry.method == 8:
+                found = zlib.decompress(found + (b"" if is_last else b"\3\0"), -15)
+            elif entry.method == 93:
+                head = b"" if is_first else b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<L", chunk.size)
+                found = zstd.decompress(head + found + (b"" if is_last else b"\1\0\0"))
+            right = len(found) == chunk.size and zlib.crc32(found) == chunk.crc32
+            check(right, "a chunk is damaged")
             yield found
 
     def array(self, name: str) -> Array:
@@ -481,27 +541,42 @@ class Archive:
         attrs.pop("npzkit.changed", None)
         return Array(fields["descr"], fields["fortran_order"], shape, data[stop:], attrs)
 
-    def heads(self) -> dict[str, tuple[bytes, int, bool]]:
-        """Return what the array index has of each member: head, extra field, seek index."""
-        footer = self.footer
-        check(footer is not None, "no index")
-        begin = self.end.offset - footer.index_size
-        fields = struct.unpack_from("<4s5H3L2H", self.data, begin)
-        index = self.data[begin + 43 : self.end.offset]
-        check(self.data[begin + 30 : begin + 43] == b".npzkit.index", "no index")
-        check(fields[6:9] == (zlib.crc32(index), len(index), len(index)), "the index is damaged")
-        (count,) = struct.unpack_from("<L", index)
-        heads, place = [b""], 4
-        for _ in range(count):
-            (size,) = struct.unpack_from("<H", index, place)
-            heads.append(index[place + 2 : place + 2 + size])
-            place += 2 + size
-        check(len(index) - 76 - place == 6 * len(self.entries), "the index has another size")
-        rows = struct.iter_unpack("<LH", index[place:-76])
-        return {
-            name: (heads[number & 0x7FFFFFFF], extra_size, number >= 0x80000000)
-            for name, (number, extra_size) in zip(self.entries, rows, strict=True)
-        }
+    def rows(self) -> dict[str, Row] | None:
+        """Return what the array index has of each member; None if there is no sound one."""
+        footer, place = self.footer, self.end.offset
+        if footer is None or footer.entry_count != len(self.entries):
+            return None
+        try:
+            begin = place - footer.index_distance
+            check(begin >= 0, "the index is not there")
+            index = from_record(self.data, begin, footer.index_size, place)
+            check(zlib.crc32(index) == footer.index_crc32, "the index is damaged")
+            return parse_rows(index, list(self.entries))
+        except (RefusedError, struct.error):
+            return None
+
+
+def parse_rows(index: bytes, names: list[str]) -> dict[str, Row]:
+    place, numbers = 0, []
+    for _ in names:
+        numbers.append(struct.unpack_from("<LH", index, place))
+        place += 6
+    places = []
+    for number, _ in numbers:
+        places.append(struct.unpack_from("<QL", index, place) if number >> 31 else (0, 0))
+        place += 12 * (number >> 31)
+    heads = [b""]
+    while place < len(index):
+        (size,) = struct.unpack_from("<H", index, place)
+        heads.append(index[place + 2 : place + 2 + size])
+        place += 2 + size
+    numbers = [(number & 0x7FFFFFFF, extra_size) for number, extra_size in numbers]
+    is_sound = place == len(index) and all(number < len(heads) for number, _ in numbers)
+    check(is_sound, "the index has another size")
+    return {
+        name: Row(heads[number], extra_size, *found)
+        for name, (number, extra_size), found in zip(names, numbers, places, strict=True)
+    }
 
 
 # -- Nested data ---------------------------------------------------------------

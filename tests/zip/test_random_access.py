@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import itertools
 import lzma
 import os
 import random
@@ -13,14 +14,15 @@ import npzkit
 import numpy as np
 import pytest
 from deep import amount
-from forge import Member, archive, chunked, deflate, sozip
+from forge import Member, archive, chunked, deflate, with_chunks
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.codecs import decompressors
 from npzkit.codecs.decompressors import inflate_chunk
-from npzkit.errors import ZipFormatError
+from npzkit.errors import ChecksumError, ZipFormatError
 from npzkit.files.source import BufferSource
 from npzkit.zip import member_stream, random_access
+from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.random_access import open_random_access
@@ -43,7 +45,7 @@ class Counting(BufferSource):
 
 def packed(kind: str, data: bytes = DATA) -> bytes:
     if kind == "indexed":
-        return sozip("d/a", data, CHUNK_SIZE)
+        return with_chunks("d/a", data, CHUNK_SIZE)
     method, raw = {
         "stored": lambda: (0, data),
         "deflated": lambda: (8, deflate(data)),
@@ -56,10 +58,10 @@ def packed(kind: str, data: bytes = DATA) -> bytes:
 def opened(data: bytes):
     """Return access to the first member, and the source it reads."""
     source = Counting(data)
-    (entry,) = read_directory(
-        source, starts=[0], strict=True, limits=npzkit.Limits()
-    ).entries.values()
-    access = open_random_access(source, entry, data_offset(source, entry))
+    directory = read_directory(source, starts=[0], strict=True, limits=npzkit.Limits())
+    (entry,) = directory.entries.values()
+    listed = ChunkLists(source, directory).find(entry)
+    access = open_random_access(source, entry, data_offset(source, entry), listed)
     source.count = 0
     return access, source
 
@@ -77,7 +79,7 @@ ARCHIVES = {kind: packed(kind) for kind in KINDS}
 @pytest.fixture(autouse=True)
 def _close_points(monkeypatch):
     """Seek points every few kilobytes instead of megabytes; and a chunk is as small."""
-    monkeypatch.setattr("npzkit.zip.sozip.CHUNK_SIZE", 1 << 13)
+    monkeypatch.setattr("npzkit.zip.chunks.CHUNK_SIZE", 1 << 13)
     monkeypatch.setattr(random_access, "SPACING", 1 << 13)
     monkeypatch.setattr(random_access._Streamed, "granularity", 1 << 13)
     monkeypatch.setattr(random_access, "_STEP_SIZE", 1 << 10)
@@ -172,41 +174,39 @@ def test_a_stream_that_ends_early(kind, size):
 
 
 @pytest.mark.parametrize("shift", [-40, -3, 1, 2, 9, 100])
-def test_an_index_whose_offsets_are_shifted(shift):
-    """Where no chunk begins, none is inflated: the member is read in one piece, and right."""
-    offsets = [offset + shift for offset in chunked(DATA, CHUNK_SIZE)[1]]
-    access, _ = opened(sozip("a", DATA, CHUNK_SIZE, offsets=offsets))
+def test_a_list_whose_sizes_are_shifted(shift):
+    """Where no chunk begins, none is decoded: a part is an error, never other bytes."""
+    offsets = [0, *chunked(DATA, CHUNK_SIZE)[1], len(chunked(DATA, CHUNK_SIZE)[0])]
+    sizes = [end - begin for begin, end in itertools.pairwise(offsets)]
+    sizes[0] += shift
+    sizes[-1] -= shift
+    access, _ = opened(with_chunks("a", DATA, CHUNK_SIZE, sizes=sizes))
     assert access.chunk_size == CHUNK_SIZE
-    for begin in (70_000, 0, 5000, 99_000):
-        assert read(access, begin, 1000) == DATA[begin : begin + 1000]
-    assert access._plain is not None
-    assert access.granularity == random_access.SPACING
+    for begin in (70_000, 5000, 99_000):
+        with pytest.raises(ChecksumError):
+            read(access, begin, 1000)
 
 
-def test_an_index_that_misses_a_chunk():
-    """Two chunks listed as one have the wrong size, which is noticed."""
-    offsets = chunked(DATA, CHUNK_SIZE)[1]
-    offsets[3:] = [*offsets[4:], offsets[-1] + 7]
-    access, _ = opened(sozip("a", DATA, CHUNK_SIZE, offsets=offsets))
-    assert read(access, 3 * CHUNK_SIZE, CHUNK_SIZE, 2) == DATA[3 * CHUNK_SIZE : 4 * CHUNK_SIZE]
+def test_a_list_that_does_not_fit_is_not_used():
+    """Fewer chunks than there are, or of another size, and the member is read in one piece."""
+    whole, _ = chunked(DATA, CHUNK_SIZE)
+    for forged in (
+        {"sizes": [100, len(whole) - 100]},
+        {"claimed": CHUNK_SIZE * 2},
+        {"crc32s": [0] * 25},
+    ):
+        access, _ = opened(with_chunks("a", DATA, CHUNK_SIZE, **forged))
+        assert read(access, 3 * CHUNK_SIZE, CHUNK_SIZE, 2) == DATA[3 * CHUNK_SIZE : 4 * CHUNK_SIZE]
+        assert access.granularity == random_access.SPACING
 
 
-def test_an_index_of_another_chunk_size():
-    """A chunk size that the stream was not made with is noticed."""
-    _, offsets = chunked(DATA, CHUNK_SIZE)
-    claimed = -(-len(DATA) // (len(offsets) + 1)) + 3
-    access, _ = opened(sozip("a", DATA, CHUNK_SIZE, claimed=claimed))
-    assert access.chunk_size == claimed
-    assert read(access, 2 * claimed, 100) == DATA[2 * claimed : 2 * claimed + 100]
-
-
-def test_a_damaged_member_with_an_index():
-    """Where the stream itself is damaged, what the plain reading says is raised."""
+def test_a_damaged_member_in_chunks():
+    """Where the stream is damaged, the chunk is named; the others are read."""
     raw = bytearray(chunked(DATA, CHUNK_SIZE)[0])
     raw[len(raw) // 2 : len(raw) // 2 + 40] = b"\xff" * 40
-    access, _ = opened(sozip("a", DATA, CHUNK_SIZE, raw=bytes(raw)))
+    access, _ = opened(with_chunks("a", DATA, CHUNK_SIZE, raw=bytes(raw)))
     assert read(access, 0, 100) == DATA[:100]
-    with pytest.raises(ZipFormatError, match="stream"):
+    with pytest.raises(ChecksumError, match="chunk 13 of 25"):
         read(access, 0, len(DATA))
 
 
@@ -280,7 +280,7 @@ def test_any_bytes_are_a_chunk_or_an_error(data, size, final):
 
 def test_a_claim_beyond_deflate_takes_no_memory():
     """A chunk of a few bytes that claims 64 MiB is refused before room is made."""
-    with pytest.raises(ZipFormatError, match="seek index"):
+    with pytest.raises(ZipFormatError, match="a chunk"):
         inflate_chunk(b"\x03\x00" * 10, 1 << 26, final=True)
 
 

@@ -20,10 +20,9 @@ from npzkit.files.sink import Sink
 from npzkit.files.source import BufferSource
 from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits
+from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.directory import read_directory
-from npzkit.zip.member_checks import data_offset
 from npzkit.zip.member_layout import SmallMembers
-from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
 
 NOISE = np.random.default_rng(0).integers(0, 9, 1_000_000, dtype="u1")
@@ -31,11 +30,11 @@ KEYS = ["a", "layer/1/w", "größe", "层/größe"]
 WIDE = np.dtype([(f"a_long_name_of_a_field_{i}", "u1") for i in range(200)])
 
 
-def seek_index(data, name):
-    """The seek index of a member, or None."""
+def chunks_of(data, name):
+    """The list of a member's chunks, or None."""
     source = BufferSource(data)
-    entry = read_directory(source, limits=Limits()).entries[name]
-    return find_index(source, entry, data_offset(source, entry))
+    directory = read_directory(source, limits=Limits())
+    return ChunkLists(source, directory).find(directory.entries[name])
 
 
 @pytest.fixture(params=["path", "stream"])
@@ -88,26 +87,6 @@ def test_members_stored_and_deflated_by_turns(tmp_path):
         assert all(archive.read(name) == data.tobytes() for name, data in members.items())
 
 
-def test_sozipfile_finds_the_index(seekable_archive):
-    """The package sozipfile finds every index, and reads by it, from any place."""
-    sozipfile = pytest.importorskip("sozipfile.sozipfile")
-    path, arrays = seekable_archive
-    with sozipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        for key, array in arrays.items():
-            info = archive.getinfo(key + ".npy")
-            # sozipfile counts the letters of the local header's name for its bytes.
-            name, info.orig_filename = info.orig_filename, info.filename.encode().decode("latin-1")
-            assert info.is_sozip_optimized(archive) == (key != "tiny")
-            info.orig_filename = name
-            expected = archive.read(info)
-            assert expected[128:] == array.tobytes()
-            with archive.open(info) as stream:
-                for start in (90_000, 8192, 16_383, 40_000, 0):
-                    stream.seek(start)
-                    assert stream.read(20_000) == expected[start : start + 20_000]
-
-
 def test_indexes_are_skipped(seekable_archive):
     """np.load and zipfile see the arrays alone."""
     path, arrays = seekable_archive
@@ -155,8 +134,8 @@ def test_choices_per_array():
     assert {key for key in npz if npz.info(key).seekable} == {
         "writers", "finer", "smaller", "blocks", "stored"
     }  # fmt: skip
-    assert seek_index(data, "writers.npy").chunk_size == 65536
-    assert seek_index(data, "finer.npy").chunk_size == 4096
+    assert chunks_of(data, "writers.npy").chunk_size == 65536
+    assert chunks_of(data, "finer.npy").chunk_size == 4096
     assert all(np.array_equal(npz[key], NOISE) for key in npz)
 
 
@@ -179,7 +158,7 @@ def test_chunks_stand_alone(chunk_size, created):
     name_size, extra_size = struct.unpack_from("<HH", data, info.header_offset + 26)
     start = info.header_offset + 30 + name_size + extra_size
     raw = data[start : start + info.compress_size]
-    index = seek_index(data, "a.npy")
+    index = chunks_of(data, "a.npy")
     offsets = index.offsets
     assert len(offsets) == -(-len(payload) // chunk_size) + 1
     for number, (begin, end) in enumerate(itertools.pairwise(offsets)):
@@ -217,7 +196,7 @@ def test_one_chunk_has_no_index(count, more):
     stream = io.BytesIO()
     array = NOISE[: count * 4096 - 128 + more]
     npzkit.save(stream, {"a": array}, compression="deflated", chunk_size=4096)
-    index = seek_index(stream.getvalue(), "a.npy")
+    index = chunks_of(stream.getvalue(), "a.npy")
     if count == 1 and more <= 0:
         assert index is None
     else:
@@ -265,7 +244,7 @@ def test_headers_larger_than_a_chunk(chunk_size, count):
     assert np.array_equal(npz["a"], array)
     assert np.array_equal(npz.lazy("a")[-1:], array[-1:])
     assert npz.info("a").seekable == (chunk_size == 8192 and count > 1)
-    assert stream.getvalue().count(b".a.npy.sozip.idx") == npz.info("a").seekable
+    assert (chunks_of(stream.getvalue(), "a.npy") is not None) == npz.info("a").seekable
 
 
 @pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
@@ -316,11 +295,11 @@ def test_small_members_behind_4_gib(count):
     writer = ZipWriter(sink)
     names = [f"{letter}.npy" for letter in string.ascii_letters[:count]]
     pieces = [bytes(60)] * count, [bytes(40)] * count
-    members = SmallMembers(names, pieces, [100] * count, [0] * count, [b""] * count, [b""] * count)
+    members = SmallMembers(names, pieces, [100] * count, [0] * count, [b""] * count, [None] * count)
     writer.write_small(members, 0)
     writer.commit()
     offsets = []
-    position = sink.data.index(b"PK\x01\x02")
+    position = sink.data.index(b"NPZX") + 4
     for _ in names:
         extra_size = int.from_bytes(sink.data[position + 30 : position + 32], "little")
         offset = int.from_bytes(sink.data[position + 42 : position + 46], "little")

@@ -1,12 +1,11 @@
-"""What a commit says of itself in the file: the intent of an append, and its metadata.
+"""What a commit says of itself in the file: its intent, its footer, where its metadata are.
 
-Guarantees that a reader knows whether a commit is complete, so that it infers nothing from
-members or directories. `npzkit.zip.footer` tells whether it is undamaged. Offsets count from the
-archive's start.
+Guarantees that a reader knows whether a commit is complete and undamaged, so that it infers
+nothing from members or directories. Offsets count from the archive's start. All of it is in the
+form of `npzkit.zip.record`; numbers are little-endian.
 
-The *intent* is the first record of an append: a stored member without data and without
-an entry in the directory, right behind the end of the commit that the append follows.
-Its extra field, identifier 0x5A4E ("NZ"), is little-endian::
+The *intent* is the first record of an append: a piece of its own, right behind the end of the
+commit that the append follows. Its data::
 
     uint32  version: 1
     uint64  end_offset: where the end that it follows ends
@@ -23,37 +22,52 @@ All but the mark follows from the end before it, so that any part of it that rea
 disk is known as such. It never extends over a multiple of 512: zeros precede it up to
 there if it would. So a sector that is lost has all of it, or nothing.
 
-*Metadata* that the comment of an end record cannot hold is in a hidden member, and a
-short comment says where. Nothing here knows what it means.
+The *footer* is the last 68 bytes of the record, right before the directory, in every archive that
+npzkit writes::
+
+    uint64  directory_offset: the footer ends there
+    uint64  directory_size
+    uint64  intent_offset of this commit; 0 if it follows no other
+    uint32  record_size: bytes of all pieces before the directory
+    uint32  index_distance: how far before the directory the array index begins
+    uint32  index_size
+    uint32  index_crc32
+    uint32  entry_count
+    uint32  directory_crc32: the CRC-32 fields of its entries count as zero, because a flush
+            of a map rewrites them
+    uint32  comment_size
+    uint32  comment_crc32
+    uint16  0
+    uint16  version: 1
+    uint32  CRC-32 of the footer up to here
+    bytes   NPZX
+
+Later versions keep the places of the last three, so that this one refuses them by name.
+A footer that is not where it says, or does not fit its own CRC-32, is none. If it fits
+and the directory does not, the directory is damaged: another program that changes a
+directory moves it, or writes the same bytes again.
+
+*Metadata* that the comment of an end record cannot hold are in the record, and a short comment says
+where, and their CRC-32. Nothing here knows what they mean.
 """
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import re
 import struct
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.coding import STORED
-from npzkit.errors import UnsupportedError, ZipFormatError, check_limit
+from npzkit.errors import LimitExceededError, UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
-from npzkit.zip.extra_fields import format_extra
-from npzkit.zip.member_layout import format_hidden
-from npzkit.zip.records import (
-    DOS_DATE_1980,
-    LOCAL_HEADER_SIZE,
-    LOCAL_LAYOUT,
-    VERSION_DEFAULT,
-    LocalHeader,
-)
+from npzkit.zip import record
+from npzkit.zip.records import ENTRY_CRC32_OFFSET
 
-INTENT_NAME = ".npzkit.append"
-_RAW_NAME = INTENT_NAME.encode()
-_ID = 0x5A4E
 _VERSION = 1
 _FOLLOWS = struct.Struct("<LQL")
 _MARK = struct.Struct("<QQQL")
 _MARK_SIZE = _MARK.size + 4
-_VERSION_OFFSET = LOCAL_HEADER_SIZE + len(_RAW_NAME) + 4
+_VERSION_OFFSET = record.HEAD_SIZE
 MARK_OFFSET = _VERSION_OFFSET + _FOLLOWS.size + 4
 """Where the mark begins in an intent."""
 INTENT_SIZE = MARK_OFFSET + _MARK_SIZE
@@ -83,9 +97,8 @@ class Behind:
 def format_intent(end_offset: int, end_crc32: int) -> bytes:
     """Format the intent of an append behind an end, with the zeros before it."""
     follows = _FOLLOWS.pack(_VERSION, end_offset, end_crc32)
-    extra = format_extra(_ID, follows + _crc32(follows) + bytes(_MARK_SIZE))
-    header = LocalHeader(VERSION_DEFAULT, 0, STORED, 0, DOS_DATE_1980, 0, 0, 0, _RAW_NAME, extra)
-    return LOCAL_LAYOUT.format(header).rjust(INTENT_SIZE + _padding(end_offset), b"\0")
+    intent = record.format_piece(follows + _crc32(follows) + bytes(_MARK_SIZE))
+    return intent.rjust(INTENT_SIZE + _padding(end_offset), b"\0")
 
 
 def _padding(end_offset: int) -> int:
@@ -101,21 +114,20 @@ def format_mark(intent: bytes, mark: Mark) -> bytes:
 
 
 def parse_mark(intent: bytes) -> Mark | None:
-    """Return the mark in an intent of 100 bytes; None if it has none that is complete."""
+    """Return the mark in the bytes of an intent; None if it has none that is complete."""
     data = intent[MARK_OFFSET:-4]
     is_complete = len(data) == _MARK.size and intent[-4:] == _crc32(_followed(intent) + data)
     return Mark._make(_MARK.unpack(data)) if is_complete else None
 
 
 def is_intent(data: bytes) -> bool:
-    """Return whether 100 bytes are an intent, by its name and what it says of the end before."""
+    """Return whether bytes are an intent, by its name and what it says of the end before."""
     followed = _followed(data)
-    is_named = data[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME)
-    return is_named and followed[-4:] == _crc32(followed[:-4])
+    return record.is_named(data) and followed[-4:] == _crc32(followed[:-4])
 
 
 def is_damaged(intent: bytes, mark: bytes) -> bool:
-    """Return whether 100 bytes are not what an append leaves that gets this mark.
+    """Return whether the bytes of an intent are not what an append leaves that gets this mark.
 
     A crash may leave a part of the mark. If another program has changed the end since, the
     mark is still that of the end before.
@@ -167,7 +179,7 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[str, Mark
         is_zero = not data[: len(follows) + _MARK_SIZE].strip(b"\0")
         return Behind.ZEROS if is_zero else Behind.UNFINISHED, None
     intent = data[_padding(end_offset) :][:INTENT_SIZE]
-    if not intent[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME):
+    if not record.is_named(intent):
         return Behind.FOREIGN, None
     version = int.from_bytes(_followed(intent)[:4], "little")
     if is_intent(intent) and version > _VERSION:
@@ -198,39 +210,152 @@ def room_before_end(intent_offset: int, records_offset: int, end_offset: int) ->
     return room
 
 
+# -- the footer --------------------------------------------------------------------
+
+FOOTER_MAGIC = b"NPZX"
+_FOOTER = struct.Struct("<3Q8L2HL4s")
+FOOTER_SIZE = _FOOTER.size
+_CHECKED_SIZE = FOOTER_SIZE - 8
+_CRC32 = struct.Struct("<L")
+_FEW = 200
+"""Fewer entries are changed one by one, which takes less time than NumPy's start."""
+
+
+class Footer(NamedTuple):
+    """What a commit says of its directory, its comment and its intent; see the module."""
+
+    directory_offset: int
+    directory_size: int
+    intent_offset: int
+    record_size: int
+    index_distance: int
+    index_size: int
+    index_crc32: int
+    entry_count: int
+    directory_crc32: int
+    comment_size: int
+    comment_crc32: int
+
+    def format(self) -> bytes:
+        """Return the footer's bytes."""
+        own_crc32 = crc32(_FOOTER.pack(*self, 0, _VERSION, 0, FOOTER_MAGIC)[:_CHECKED_SIZE])
+        return _FOOTER.pack(*self, 0, _VERSION, own_crc32, FOOTER_MAGIC)
+
+    def fits(self, directory: bytes, positions: Sequence[int] | Any) -> bool:
+        """Return whether a directory, whose entries begin at `positions`, is the one it was."""
+        return (
+            self.directory_size == len(directory)
+            and self.entry_count == len(positions)
+            and self.directory_crc32 == masked_crc32(directory, positions)
+        )
+
+    def fits_comment(self, comment: bytes) -> bool:
+        """Return whether a comment is as it was, or has another size: another program's."""
+        return len(comment) != self.comment_size or crc32(comment) == self.comment_crc32
+
+
+def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
+    """Return the footer at the end of what precedes a directory; None if none is there.
+
+    Parameters
+    ----------
+    data : bytes
+        What ends where the directory begins.
+    directory_offset : int
+        Where that is, from the archive's start.
+
+    Raises
+    ------
+    UnsupportedError
+        A newer npzkit wrote it.
+    """
+    if len(data) < FOOTER_SIZE or not data.endswith(FOOTER_MAGIC):
+        return None
+    data = data[-FOOTER_SIZE:]
+    fields = _FOOTER.unpack(data)
+    version, own_crc32, _ = fields[-3:]
+    if own_crc32 != crc32(data[:_CHECKED_SIZE]):
+        return None
+    if version > _VERSION:
+        raise UnsupportedError(
+            "a newer npzkit wrote the archive",
+            found=f"version {version}", expected=f"at most {_VERSION}",
+            remedy="Install a newer npzkit. np.load reads the arrays.",
+        )  # fmt: skip
+    footer = Footer._make(fields[:-4])
+    is_there = footer.directory_offset == directory_offset
+    # Sizes of 64 bits may be anything.
+    return footer if is_there and not footer.directory_size >> 62 else None
+
+
+def masked_crc32(directory: bytes, positions: Sequence[int] | Any) -> int:
+    """Return the CRC-32 of a directory, the CRC-32 field of each entry taken as zero."""
+    data = bytearray(directory)
+    if len(positions) < _FEW:
+        for position in positions:
+            _CRC32.pack_into(data, position + ENTRY_CRC32_OFFSET, 0)
+    else:
+        from npzkit.zip.entry_columns import clear_words
+
+        clear_words(data, positions, ENTRY_CRC32_OFFSET)
+    return crc32(data)
+
+
 # -- metadata of any size ---------------------------------------------------------
 
-COMMENT_NAME = ".npzkit.metadata"
-RAW_COMMENT_NAME = COMMENT_NAME.encode()
+COMMENT_NAME = "npzkit.metadata"
+"""What messages call them."""
+COMMENT_SIZE = 4096
+"""The most bytes of a comment that is written: longer metadata go to the record."""
 _POINTER_START = b'{"npzkit.metadata":'
-_POINTER = rb'\{"npzkit\.metadata":\{"offset":([0-9]{1,19}),"size":([0-9]{1,10})\}\}'
+# As short as it can be: some programs find no end record before a longer comment.
+_POINTER = rb'\{"npzkit\.metadata":\[([0-9]{1,19}),([0-9]{1,10}),([0-9]{1,10})\]\}'
 
 
 class LongComment(NamedTuple):
-    """Where the hidden member lies.
+    """Where metadata lie in a record.
 
     Attributes
     ----------
     offset : int
-        Of its local header, from the archive's start.
+        From the archive's start.
     size : int
-        Of header and text together.
+    crc32 : int
     """
 
     offset: int
     size: int
+    crc32: int
 
     @property
     def comment(self) -> bytes:
         """The short comment in the end record that leads to it."""
-        return b'{"npzkit.metadata":{"offset":%d,"size":%d}}' % self
+        return b'{"npzkit.metadata":[%d,%d,%d]}' % self
+
+
+def put_comment(added: record.RecordWriter, comment: bytes) -> LongComment:
+    """Put a long comment in a record.
+
+    Raises
+    ------
+    LimitExceededError
+        It has 4 GiB or more.
+    """
+    if len(comment) >= 1 << 32:
+        raise LimitExceededError(
+            "the metadata is too long",
+            found=f"{len(comment)} bytes",
+            expected="less than 4 GiB",
+            remedy="Save what is large as an array.",
+        )
+    return LongComment(added.put(comment), len(comment), crc32(comment))
 
 
 def find_long_comment(comment: bytes) -> LongComment | None:
     """Return where a comment says that the long one is; None if it is not such a comment."""
     # Compiled on first use, so that importing npzkit is fast.
     found = re.fullmatch(_POINTER, comment) if comment.startswith(_POINTER_START) else None
-    return None if found is None else LongComment(int(found[1]), int(found[2]))
+    return None if found is None else LongComment(*map(int, found.groups()))
 
 
 def read_comment(
@@ -263,16 +388,15 @@ def read_comment(
     if long is None:
         return comment
     check_limit(long.size, size_limit, "metadata_size", "the metadata is too long")
-    lead = LOCAL_HEADER_SIZE + len(COMMENT_NAME)
     offset = start_offset + long.offset
-    if lead <= long.size <= end_offset - offset:
-        data = source.read_at(offset, long.size)
-        if format_hidden(RAW_COMMENT_NAME, data[lead:]) == data:
-            return data[lead:]
+    if record.extent(long.size) <= end_offset - offset:
+        data = record.read_bytes(source, offset, long.size)
+        if crc32(data) == long.crc32:
+            return data
     raise ZipFormatError(
         "the archive's metadata is damaged, or another program removed it",
         offset=offset,
-        found="no sound hidden member",
-        expected=f"{COMMENT_NAME} with {long.size} bytes",
+        found="other bytes",
+        expected=f"{long.size} bytes with the CRC-32 {long.crc32:08x}",
         remedy="npzkit.repair(path, output) saves the arrays without it.",
     )

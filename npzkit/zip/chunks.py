@@ -1,27 +1,24 @@
-"""The chunks of a member: their index, and how they are decoded.
+"""The chunks of a member: the list of them, and how they are read, checked and decoded.
 
-A member with an index was compressed in chunks that need nothing of each other. Deflated, they
-are those of profile 1 of sozip/sozip-spec, `sozip_specification.md`: each but the last ends in a
-sync flush and a full flush. `npzkit.codecs.zstandard` says what chunks of Zstandard are. The
-index is SOZip's hidden file: a stored member right after the compressed one, with a local header
-and no entry in the directory. Where SOZip leaves room
-for more, npzkit keeps the CRC-32 of the data of each chunk.
+A compressed member was compressed in chunks that need nothing of each other. Deflated, each but the
+last ends in a sync flush and a full flush. `npzkit.codecs.zstandard` says what chunks of
+Zstandard are. A stored member of more than 256 KiB has chunks of 64 KiB. The record has a *list*
+of them, little-endian::
 
-A stored member of more than 256 KiB has an index too, with these CRC-32s and without
-offsets: each chunk but the last has 64 KiB.
+    uint32  the CRC-32 of each chunk's data
+    uint32  of a compressed member: the bytes of each chunk in the compressed stream
+    uint32  of a compressed member: the CRC-32 of both
 
-Decides whether an index is valid, and whether its CRC-32s are believed: combined, they must
-be the member's own. A chunk that does not have its CRC-32 is damaged, and raises
-`ChecksumError`. Without CRC-32s, a chunk that differs from the index raises
-`ZipFormatError`; the caller decides what to do then, because the member may be sound
-without its index.
+`npzkit.zip.array_index` says where it is, and how large the chunks are.
+
+Decides whether a list is believed: its CRC-32s, combined, must be the member's own. A chunk
+that does not have its CRC-32 is damaged, and raises `ChecksumError`.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import operator
 import struct
 import sys
 import threading
@@ -35,7 +32,6 @@ from npzkit.codecs.coding import (
     CHUNK_SIZE,
     CHUNK_SIZE_LIMITS,
     CHUNKED,
-    DEFLATED,
     STORED,
 )  # fmt: skip
 from npzkit.codecs.decompressors import decode_chunk
@@ -43,54 +39,48 @@ from npzkit.errors import ChecksumError, NpzkitError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.entries import Entry
-from npzkit.zip.index_notes import CHECKED, HIDDEN_NAMES, SEEKABLE
-from npzkit.zip.member_layout import format_hidden
-from npzkit.zip.records import (
-    FLAG_DESCRIPTOR,
-    LOCAL_CRC32_OFFSET,
-    LOCAL_HEADER_SIGNATURE,
-    LOCAL_HEADER_SIZE,
-    LOCAL_LAYOUT,
-    SENTINEL_16,
-)
 
-_HEADER = struct.Struct("<LLLLQQ")
-_VERSION = 1
-_INDEXED = {STORED, *CHUNKED}
-"""Methods of members that may have an index."""
-_OFFSET_FORMATS = {4: "L", 8: "Q"}
-_MAX_SKIP_SIZE = 1 << 16
+_LISTED = {STORED, *CHUNKED}
+"""Methods of members that may have a list."""
 _LEAST_CHUNK_SIZE = 1 << 10
-"""The most chunks that are accepted of an index: each takes memory and a call."""
+"""The most chunks that are accepted: each takes memory and a call."""
 
 
-class SeekIndex(NamedTuple):
-    """Where each chunk of a member begins in its compressed stream.
+class ChunkList(NamedTuple):
+    """The chunks of a member.
 
     Attributes
     ----------
     chunk_size : int
         Uncompressed bytes of every chunk but the last.
+    size : int
+        Uncompressed bytes of the member.
+    crc32s : sequence of int
+        Of the data of each chunk.
     offsets : sequence of int
         Compressed bytes before each chunk, 0 for the first one, and the size
         of the stream at the end: one more than there are chunks. None of a stored member.
-    uncompressed_size : int
-    crc32s : sequence of int
-        Of the data of each chunk; empty if the index has none.
     method : int
         Of the member.
     """
 
     chunk_size: int
-    offsets: Sequence[int]
-    uncompressed_size: int
-    crc32s: Sequence[int] = ()
-    method: int = DEFLATED
+    size: int
+    crc32s: Sequence[int]
+    offsets: Sequence[int] = ()
+    method: int = STORED
 
-    def has_checks(self, crc32: int) -> bool:
+    def format(self) -> bytes:
+        """Return the bytes of the list."""
+        data = _words(self.crc32s)
+        if self.method == STORED:
+            return data
+        data += _words([end - begin for begin, end in itertools.pairwise(self.offsets)])
+        return data + crc32(data).to_bytes(4, "little")
+
+    def fits(self, crc32: int) -> bool:
         """Return whether the CRC-32s of all chunks, combined, are that of the member."""
-        size = self.uncompressed_size
-        return bool(self.crc32s) and combined_with_last(self.crc32s, self.chunk_size, size) == crc32
+        return combined_with_last(self.crc32s, self.chunk_size, self.size) == crc32
 
     def compare(self, crc32s: list[int], offset: int, start: int) -> None:
         """Compare the CRC-32s of some chunks of a stored member.
@@ -129,173 +119,43 @@ class SeekIndex(NamedTuple):
         return error
 
 
-def index_name(name: str) -> bytes:
-    """Return the index's name: hidden, in the member's folder.
+def _words(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}L", *numbers)
 
-    Examples
-    --------
-    >>> index_name("layer/w.npy")
-    b'layer/.w.npy.sozip.idx'
+
+def stored_chunks(crc32s: Sequence[int], size: int) -> ChunkList | None:
+    """Return the list of a stored member of so many bytes, by the CRC-32s of its chunks.
+
+    None of one that is small: it has its own CRC-32.
     """
-    folder, slash, base = name.rpartition("/")
-    # A name that is not UTF-8 was decoded so; see npzkit.zip.entries.read_name.
-    return f"{folder}{slash}.{base}.sozip.idx".encode("utf-8", "surrogateescape")
+    return ChunkList(CHECKED_SIZE, size, crc32s) if size > CHUNK_SIZE else None
 
 
-def is_hidden(name: str) -> bool:
-    """Whether no directory lists a member: an index, the array index, large metadata, an intent."""
-    base = name.rpartition("/")[2]
-    return name in HIDDEN_NAMES or (base.startswith(".") and base.endswith(".sozip.idx"))
+def list_size(entry: Entry, chunk_size: int) -> int:
+    """Return the bytes of a member's list; 0 if it can have none with chunks of this size."""
+    is_usual = _LEAST_CHUNK_SIZE <= chunk_size <= CHUNK_SIZE_LIMITS[1]
+    if entry.method not in _LISTED or not is_usual or entry.uncompressed_size <= chunk_size:
+        return 0
+    count = -(-entry.uncompressed_size // chunk_size)
+    return 4 * count if entry.method == STORED else 8 * count + 4
 
 
-def format_index(index: SeekIndex) -> bytes:
-    """Format an index: header, CRC-32s, then the offsets of all chunks but the first."""
-    *offsets, compressed_size = index.offsets or (0, index.uncompressed_size)
-    offset_size = 8 if index.offsets else 0
-    count = len(index.crc32s)
-    header = _HEADER.pack(
-        _VERSION, 4 * count, index.chunk_size, offset_size, index.uncompressed_size,
-        compressed_size,
-    )  # fmt: skip
-    checks = struct.pack(f"<{count}L", *index.crc32s)
-    return header + checks + struct.pack(f"<{len(offsets) - 1}Q", *offsets[1:])
-
-
-def checks_index(crc32s: Sequence[int], size: int) -> SeekIndex:
-    """Return the index of a stored member of so many bytes, from the CRC-32s of its chunks."""
-    return SeekIndex(CHECKED_SIZE, (), size, crc32s, STORED)
-
-
-def format_checks(name: str, crc32s: Sequence[int], size: int) -> bytes:
-    """Format the hidden member with the index of a stored member."""
-    return format_index_member(name, checks_index(crc32s, size))
-
-
-def format_index_member(name: str, index: SeekIndex) -> bytes:
-    """Format the hidden member for the member `name`: local header and index.
-
-    Empty if its name, which is longer than the member's, is too long for a header.
-    """
-    raw_name = index_name(name)
-    if len(raw_name) > SENTINEL_16:
-        return b""
-    return format_hidden(raw_name, format_index(index))
-
-
-def checks_places(name: str, index: SeekIndex) -> tuple[slice, slice]:
-    """Return where the hidden member has its own CRC-32, and those of the chunks."""
-    start = LOCAL_HEADER_SIZE + len(index_name(name)) + _HEADER.size
-    own = slice(LOCAL_CRC32_OFFSET, LOCAL_CRC32_OFFSET + 4)
-    return own, slice(start, start + 4 * len(index.crc32s))
-
-
-def hidden_index(name: str, index: SeekIndex) -> tuple[bytes, int]:
-    """Return the hidden member with a member's index, and its flags in the array index."""
-    data = format_index_member(name, index)
-    return data, (SEEKABLE | CHECKED if index.crc32s else SEEKABLE) if data else 0
-
-
-def parse_index(
-    data: bytes, uncompressed_size: int, compressed_size: int, method: int = DEFLATED
-) -> SeekIndex | None:
-    """Parse an index; None if it does not fit a member of these sizes and this method.
-
-    Every offset is checked: ascending, and within the stream.
-    """
-    if len(data) < _HEADER.size:
-        return None
-    version, skip_size, chunk_size, offset_size, full_size, size = _HEADER.unpack_from(data)
-    if (
-        version != _VERSION
-        or offset_size not in ((0,) if method == STORED else _OFFSET_FORMATS)
-        or (full_size, size) != (uncompressed_size, compressed_size)
-        or not _LEAST_CHUNK_SIZE <= chunk_size <= CHUNK_SIZE_LIMITS[1]
-        or full_size <= chunk_size
-    ):
-        return None
-    count = (full_size - 1) // chunk_size
-    if skip_size > _MAX_SKIP_SIZE + 4 * (count + 1):
-        return None
-    start = _HEADER.size + skip_size
-    if len(data) != start + count * offset_size:
-        return None
-    crc32s: Sequence[int] = ()
-    if skip_size == 4 * (count + 1):
-        # Makes no int of each.
-        crc32s = array("I", data[_HEADER.size : start])
-        if sys.byteorder == "big":
-            crc32s.byteswap()
+def parse_list(data: bytes, entry: Entry, chunk_size: int) -> ChunkList | None:
+    """Return the list of a member; None if it is damaged, or that of other data."""
+    size, method = entry.uncompressed_size, entry.method
+    # Makes no int of each.
+    words = array("I", data)
+    if sys.byteorder == "big":
+        words.byteswap()
     if method == STORED:
-        is_known = chunk_size == CHECKED_SIZE and bool(crc32s)
-        return checks_index(crc32s, full_size) if is_known else None
-    inner = struct.unpack_from(f"<{count}{_OFFSET_FORMATS[offset_size]}", data, start)
-    offsets = (0, *inner, size)
-    if not all(map(operator.lt, offsets, itertools.islice(offsets, 1, None))):
+        found = ChunkList(chunk_size, size, words)
+        return found if found.fits(entry.crc32) else None
+    count = len(words) // 2
+    if words[-1] != crc32(data[:-4]) or not all(words[count:-1]):
         return None
-    return SeekIndex(chunk_size, offsets, full_size, crc32s, method)
-
-
-def may_have_index(entry: Entry) -> bool:
-    """Whether the index of a member may follow its data."""
-    if entry.method == STORED and entry.uncompressed_size <= CHUNK_SIZE:
-        return False
-    end = entry.header_offset + entry.least_size
-    return entry.method in _INDEXED and entry.end_offset > end
-
-
-def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | None:
-    """Read the index after a member; None if there is no valid one.
-
-    Parameters
-    ----------
-    source : Source
-    entry : Entry
-    data_start : int
-        Where the member's compressed data begins.
-    """
-    if entry.method not in _INDEXED or entry.flags & FLAG_DESCRIPTOR:
-        return None
-    offset = data_start + entry.compressed_size
-    room = entry.end_offset - offset
-    raw_name = index_name(entry.name)
-    if room < LOCAL_HEADER_SIZE + len(raw_name) + _HEADER.size:
-        return None
-    head = source.read_at(offset, min(room, LOCAL_HEADER_SIZE + len(raw_name) + 1024))
-    try:
-        header = LOCAL_LAYOUT.parse(head)
-    except ZipFormatError:
-        return None
-    size = header.uncompressed_size
-    start = LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
-    if header.name != raw_name or header.method != STORED or size > room - start:
-        return None
-    # Of the most chunks, with offsets of 8 bytes and CRC-32s.
-    most = _HEADER.size + _MAX_SKIP_SIZE + (entry.uncompressed_size // _LEAST_CHUNK_SIZE + 1) * 12
-    if size > most:
-        return None
-    data = source.read_at(offset + start, size)
-    if crc32(data) != header.crc32:
-        return None
-    return parse_index(data, entry.uncompressed_size, entry.compressed_size, entry.method)
-
-
-def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
-    """Whether a hidden member with an index's name follows, valid or not."""
-    offset = data_start + entry.compressed_size
-    raw_name = index_name(entry.name)
-    size = LOCAL_HEADER_SIZE + len(raw_name)
-    if entry.end_offset - offset < size:
-        return False
-    head = source.read_at(offset, size)
-    return head.startswith(LOCAL_HEADER_SIGNATURE) and head.endswith(raw_name)
-
-
-def checked_chunks(source: Source, entry: Entry, data_start: int) -> Chunks | None:
-    """Return the chunks of a member, if the CRC-32 of each is known and believed."""
-    index = find_index(source, entry, data_start)
-    if index is None or not index.has_checks(entry.crc32):
-        return None
-    return Chunks(source, data_start, index, checked=True)
+    offsets = (0, *itertools.accumulate(words[count:-1]))
+    found = ChunkList(chunk_size, size, words[:count], offsets, method)
+    return found if offsets[-1] == entry.compressed_size and found.fits(entry.crc32) else None
 
 
 # -- the chunks ---------------------------------------------------------------
@@ -329,10 +189,9 @@ class Chunks:
     source : Source
     data_start : int
         Where the member's compressed stream begins in the file.
-    index : SeekIndex
-    checked : bool, default False
-        Compare the CRC-32 of each chunk of which a part is read. Pass it only if the index
-        `has_checks`.
+    listed : ChunkList
+    verify : bool, default True
+        Compare the CRC-32 of each chunk of which a part is read.
 
     Attributes
     ----------
@@ -344,17 +203,17 @@ class Chunks:
     """
 
     def __init__(
-        self, source: Source, data_start: int, index: SeekIndex, *, checked: bool = False
+        self, source: Source, data_start: int, listed: ChunkList, *, verify: bool = True
     ) -> None:
-        self.is_checked = checked
-        self._index = index
-        self._crc32s = index.crc32s if checked else ()
-        self._source, self._method = source, index.method
+        self.is_checked = verify
+        self._listed = listed
+        self._crc32s = listed.crc32s if verify else ()
+        self._source, self._method = source, listed.method
         self._start = data_start
-        self.size = size = index.uncompressed_size
-        self._offsets = index.offsets or (*range(0, size, index.chunk_size), size)
+        self.size = size = listed.size
+        self._offsets = listed.offsets or (*range(0, size, listed.chunk_size), size)
         self.count = len(self._offsets) - 1
-        self.chunk_size = index.chunk_size
+        self.chunk_size = listed.chunk_size
         self._lock = threading.Lock()
         self._cache: dict[int, bytes | bytearray] = {}
 
@@ -365,8 +224,10 @@ class Chunks:
 
         Raises
         ------
+        ChecksumError
+            A chunk is damaged.
         ZipFormatError
-            A chunk differs from the index.
+            Likewise, if no CRC-32 is compared.
         """
         if not len(view):
             return
@@ -432,10 +293,6 @@ class Chunks:
 
     # -- the whole ----------------------------------------------------------
 
-    def crc32s(self) -> list[int]:
-        """Return the CRC-32 of each chunk."""
-        return [crc32(chunk) for _, chunk in self._inflated(self._source, 0, self.count)]
-
     def whole_tasks(
         self, skip_size: int, view: memoryview, threads: int
     ) -> list[Callable[[], tuple[int, int]]]:
@@ -469,7 +326,7 @@ class Chunks:
         return crc, size
 
     def _damaged(self, number: int, found: str) -> ChecksumError:
-        return self._index.damaged(number, self._start + self._offsets[number], found)
+        return self._listed.damaged(number, self._start + self._offsets[number], found)
 
     # -- both ---------------------------------------------------------------
 
@@ -498,7 +355,7 @@ class Chunks:
             # No method makes longer chunks, and each is held in memory.
             if size > limit:
                 raise ZipFormatError(
-                    "a chunk differs from its seek index",
+                    "a chunk is longer than its data can be",
                     found=f"{size} compressed bytes",
                     expected=f"at most {limit}",
                 )
@@ -538,25 +395,13 @@ class Chunks:
         return chunk
 
 
-def with_checks(source: Source, data_start: int, index: SeekIndex, crc32: int) -> SeekIndex:
-    """Return the index of a deflated member with CRC-32s of its chunks, if these are sound."""
-    if index.has_checks(crc32):
-        return index
-    index = index._replace(crc32s=())
-    try:
-        complete = index._replace(crc32s=Chunks(source, data_start, index).crc32s())
-    except ZipFormatError:
-        return index
-    return complete if complete.has_checks(crc32) else index
-
-
-def only_chunk(entry: Entry) -> SeekIndex | None:
-    """Return the index of a member that is no larger than a chunk, whoever wrote it."""
+def only_chunk(entry: Entry) -> ChunkList | None:
+    """Return the list of a member that is no larger than a chunk, whoever wrote it."""
     size = entry.uncompressed_size
-    if entry.method not in _INDEXED or not 0 < size <= CHUNK_SIZE:
+    if entry.method not in _LISTED or not 0 < size <= CHUNK_SIZE:
         return None
     if entry.compressed_size > most_compressed(size):
         # A stream of many flushes.
         return None
     offsets = () if entry.method == STORED else (0, entry.compressed_size)
-    return SeekIndex(size, offsets, size, (entry.crc32,), entry.method)
+    return ChunkList(size, size, (entry.crc32,), offsets, entry.method)

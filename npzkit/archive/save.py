@@ -118,7 +118,8 @@ def save(
 
     What is not an array is kept in the metadata under ``npzkit.tree``. Bytes are
     saved as arrays of uint8. At the top level, numbers, strings and lists of
-    them are saved as arrays, as by `numpy.savez`.
+    them are saved as arrays, as by `numpy.savez`. `load_tree` returns the numbers and
+    strings themselves; lists and NumPy scalars, unless anything is nested, come back as arrays.
 
     Examples
     --------
@@ -172,13 +173,17 @@ def _check_arrays(file: Any, arrays: Any) -> None:
 def _flattened(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
     """Return arrays and metadata as they are saved, and whether the arrays were a tree."""
     # Not imported for a dict of NumPy's arrays.
-    from npzkit.members.containers import check_tree, flatten, is_nested
+    from npzkit.members.containers import check_tree, flatten, is_nested, with_numbers
 
     check_tree(arrays)
+    plain, has_note = without_note(metadata or {})
     if isinstance(arrays, Mapping) and not is_nested(arrays):
-        return arrays, metadata, False
-    arrays, note = flatten(arrays)
-    plain, _ = without_note(metadata or {})
+        # A copy of an archive may come with the note of that one, which knows its numbers.
+        arrays, note = (arrays, None) if has_note else with_numbers(arrays)
+        if note is None:
+            return arrays, metadata, False
+    else:
+        arrays, note = flatten(arrays)
     return arrays, plain if note is None else {**plain, TREE_KEY: note}, True
 
 

@@ -31,7 +31,6 @@ from npzkit.imported import imported
 from npzkit.limits import thread_count
 from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, without_note
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
-from npzkit.zip.extra_fields import names_crc32
 from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
@@ -230,19 +229,6 @@ class PreparedArchive:
         members: Iterable[Member] = Preparation(**preparation).many(arrays, self._coding)
         self._members = list(members) if isinstance(arrays, dict) else members
         self._is_written = False
-
-    @property
-    def _names_crc32(self) -> int:
-        """The CRC-32 of the names and attributes of the arrays, if they are those of a dict."""
-        names: list[str] = []
-        extras: list[tuple[str, bytes]] = []
-        for member in self._members:
-            if isinstance(member, SmallArrays):
-                names += member.names
-            else:
-                names.append(member.name)
-                extras.append((member.name, member.extra))
-        return names_crc32(names, extras)
 
     def _crc32s(self) -> dict[str, int]:
         """Return the CRC-32 of each array's member by its name; nothing can be written then."""

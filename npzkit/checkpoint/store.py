@@ -420,7 +420,7 @@ class CheckpointStore:
                 written = snapshot.take()
             prepared = PreparedArchive(written, self._compression)
             record = Record(step, measured, noted, structure)
-            text = format_record(record, prepared._names_crc32, shared.age if shared else 0)
+            text = format_record(record, shared.age if shared else 0, is_sealed=bool(arrays))
             commit = partial(self._commit, step, shared=shared, is_read_back=verify is not None)
             options: dict[str, Any] = {"compression": self._compression}
             options |= {} if size is None else {"shard_size": size}

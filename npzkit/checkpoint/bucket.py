@@ -17,6 +17,7 @@ from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.steps import (
     Listing,
+    StepIdentity,
     Steps,
     is_step_name,
     name_of_folder,
@@ -81,9 +82,15 @@ class Bucket(Steps):
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
 
-    def _write_file(
-        self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
-    ) -> None:
+    def _identity(self, step: int) -> StepIdentity | None:
+        found = super()._identity(step)
+        if found is None:
+            # The list may be older than the step.
+            self._forget()
+            found = super()._identity(step)
+        return found
+
+    def _write_file(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
         """Upload a step, which replaces an older one when it is complete.
 
         Raises

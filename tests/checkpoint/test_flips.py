@@ -71,8 +71,8 @@ class Campaign:
         options = dict(FORMS[form])
         size = options.pop("shard_size", None)
         self.store = CheckpointStore(folder, durable=False, **options)
-        save(self.store, OLDER)
-        save(self.store, NEWEST, shard_size=size)
+        for step in (OLDER, NEWEST):
+            save(self.store, step, shard_size=size)
         self.store.close()
         self.options = {"folder": folder, "durable": False, **options}
         path = Path(self.store.path(NEWEST))

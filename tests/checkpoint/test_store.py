@@ -650,8 +650,8 @@ def test_a_step_is_a_lazy_archive(store):
 @pytest.mark.parametrize("size", [None, 100], ids=["file", "folder"])
 def test_a_step_of_a_newer_npzkit(store, size):
     """A higher version is an error that says what to do, not damage: no older step is loaded."""
-    store.save(1, {"w": np.zeros(100)})
-    store.save(2, {"w": np.zeros(100)}, shard_size=size)
+    for step in (1, 2):
+        store.save(step, {"w": np.zeros(100)}, shard_size=size)
     path = store.path(2)
     if size is None:
         with npzkit.NpzWriter(path, "a") as w:
@@ -864,14 +864,13 @@ def test_a_disk_that_cannot_be_read_now_is_no_damage(store, monkeypatch):
         assert other.verify().ok
 
 
-def test_an_array_with_many_fields_comes_back(store):
-    """A header above NumPy's limit is no damage: what was saved is loaded, from both forms."""
+@pytest.mark.parametrize("size", [None, 1], ids=["file", "folder"])
+def test_an_array_with_many_fields_comes_back(store, size):
+    """A header above NumPy's limit is no damage: what was saved is loaded."""
     array = np.ones(2, [(f"field_number_{n}", "<f8") for n in range(500)])
-    store.save(1, {"x": array})
-    store.save(2, {"x": array}, shard_size=1)
+    store.save(1, {"x": array}, shard_size=size)
     assert store.verify().ok
-    for step in store.steps:
-        assert_same(store.load(step).tree, {"x": array})
+    assert_same(store.load(1).tree, {"x": array})
 
 
 def test_the_package_is_imported_on_first_use():
@@ -917,10 +916,10 @@ def test_a_step_that_is_a_link_to_nothing_is_damaged(tmp_path):
         (tmp_path / "unmounted.npz").rename(tmp_path / "elsewhere.npz")
         assert store.load(2).tree["w"].tolist() == [2, 2, 2]
         (tmp_path / "elsewhere.npz").unlink()
-        store.save(2, {"w": np.zeros(3)}, shard_size=1)
-        assert store.load().step == 2
-        assert not path.is_symlink()
-        path.symlink_to(tmp_path / "elsewhere.npz")
+        store.save(2, {"w": np.zeros(3)})
+        assert store.load().tree["w"].tolist() == [0, 0, 0]
+        (tmp_path / "elsewhere.npz").unlink()
+        assert path.is_symlink()
         store.delete(2)
         assert store.steps == (1,)
         assert not path.is_symlink()

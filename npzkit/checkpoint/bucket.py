@@ -20,7 +20,6 @@ from npzkit.checkpoint.steps import (
     StepIdentity,
     Steps,
     is_step_name,
-    name_of_folder,
     name_of_step,
     steps_in,
     steps_of_folders,
@@ -59,12 +58,6 @@ class Bucket(Steps):
     def look(self) -> Listing:
         """List the objects once."""
         return Listing(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
-
-    def _has_folder(self, step: int) -> bool:
-        """Return whether there is a prefix for a step, as of the last list of objects."""
-        if self._objects.folders is None:
-            self._list()
-        return name_of_folder(step) in (self._objects.folders or ())
 
     def _list(self) -> dict[str, Found]:
         now = time.monotonic()

@@ -7,8 +7,8 @@ the same in a store of objects.
 A step is listed once its file is complete, because a writer renames it into place. No other
 file says which steps there are. A step's folder is a sharded archive, which is listed if it has
 an index. The first step decides the form of those that follow, and no writer changes it. Steps
-of both forms, from two stores that were put together, are all listed. If one number has both,
-its file is read, and both are removed with the step.
+of both forms, from two stores that were put together, are all listed. A file hides the folder
+of its number.
 """
 
 from __future__ import annotations
@@ -211,9 +211,6 @@ class Steps:
             step for step in steps_of_folders(entries) if entries[name_of_folder(step)].is_dir()
         )  # fmt: skip
         return Listing(steps_in(entries), tuple(folders))
-
-    def _has_folder(self, step: int) -> bool:
-        return os.path.isdir(self.folder_path(step))
 
     def _find_file(self, step: int) -> Found | None:
         """Return what is known of a step's file, or of a link that leads to none."""
@@ -438,11 +435,10 @@ class Steps:
     def remove(self, step: int, identity: StepIdentity | None = None) -> bool:
         """Remove a step if it exists and is the one with this identity."""
         known = self._identity(step)
-        if identity and known and known != identity:
-            return False
-        if self._has_folder(step):
+        if known is None or (identity and known != identity):
+            return known is None
+        if known.is_folder:
             self._remove_folder(step)
-        if known is None or known.is_folder:
             return True
         return self._remove_file(step, identity.found if identity else None)
 
@@ -457,7 +453,7 @@ class Steps:
                     remedy="Wait until it has ended.",
                 )  # fmt: skip
             if self._durable:
-                # Before its shards are removed, and before the file of this step is.
+                # Before its shards are removed.
                 place.settle(())
         _remove_unnamed(place, set())
 

@@ -30,7 +30,6 @@ from faults import DeadlyOS, FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.errors import ArchiveLockedError, NoCheckpointError
 from npzkit.files import disk
-from npzkit.stores.objects import LocalFolder
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -221,39 +220,6 @@ def test_power_lost_at_any_call(work, tmp_path):
     """What was saved with durable=True survives a loss of power, and what was removed does not."""
     folders = power_loss_folders(work, random.Random(1), amount(2, 100))
     assert check(folders, work.folder, tmp_path / "state", STATE_COUNT) >= min(STATE_COUNT / 2, 50)
-
-
-@pytest.mark.parametrize("locks_work", [True, False], ids=["locks", "no locks"])
-@pytest.mark.parametrize("removed_by", ["delete", "retention"])
-def test_a_step_in_both_forms_is_removed_in_both(removed_by, locks_work, tmp_path, monkeypatch):
-    """If someone put a folder beside a step's file, no crash of a removal shows it as the step."""
-    folder = tmp_path / "run"
-    with CheckpointStore(folder) as store:
-        save(store, 1, 0, SHARD_SIZE)
-        (folder / "step_00000001").rename(tmp_path / "older")
-        save(store, 1, 1)
-        (tmp_path / "older").rename(folder / "step_00000001")
-        assert (store.path(1), store.steps) == (str(folder / "step_00000001.npz"), (1,))
-        assert newest(folder) == (1, 1)
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalFolder, "has_locks", lambda folder, name: locks_work)
-        work = removal(folder, removed_by)
-    assert not (folder / "step_00000001").exists()
-    for folders in (killed_folders(work), power_loss_folders(work, random.Random(3), 20)):
-        assert check(folders, folder, tmp_path / "state", STATE_COUNT) > 5
-
-
-def removal(folder, removed_by) -> Work:
-    """Remove step 1, recorded."""
-    with recorded(folder) as recorder, CheckpointStore(folder, keep=latest(1)) as store:
-        work = Work(folder, recorder, {1: 1})
-        if removed_by == "delete":
-            with work.becoming():
-                store.delete(1)
-        else:
-            with work.becoming((2, 0)):
-                save(store, 2)
-    return work
 
 
 def test_power_lost_without_durable(tmp_path):

@@ -125,7 +125,10 @@ def test_a_folder_in_a_store_of_files_is_refused(place, options, step):
 
 
 def test_two_stores_that_were_put_together(tmp_path):
-    """All steps are listed, and keep their form; a new one has that of the newest."""
+    """All steps are listed, and keep their form; a new one has that of the newest.
+
+    If a file and a folder have one number, the folder is the step once the file is removed.
+    """
     with CheckpointStore(tmp_path) as files, CheckpointStore(tmp_path / "other") as folders:
         for step in (1, 2):
             files.save(step, tree_of(step))
@@ -141,6 +144,8 @@ def test_two_stores_that_were_put_together(tmp_path):
         assert names == {4: "step_00000004", 2: "step_00000002.npz"}
         with pytest.raises(UnsupportedError, match="step 1 would be a folder"):
             store.save(1, tree_of(), shard_size=1000)
+        store.delete(2)
+        check_tree(store.load(2).tree, 12)
         store.delete(2)
         assert store.steps == (1, 3, 4)
 

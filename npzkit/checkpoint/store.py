@@ -1,7 +1,7 @@
 """A folder of checkpoints: what users can do with one.
 
 Owns `CheckpointStore`: what its calls take, check and promise, and their order. The
-work is done by other modules: `folder` for files, `bucket` for objects at URLs,
+work is done by other modules: `steps` for files, `bucket` for objects at URLs,
 `loading` for reading, `background` for threads, `retention` for what may be removed.
 """
 

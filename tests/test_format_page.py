@@ -384,13 +384,18 @@ def test_the_reader_of_the_page_reads_a_sharded_archive(tmp_path):
 
 
 def test_the_reader_of_the_page_reads_a_checkpoint(tmp_path):
-    """The metadata of a step fit both checksums."""
+    """The metadata of a step fit the checksums of its archive, or their own without arrays."""
+    trees = [{"w": np.ones(3), "n": [1, np.zeros(2)]}, {"n": [1, None]}]
     with checkpoint.CheckpointStore(tmp_path) as store:
-        store.save(100, {"w": np.ones(3), "n": [1, np.zeros(2)]}, metrics={"loss": 0.5})
-    archive = plain_reader.Archive((tmp_path / "step_00000100.npz").read_bytes())
-    found = plain_reader.read_step(archive)
-    assert found.pop("npzkit.tree")
-    assert found == {"step": 100, "metrics": {"loss": 0.5}, "metadata": {}}
+        for step, tree in enumerate(trees, 100):
+            store.save(step, tree, metrics={"loss": 0.5})
+    for step in (100, 101):
+        data = (tmp_path / f"step_{step:08}.npz").read_bytes()
+        found = plain_reader.read_step(plain_reader.Archive(data))
+        assert found.pop("npzkit.tree")
+        assert found == {"step": step, "metrics": {"loss": 0.5}, "metadata": {}}
+    with pytest.raises(plain_reader.RefusedError):
+        plain_reader.read_step(plain_reader.Archive(data.replace(b"0.5", b"0.4")))
 
 
 @pytest.mark.parametrize(("options", "count"), [

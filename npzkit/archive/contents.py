@@ -48,8 +48,9 @@ class ArchiveContents(Protocol):
     file_size : int
     comment : bytes
         The text of the metadata.
-    names_crc32 : int or None
-        The CRC-32 of the names of members and their attributes, unless another one covers them.
+    is_sealed : bool
+        Whether the names and attributes of arrays, and the metadata, fit checksums. They do in
+        what npzkit has written, unless it has no arrays.
     own_file : file object or None
         See `npzkit.NpzFile.fid`.
     can_be_read_twice : bool
@@ -79,7 +80,7 @@ class ArchiveContents(Protocol):
     @property
     def metadata(self) -> Mapping[str, Any]: ...
     @property
-    def names_crc32(self) -> int | None: ...
+    def is_sealed(self) -> bool: ...
     @property
     def own_file(self) -> Any: ...
     @property

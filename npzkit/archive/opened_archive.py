@@ -9,7 +9,6 @@ neither keys nor paths. Turning members into arrays is
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -26,7 +25,6 @@ from npzkit.members.keys import key_of, keys_of, member_of
 from npzkit.reading.small_member import SmallReader
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.extra_fields import foreign_extra, names_crc32
 
 if TYPE_CHECKING:
     from npzkit.members.info import ArrayInfo
@@ -101,12 +99,10 @@ class OpenedArchive:
         return crc32(self.directory.data)
 
     @property
-    def names_crc32(self) -> int:
-        """The CRC-32 of the names of the members, and of their attributes."""
-        # Most arrays have the same attributes.
-        kept = functools.cache(foreign_extra)
-        extras = ((entry.name, kept(entry.extra)) for entry in self.directory.with_extra())
-        return names_crc32(self.directory.entries, extras)
+    def is_sealed(self) -> bool:
+        """Whether a footer covers the directory and the comment, which fit it if it does."""
+        footer = self.directory.footer
+        return footer is not None and footer.comment_size == len(self.directory.comment)
 
     # -- members ------------------------------------------------------------
 

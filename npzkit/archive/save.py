@@ -31,7 +31,6 @@ from npzkit.imported import imported
 from npzkit.limits import thread_count
 from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, without_note
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
-from npzkit.zip.extra_fields import names_crc32
 from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
@@ -118,7 +117,8 @@ def save(
 
     What is not an array is kept in the metadata under ``npzkit.tree``. Bytes are
     saved as arrays of uint8. At the top level, numbers, strings and lists of
-    them are saved as arrays, as by `numpy.savez`.
+    them are saved as arrays, as by `numpy.savez`. `load_tree` returns the numbers and
+    strings themselves; lists and NumPy scalars, unless anything is nested, come back as arrays.
 
     Examples
     --------
@@ -172,13 +172,17 @@ def _check_arrays(file: Any, arrays: Any) -> None:
 def _flattened(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
     """Return arrays and metadata as they are saved, and whether the arrays were a tree."""
     # Not imported for a dict of NumPy's arrays.
-    from npzkit.members.containers import check_tree, flatten, is_nested
+    from npzkit.members.containers import check_tree, flatten, is_nested, with_numbers
 
     check_tree(arrays)
+    plain, has_note = without_note(metadata or {})
     if isinstance(arrays, Mapping) and not is_nested(arrays):
-        return arrays, metadata, False
-    arrays, note = flatten(arrays)
-    plain, _ = without_note(metadata or {})
+        # A copy of an archive may come with the note of that one, which knows its numbers.
+        arrays, note = (arrays, None) if has_note else with_numbers(arrays)
+        if note is None:
+            return arrays, metadata, False
+    else:
+        arrays, note = flatten(arrays)
     return arrays, plain if note is None else {**plain, TREE_KEY: note}, True
 
 
@@ -225,19 +229,6 @@ class PreparedArchive:
         members: Iterable[Member] = Preparation(**preparation).many(arrays, self._coding)
         self._members = list(members) if isinstance(arrays, dict) else members
         self._is_written = False
-
-    @property
-    def _names_crc32(self) -> int:
-        """The CRC-32 of the names and attributes of the arrays, if they are those of a dict."""
-        names: list[str] = []
-        extras: list[tuple[str, bytes]] = []
-        for member in self._members:
-            if isinstance(member, SmallArrays):
-                names += member.names
-            else:
-                names.append(member.name)
-                extras.append((member.name, member.extra))
-        return names_crc32(names, extras)
 
     def _crc32s(self) -> dict[str, int]:
         """Return the CRC-32 of each array's member by its name; nothing can be written then."""

@@ -17,9 +17,9 @@ from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.steps import (
     Listing,
+    StepIdentity,
     Steps,
     is_step_name,
-    name_of_folder,
     name_of_step,
     steps_in,
     steps_of_folders,
@@ -59,12 +59,6 @@ class Bucket(Steps):
         """List the objects once."""
         return Listing(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
 
-    def _has_folder(self, step: int) -> bool:
-        """Return whether there is a prefix for a step, as of the last list of objects."""
-        if self._objects.folders is None:
-            self._list()
-        return name_of_folder(step) in (self._objects.folders or ())
-
     def _list(self) -> dict[str, Found]:
         now = time.monotonic()
         self._listed = self._objects.listed()
@@ -81,9 +75,15 @@ class Bucket(Steps):
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
 
-    def _write_file(
-        self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
-    ) -> None:
+    def _identity(self, step: int) -> StepIdentity | None:
+        found = super()._identity(step)
+        if found is None:
+            # The list may be older than the step.
+            self._forget()
+            found = super()._identity(step)
+        return found
+
+    def _write_file(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
         """Upload a step, which replaces an older one when it is complete.
 
         Raises

@@ -1,8 +1,8 @@
 """What is known of the steps of a store: their metrics, and which are damaged.
 
 Owns what is known of each step until its file changes, how a step is read although another
-process may replace or remove it, and the report of `verify`. A step is sound if its metadata
-match their checksum, and no other check of the archive finds an error.
+process may replace or remove it, and the report of `verify`. A step is sound if no check of
+its record or its archive finds an error.
 """
 
 from __future__ import annotations

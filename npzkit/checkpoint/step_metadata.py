@@ -1,9 +1,9 @@
 """What a step's file holds beside its arrays: step, metrics, the user's metadata, structure.
 
-Owns the metadata of a checkpoint, their checksums, and the checks of what users pass.
-No CRC of the zip format covers metadata, nor the names and attributes of members. So the
-metadata contain two CRC-32s: that of their JSON without them, and that of names and
-attributes. Reads and writes no file.
+Owns the metadata of a checkpoint, and the checks of what users pass. The checksums that
+npzkit writes to each archive cover them, and the names and attributes of arrays. An archive
+without arrays has none, so that the metadata of such a step have a CRC-32 of their own. Reads
+and writes no file.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.index_format import crc32_without, newer_version, with_item
+from npzkit.datasets.index_format import newer_version
 from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.members.metadata import TREE_KEY, as_read, format_metadata
+from npzkit.members.metadata import TREE_KEY, as_read, format_json, format_metadata
 
 _OWN_KEY = "npzkit.checkpoint"
-"""The key of the format's version and of the checksums."""
+"""The key of the format's version."""
 _AGE = "age"
 """In that item: for how many steps frozen arrays were not written."""
+_CRC = "crc32"
+"""In that item, of a step without arrays: the CRC-32 of the metadata without it."""
 _VERSION = 1
 _LARGEST_STEP = 10**18 - 1
 MISNAMED = "If it is not of this step, rename it."
@@ -114,10 +116,10 @@ def _number(name: str, value: Any) -> int | float | bool:
     return found
 
 
-def format_record(record: Record, names_crc32: int, age: int = 0) -> bytes:
-    """Return the metadata of a step's archive as JSON, with their checksums.
+def format_record(record: Record, age: int = 0, *, is_sealed: bool = True) -> bytes:
+    """Return the metadata of a step's archive as JSON.
 
-    `age` is what `age_of` returns.
+    `age` is what `age_of` returns; `is_sealed` says whether the archive has arrays.
 
     Raises
     ------
@@ -131,11 +133,21 @@ def format_record(record: Record, names_crc32: int, age: int = 0) -> bytes:
     }
     if record.structure is not None:
         metadata[TREE_KEY] = record.structure
-    text = format_metadata(metadata)
-    own = {"version": _VERSION, "names_crc32": names_crc32, "crc32": zlib.crc32(text)}
+    own = metadata[_OWN_KEY] = {"version": _VERSION}
     if age:
         own[_AGE] = age
-    return with_item(text, {_OWN_KEY: own})
+    text = format_metadata(metadata)
+    if not is_sealed:
+        own[_CRC] = zlib.crc32(text)
+        text = format_metadata(metadata)
+    return text
+
+
+def _crc32(rest: dict[str, Any], own: dict[str, Any]) -> int:
+    """Return the CRC-32 of metadata without that item, which is the last one."""
+    others = {name: value for name, value in own.items() if name != _CRC}
+    text = format_json({**rest, _OWN_KEY: others}, separators=(",", ":"))
+    return zlib.crc32(text.encode("ascii"))
 
 
 def age_of(metadata: Mapping[str, Any]) -> int:
@@ -146,24 +158,24 @@ def age_of(metadata: Mapping[str, Any]) -> int:
 
 
 def record_of(npz: NpzFile, step: int) -> Record:
-    """Return the checked record of an open step.
+    """Return the record of an open step, whose names, attributes and metadata have checksums.
 
     Raises
     ------
     ZipFormatError
         The metadata are damaged, those of another step, or not those of a checkpoint. Or
-        names or attributes are damaged.
+        the checksums are missing.
     UnsupportedError
         A newer version of npzkit wrote them.
     """
     archive = npz._archive
     try:
-        return _parsed(archive.metadata, archive.comment, step, archive.names_crc32)
+        return _parsed(archive.metadata, step, is_sealed=archive.is_sealed)
     except NpzkitError as error:
         raise error.locate(path=archive.path) from None
 
 
-def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int | None) -> Record:
+def _parsed(metadata: Mapping[str, Any], step: int, *, is_sealed: bool) -> Record:
     rest = dict(metadata)
     own = rest.pop(_OWN_KEY, None)
     if not isinstance(own, dict):
@@ -171,22 +183,16 @@ def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int 
             "the metadata of the checkpoint are damaged or missing",
             remedy=MISNAMED,
         )
-    if own.get("version") != _VERSION:
-        # It is not damaged: the archive has a CRC-32 of its comment.
-        raise newer_version("the checkpoint", own.get("version"), _VERSION)
-    crc = crc32_without(text, {_OWN_KEY: own})
-    if crc is None or own.get("crc32") != crc:
+    crc = None if is_sealed else _crc32(rest, own)
+    if not is_sealed and own.get(_CRC) != crc:
+        # Another program has written the step, or a damaged footer is none.
         raise ZipFormatError(
-            "the metadata of the checkpoint are damaged: their CRC-32 differs",
+            "the checksums of the checkpoint are damaged or missing",
             found=crc,
-            expected=own.get("crc32"),
+            expected=own.get(_CRC),
         )
-    if names_crc is not None and own.get("names_crc32") != names_crc:
-        raise ZipFormatError(
-            "the names or attributes of the arrays are damaged: their CRC-32 differs",
-            found=names_crc,
-            expected=own.get("names_crc32"),
-        )
+    if own.get("version") != _VERSION:
+        raise newer_version("the checkpoint", own.get("version"), _VERSION)
     if rest["step"] != step:
         raise ZipFormatError(
             "the file is named for another step", found=rest["step"], expected=step,

@@ -1,16 +1,14 @@
 """The steps of a checkpoint store: files, or folders of shards, in one folder.
 
-Owns the names of steps, which form of a step counts and how it changes, the lock that keeps a
-second writer away, leftovers of writers that were killed, and that what another process changes
-is looked at again. `npzkit.checkpoint.bucket` does the same in a store of objects.
+Owns the names of steps, the lock that keeps a second writer away, leftovers of writers that were
+killed, and that what another process changes is looked at again. `npzkit.checkpoint.bucket` does
+the same in a store of objects.
 
 A step is listed once its file is complete, because a writer renames it into place. No other
-file says which steps there are. A step's folder is a sharded archive. One rule says which form
-of a step counts: its file, if it has one, or else its folder, if that has an index. So a step
-changes its form at one call of the system: a file takes the place of a folder when the file is
-renamed into place, and a folder that of a file when the file is removed, as the last call of a
-commit. If a writer is killed, the other form is a leftover. What does not count is removed
-first, so that no removal makes an older version count again.
+file says which steps there are. A step's folder is a sharded archive, which is listed if it has
+an index. The first step decides the form of those that follow, and no writer changes it. Steps
+of both forms, from two stores that were put together, are all listed. A file hides the folder
+of its number.
 """
 
 from __future__ import annotations
@@ -202,7 +200,7 @@ class Steps:
     # -- in a folder; a store of objects does these in another way --------------
 
     def look(self) -> Listing:
-        """List the folder once: a step that changes its form between two lists would be missed."""
+        """List the folder once."""
         try:
             with os.scandir(self.path) as found:
                 entries = {entry.name: entry for entry in found}
@@ -214,9 +212,6 @@ class Steps:
         )  # fmt: skip
         return Listing(steps_in(entries), tuple(folders))
 
-    def _has_folder(self, step: int) -> bool:
-        return os.path.isdir(self.folder_path(step))
-
     def _find_file(self, step: int) -> Found | None:
         """Return what is known of a step's file, or of a link that leads to none."""
         found: Found | None = self._here.find(name_of_step(step))
@@ -225,10 +220,8 @@ class Steps:
             return Found(link.st_size, link.st_mtime, link)
         return found
 
-    def _write_file(
-        self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
-    ) -> None:
-        archive.write(self.file_path(step), formatted=metadata, durable=durable)
+    def _write_file(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
+        archive.write(self.file_path(step), formatted=metadata, durable=self._durable)
 
     def _remove_file(self, step: int, found: Found | None) -> bool:
         """Remove a step's file, unless it is another one than `found`."""
@@ -256,13 +249,24 @@ class Steps:
         return objects_at(self._folder_of(step))
 
     def path_of(self, step: int) -> str:
-        """Return the path of a step: of its file, unless it is a folder."""
-        return self.folder_path(step) if self._is_folder(step) else self.file_path(step)
+        """Return the path of a step, or the one that it would get."""
+        is_folder = self.is_written_as_folder(step)
+        return self.folder_path(step) if is_folder else self.file_path(step)
 
     def _is_folder(self, step: int) -> bool:
-        """Return whether the folder of a step counts."""
+        """Return whether a step is a folder."""
         known = self._identity(step)
         return known is not None and known.is_folder
+
+    def is_written_as_folder(self, step: int) -> bool | None:
+        """Return whether a step is to be a folder: as it is now, or as the newest one is.
+
+        None if there is no step: the first one decides.
+        """
+        look = self.look()
+        steps = sorted({*look.files, *look.folders}, key=lambda one: (one == step, one))
+        known = map(self._identity, reversed(steps))
+        return next((identity.is_folder for identity in known if identity), None)
 
     def steps(self) -> tuple[int, ...]:
         """Return the steps that are complete, ascending.
@@ -277,9 +281,6 @@ class Steps:
                 break
         return tuple(sorted([*look.files, *complete])) if folders else look.files
 
-    def _forget(self) -> None:
-        """Look again when something is asked for next."""
-
     def identity(self, step: int) -> StepIdentity:
         """Return what changes when a step is saved again; FileNotFoundError if there is none."""
         found = self._identity(step)
@@ -288,14 +289,10 @@ class Steps:
         return found
 
     def _identity(self, step: int) -> StepIdentity | None:
-        # Between two looks, one form may have taken the place of the other.
-        for _ in range(2):
-            if (found := self._find_file(step)) is not None:
-                return StepIdentity(False, found)
-            if (found := self._place(step).find(INDEX_NAME)) is not None:
-                return StepIdentity(True, found)
-            self._forget()
-        return None
+        if (found := self._find_file(step)) is not None:
+            return StepIdentity(False, found)
+        found = self._place(step).find(INDEX_NAME)
+        return None if found is None else StepIdentity(True, found)
 
     def _missing(self, step: int) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.file_path(step))
@@ -331,12 +328,10 @@ class Steps:
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step; FileNotFoundError if it does not exist."""
         options = {**AS_SAVED, **options}
-        for _ in range(2):
-            with contextlib.suppress(FileNotFoundError):
-                return self._open_file(step, **options)
-            with contextlib.suppress(FileNotFoundError):
-                return ShardedFile(self._folder_of(step), **options)
-            self._forget()
+        with contextlib.suppress(FileNotFoundError):
+            return self._open_file(step, **options)
+        with contextlib.suppress(FileNotFoundError):
+            return ShardedFile(self._folder_of(step), **options)
         raise self._missing(step)
 
     def _open_file(self, step: int, **options: Any) -> NpzFile:
@@ -359,12 +354,8 @@ class Steps:
     # -- changes ----------------------------------------------------------------
 
     def commit(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
-        """Write a step as a file, which replaces an older one, or a folder, when complete."""
-        # The folder may have been committed with durable=True.
-        durable = self._durable or self._has_folder(step)
-        self._write_file(step, archive, metadata, durable=durable)
-        if self._has_folder(step):
-            self._remove_folder(step)
+        """Write a step as a file, which replaces an older one when complete."""
+        self._write_file(step, archive, metadata)
 
     def shard_writer(self, step: int, **options: Any) -> ShardedWriter:
         """Return what writes to the folder of a step; `options` are those of the class."""
@@ -377,25 +368,21 @@ class Steps:
         fill: Callable[[ShardedWriter], Iterable[str | ShardRecord]],
         **options: Any,
     ) -> None:
-        """Write a step as a folder, which replaces an older one, or a file, when complete.
+        """Write a step as a folder, which replaces an older one when complete.
 
         `fill` returns the shards that count. `options` are those of `npzkit.ShardedWriter`.
         """
-        older = self._file_now(step)
-        durable = self._durable or older is not None
-        writer = self.shard_writer(
-            step, metadata=parse_metadata(metadata, None), durable=durable, **options
-        )
+        writer = self.shard_writer(step, metadata=parse_metadata(metadata, None), **options)
         try:
             writer.commit(fill(writer))
-            if durable:
+            if self._durable:
                 self._here.settle(())
-            self._take_place_of_file(step, older)
-        except (FileExistsError, StaleArchiveError) as error:
-            self._give_up(step, writer)
-            raise self._overtaken(step) from error
-        except BaseException:
-            self._give_up(step, writer)
+        except BaseException as error:
+            with contextlib.suppress(OSError, NpzkitError):
+                writer.abort()
+                self._place(step).remove_folder()
+            if isinstance(error, (FileExistsError, StaleArchiveError)):
+                raise self._overtaken(step) from error
             raise
 
     def fill(
@@ -445,48 +432,18 @@ class Steps:
             path=self.path, remedy="Let one store write here at a time.",
         )  # fmt: skip
 
-    def _file_now(self, step: int) -> Found | None:
-        """Return what is known of a step's file, by a new look; None if there is no file."""
-        return self._find_file(step) if step in self.look().files else None
-
-    def _take_place_of_file(self, step: int, older: Found | None) -> None:
-        """Make a step's complete folder count: remove the file that was there before.
-
-        Raises
-        ------
-        StaleArchiveError
-            Another store has saved the file since.
-        """
-        if self._file_now(step) != older or not (
-            older is None or self._remove_file(step, older)
-        ):  # fmt: skip
-            raise StaleArchiveError("the step was saved again since", path=self.path)
-        if older is not None:
-            self.settle_names()
-
-    def _give_up(self, step: int, writer: ShardedWriter) -> None:
-        """Remove what a save that failed has written, if the system still allows it."""
-        with contextlib.suppress(OSError, NpzkitError):
-            writer.abort()
-            if self._file_now(step) is not None:
-                # The folder does not count, even if its index is there.
-                self._remove_folder(step)
-            else:
-                self._place(step).remove_folder()
-
     def remove(self, step: int, identity: StepIdentity | None = None) -> bool:
-        """Remove a step, in both forms, if it exists and is the one with this identity."""
+        """Remove a step if it exists and is the one with this identity."""
         known = self._identity(step)
-        if identity and known and known != identity:
-            return False
-        if self._has_folder(step):
+        if known is None or (identity and known != identity):
+            return known is None
+        if known.is_folder:
             self._remove_folder(step)
-        if known is None or known.is_folder:
             return True
         return self._remove_file(step, identity.found if identity else None)
 
     def _remove_folder(self, step: int) -> None:
-        """Remove the folder of a step. Its index goes first: without it, it does not count."""
+        """Remove the folder of a step. Its index goes first: without it, it is not listed."""
         place = self._place(step)
         place.remove(INDEX_NAME)
         if place.is_local:
@@ -496,7 +453,7 @@ class Steps:
                     remedy="Wait until it has ended.",
                 )  # fmt: skip
             if self._durable:
-                # Before its shards are removed, and before the file of this step is.
+                # Before its shards are removed.
                 place.settle(())
         _remove_unnamed(place, set())
 
@@ -562,13 +519,9 @@ class Steps:
         self._remove_temporary(locks_work=locks_work)
         if locks_work:
             # This store has the lock: nobody else writes.
-            look = self.look()
-            for step in look.folders:
+            for step in self.look().folders:
                 with contextlib.suppress(OSError, NpzkitError):
-                    if step in look.files:
-                        self._remove_folder(step)
-                    else:
-                        _remove_unnamed(self._place(step), _named(self._place(step)))
+                    _remove_unnamed(self._place(step), _named(self._place(step)))
 
     def _has_lock(self) -> bool:
         """Return whether the lock is open, and on the file that is in the folder now."""

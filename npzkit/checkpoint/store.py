@@ -1,7 +1,7 @@
 """A folder of checkpoints: what users can do with one.
 
 Owns `CheckpointStore`: what its calls take, check and promise, and their order. The
-work is done by other modules: `folder` for files, `bucket` for objects at URLs,
+work is done by other modules: `steps` for files, `bucket` for objects at URLs,
 `loading` for reading, `background` for threads, `retention` for what may be removed.
 """
 
@@ -60,7 +60,8 @@ class CheckpointStore:
 
     Each step is a file ``step_00000100.npz`` that `numpy.load` opens. A step is
     there when its file is complete, and no program that is killed can leave a
-    part of one under that name. `load` compares every checksum.
+    part of one under that name. `load` compares every checksum. If the first step is a
+    folder of several files (`shard_size`, `frozen`), all steps are.
 
     One store at a time writes to a folder, from its first `save` to `close`. Any
     number of stores, in any process, read it meanwhile.
@@ -341,7 +342,7 @@ class CheckpointStore:
             Split the step into several files of about this many bytes, such as
             ``"5GB"``, for file systems and stores that want no larger ones. The
             step is then a folder, which `npzkit.open` opens too. An array stays
-            in one file. By default, a step is one file.
+            in one file. By default, a step is one file, or a folder if the first step is.
         frozen : str or iterable of str, optional
             Keys or patterns of arrays that do not change from step to step, such as
             ``"backbone/*"``; by default those of the store, and ``()`` for none. The
@@ -369,6 +370,8 @@ class CheckpointStore:
         TypeError, ValueError, NpzkitError
             An argument cannot be saved, or a pattern of `frozen` matches no array; no file
             was changed.
+        UnsupportedError
+            The step would be a folder, and the steps of the store are files.
         ArchiveLockedError
             Another store writes to the folder, or wrote this step meanwhile; or a
             save is under way, with ``when_busy="raise"``.
@@ -399,12 +402,10 @@ class CheckpointStore:
         arrays, structure = flatten(tree)
         joint = joint_save(arrays)
         fixed = self._frozen_in(arrays, frozen, joint)
-        is_file = size is None and not fixed and joint is None
-        path = storage.file_path(step) if is_file else storage.folder_path(step)
         with self._background.turn:
             # All processes decide this together, before one may raise an earlier failure.
             if self._is_refused(step, joint):
-                return Saving(step, path, skipped=True)
+                return Saving(step, storage.path_of(step), skipped=True)
             self._begin(step)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
             self._background.wait(unsaved=step)
@@ -412,6 +413,8 @@ class CheckpointStore:
                 storage.begin_writing()
             else:
                 arrays = joint.arrays
+            reasons = {"shard_size": shard_size, "frozen": fixed, "spread arrays": joint}
+            is_folder = self._is_folder(step, [name for name in reasons if reasons[name]], joint)
             shared = self._shared(step, {key: arrays[key] for key in fixed}, check, refresh)
             held = shared.keys if shared else ()
             written = {key: array for key, array in arrays.items() if key not in held}
@@ -420,12 +423,12 @@ class CheckpointStore:
                 written = snapshot.take()
             prepared = PreparedArchive(written, self._compression)
             record = Record(step, measured, noted, structure)
-            text = format_record(record, prepared._names_crc32, shared.age if shared else 0)
+            text = format_record(record, shared.age if shared else 0, is_sealed=bool(arrays))
             commit = partial(self._commit, step, shared=shared, is_read_back=verify is not None)
             options: dict[str, Any] = {"compression": self._compression}
             options |= {} if size is None else {"shard_size": size}
             in_shards = partial(self._commit_shards, step, text, commit, options)
-            if is_file:
+            if not is_folder:
                 work = partial(commit, partial(storage.commit, step, prepared, text))
             elif joint is None:
                 kinds = (written.keys() & fixed, written.keys() - fixed)
@@ -435,7 +438,9 @@ class CheckpointStore:
             else:
                 writer = partial(storage.shard_writer, step, **options)
                 work = partial(joint.save, written, writer, in_shards)
-            saving = Saving(step, path)
+            saving = Saving(
+                step, storage.folder_path(step) if is_folder else storage.file_path(step)
+            )
             if snapshot is None:
                 saving._finish(work())
             else:
@@ -470,6 +475,26 @@ class CheckpointStore:
         found = selection.keys(keys)
         selection.check_used(keys, self.folder, is_empty=not found)
         return found
+
+    def _is_folder(self, step: int, reasons: list[str], joint: Agreement | None) -> bool:
+        """Return whether a step is to be a folder: for reasons, or as the store's steps are.
+
+        Raises
+        ------
+        UnsupportedError
+            There are reasons, and the store's steps are files.
+        """
+        agreement = joint or Agreement()
+        known = agreement.first(partial(self._storage.is_written_as_folder, step))
+        if reasons and known is False:
+            raise UnsupportedError(
+                f"step {step} would be a folder, and the steps of this store are files",
+                path=self.folder, found=f"a folder, for {' and '.join(reasons)}",
+                expected="a file, as the first step is",
+                remedy="Save to a store in another folder.",
+            )  # fmt: skip
+        # The first step of a store with frozen arrays, without any: those that follow have some.
+        return bool(reasons or (self._frozen if known is None else known))
 
     def _shared(
         self, step: int, arrays: Mapping[str, Any], check: bool, refresh: int | None

@@ -48,8 +48,8 @@ class ShardedContents(OpenShards):
 
     has_open_file = False
     own_file = None
-    names_crc32 = None
-    """The index has a checksum of its own."""
+    is_sealed = True
+    """The index has a checksum, and those of all directories."""
     seen: Seen | None = None
     """What `verify` has found of the files of other archives, which may be shards of this one."""
 

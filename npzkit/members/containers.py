@@ -476,6 +476,33 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
     )
 
 
+def with_numbers(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Return the arrays of a mapping that is not nested, and the note of its numbers, or None.
+
+    Strings and bytes count as numbers. Lists and NumPy scalars are arrays, as for `numpy.savez`.
+    A number that no array can hold is in the note alone.
+
+    Examples
+    --------
+    >>> with_numbers({"x": [1, 2], "lr": 0.1})
+    ({'x': [1, 2], 'lr': array(0.1)}, {'lr': ['as', 'value']})
+    """
+    found = dict(arrays)
+    notes: dict[str, Any] = {}
+    for key in [key for key, value in arrays.items() if type(value) in PYTHON]:
+        array, notes[key] = encode(arrays[key], is_top=True)
+        if array is MISSING:
+            del found[key]
+        else:
+            found[key] = array
+    if len(found) < len(arrays):
+        # What has no array follows, in the note, what comes before it.
+        notes = {key: notes.get(key) for key in arrays}
+    elif notes:
+        notes |= {key: None for key in arrays if "/" in str(key) and key not in notes}
+    return found, notes or None
+
+
 def check_tree(value: Any) -> None:
     """Raise TypeError for what is neither a container nor an array of NumPy, PyTorch or JAX."""
     is_array = isinstance(value, np.ndarray) or is_tensor(value) or is_jax_array(value)

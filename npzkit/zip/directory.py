@@ -131,12 +131,6 @@ class Directory(NamedTuple):
         ends = [*begins[1:], None]
         return [self.data[begin:end] for begin, end in zip(begins, ends, strict=False)]
 
-    def with_extra(self) -> list[Entry]:
-        """Return the entries that have an extra field, in the directory's order."""
-        if not isinstance(self.entries, dict):
-            return self.entries.with_extra()
-        return [entry for entry in self.entries.values() if entry.extra]
-
     def is_kept(self, source: Source) -> bool:
         """Whether the directory is still in its place and unchanged, including members' CRCs.
 

@@ -273,10 +273,6 @@ class Columns(Mapping[str, Entry]):
         """Return the entries whose names cannot be used."""
         return self.entries(np.flatnonzero(self.flags & BAD_NAME))
 
-    def with_extra(self) -> list[Entry]:
-        """Return the entries that have an extra field."""
-        return self.entries(np.flatnonzero(self.extra_size))
-
     def sizes(self) -> tuple[int, int]:
         """Return the sums of compressed and of uncompressed sizes."""
         rows = self.rows(self)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from npzkit.codecs.checksum import crc32
 from npzkit.errors import LimitExceededError, ZipFormatError
 from npzkit.zip.records import SENTINEL_32
 
@@ -205,13 +204,3 @@ def format_alignment(offset: int, alignment: int) -> bytes:
 def format_padding(size: int, alignment: int = 1) -> bytes:
     """Return a padding block of `size` bytes in all, at least 6."""
     return format_extra(ALIGNMENT_ID, struct.pack("<H", alignment) + bytes(size - 6))
-
-
-def names_crc32(names: Iterable[str], extras: Iterable[tuple[str, bytes]]) -> int:
-    """Return the CRC-32 of the names of members, and of the extra fields of those that have one."""
-    crc = crc32("\0".join(names).encode("utf-8", "surrogatepass"))
-    parts: list[bytes] = []
-    for name, extra in extras:
-        if extra:
-            parts += (name.encode("utf-8", "surrogatepass"), extra)
-    return crc32(b"\0".join(parts), crc)

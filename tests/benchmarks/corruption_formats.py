@@ -195,7 +195,7 @@ def save_steps(path: Path, arrays: Arrays, **options: Any) -> None:
     """Save an older step, and the newest one, which is to be damaged."""
     (name,) = (name for name, held in datasets().items() if held is arrays)
     with CheckpointStore(path, durable=False) as store:
-        store.save(OLDER, nested(datasets(OLDER)[name]))
+        store.save(OLDER, nested(datasets(OLDER)[name]), **options)
         store.save(NEWEST, nested(arrays), **options)
 
 

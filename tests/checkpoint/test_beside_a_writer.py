@@ -34,8 +34,8 @@ READ_COUNT = amount(6, 500)
 """Rounds of reads of each test: some four reads each."""
 STEP_COUNT = extent(5, 10)
 """Steps that the writer saves meanwhile, at least."""
-FORMS = {"files": (None,), "folders": (1000,), "mixed": (None, 1000, 1000)}
-"""The sizes of files with which steps are saved in turn."""
+FORMS = {"files": None, "folders": 1000}
+"""The size of files with which steps are saved."""
 LISTS = {"fast lists": 0.0, "slow lists": 0.005}
 """Seconds that each list of a folder takes in the reader."""
 
@@ -54,17 +54,16 @@ def check(checkpoint) -> int:
     return step
 
 
-def keep_saving(folder, sizes, versions, pipe) -> None:
+def keep_saving(folder, size, versions, pipe) -> None:
     """Save steps, each one several times, and keep two, until SIGTERM comes."""
     stopping = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-    turn = itertools.cycle(sizes)
     with CheckpointStore(folder, keep=latest(2), durable=False) as store:
         for step in itertools.count():
             for version in range(versions):
                 loss = step + version / 10
                 tree = tree_of(step, version)
-                store.save(step, tree, metrics={"loss": loss}, shard_size=next(turn))
+                store.save(step, tree, metrics={"loss": loss}, shard_size=size)
             if step == 1:
                 os.write(pipe, b"ready")
             if stopping:
@@ -125,7 +124,7 @@ def beside(work: Callable[[int], object]) -> Iterator[list[bytes]]:
 @pytest.mark.parametrize(("form", "lists"), by_turns(FORMS, LISTS))
 @pytest.mark.parametrize("versions", [1, 3], ids=["once", "again"])
 def test_reads_beside_a_writer_with_retention(versions, form, lists, tmp_path):
-    """Steps that go away, come and change their form are no damage, and there always are some."""
+    """Steps that go away and come are no damage, and there always are some."""
     reads, seconds = Reads(tmp_path), LISTS[lists]
     began = time.perf_counter()
     with beside(lambda pipe: keep_saving(tmp_path, FORMS[form], versions, pipe)) as said:

@@ -71,8 +71,8 @@ class Campaign:
         options = dict(FORMS[form])
         size = options.pop("shard_size", None)
         self.store = CheckpointStore(folder, durable=False, **options)
-        save(self.store, OLDER)
-        save(self.store, NEWEST, shard_size=size)
+        for step in (OLDER, NEWEST):
+            save(self.store, step, shard_size=size)
         self.store.close()
         self.options = {"folder": folder, "durable": False, **options}
         path = Path(self.store.path(NEWEST))
@@ -201,12 +201,16 @@ def test_a_flipped_bit_is_no_wrong_step(tmp_path, form):
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [(b"layers.0", 7), (b"KeyValuePairs", -4), (b"KeyValuePairs", 3), (b"bfloat16", 0)],
-    ids=["key", "attributes", "signature", "dtype"],
-)
+    [(b"layers.0", 7), (b"KeyValuePairs", -4), (b"KeyValuePairs", 3), (b"bfloat16", 0),
+     (b"NPZX", 0)],
+    ids=["key", "attributes", "signature", "dtype", "footer"],
+)  # fmt: skip
 @pytest.mark.parametrize("form", ["file", "deflated"])
 def test_a_flipped_bit_of_the_directory_is_found(tmp_path, form, text, place):
-    """A key that becomes its sibling's, and an attribute that goes away, are damage."""
+    """A key that becomes its sibling's, and an attribute that goes away, are damage.
+
+    So is a step whose footer is gone, which would find them.
+    """
     campaign = Campaign(tmp_path, form)
     (path,) = campaign.files
     sound = path.read_bytes()

@@ -147,9 +147,13 @@ def test_the_declaration_of_a_store(tmp_path):
         store.save(2, tree_of(2))
         assert len(shared(store, 1, 2)) == 1
         path = store.save(3, tree_of(3), frozen=()).path
-        assert path == store.path(3) == str(tmp_path / "step_00000003.npz")
+        assert path == store.path(3) == str(tmp_path / "step_00000003")
         store.save(4, tree_of(4))
         assert not shared(store, 2, 4)
+    with CheckpointStore(tmp_path / "other", frozen=FROZEN, durable=False) as store:
+        for step, options in enumerate(({"frozen": ()}, {}, {})):
+            store.save(step, tree_of(step), **options)
+        assert len(shared(store, 1, 2)) == 1
 
 
 @pytest.mark.parametrize(

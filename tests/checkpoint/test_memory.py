@@ -75,7 +75,7 @@ def test_a_nearly_full_stack_is_no_damage(tmp_path, shard_size):
     """A step that is loaded deep in a recursion is the tree or a RecursionError."""
     tree = nested(40)
     with CheckpointStore(tmp_path, durable=False) as store:
-        store.save(1, {})
+        store.save(1, {}, shard_size=shard_size)
         store.save(2, tree, metadata={"a": [[[]]]}, shard_size=shard_size)
         outcomes = set()
 

@@ -6,7 +6,6 @@ import errno
 import os
 import random
 import warnings
-from pathlib import Path
 from unittest.mock import Mock
 
 import fsspec
@@ -22,7 +21,7 @@ from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,
     DamagedCheckpointWarning,
-    NoCheckpointError,
+    UnsupportedError,
 )
 from npzkit.stores.objects import LocalFolder
 
@@ -76,96 +75,79 @@ def test_a_step_is_a_folder_of_shards(place):
 
 def test_steps_differ_as_files_do(place):
     """A step that is split equals the same one in a file, and `diff` names what changed."""
-    with CheckpointStore(place) as store:
-        store.save(1, tree_of())
+    with CheckpointStore(place) as store, CheckpointStore(f"{place}/files") as files:
+        files.save(1, tree_of())
         store.save(2, tree_of(), shard_size=100_000)
         tree = tree_of()
         tree["model"]["w3"] = tree["model"]["w3"] + 1
         store.save(3, tree, shard_size=150_000)
-        assert npzkit.diff(store.path(1), store.path(2)).equal
+        assert npzkit.diff(files.path(1), store.path(2)).equal
         assert npzkit.diff(store.path(2), store.path(3)).changed == ("model/w3",)
 
 
-def test_a_step_may_change_between_file_and_folder(place):
-    """Saving a step again replaces it, whatever it was and becomes."""
+def test_the_first_step_decides_the_form(place):
+    """After a folder, each step is one, also without `shard_size` or `frozen`."""
+    with CheckpointStore(place, background=True) as store:
+        options = [{"shard_size": 100_000}, {}, {"frozen": "base"}, {"frozen": ()}]
+        for version, option in enumerate(options):
+            for step in (1, version):
+                tree = tree_of(version) | {"base": np.ones(3)}
+                saving = store.save(step, tree, **option)
+                saving.wait()
+                assert saving.path == store.path(step)
+                assert saving.path.endswith(f"step_0000000{step}")
+        for step in store.steps[2:]:
+            check_tree(store.load(step).tree, step)
+        check_tree(store.load(1).tree, 3)
+        for step in store.steps:
+            store.delete(step)
+        assert store.save(7, tree_of()).path.endswith("step_00000007.npz")
+
+
+@pytest.mark.remedy("Save to a store in another folder.")
+@pytest.mark.parametrize("options", [{"shard_size": "1KB"}, {"frozen": "model/*"}], ids=repr)
+@pytest.mark.parametrize("step", [5, 6])
+def test_a_folder_in_a_store_of_files_is_refused(place, options, step):
+    """The error says what asks for a folder, and the steps are as they were."""
     with CheckpointStore(place) as store:
-        for version, size in enumerate([None, 1000, 200_000, None, 1000]):
-            store.save(5, tree_of(version), shard_size=size)
-            assert store.steps == (5,)
-            check_tree(store.load().tree, version)
-        store.delete(5)
-        assert store.steps == ()
-        with pytest.raises(NoCheckpointError):
-            store.load()
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing that handles an error runs."""
-
-
-@pytest.mark.parametrize("removed_by", ["delete", "retention"])
-@pytest.mark.parametrize("sizes", [(None, 1000), (1000, None)], ids=["to folder", "to file"])
-def test_a_killed_change_of_form(place, sizes, removed_by, monkeypatch):
-    """A kill between "new in place" and "old removed" leaves one step, and it is removed as one."""
-    with CheckpointStore(place) as store:
-        store.save(5, tree_of(0), shard_size=sizes[0])
-    with monkeypatch.context() as patched, CheckpointStore(place) as store:
-        patched.setattr(Steps, "_give_up", lambda *arguments: None)
-        patched.setattr(Steps, "_take_place_of_file", Mock(side_effect=Killed))
-        patched.setattr(Steps, "_remove_folder", Mock(side_effect=Killed))
-        with pytest.raises(Killed):
-            store.save(5, tree_of(1), shard_size=sizes[1])
-    # The file counts: the older one, or the one that is complete.
-    version = 0 if sizes[0] is None else 1
-    with CheckpointStore(place, keep=latest(1)) as store:
+        store.save(5, tree_of())
+        with pytest.raises(UnsupportedError, match="the steps of this store are files") as caught:
+            store.save(step, tree_of(1), **options)
+        assert caught.value.found == f"a folder, for {next(iter(options))}"
+        assert caught.value.expected == "a file, as the first step is"
         assert store.steps == (5,)
-        check_tree(store.load().tree, version)
-        check_tree(store.load(5).tree, version)
-        with store[5] as npz:
-            assert "model/w0" in npz
-        assert Path(store.path(5)).parts == Path(store.folder, "step_00000005.npz").parts
-        assert store._status(5).size > 0
-        assert list(store.verify().steps) == [5]
-        if removed_by == "delete":
-            store.delete(5)
-            assert store.steps == ()
-        else:
-            assert store.save(6, {"a": 1}).removed == (5,)
-            assert store.steps == (6,)
-        with pytest.raises(NoCheckpointError):
-            store.load(5)
+        check_tree(store.load().tree)
+        store.save(step, tree_of(1))
+        check_tree(store.load(step).tree, 1)
+    with CheckpointStore(f"{place}/another") as another:
+        another.save(step, tree_of(1), **options)
+        check_tree(another.load().tree, 1)
 
 
-def test_a_save_in_another_form_that_fails(place, monkeypatch):
-    """If a folder cannot take the place of a file, the file stays, and nothing of the folder."""
-    with CheckpointStore(place) as store:
-        store.save(5, tree_of(0))
-        with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
-            patched.setattr(Steps, "_take_place_of_file", _full)
-            store.save(5, tree_of(1), shard_size=1000)
-        check_tree(store.load().tree, 0)
-        assert not store._storage._place(5).listed()
+def test_two_stores_that_were_put_together(tmp_path):
+    """All steps are listed, and keep their form; a new one has that of the newest.
 
-
-@pytest.mark.remedy("Let one store write here at a time.")
-def test_two_stores_save_a_step_in_two_forms(tmp_path, monkeypatch):
-    """Where locks do not work, a folder does not replace a file that was saved meanwhile."""
-    monkeypatch.setattr(Steps, "begin_writing", lambda self: None)
-    real = Steps._take_place_of_file
-    with CheckpointStore(tmp_path) as store, CheckpointStore(tmp_path) as other:
-        store.save(5, tree_of(0))
-
-        def late(self, step, older):
-            other.save(5, tree_of(1))
-            real(self, step, older)
-
-        monkeypatch.setattr(Steps, "_take_place_of_file", late)
-        with pytest.raises(ArchiveLockedError, match="at the same time"):
-            store.save(5, tree_of(2), shard_size=1000)
-        check_tree(store.load().tree, 1)
-        monkeypatch.setattr(Steps, "_take_place_of_file", real)
-        store.save(5, tree_of(2), shard_size=1000)
-        check_tree(store.load().tree, 2)
+    If a file and a folder have one number, the folder is the step once the file is removed.
+    """
+    with CheckpointStore(tmp_path) as files, CheckpointStore(tmp_path / "other") as folders:
+        for step in (1, 2):
+            files.save(step, tree_of(step))
+        for step in (2, 3):
+            folders.save(step, tree_of(10 + step), shard_size=1000)
+            os.rename(folders.path(step), tmp_path / f"step_0000000{step}")
+    with CheckpointStore(tmp_path) as store:
+        assert store.steps == (1, 2, 3)
+        for step, version in ((1, 1), (2, 2), (3, 13)):
+            check_tree(store.load(step).tree, version)
+        assert store.verify().ok
+        names = {step: os.path.basename(store.save(step, tree_of(step)).path) for step in (4, 2)}
+        assert names == {4: "step_00000004", 2: "step_00000002.npz"}
+        with pytest.raises(UnsupportedError, match="step 1 would be a folder"):
+            store.save(1, tree_of(), shard_size=1000)
+        store.delete(2)
+        check_tree(store.load(2).tree, 12)
+        store.delete(2)
+        assert store.steps == (1, 3, 4)
 
 
 @pytest.mark.remedy("Wait until it has ended.")
@@ -297,6 +279,7 @@ def test_a_folder_without_an_index_is_no_step(tmp_path):
         assert store.steps == (1,)
         store.save(3, tree_of())
         assert store.steps == (1, 3)
+        assert os.path.basename(store.path(3)) == "step_00000003"
     assert not (tmp_path / "step_00000002").exists()
     assert (notes / "notes.txt").exists()
 

@@ -429,7 +429,7 @@ def in_version(version):
 
 
 def follow_steps(folder, steps, *, kept=9, alone=(), save=MappingProxyType({}), **options):
-    """Save steps in versions 0, 1, 2 ...; those `alone` as files, by the first process."""
+    """Save steps in versions 0, 1, 2 ...; those `alone` by the first process."""
     now = {}
     with followed(folder) as work, CheckpointStore(folder, latest(kept), **options) as store:
         for version, step in enumerate(steps):
@@ -454,7 +454,7 @@ def crashes(folder):
         f"{folder}/removed", [1, 2, 2, 3], kept=1, background=True,
         save={"verify": "after", "shard_size": 300},
     )  # fmt: skip
-    follow_steps(f"{folder}/files", [1, 1, 2, 2, 1], alone=(0, 2, 4), durable=False)
+    follow_steps(f"{folder}/alone", [1, 1, 2, 2, 1], alone=(1, 3), durable=False)
     with followed(f"{folder}/archive") as work:
         now = {}
         for version in range(3):

@@ -353,11 +353,41 @@ def test_numpy_reads_the_arrays_by_their_keys():
 
 
 def test_a_flat_mapping_is_saved_as_by_numpy():
-    """Numbers, strings and lists of them are arrays, and no note is written."""
-    with npzkit.open(saved({"x": 7, "y": [1, 2.5], "z": "text", "e": []})) as npz:
-        assert npz.files == ["x", "y", "z", "e"]
-        assert npz.metadata == {}
+    """Numbers, strings and lists of them are arrays; a note is written for numbers and strings."""
+    stream = saved({"x": 7, "y": [1, 2.5], "z": "text", "e": []})
+    with npzkit.open(stream) as npz, np.load(io.BytesIO(stream.getvalue())) as theirs:
+        assert npz.files == theirs.files == ["x", "y", "z", "e"]
+        assert npz.metadata == {"npzkit.tree": {"x": ["as", "value"], "z": ["as", "value"]}}
         assert npz["y"].tolist() == [1.0, 2.5]
+        for found in (npz, theirs):
+            assert is_same(found["x"], np.array(7))
+            assert is_same(found["z"], np.array("text"))
+    with npzkit.open(saved({"x": np.float64(7), "y": [1, 2.5], "e": []})) as npz:
+        assert npz.metadata == {}
+
+
+@pytest.mark.parametrize("beside", [{}, {"n": None}, {"a/b": np.eye(1)}, {"m": {"w": np.eye(1)}}])
+def test_a_number_comes_back_as_a_number(beside):
+    """Whatever is beside it: the very number, string or bytes that was saved, in its place."""
+    numbers = {
+        "w": np.eye(2), "lr": 0.1, "i": 3, "b": True, "c": 1j, "s": "text", "by": b"a",
+        "nan": float("nan"), "zero": -0.0, "big": 2**100, "x": np.eye(1), "nul": "a\0",
+        "bytes": b"a\0", "none": "", "long": 2**63,
+    }  # fmt: skip
+    tree = {**numbers, **beside, "last": np.ones(1)}
+    stream = saved(tree)
+    assert is_same(npzkit.load_tree(stream), tree)
+    assert is_same(npzkit.load_tree(stream, only=["lr", "big"]), {"lr": 0.1, "big": 2**100})
+    for key, value in numbers.items():
+        assert is_same(npzkit.load_tree(saved({key: value, **beside}))[key], value)
+
+
+def test_a_copy_knows_the_numbers_of_its_note():
+    """The note that comes as metadata is kept, also if a number is new."""
+    tree = {"layer": {"w": np.eye(2)}, "step": 1}
+    with npzkit.open(saved(tree)) as npz:
+        copy = saved({**npz, "step": 2}, metadata=npz.metadata)
+    assert is_same(npzkit.load_tree(copy), {"layer": {"w": np.eye(2)}, "step": 2})
 
 
 def test_a_flat_mapping_with_slashes_comes_back_flat():

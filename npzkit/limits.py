@@ -61,8 +61,8 @@ class Limits(_Fields):
         opened.
     metadata_size : int or None, default 2**29
         Bytes of memory for the metadata of the archive, or for the index of a
-        sharded one. They are estimated from the text before it is parsed,
-        because a byte of JSON can take 40 bytes of memory.
+        sharded one. They are estimated before they are parsed, because a byte of
+        JSON can take 40 bytes of memory.
 
     Raises
     ------

@@ -359,27 +359,35 @@ def test_the_reader_of_the_page_reads_a_sharded_archive(tmp_path):
     with npzkit.ShardedWriter(tmp_path / "s", shard_size=1 << 14) as w:
         for begin in range(0, 10_000, 2500):
             w.add("a", np.arange(begin, begin + 2500), (begin,), (10_000,))
-        w.add("b", np.ones(3))
+        w.add("b", np.ones((2, 3), order="F"))
+        w.add("c", np.ones((0, 4)))
         w.commit()
-    index = plain_reader.read_index((tmp_path / "s" / "index.json").read_bytes())
-    assert set(index) == {
-        "format", "version", "attempt", "metadata", "shards", "dtypes", "arrays", "parts"
-    }  # fmt: skip
-    shards = [(tmp_path / "s" / name).read_bytes() for name in index["shards"]["name"]]
-    archives = [plain_reader.Archive(data) for data in shards]
-    assert index["shards"]["size"] == list(map(len, shards))
-    assert index["shards"]["crc32"] == list(map(plain_reader.directory_crc32, archives))
-    count, found = index["arrays"]["parts"][0], np.zeros(index["arrays"]["shape"][0], "<i8")
-    assert count > 1
-    for part in range(count):
-        archive = archives[index["parts"]["shard"][part]]
-        name = index["parts"]["key"].get(str(part), "a") + ".npy"
-        array = archive.array(name)
-        begin = index["parts"]["offset"][part]
-        assert index["parts"]["shape"][part] == array.shape[0]
-        assert array.attrs["npzkit.part"] == {"key": "a", "offset": [begin], "shape": [10_000]}
-        assert archive.entries[name].crc32 == index["parts"]["crc32"][part]
-        found[begin : begin + array.shape[0]] = np.frombuffer(array.data, array.descr)
+
+    def archive_in(name):
+        return plain_reader.Archive((tmp_path / "s" / name).read_bytes())
+
+    index = plain_reader.read_index(archive_in("index.npz"))
+    archives = [archive_in(name) for name in index["names"]]
+    assert index["shards"] == [
+        [len(archive.data) for archive in archives],
+        [plain_reader.directory_crc32(archive) for archive in archives],
+    ]
+    (dtypes, are_fortran, ndims, counts), shapes = index["arrays"], index["shapes"]
+    assert (index["keys"], index["attrs"], index["metadata"]) == (["a", "b", "c"], [""] * 3, {})
+    assert [index["dtypes"][number] for number in dtypes] == ["<i8", "<f8", "<f8"]
+    assert (are_fortran, ndims, shapes) == ([0, 1, 0], [1, 2, 2], [10_000, 2, 3, 0, 4])
+    assert counts[0] > 1 and counts[1:] == [1, 0]
+    found, stored = np.zeros(10_000, "<i8"), np.transpose(index["parts"]).tolist()
+    for part, (shard, size, crc32, method) in enumerate(stored):
+        name = (index["stored keys"][part] or "abc"[max(0, part - counts[0] + 1)]) + ".npy"
+        entry, array = archives[shard].entries[name], archives[shard].array(name)
+        assert (entry.crc32, entry.method, size) == (crc32, method, entry.compressed_size)
+        if part < counts[0]:
+            begin, length = index["boxes"][2 * part :][:2]
+            assert length == array.shape[0]
+            assert array.attrs["npzkit.part"] == {"key": "a", "offset": [begin], "shape": [10_000]}
+            found[begin : begin + length] = np.frombuffer(array.data, array.descr)
+    assert len(stored) == counts[0] + 2
     assert np.array_equal(found, np.arange(10_000))
 
 
@@ -523,7 +531,7 @@ def test_the_tables_have_the_fields_of_the_code():
     assert versions == {
         "footer": str(commit._VERSION),
         "intent": str(commit._VERSION),
-        "`index.json`": str(index_format.VERSION),
+        "`npzkit.shards`": str(index_format.VERSION),
         "`npzkit.checkpoint`": str(checkpoint.step_metadata._VERSION),
     }
 

@@ -15,7 +15,7 @@ from fuzz import Tally, loop
 
 FOUND = sorted(path.name for path in FINDINGS.iterdir())
 RUNS = {"npy": amount(150, 8000), "archive": amount(20, 800), "append": amount(20, 1500),
-        "stream": amount(30, 3000), "index": amount(30, 3000),
+        "stream": amount(30, 3000),
         "end": amount(1000, 100_000), "http": amount(200, 10_000), "zstd": amount(300, 30_000)}  # fmt: skip
 """A tenth of a second of each by default, half of one of answers, and two seconds of ends."""
 

@@ -25,7 +25,6 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import Index
-from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_names import ShardRecord, attempt_of
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
@@ -568,7 +567,7 @@ def inodes(place: Objects, names: Collection[str] | None) -> set[tuple[int, int]
 
 
 def _index_at(place: LocalFolder | StorePrefix) -> Index:
-    return parse_index(read_index(place), _NO_LIMITS)
+    return read_index(place, _NO_LIMITS)[0]
 
 
 def _named(place: LocalFolder | StorePrefix) -> set[str]:

@@ -52,9 +52,6 @@ from npzkit.errors import (
 )
 from npzkit.files.urls import local_path
 
-_INDEX_NAME = "index.json"
-"""What the folder of a sharded archive has."""
-
 
 class Outcome(NamedTuple):
     """The result for one archive.
@@ -111,7 +108,9 @@ def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
 
 def check_one_file(archive: ArchiveFile, remedy: str) -> None:
     """Refuse a sharded archive: a changed shard would not fit its index any more."""
-    if os.path.isfile(os.path.join(archive.path, _INDEX_NAME)):
+    from npzkit.datasets.opening import holds_index
+
+    if holds_index(archive.path):
         raise UnsupportedError(
             "the files of a sharded archive are not changed one by one", path=archive.path,
             remedy=remedy.format(as_word(archive.path)),

@@ -152,7 +152,7 @@ def convert(
     ----------
     src : path or URL
         The file or folder to read. A URL must be of an .npz archive. A folder
-        with an ``index.json`` of npzkit is a sharded archive. Only this file or
+        with an ``index.npz`` of npzkit is a sharded archive. Only this file or
         folder is read: links and data in other files are not followed.
     dst : path or URL
         The file or folder to write. It appears when it is complete. URLs are as

@@ -152,7 +152,7 @@ def to_npz(
 ) -> Delayed | None:
     """Save arrays of dask as a sharded archive: a folder of ``.npz`` files.
 
-    Each task writes one file, and the last one writes ``index.json``. Only then
+    Each task writes one file, and the last one writes ``index.npz``. Only then
     is the archive there, in place of what the folder had before. If anything
     fails, the old archive stays as it was. Tasks may be repeated, and workers
     may be lost. Workers need nothing in common but the folder.

@@ -10,7 +10,7 @@ arrays takes a fraction of a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ from npzkit.datasets.shard_names import check_attempt, check_shard_names
 from npzkit.datasets.tiling import fault_of, find_untiled
 from npzkit.errors import IndexFormatError, NpyFormatError, check_limit
 from npzkit.format import descr_to_dtype
-from npzkit.limits import MAX_DEPTH, MAX_DESCR_DEPTH, MAX_DIMENSIONS, Limits
+from npzkit.limits import MAX_DIMENSIONS, Limits
 from npzkit.members.keys import check_keys
-from npzkit.members.metadata import is_deeper
+from npzkit.members.metadata import parse_metadata
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 
 _MAX_CRC = 2**32 - 1
@@ -82,30 +82,49 @@ class ArrayRow(NamedTuple):
     ----------
     key : str
     shape : tuple of int
-    descr : object
-        Of the NPY header, as JSON has it.
+    dtype : numpy.dtype
+        Of the NPY header.
     extension : str or None
         The name of a dtype that NPY cannot name.
     fortran_order : bool
     attrs : mapping
     parts : tuple of PartRow
         Empty if the array has no items.
-    home : (int, str) or None
-        For an array without items, the number of a shard that has it, and its key there.
+    home : PartRow or None
+        Where an array without items is.
     """
 
     key: str
     shape: tuple[int, ...]
-    descr: Any
+    dtype: np.dtype[Any]
     extension: str | None
     fortran_order: bool
     attrs: Mapping[str, Any]
     parts: tuple[PartRow, ...]
-    home: tuple[int, str] | None = None
+    home: PartRow | None = None
+
+
+class IndexTables(NamedTuple):
+    """What the arrays of an index say; see `npzkit.datasets.index_format`."""
+
+    shards: np.ndarray[Any, Any]
+    arrays: np.ndarray[Any, Any]
+    shapes: np.ndarray[Any, Any]
+    parts: np.ndarray[Any, Any]
+    boxes: np.ndarray[Any, Any]
+    strings: list[str]
+    dtypes: list[np.dtype[Any]]
 
 
 class Index:
     """The index of a sharded archive, checked.
+
+    Parameters
+    ----------
+    attempt : object
+    metadata : mapping
+    tables : IndexTables
+    limits : Limits
 
     Attributes
     ----------
@@ -117,12 +136,29 @@ class Index:
         Of each array.
     """
 
-    def __init__(self, fields: Mapping[str, Any], limits: Limits) -> None:
-        shards, arrays, parts = fields["shards"], fields["arrays"], fields["parts"]
-        self.attempt = check_attempt(fields["attempt"])
-        self.metadata: Mapping[str, Any] = MappingProxyType(mapping(fields["metadata"]))
-        self.shards = _shards(shards)
-        self.keys: list[str] = strings(arrays["key"], "the keys")
+    _dtype_of: list[int]
+    _fortran: list[int]
+    _ndims: list[int]
+    _shard_of: list[int]
+    _part_sizes: list[int]
+    _crcs: list[int]
+    _methods: list[int]
+
+    def __init__(
+        self, attempt: object, metadata: Mapping[str, Any], tables: IndexTables, limits: Limits
+    ) -> None:
+        self.attempt = check_attempt(attempt)
+        self.metadata = MappingProxyType(dict(metadata))
+        shard_count, count, part_count = (
+            table.shape[1] for table in (tables.shards, tables.arrays, tables.parts)
+        )
+        names, self.keys, self._attrs, part_keys, extensions = _divided(
+            tables.strings, (shard_count, count, count, part_count, len(tables.dtypes))
+        )
+        check_shard_names(names)
+        sizes, crcs = tables.shards
+        _check_most(tables.shards[1:], (_MAX_CRC,))
+        self.shards = list(map(ShardRow, names, sizes.tolist(), crcs.tolist()))
         check_keys(self.keys)
         self._numbers = {key: number for number, key in enumerate(self.keys)}
         if len(self._numbers) != len(self.keys):
@@ -130,27 +166,31 @@ class Index:
         check_limit(
             len(self.keys), limits.member_count, "member_count", "the archive has too many arrays"
         )
-        count = len(self.keys)
-        # Each is as deep as in a header, inside a pair in a list.
-        _check_depth(fields["dtypes"], MAX_DESCR_DEPTH + 2)
-        self._dtypes = [_dtype(pair) for pair in listed(fields["dtypes"])]
+        self._dtypes = list(zip(tables.dtypes, (name or None for name in extensions), strict=True))
         self._restored: dict[int, np.dtype[Any]] = {}
-        self._dtype_of: list[int] = column(arrays["dtype"], count, len(self._dtypes) - 1).tolist()
-        self._fortran = frozenset(column(arrays["fortran"], None, count - 1).tolist())
-        self._attrs = by_number(arrays["attrs"], count)
-        values = [dict(self.metadata), *map(mapping, self._attrs.values())]
-        _check_depth(values, MAX_DEPTH + 1)
-        ndims = column(arrays["ndim"], count, MAX_DIMENSIONS)
-        self._ndims: list[int] = ndims.tolist()
-        self._shape_starts = starts_of(ndims)
-        shapes = column(arrays["shape"], self._shape_starts[-1])
-        self._shapes: list[int] = shapes.tolist()
-        sizes = self._check_sizes(ndims, shapes, limits)
+        _check_most(tables.arrays[:3], (len(extensions) - 1, 1, MAX_DIMENSIONS))
+        counts: list[int]
+        self._dtype_of, self._fortran, self._ndims, counts = tables.arrays.tolist()
+        self._attrs_size = limits.metadata_size
+        self._shape_starts = _starts_of(self._ndims)
+        _check_length(tables.shapes, self._shape_starts[-1])
+        self._shapes: list[int] = tables.shapes.tolist()
+        sizes = self._check_sizes(tables, limits)
         self.nbytes: list[int] = sizes.tolist()
-        counts = column(arrays["parts"], count)
-        self._homes = _homes(arrays["empty"], counts, len(self.shards))
-        self._read_parts(parts, ndims, counts)
-        self._check_parts(ndims, shapes, counts, sizes)
+        self._part_starts = _starts_of(counts)
+        without = [number for number, count in enumerate(counts) if not count]
+        self._homes = {number: self.part_count + at for at, number in enumerate(without)}
+        _check_length(part_keys, self.part_count + len(without))
+        _check_most(tables.parts[[0, 2, 3]], (len(self.shards) - 1, _MAX_CRC, _MAX_METHOD))
+        self._shard_of, self._part_sizes, self._crcs, self._methods = tables.parts.tolist()
+        self._part_keys = {at: key for at, key in enumerate(part_keys) if key}
+        check_keys([*self._part_keys.values()])
+        self._boxes = tables.boxes
+        self._box_starts = _starts_of(
+            2 * ndim * count * (count > 1) for ndim, count in zip(self._ndims, counts, strict=True)
+        )
+        _check_length(self._boxes, self._box_starts[-1])
+        self._check_parts(tables, sizes)
 
     # -- what it says -------------------------------------------------------
 
@@ -167,8 +207,7 @@ class Index:
 
     def descr(self, number: int) -> tuple[np.dtype[Any], str | None]:
         """Return the dtype of an array as NPY names it, and the name of what it stands for."""
-        _, extension, dtype = self._dtypes[self._dtype_of[number]]
-        return dtype, extension
+        return self._dtypes[self._dtype_of[number]]
 
     def dtype(self, number: int) -> np.dtype[Any]:
         """Return the dtype of an array: a new object if it has fields."""
@@ -186,16 +225,16 @@ class Index:
 
     def fortran_order(self, number: int) -> bool:
         """Return whether an array is in Fortran order."""
-        return number in self._fortran
+        return bool(self._fortran[number])
 
     def attrs(self, number: int) -> Mapping[str, Any]:
         """Return the attributes of an array."""
-        return MappingProxyType(self._attrs.get(number, {}))
+        return parse_metadata(self._attrs[number].encode(), self._attrs_size)
 
     @property
     def compressed_size(self) -> int:
         """Bytes of all parts in the shards, without headers."""
-        return sum(self._part_sizes)
+        return sum(self._part_sizes[: self.part_count])
 
     def part_numbers(self, number: int) -> range:
         """Return the numbers of the parts of an array."""
@@ -207,8 +246,8 @@ class Index:
         if start == end:
             size = (len(self.part_numbers(number)), self._ndims[number])
             return np.zeros(size, np.int64), np.full(size, self.shape(number), np.int64)
-        size = (-1, self._ndims[number])
-        return self._offsets[start:end].reshape(size), self._part_shapes[start:end].reshape(size)
+        boxes = self._boxes[start:end].reshape(-1, 2, self._ndims[number])
+        return boxes[:, 0], boxes[:, 1]
 
     @property
     def part_count(self) -> int:
@@ -221,13 +260,12 @@ class Index:
 
     def home(self, number: int) -> int:
         """Return the number of the shard that has an array without items."""
-        return self._homes[number][0]
+        return self._shard_of[self._homes[number]]
 
     def stored_key(self, number: int, part: int | None) -> str:
         """Return the key of a part in its shard; None for that of an array without items."""
-        if part is None:
-            return self._homes[number][1]
-        return self._part_keys.get(part, self.keys[number])
+        at = self._homes[number] if part is None else part
+        return self._part_keys.get(at, self.keys[number])
 
     def stored_as(self, part: int) -> tuple[int, int, int]:
         """Return the CRC-32, the compressed size and the method of a part."""
@@ -255,19 +293,11 @@ class Index:
         """Return the bytes of a part in memory."""
         return math.prod(self.part(number, part).shape) * self.descr(number)[0].itemsize
 
-    def saved_dtype(self, number: int) -> tuple[Any, str | None]:
-        """Return the ``descr`` of an array as JSON has it, and the name of what it stands for."""
-        descr, extension, _ = self._dtypes[self._dtype_of[number]]
-        return descr, extension
-
     # -- checks -------------------------------------------------------------
 
-    def _check_sizes(
-        self, ndims: np.ndarray[Any, Any], shapes: np.ndarray[Any, Any], limits: Limits
-    ) -> np.ndarray[Any, Any]:
+    def _check_sizes(self, tables: IndexTables, limits: Limits) -> np.ndarray[Any, Any]:
         """Return the bytes of each array, which NumPy can have."""
-        itemsizes = np.array([dtype.itemsize for _, _, dtype in self._dtypes], np.int64)
-        sizes = itemsizes[self._dtype_of]
+        sizes, ndims, shapes = self._itemsizes(tables), tables.arrays[2], tables.shapes
         starts = np.array(self._shape_starts[:-1], np.int64)
         for ndim in np.unique(ndims).tolist():
             rows = np.flatnonzero(ndims == ndim)
@@ -285,54 +315,36 @@ class Index:
         check_limit(total, limits.total_size, "total_size", "the archive has too many bytes")
         return sizes
 
-    def _read_parts(
-        self, parts: Mapping[str, Any], ndims: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
-    ) -> None:
-        shard_count = len(self.shards)
-        self._part_starts = starts_of(counts)
-        count = self._part_starts[-1]
-        self._shard_of: list[int] = column(parts["shard"], count, shard_count - 1).tolist()
-        self._part_sizes: list[int] = column(parts["size"], count).tolist()
-        self._crcs: list[int] = column(parts["crc32"], count, _MAX_CRC).tolist()
-        self._methods: list[int] = column(parts["method"], count, _MAX_METHOD).tolist()
-        self._part_keys: dict[int, str] = by_number(parts["key"], count)
-        check_keys(strings([*self._part_keys.values()], "the keys of parts"))
-        self._box_starts = starts_of(np.where(counts > 1, ndims * counts, 0))
-        self._offsets = column(parts["offset"], self._box_starts[-1])
-        self._part_shapes = column(parts["shape"], self._box_starts[-1])
+    def _itemsizes(self, tables: IndexTables) -> np.ndarray[Any, Any]:
+        itemsizes = np.array([dtype.itemsize for dtype in tables.dtypes], np.int64)
+        return np.asarray(itemsizes[tables.arrays[0]])
 
-    def _check_parts(
-        self,
-        ndims: np.ndarray[Any, Any],
-        shapes: np.ndarray[Any, Any],
-        counts: np.ndarray[Any, Any],
-        sizes: np.ndarray[Any, Any],
-    ) -> None:
+    def _check_parts(self, tables: IndexTables, sizes: np.ndarray[Any, Any]) -> None:
         """Check that parts tile their arrays, and that shards can hold them."""
-        ndims, counts = ndims.astype(np.intp), counts.astype(np.intp)
+        ndims, counts = tables.arrays[2:].astype(np.intp)
         is_several = counts > 1
-        starts = np.array(self._shape_starts[:-1], np.int64)
         has_items = np.ones(len(counts), bool)
-        has_items[np.repeat(np.arange(len(counts)), ndims)[shapes == 0]] = False
+        has_items[np.repeat(np.arange(len(counts)), ndims)[tables.shapes == 0]] = False
         for wrong in np.flatnonzero((counts > 0) != has_items)[:1]:
             raise IndexFormatError(
                 "an array without items has no parts, and others have some",
                 key=self.keys[wrong], found=f"{counts[wrong]} parts",
             )  # fmt: skip
-        for ndim in np.unique(ndims[is_several]).tolist():
-            rows = np.flatnonzero(is_several & (ndims == ndim))
-            bounds = shapes[starts[rows][:, None] + np.arange(ndim)]
-            self._check_tilings(rows, bounds, counts[rows])
-        part_sizes = np.repeat(sizes, counts)
-        if len(self._part_shapes):
-            part_sizes[np.repeat(is_several, counts)] = self._sizes_of_boxes(ndims, counts)
-        self._check_room(part_sizes)
-        self._check_stored_once(counts)
+        part_sizes = np.zeros(tables.parts.shape[1], np.int64)
+        part_sizes[: self.part_count] = np.repeat(sizes, counts)
+        for ndim in {*ndims[is_several].tolist()}:
+            are_chosen = is_several & (ndims == ndim)
+            items = self._check_tilings(np.flatnonzero(are_chosen), counts[are_chosen])
+            parts = np.flatnonzero(np.repeat(are_chosen, counts))
+            part_sizes[parts] = items * np.repeat(self._itemsizes(tables), counts)[parts]
+        self._check_room(tables.parts, part_sizes)
+        self._check_stored_once(tables.parts[0], counts)
 
     def _check_tilings(
-        self, rows: np.ndarray[Any, Any], bounds: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
-    ) -> None:
-        """Check that the parts of several arrays, with as many axes, tile each of them."""
+        self, rows: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """Check that the parts of arrays with as many axes tile each; return the items of each."""
+        bounds = np.array([self.shape(row) for row in rows.tolist()], np.int64)
         boxes = [self.boxes(row) for row in rows.tolist()]
         if not bounds.shape[1]:
             raise IndexFormatError("an array of one item has several parts", key=self.keys[rows[0]])
@@ -341,34 +353,23 @@ class Index:
             error = fault_of(tuple(bounds[at].tolist()), *boxes[at])
             error.locate(key=self.keys[rows[at]])
             raise error
+        return np.asarray(shapes.prod(axis=1))
 
-    def _sizes_of_boxes(
-        self, ndims: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
-    ) -> np.ndarray[Any, Any]:
-        """Return the bytes of each part of the arrays with several; their tiling was checked."""
-        is_several = counts > 1
-        lengths = np.repeat(ndims[is_several], counts[is_several])
-        items = np.multiply.reduceat(self._part_shapes, np.cumsum(lengths, dtype=np.intp) - lengths)
-        itemsizes = np.array([dtype.itemsize for _, _, dtype in self._dtypes], np.int64)
-        array_sizes = itemsizes[np.array(self._dtype_of)[is_several]]
-        return np.asarray(items * np.repeat(array_sizes, counts[is_several]))
-
-    def _check_room(self, sizes: np.ndarray[Any, Any]) -> None:
+    def _check_room(self, parts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> None:
         """Check that parts of these sizes fit into the shards, as far as the index says."""
-        stored = np.array(self._part_sizes, np.float64)
-        factors = np.select(
-            [np.equal(self._methods, method) for method in (STORED, *CHUNKED)],
-            [1.0, *map(MAX_RATIOS.__getitem__, CHUNKED)], np.inf,
-        )  # fmt: skip
-        with np.errstate(invalid="ignore"):
-            fits = sizes <= stored * factors
+        shards, stored, _, methods = parts
+        ratios = {STORED: 1, **{method: MAX_RATIOS[method] for method in CHUNKED}}
+        largest = np.full(len(sizes), np.inf)
+        for method, ratio in ratios.items():
+            np.multiply(stored, float(ratio), out=largest, where=methods == method)
+        fits = sizes <= largest
         if not fits.all():
             part = int(np.argmin(fits))
             raise IndexFormatError(
                 "a part has fewer bytes in its shard than it takes", found=self._part_sizes[part],
                 expected=f"enough for {sizes[part]} bytes",
             )  # fmt: skip
-        together = np.bincount(self._shard_of, stored, len(self.shards)) if len(stored) else [0.0]
+        together = np.bincount(shards, stored, len(self.shards)) if len(stored) else [0.0]
         for shard, size in zip(self.shards, together, strict=False):
             if size > shard.size:
                 raise IndexFormatError(
@@ -376,16 +377,18 @@ class Index:
                     found=int(size), expected=f"at most {shard.size}",
                 )  # fmt: skip
 
-    def _check_stored_once(self, counts: np.ndarray[Any, Any]) -> None:
+    def _check_stored_once(
+        self, shards: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
+    ) -> None:
         """Check that no array of a shard is taken for two parts."""
-        numbers = np.repeat(np.arange(len(counts)), counts)
+        numbers = np.append(np.repeat(np.arange(len(counts)), counts), np.flatnonzero(counts == 0))
         # A part with a key of its own counts as the array that has this key.
         others: dict[str, int] = {}
         for part, key in self._part_keys.items():
             number = self._numbers.get(key)
             numbers[part] = others.setdefault(key, -1 - len(others)) if number is None else number
         numbers += len(others)
-        pairs = np.array(self._shard_of, np.int64) * (len(counts) + len(others)) + numbers
+        pairs = shards * (len(counts) + len(others)) + numbers
         if len(np.unique(pairs)) != len(pairs):
             raise IndexFormatError("an array in a shard is taken for two parts")
 
@@ -397,127 +400,33 @@ def _check_countable(shape: tuple[int, ...], itemsize: int) -> None:
         raise NpyFormatError("shape is too large for any array", found=shape)
 
 
-def _check_depth(values: Any, depth: int) -> None:
-    if is_deeper(values, depth):
-        raise IndexFormatError("the index is nested too deeply")
+def _divided(strings: list[str], counts: tuple[int, ...]) -> Iterator[list[str]]:
+    """Yield as many of the strings as each count says."""
+    _check_length(strings, sum(counts))
+    begin = 0
+    for count in counts:
+        yield strings[begin : begin + count]
+        begin += count
 
 
-def _shards(columns: Mapping[str, Any]) -> list[ShardRow]:
-    names = strings(columns["name"], "the names of shards")
-    check_shard_names(names)
-    sizes = column(columns["size"], len(names)).tolist()
-    crcs = column(columns["crc32"], len(names), _MAX_CRC).tolist()
-    return list(map(ShardRow, names, sizes, crcs))
+def _check_length(values: Sized, count: int) -> None:
+    if len(values) != count:
+        raise IndexFormatError("a column has the wrong length", found=len(values), expected=count)
 
 
-def _homes(
-    value: object, counts: np.ndarray[Any, Any], shard_count: int
-) -> dict[int, tuple[int, str]]:
-    """Return where arrays without items are: those that have no parts, and no others."""
-    found = by_number(value, len(counts))
-    for home in found.values():
-        if not (
-            isinstance(home, list)
-            and [type(each) for each in home] == [int, str]
-            and 0 <= home[0] < shard_count
-        ):
-            raise IndexFormatError("a shard of an array without items is not valid", found=home)
-    check_keys([home[1] for home in found.values()])
-    if found.keys() != set(np.flatnonzero(counts == 0).tolist()):
-        raise IndexFormatError("arrays without parts, and no others, have a shard of their own")
-    return {number: (shard, key) for number, (shard, key) in found.items()}
+def _check_most(rows: np.ndarray[Any, Any], most: tuple[int, ...]) -> None:
+    """Check that no number of each row is larger than the row's."""
+    if rows.shape[1]:
+        for largest, bound in zip(rows.max(axis=1).tolist(), most, strict=True):
+            if largest > bound:
+                raise IndexFormatError(
+                    "a number is out of range", found=largest, expected=f"0 to {bound}"
+                )
 
 
-def _dtype(pair: object) -> tuple[Any, str | None, np.dtype[Any]]:
-    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[1], (str, type(None))):
-        raise IndexFormatError("a dtype is a descr and a name or null", found=pair)
-    dtype = descr_to_dtype(_descr(pair[0]))
-    if dtype.hasobject:
-        raise IndexFormatError("an array of Python objects cannot be sharded", found=pair[0])
-    return pair[0], pair[1], dtype
-
-
-def _descr(value: Any) -> Any:
-    """Return a ``descr`` with the tuples for which JSON has lists."""
-    if not isinstance(value, list):
-        return value
-    return [_field(field) for field in value]
-
-
-def _field(field: Any) -> Any:
-    if not isinstance(field, list) or not 2 <= len(field) <= 3:
-        raise IndexFormatError("a field of a dtype is a name, a descr and a shape", found=field)
-    name, descr, *shape = field
-    name = tuple(name) if isinstance(name, list) else name
-    return (
-        name,
-        _descr(descr),
-        *(tuple(each) if isinstance(each, list) else each for each in shape),
-    )
-
-
-_MAX_INT = 2**63 - 1
-
-
-def check_names(value: object, names: set[str], what: str) -> None:
-    """Check that an object has exactly these fields."""
-    if not isinstance(value, dict) or value.keys() != names:
-        found = sorted(value) if isinstance(value, dict) else type(value).__name__
-        raise IndexFormatError(
-            f"the fields of {what!r} are not those of an index", found=found, expected=sorted(names)
-        )
-
-
-def listed(value: object) -> list[Any]:
-    """Return a list."""
-    if not isinstance(value, list):
-        raise IndexFormatError("a column is not a list", found=value)
-    return value
-
-
-def mapping(value: object) -> dict[str, Any]:
-    """Return an object."""
-    if not isinstance(value, dict):
-        raise IndexFormatError("an index has something else in place of an object", found=value)
-    return value
-
-
-def strings(value: object, what: str) -> list[str]:
-    """Return a list of strings."""
-    if not set(map(type, listed(value))) <= {str}:
-        raise IndexFormatError(f"{what} must be strings")
-    return listed(value)
-
-
-def column(value: object, count: int | None, most: int = _MAX_INT) -> np.ndarray[Any, Any]:
-    """Return a column of integers from 0 to `most`; `count` of them, unless that is None."""
-    numbers = listed(value)
-    if count is not None and len(numbers) != count:
-        raise IndexFormatError("a column has the wrong length", found=len(numbers), expected=count)
-    # Booleans are not numbers here.
-    if not set(map(type, numbers)) <= {int}:
-        raise IndexFormatError("a column must have integers")
-    if numbers and not (min(numbers) >= 0 and max(numbers) <= most):
-        wrong = next(number for number in numbers if not 0 <= number <= most)
-        raise IndexFormatError("a number is out of range", found=wrong, expected=f"0 to {most}")
-    return np.array(numbers, np.int64)
-
-
-def starts_of(counts: np.ndarray[Any, Any]) -> list[int]:
+def _starts_of(counts: Iterable[int]) -> list[int]:
     """Return where the values of each row begin in a column that has several per row.
 
     Python's integers, because numbers of a file may add up to more than 64 bits.
     """
-    return [0, *accumulate(counts.tolist())]
-
-
-def by_number(value: object, count: int) -> dict[int, Any]:
-    """Return an object whose names are numbers below `count`."""
-    found = {}
-    for name, inner in mapping(value).items():
-        if not (name.isascii() and name.isdigit() and len(name) < 19 and int(name) < count):
-            raise IndexFormatError("an object refers to a row that is not there", found=name)
-        found[int(name)] = inner
-    if len(found) != len(mapping(value)):
-        raise IndexFormatError("an object refers to the same row twice")
-    return found
+    return [0, *accumulate(counts)]

@@ -1,78 +1,78 @@
-"""The index of a sharded archive: ``index.json`` to an object and back, without I/O.
+"""The index of a sharded archive: the archive ``index.npz`` to an object and back.
 
-Owns the format. What it means is `npzkit.datasets.index`'s. The file is JSON in ASCII::
+Owns the format. What it means is `npzkit.datasets.index`'s. The metadata are those of the
+sharded archive, with one more item: ``"npzkit.shards": {"version": 1, "attempt": "a1"}``. By
+this item npzkit tells its index from other archives of that name. Its arrays, of which all are
+unsigned integers:
 
-    {"format": "npzkit sharded archive", "version": 1, "attempt": "a1", "metadata": {...},
-     "shards": {"name": [...], "size": [...], "crc32": [...]},
-     "dtypes": [["<f4", null], ["<V2", "bfloat16"]],
-     "arrays": {"key": [...], "dtype": [...], "ndim": [...], "shape": [...], "parts": [...],
-                "fortran": [...], "attrs": {"3": {...}}, "empty": {"5": [0, "b"]}},
-     "parts": {"shard": [...], "key": {"17": "w@4"}, "size": [...], "crc32": [...],
-               "method": [...], "offset": [...], "shape": [...]},
-     "crc32": ...}
-
-Lists are columns: one value per shard, array or part, counted from 0. The parts of an
-array follow each other, in the order of the arrays.
-
-- ``shards``: the size of the file, and the CRC-32 of its central directory.
-- ``dtypes``: the ``descr`` as in NPY, with lists for tuples, and the name of a dtype that
-  NPY cannot name.
-- ``arrays``: ``dtype`` counts into ``dtypes``; ``shape`` has `ndim` numbers for each array;
-  ``parts`` is the number of its parts; ``fortran`` lists the arrays in Fortran order.
-  Their values, and those of ``metadata``, may be NaN and infinity, which are written as in
-  other archives: the text is strict JSON.
-- ``parts``: ``key`` has the keys in the shard that differ from those of the array; ``size``
-  is compressed; ``offset`` and ``shape`` have `ndim` numbers for each part of an array with
-  several parts. A single part is its array.
-- An array without items has no parts. ``empty`` has the number of a shard with it, and its
-  key there.
-- ``crc32``: of the text without this item, which is the last. Remove the item if you edit an
-  index by hand.
+``shards``
+    Two rows, a column per shard: the size of the file, and the CRC-32 of its central directory.
+``arrays``
+    Four rows, a column per array: the number of its dtype, 1 for Fortran order and else 0, the
+    number of its axes, and that of its parts.
+``shapes``
+    The shapes of all arrays, one behind the other.
+``parts``
+    Four rows, a column per part: the number of its shard, and compressed size, CRC-32 and method
+    as in the shard's directory. The parts of an array follow each other, in the order of the
+    arrays. A single part is its array. An array without items has no parts: behind those of all
+    others, there is a column for each of these, which says where it is.
+``boxes``
+    Offset and shape of each part of the arrays with several.
+``strings``
+    UTF-8, each with a zero byte behind it: the names of the shards; the keys of the arrays; their
+    attributes, as JSON; the keys that parts have in their shards; the values of ``npzkit.dtype``
+    that belong to dtypes. Without attributes, with the key of the array, and without such a
+    value, a string is empty.
+``dtypes/0``, ``dtypes/1``, ...
+    Arrays without items, which have the dtypes.
 """
 
 from __future__ import annotations
 
+import io
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from npzkit.datasets.index import ArrayRow, Index, ShardRow, check_names
+import numpy as np
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.save import PreparedArchive
+from npzkit.datasets import NOT_AN_INDEX, SHARDS_KEY
+from npzkit.datasets.index import ArrayRow, Index, IndexTables, ShardRow
+from npzkit.datasets.shard_names import version_of
 from npzkit.errors import (
-    FormatError,
     IndexFormatError,
-    LimitExceededError,
     NpzkitError,
+    PickleRefusedError,
     UnsafeNameError,
     UnsupportedError,
+    check_limit,
 )
-from npzkit.limits import MAX_DEPTH, Limits
-from npzkit.members.metadata import (
-    check_json_size,
-    format_json,
-    format_metadata,
-    parse_json,
-    restored,
-)
+from npzkit.limits import Limits
+from npzkit.members.metadata import format_metadata
 
-FORMAT = "npzkit sharded archive"
 VERSION = 1
-MAX_SIZE = 1 << 26
-"""Bytes of the largest index. It names more than a million parts."""
-
-_MAX_DEPTH = MAX_DEPTH + 4
-"""Nested brackets: those of attributes are inside of four."""
-_CRC_KEY = "crc32"
-_FIELDS = {"format", "version", "attempt", "metadata", "shards", "dtypes", "arrays", "parts"}
-_SHARDS = {"name", "size", "crc32"}
-_ARRAYS = {"key", "dtype", "ndim", "shape", "parts", "fortran", "attrs", "empty"}
-_PARTS = {"shard", "key", "size", "crc32", "method", "offset", "shape"}
+_ROWS = {"shards": 2, "arrays": 4, "parts": 4}
+_NUMBER_COST, _TEXT_COST = 8, 200
+"""Bytes of memory for each byte of a column, and for each string, at most."""
+_MAX_INT = 2**63 - 1
+_TOO_LARGE = "the index would take too much memory"
 
 
-def parse_index(data: bytes, limits: Limits | None = None) -> Index:
-    """Return the index that the bytes of ``index.json`` hold.
+def parse_index(
+    file: Any, limits: Limits | None = None, *, strict: bool = False
+) -> tuple[Index, tuple[int, int]]:
+    """Return an index, and what tells it from others; see `state_of`.
+
+    `file` and `strict` are as of `NpzFile`.
 
     Raises
     ------
+    OSError, FormatError, ChecksumError
+        As of any archive.
     IndexFormatError
         It is not an index, or parts do not tile their array.
     UnsupportedError
@@ -80,41 +80,69 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
     UnsafeNameError
         A shard is not a file in the folder.
     LimitExceededError
-        The index is longer than `MAX_SIZE`, or exceeds `limits`.
+        The index exceeds `limits`.
     """
     limits = limits or Limits()
-    if len(data) > MAX_SIZE:
-        raise LimitExceededError(
-            "the index is too long", found=len(data), expected=MAX_SIZE, is_damage=True
+    own_limits = Limits(header_size=None, metadata_size=limits.metadata_size)
+    with NpzFile(file, strict=strict, limits=own_limits) as npz:
+        try:
+            return _index_in(npz, limits), state_of(npz)
+        except NpzkitError as error:
+            if isinstance(error, (UnsafeNameError, PickleRefusedError)):
+                error.is_damage = True
+            error.locate(path=npz._archive.path)
+            raise
+        except (TypeError, ValueError) as error:
+            what = f"the index is not valid: {error}"
+            raise IndexFormatError(what, path=npz._archive.path) from error
+
+
+def state_of(npz: NpzFile) -> tuple[int, int]:
+    """Return the size of an open index, and the CRC-32 of its directory and of its metadata."""
+    size, crc32 = version_of(npz)
+    return size, zlib.crc32(npz._archive.comment, crc32)
+
+
+def _index_in(npz: NpzFile, limits: Limits) -> Index:
+    metadata = dict(npz.metadata)
+    own = metadata.pop(SHARDS_KEY, None)
+    if not isinstance(own, dict):
+        raise IndexFormatError(
+            NOT_AN_INDEX, remedy="Open the file by its path, or open another folder."
         )
-    check_json_size(data, limits.metadata_size, "the index")
-    fields = _unsealed(parse_strictly(data), data)
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise IndexFormatError(
-            "this is not the index of a sharded archive",
-            remedy=f"Open another folder: an index has the field \"format\": \"{FORMAT}\".",
-        )  # fmt: skip
-    if type(fields.get("version")) is not int or fields["version"] != VERSION:
-        raise newer_version("the index", fields.get("version"), VERSION)
-    try:
-        check_names(fields, _FIELDS, "index")
-        for name, names in (("shards", _SHARDS), ("arrays", _ARRAYS), ("parts", _PARTS)):
-            check_names(fields[name], names, name)
-        return Index(fields, limits)
-    except UnsafeNameError as error:
-        error.is_damage = True
-        raise
-    except FormatError as error:
-        if isinstance(error, IndexFormatError):
-            raise
-        raise IndexFormatError(
-            f"the index is not valid: {error.what}", key=error.key, found=error.found,
-            expected=error.expected,
-        ) from error  # fmt: skip
-    except (TypeError, ValueError) as error:
-        if isinstance(error, NpzkitError):
-            raise
-        raise IndexFormatError(f"the index is not valid: {error}") from error
+    if type(own.get("version")) is not int or own["version"] != VERSION:
+        raise newer_version("the index", own.get("version"), VERSION)
+    return Index(own.get("attempt"), metadata, _tables(npz, limits.metadata_size), limits)
+
+
+def _tables(npz: NpzFile, limit: int | None) -> IndexTables:
+    """Return what the arrays of an index say, after checks of their form alone."""
+    cost = _NUMBER_COST * npz._archive.nbytes
+    check_limit(cost, limit, "metadata_size", _TOO_LARGE)
+    arrays: dict[str, Any] = npz.load_all(threads=1)
+    rows = {name: _array(arrays, name) for name in _ROWS}
+    text = _array(arrays, "strings").tobytes()
+    check_limit(cost + _TEXT_COST * text.count(0), limit, "metadata_size", _TOO_LARGE)
+    *strings, end = text.decode().split("\0")
+    numbers = {name: _array(arrays, name) for name in ("shapes", "boxes")}
+    found = [arrays.get(f"dtypes/{at}") for at in range(len(arrays))]
+    dtypes = [array.dtype for array in found if isinstance(array, np.ndarray)]
+    if end or len(dtypes) < len(arrays):
+        raise IndexFormatError("an array of the index is missing, or of another form")
+    return IndexTables(**rows, **numbers, strings=strings, dtypes=dtypes)
+
+
+def _array(arrays: dict[str, Any], name: str) -> np.ndarray[Any, Any]:
+    """Remove an array of the index, and return it: as int64 unless it has strings."""
+    array = arrays.pop(name, None)
+    rows = (_ROWS[name],) if name in _ROWS else ()
+    if not (isinstance(array, np.ndarray) and array.dtype.kind == "u" and array.shape[:-1] == rows):
+        raise IndexFormatError("an array of the index is missing, or of another form", key=name)
+    if name == "strings":
+        return array.astype(np.uint8, copy=False)
+    if array.max(initial=0) > _MAX_INT:
+        raise IndexFormatError("a number is out of range", key=name, found=int(array.max()))
+    return array.astype(np.int64)
 
 
 def newer_version(what: str, found: object, expected: int) -> UnsupportedError:
@@ -127,92 +155,49 @@ def newer_version(what: str, found: object, expected: int) -> UnsupportedError:
 def format_index(
     attempt: str, metadata: Mapping[str, Any], shards: list[ShardRow], arrays: list[ArrayRow]
 ) -> bytes:
-    """Return the bytes of ``index.json``, which end with their checksum."""
-    pairs = [[row.descr, row.extension] for row in arrays]
-    dtypes = dict(zip(map(repr, pairs), pairs, strict=True))
-    numbers = {name: number for number, name in enumerate(dtypes)}
-    parts = [(row, part) for row in arrays for part in row.parts]
-    boxes = [part for row, part in parts if len(row.parts) > 1]
-    fields = {
-        "format": FORMAT,
-        "version": VERSION,
-        "attempt": attempt,
-        "metadata": metadata,
-        "shards": {name: [getattr(row, name) for row in shards] for name in ShardRow._fields},
-        "arrays": {
-            "key": [row.key for row in arrays],
-            "dtype": [numbers[repr(pair)] for pair in pairs],
-            "ndim": [len(row.shape) for row in arrays],
-            "shape": [length for row in arrays for length in row.shape],
-            "parts": [len(row.parts) for row in arrays],
-            "fortran": [number for number, row in enumerate(arrays) if row.fortran_order],
-            "attrs": {number: dict(row.attrs) for number, row in enumerate(arrays) if row.attrs},
-            "empty": {number: list(row.home) for number, row in enumerate(arrays) if row.home},
-        },
-        "dtypes": list(dtypes.values()),
-        "parts": {
-            "shard": [part.shard for _, part in parts],
-            "key": {at: p.key for at, (row, p) in enumerate(parts) if p.key != row.key},
-            "size": [part.compressed_size for _, part in parts],
-            "crc32": [part.crc32 for _, part in parts],
-            "method": [part.method for _, part in parts],
-            "offset": [length for part in boxes for length in part.offset],
-            "shape": [length for part in boxes for length in part.shape],
-        },
+    """Return the bytes of ``index.npz``."""
+    numbers: dict[tuple[np.dtype[Any], str | None], int] = {}
+    for row in arrays:
+        numbers.setdefault((row.dtype, row.extension), len(numbers))
+    parts = [(row.key, part) for row in arrays for part in row.parts]
+    stored = parts + [(row.key, row.home) for row in arrays if row.home is not None]
+    boxes = [part for row in arrays if len(row.parts) > 1 for part in row.parts]
+    forms = [
+        (numbers[row.dtype, row.extension], row.fortran_order, len(row.shape), len(row.parts))
+        for row in arrays
+    ]
+    strings = [
+        *(row.name for row in shards),
+        *(row.key for row in arrays),
+        *(format_metadata(row.attrs).decode() for row in arrays),
+        *("" if part.key == key else part.key for key, part in stored),
+        *(extension or "" for _, extension in numbers),
+        "",
+    ]
+    columns = {
+        "shards": _table("shards", [(row.size, row.crc32) for row in shards]),
+        "arrays": _table("arrays", forms),
+        "shapes": _numbers(length for row in arrays for length in row.shape),
+        "parts": _table(
+            "parts", [(p.shard, p.compressed_size, p.crc32, p.method) for _, p in stored]
+        ),
+        "boxes": _numbers(length for part in boxes for length in (*part.offset, *part.shape)),
+        "strings": np.frombuffer("\0".join(strings).encode(), np.uint8),
     }
-    text = format_json(fields, _MAX_DEPTH, separators=(",", ":")).encode("ascii")
-    return with_item(text, {_CRC_KEY: zlib.crc32(text)})
+    # Not np.empty, which gives a dtype of no bytes one.
+    dtypes = {f"dtypes/{at}": np.ndarray((0,), dtype) for (dtype, _), at in numbers.items()}
+    own = {SHARDS_KEY: {"version": VERSION, "attempt": attempt}}
+    stream = io.BytesIO()
+    PreparedArchive({**columns, **dtypes}).write(stream, metadata={**metadata, **own})
+    return stream.getvalue()
 
 
-def _unsealed(fields: Any, data: bytes) -> Any:
-    """Return the fields of an index without its checksum, which is compared if it is there."""
-    if not isinstance(fields, dict) or _CRC_KEY not in fields:
-        return fields
-    expected = fields.pop(_CRC_KEY)
-    found = crc32_without(data, {_CRC_KEY: expected}) if type(expected) is int else None
-    if found is None or found != expected:
-        raise IndexFormatError(
-            "the index is damaged: its CRC-32 differs", found=found, expected=expected,
-            remedy='Write the archive again. If you edited the index, remove its item "crc32".',
-        )  # fmt: skip
-    return fields
+def _table(name: str, columns: Sequence[tuple[int, ...]]) -> np.ndarray[Any, Any]:
+    table = _numbers(chain.from_iterable(columns)).reshape(len(columns), _ROWS[name])
+    return np.ascontiguousarray(table.T)
 
 
-def parse_strictly(data: bytes) -> Any:
-    """Parse JSON, and refuse what Python's `json` reads and others do not, or read differently.
-
-    That is a bare NaN or Infinity, and a name that an object has twice.
-    """
-    try:
-        return parse_json(
-            data.decode("utf-8"), _MAX_DEPTH, object_pairs_hook=_unique, parse_constant=_refuse
-        )
-    except ValueError as error:
-        raise IndexFormatError(f"the index is not JSON: {error}") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> Any:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object has the same name twice")
-    return restored(found)
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not a number of JSON; npzkit writes {format_json(float(name))}")
-
-
-# -- JSON with its checksum ------------------------------------------------
-
-
-def with_item(text: bytes, item: Mapping[str, Any]) -> bytes:
-    """Return a JSON object that is not empty, with one more item at its end."""
-    return text[:-1] + b"," + format_metadata(item)[1:]
-
-
-def crc32_without(text: bytes, item: Mapping[str, Any]) -> int | None:
-    """Return the CRC-32 of a JSON object before `with_item`; None if it ends otherwise."""
-    end = with_item(b"}", item)
-    if not text.endswith(end):
-        return None
-    return zlib.crc32(b"}", zlib.crc32(memoryview(text)[: -len(end)]))
+def _numbers(values: Iterable[int]) -> np.ndarray[Any, Any]:
+    """Return integers in as few bytes as they need."""
+    numbers = np.array([*values], np.uint64)
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))

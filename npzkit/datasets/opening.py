@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
-from npzkit.datasets import INDEX_NAME
-from npzkit.errors import TO_CONVERT, UnsupportedError
+from npzkit.datasets import INDEX_NAME, NOT_AN_INDEX
+from npzkit.errors import TO_CONVERT, IndexFormatError, NpzkitError, UnsupportedError
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
 
@@ -48,7 +48,7 @@ def open(
     ----------
     file : path, URL, bytes-like, file object or zipfile.ZipFile
         An archive; or the folder of a sharded archive, or its
-        ``index.json``. Bytes are the contents of an archive, never a path.
+        ``index.npz``. Bytes are the contents of an archive, never a path.
         URLs begin with ``https://``, ``http://``, ``s3://``, ``gs://``,
         ``az://``, ``memory://``, or any other scheme of fsspec. They may be
         chains, such as ``simplecache::https://...``, and ``UPath`` objects. The
@@ -105,7 +105,8 @@ def open(
         "mmap_mode": mmap_mode, "verify": verify, "strict": strict, "limits": limits,
         "storage_options": storage_options,
     }  # fmt: skip
-    if not _names_folder(file):
+    ending = _ending_of(file)
+    if not ending:
         try:
             npz = NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
             _check_not_torchs(npz)
@@ -121,13 +122,17 @@ def open(
 
     try:
         return ShardedFile(cast("PathLike", file), **options)
+    except IndexFormatError as error:
+        if ending != INDEX_NAME or error.what != NOT_AN_INDEX:
+            raise
     except (FileNotFoundError, NotADirectoryError) as error:
         if missing is None:
             raise
         if error.filename == missing.filename:
             # It is a folder: what it lacks says more.
             raise IsADirectoryError(errno.EISDIR, error.strerror, error.filename) from None
-    raise missing
+        raise missing from None
+    return NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
 
 
 def _check_not_torchs(npz: NpzFile) -> None:
@@ -142,33 +147,48 @@ def _check_not_torchs(npz: NpzFile) -> None:
         )  # fmt: skip
 
 
-def is_sharded(file: Any) -> bool:
+def is_sharded(file: Any, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Return whether this is an open sharded archive, or a path or URL that can only be one."""
     if isinstance(file, NpzFile):
         from npzkit.datasets.shardedfile import ShardedFile
 
         return isinstance(file, ShardedFile)
-    return _names_folder(file) or (
-        not isinstance(find_location(file), Location) and _may_be_folder(file)
-    )
+    ending = _ending_of(file)
+    if ending == INDEX_NAME:
+        from npzkit.datasets.shard_names import is_index
+
+        with contextlib.suppress(OSError, NpzkitError):
+            return is_index(find_location(file, storage_options))
+        return False
+    return bool(ending) or (not isinstance(find_location(file), Location) and _may_be_folder(file))
 
 
 def holds_index(path: str) -> bool:
-    """Return whether a path is an index, or that of a folder which has one."""
-    return os.path.basename(path) == INDEX_NAME or os.path.isfile(os.path.join(path, INDEX_NAME))
+    """Return whether a folder has the index of a sharded archive, also a damaged one."""
+    from npzkit.datasets.shard_names import is_index
+
+    path = os.path.join(path, INDEX_NAME)
+    with contextlib.suppress(NpzkitError):
+        return os.path.isfile(path) and is_index(path)
+    return True
 
 
-def _names_folder(file: Any) -> bool:
-    """Return whether this can only be a sharded archive: its index, or a URL that ends with /."""
-    name = file
+def _ending_of(file: Any) -> str:
+    """Return `INDEX_NAME` for a path or URL with this name, / for a URL that ends so, or nothing.
+
+    Such a URL can only be a sharded archive.
+    """
+    name = file.url if isinstance(file, Location) else file
     if type(file) is not str and isinstance(file, os.PathLike):
         name = os.fspath(file)
     if not isinstance(name, str) or not (name.endswith((INDEX_NAME, "/")) or "?" in name):
-        return False
+        return ""
     found = find_location(file)
     if not isinstance(found, Location):
-        return os.path.basename(name) == INDEX_NAME
-    return _path_of(found).endswith(("/", f"/{INDEX_NAME}"))
+        is_index_name = os.path.basename(found) == INDEX_NAME and not os.path.isdir(found)
+        return INDEX_NAME if is_index_name else ""
+    path = _path_of(found)
+    return "/" if path.endswith("/") else INDEX_NAME * path.endswith(f"/{INDEX_NAME}")
 
 
 def _path_of(location: Location) -> str:
@@ -265,7 +285,7 @@ def verify(
     error     w         64  the data is damaged: its CRC-32 differs: found ...
     archive: NOT sound, 2 members, 1 error
     """
-    if not is_sharded(file):
+    if not is_sharded(file, storage_options):
         from npzkit.maintenance import verify as single
 
         options: dict[str, Any] = {

@@ -84,7 +84,7 @@ def differences(
     pairs: list[tuple[str, Any, Any]] = [
         ("key", found.key, index.keys[number]),
         ("complete shape", found.global_shape, index.shape(number)),
-        ("dtype", (found.descr, found.extension), index.saved_dtype(number)),
+        ("dtype", (found.dtype, found.extension), index.descr(number)),
     ]
     if part is not None:
         row = index.part(number, part)

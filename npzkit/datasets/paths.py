@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from npzkit.datasets import INDEX_NAME
+from npzkit.datasets.shard_names import attempt_of
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import common_start
 
@@ -23,7 +24,6 @@ T = TypeVar("T", str, Location, "str | Location")
 
 SUFFIX = ".npz"
 """The suffix of archives in folders."""
-_SHARD_PREFIX = "shard-"
 _DIGITS, _END = re.compile(r"(\d+)"), re.compile(r"\D*\Z")
 _DIGITS_AT_END = re.compile(r"\d*\Z")
 
@@ -73,14 +73,15 @@ def find_archives(
 ) -> list[str]:
     """Return the archives in a folder: files that end with ``.npz``, and sharded archives.
 
-    Nothing is opened. A sharded archive, which is a folder with an ``index.json``, is one
-    archive. Links to files are followed, and links to folders are not. Hidden files and folders,
-    whose names begin with a dot, are passed over.
+    Nothing is opened. A sharded archive, which is a folder with an ``index.npz`` and shards, is
+    one archive. Links to files are followed, and links to folders are not. Hidden files and
+    folders, whose names begin with a dot, are passed over.
 
     They are sorted by name, numbers by their value. A file, a sharded archive and the URL of a
     web server, which cannot list its files, are the only archive in the result. With `recursive`,
     a folder that cannot be listed is among them: opening it raises the error.
     """
+    failed: list[OSError] = []
     found = find_location(folder, storage_options)
     if isinstance(found, Location):
         given = top = found.url
@@ -90,31 +91,32 @@ def find_archives(
         # Windows takes both separators.
         given, sep = os.fsdecode(found), os.sep
         top = given.replace(os.altsep or sep, sep)
-        names = list(_files_below(top, recursive=recursive)) if os.path.isdir(top) else None
+        is_folder = os.path.isdir(top)
+        names = list(_files_below(top, failed, recursive=recursive)) if is_folder else None
     if names is None:
         return [given]
     # What is in `top` begins with this, and a separator.
     start = top.rstrip("/" + sep)
-    names = [name for name in names if f"{sep}." not in name[len(start) :]]
-    sharded = {name[: -len(INDEX_NAME) - 1] for name in names if _last(name, sep) == INDEX_NAME}
-    if not recursive and start in sharded:
+    unlisted = {os.fsdecode(error.filename).rstrip(sep) for error in failed}
+    placed = [(name, *name.rpartition(sep)[::2]) for name in names]
+    sharded = {folder for _, folder, last in placed if last == INDEX_NAME} & {
+        folder for _, folder, last in placed if attempt_of(last)
+    }
+    if not recursive and start in sharded | unlisted:
         return [given]
     files = [
-        name for name in names
+        name for name, folder, last in placed
         if name.lower().endswith(SUFFIX) and not (
-            name.rpartition(sep)[0] in sharded and _last(name, sep).startswith(_SHARD_PREFIX)
+            folder in sharded and (last == INDEX_NAME or attempt_of(last))
         )
     ]  # fmt: skip
     archives = [
         given if archive == start else archive
-        for archive in (*files, *sharded)
-        if recursive or archive.rpartition(sep)[0] == start
+        for archive in (*files, *sharded, *unlisted)
+        if (recursive or archive.rpartition(sep)[0] == start)
+        and f"{sep}." not in archive[len(start) :]
     ]
     return in_order(archives)
-
-
-def _last(name: str, sep: str) -> str:
-    return name.rpartition(sep)[2]
 
 
 def _objects_below(prefix: Location, *, recursive: bool) -> list[str] | None:
@@ -133,20 +135,21 @@ def _objects_below(prefix: Location, *, recursive: bool) -> list[str] | None:
     return names if names or is_folder else None
 
 
-def _files_below(folder: str, *, recursive: bool) -> Iterator[str]:
-    """Yield the archives and indexes in a folder, at depths up to 2 or at any."""
-    failed: list[OSError] = []
+def _files_below(folder: str, failed: list[OSError], *, recursive: bool) -> Iterator[str]:
+    """Yield the archives in a folder, and in sharded archives there, or at any depth.
+
+    Adds to `failed` for each folder that cannot be listed.
+    """
     for place, inner, names in os.walk(folder, onerror=failed.append):
         if not recursive:
-            folders = [name for name in inner if not os.path.islink(os.path.join(place, name))]
-            names += [os.path.join(name, INDEX_NAME) for name in folders]
-            inner.clear()
+            inner[:] = [
+                name for name in inner
+                if place == folder and os.path.isfile(os.path.join(place, name, INDEX_NAME))
+            ]  # fmt: skip
         for name in names:
             path = os.path.join(place, name)
-            if name.lower().endswith((SUFFIX, INDEX_NAME)) and os.path.isfile(path):
+            if name.lower().endswith(SUFFIX) and os.path.isfile(path):
                 yield path
-    for error in failed:
-        yield os.path.join(os.fsdecode(error.filename), INDEX_NAME)
 
 
 def _checked(found: Iterable[str | Location], pattern: str | Location) -> list[str | Location]:

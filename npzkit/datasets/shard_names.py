@@ -1,8 +1,9 @@
 """What a shard is: its name, and what it says of its parts and where they belong.
 
-Owns which names are safe in any folder and store, which shards belong to which attempt, the
-attribute that keeps the place of a part with the part, and the record of a shard. So
-whoever commits the index needs only the shards, or the records that their writers returned.
+Owns which names are safe in any folder and store, which shards belong to which attempt, which
+archive is an index, the attribute that keeps the place of a part with the part, and the record
+of a shard. So whoever commits the index needs only the shards, or the records that their
+writers returned.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets import INDEX_NAME, SHARDS_KEY
 from npzkit.errors import IndexFormatError, NotAnArrayError, UnsafeNameError
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from npzkit.stores.objects import Objects
 
 _ATTEMPT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
@@ -59,6 +63,12 @@ def check_attempt(attempt: object) -> str:
     return attempt
 
 
+def is_index(file: Any) -> bool:
+    """Return whether an archive is the index of a sharded one; raises as `NpzFile`."""
+    with NpzFile(file) as npz:
+        return SHARDS_KEY in npz.metadata
+
+
 def shard_name(attempt: str, writer: str, number: int) -> str:
     """Return the name of a shard.
 
@@ -89,12 +99,12 @@ is a file in the folder of its index, such as 'part-1.npz'.
     """
     seen = set()
     for name in names:
-        if not _SAFE_NAME.fullmatch(name) or _DEVICE.match(name):
+        folded = name.lower()
+        if not _SAFE_NAME.fullmatch(name) or _DEVICE.match(name) or folded == INDEX_NAME:
             raise UnsafeNameError(
                 "this name of a shard is not safe", found=name,
                 remedy="A shard is a file in the folder of its index, such as 'part-1.npz'.",
             )  # fmt: skip
-        folded = name.lower()
         if folded in seen:
             raise UnsafeNameError(
                 "two shards have the same name, or names that differ in case alone", found=name
@@ -120,8 +130,8 @@ class StoredPart(NamedTuple):
         Where the part belongs in the array.
     global_shape : tuple of int
         Of the array.
-    descr : object
-        Of the NPY header, with lists for tuples.
+    dtype : numpy.dtype
+        Of the NPY header.
     extension : str or None
         The name of a dtype that NPY cannot name.
     fortran_order : bool
@@ -136,7 +146,7 @@ class StoredPart(NamedTuple):
     offset: tuple[int, ...]
     shape: tuple[int, ...]
     global_shape: tuple[int, ...]
-    descr: Any
+    dtype: np.dtype[Any]
     extension: str | None
     fortran_order: bool
     attrs: Mapping[str, Any]
@@ -211,10 +221,8 @@ def part_of(npz: NpzFile, stored_key: str) -> StoredPart:
     key, offset, global_shape = stored_key, (0,) * len(shape), shape
     if place is not None:
         key, offset, global_shape = _place(place, len(shape), stored_key)
-    dtype = header.dtype
     return StoredPart(
-        key, stored_key, offset, shape, global_shape,
-        dtype.str if dtype.names is None else _as_lists(dtype.descr),
+        key, stored_key, offset, shape, global_shape, header.dtype,
         extension if isinstance(extension, str) else None,
         header.fortran_order, attrs,
         entry.compressed_size, entry.crc32, entry.method,
@@ -236,8 +244,3 @@ def _is_place(numbers: object, ndim: int) -> bool:
         and len(numbers) == ndim
         and all(type(number) is int and 0 <= number < 2**63 for number in numbers)
     )
-
-
-def _as_lists(value: Any) -> Any:
-    """Return a ``descr`` as JSON has it."""
-    return [_as_lists(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -49,7 +49,7 @@ class PartInfo(NamedTuple):
 class ShardedFile(NpzFile):
     """An open sharded archive: ``npz[key]`` reads one array, whatever shards it is in.
 
-    Returned by `npzkit.open` for a folder with an ``index.json``. Opening reads
+    Returned by `npzkit.open` for a folder with an ``index.npz``. Opening reads
     the index. A shard is opened when it is needed, and is checked to be the one
     that the index names.
 
@@ -60,7 +60,7 @@ class ShardedFile(NpzFile):
     Parameters
     ----------
     folder : path or URL
-        Of the folder, or of its ``index.json``.
+        Of the folder, or of its ``index.npz``.
     mmap_mode : {None, "r", "c", "r+"}, optional
         If given, ``npz[key]`` maps the array instead of reading it; see
         `memmap`.
@@ -89,7 +89,7 @@ class ShardedFile(NpzFile):
     ------
     OSError
         There is no index, or it cannot be read.
-    IndexFormatError
+    FormatError, ChecksumError
         The index is damaged.
     UnsafeNameError
         The index names a file that is not in its folder.

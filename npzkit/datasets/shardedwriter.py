@@ -327,7 +327,7 @@ class ShardedWriter:
         ------
         IndexFormatError
             The parts of an array overlap, leave gaps, or have several dtypes. Or the
-            folder has an ``index.json`` of another program.
+            folder has an ``index.npz`` of another program.
         MissingShardError
             A shard is not there, or the attempt has none.
         ClosedArchiveError

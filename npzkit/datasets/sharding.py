@@ -20,13 +20,14 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import Compression, coding_for
-from npzkit.datasets import INDEX_NAME, index_format
-from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
-from npzkit.datasets.index_format import FORMAT, format_index, parse_index
+from npzkit.datasets import INDEX_NAME
+from npzkit.datasets.index import ArrayRow, Index, PartRow, ShardRow
+from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.datasets.shard_names import (
     ShardRecord,
     StoredPart,
     attempt_of,
+    is_index,
     part_attribute,
     record_file,
 )
@@ -34,9 +35,9 @@ from npzkit.datasets.tiling import fault_of
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location, find_location
-from npzkit.limits import thread_count
+from npzkit.limits import Limits, thread_count
 from npzkit.members.keys import check_key
-from npzkit.members.metadata import as_read, check_attrs
+from npzkit.members.metadata import check_attrs
 from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, is_temporary, objects_at
 
 _NO_INDEX = (
@@ -69,24 +70,34 @@ def place_of(
 def check_own_folder(place: Objects) -> None:
     """Raise FileExistsError if a folder has archives, and is no sharded archive.
 
-    Such an archive would hide them from `npzkit ls`.
+    Such an archive would hide them from `npzkit ls`. Where shards are, the index is npzkit's.
     """
     files = place.listed()
     others = [
         name for name in files
         if name.lower().endswith(".npz") and not (attempt_of(name) or is_temporary(name))
     ]  # fmt: skip
-    if others and INDEX_NAME not in files:
+    if others and not (
+        INDEX_NAME in files and (any(map(attempt_of, files)) or _has_own_index(place))
+    ):
         raise FileExistsError(
             errno.EEXIST, f"the folder already has archives, such as {min(others)!r}: a sharded "
             "archive there would hide them. Choose a folder of its own", place.name,
         )  # fmt: skip
 
 
-def read_index(place: Objects) -> bytes:
-    """Return the bytes of the index; FileNotFoundError if there is none."""
+def _has_own_index(place: Objects) -> bool:
+    with contextlib.suppress(NpzkitError):
+        return is_index(place.file(INDEX_NAME))
+    return False
+
+
+def read_index(
+    place: Objects, limits: Limits, strict: bool = True
+) -> tuple[Index, tuple[int, int]]:
+    """Return the index, as `parse_index` does; FileNotFoundError if there is none."""
     try:
-        return place.read(INDEX_NAME, index_format.MAX_SIZE, "the index")
+        return parse_index(place.file(INDEX_NAME), limits, strict=strict)
     except FileNotFoundError:
         if not (isinstance(place, LocalFolder) and os.path.isdir(place.path)):
             raise
@@ -288,8 +299,8 @@ def commit_index(
                 "a shard of this attempt is not there, or is another one", path=place.name,
                 found=record.name, remedy="Write it again. One commit ends an attempt.",
             )  # fmt: skip
-    older = read_index(place) if INDEX_NAME in files else None
-    if older and FORMAT.encode() not in older:
+    older = place.read(INDEX_NAME) if INDEX_NAME in files else None
+    if older is not None and _is_of_others(older):
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
             path=place.name, remedy="Choose another folder, or remove the file.",
@@ -300,6 +311,13 @@ def commit_index(
             place.settle(record.name for record in records)
         place.put(INDEX_NAME, data, older, durable=durable or older is not None)
     _remove_others(place, {record.name for record in records}, _names_in(older), files, attempt)
+
+
+def _is_of_others(older: bytes) -> bool:
+    """Return whether this is a sound archive, and no index. A damaged index is replaced."""
+    with contextlib.suppress(NpzkitError):
+        return not is_index(older)
+    return False
 
 
 def _format(
@@ -318,7 +336,7 @@ def _format(
         raise ValueError(f"attributes were given for keys without parts: {sorted(unknown)[:5]}")
     arrays = [_array(key, parts, attrs.get(key, {})) for key, parts in by_key.items()]
     shards = [ShardRow(record.name, record.size, record.crc32) for record in records]
-    return format_index(attempt, as_read(metadata or {}), shards, arrays)
+    return format_index(attempt, metadata or {}, shards, arrays)
 
 
 def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, Any]) -> ArrayRow:
@@ -328,7 +346,7 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
     for _, part in parts:
         for what, found, expected in (
             ("shape", part.global_shape, first.global_shape),
-            ("dtype", part.extension or part.descr, first.extension or first.descr),
+            ("dtype", part.extension or part.dtype, first.extension or first.dtype),
         ):
             if found != expected:
                 raise IndexFormatError(
@@ -342,8 +360,8 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
             part.compressed_size, part.crc32, part.method,
         )
         for shard, part in sorted(parts, key=lambda each: each[1].offset)
-        if 0 not in part.shape
     ]  # fmt: skip
+    home, rows = rows[0], [row for row in rows if 0 not in row.shape]
     if len(rows) == 1 and rows[0].shape != first.global_shape:
         # The index has no place for it: a single part is its array.
         boxes = (np.array([box], np.int64) for box in (rows[0].offset, rows[0].shape))
@@ -352,8 +370,8 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
         raise error
     is_fortran = len(first.global_shape) > 1 and all(part.fortran_order for _, part in parts)
     return ArrayRow(
-        key, first.global_shape, first.descr, first.extension, is_fortran, {**merged, **attrs},
-        tuple(rows), None if rows else (parts[0][0], first.stored_key),
+        key, first.global_shape, first.dtype, first.extension, is_fortran, {**merged, **attrs},
+        tuple(rows), None if rows else home,
     )  # fmt: skip
 
 
@@ -367,7 +385,7 @@ def discard(place: Objects, names: Iterable[str]) -> None:
     """
     named: set[str] = set()
     with contextlib.suppress(FileNotFoundError):
-        named = _names_in(read_index(place))
+        named = _names_in(place.read(INDEX_NAME))
     for name in names:
         if name not in named:
             place.remove(name)
@@ -378,7 +396,7 @@ def _names_in(older: bytes | None) -> set[str]:
     if older is None:
         return set()
     try:
-        return {shard.name for shard in parse_index(older).shards}
+        return {shard.name for shard in parse_index(older)[0].shards}
     except NpzkitError:
         return set()
 

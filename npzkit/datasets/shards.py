@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,13 +16,16 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.index_format import parse_index
+from npzkit.datasets import INDEX_NAME
+from npzkit.datasets.index_format import state_of
 from npzkit.datasets.part_checks import prove_part
 from npzkit.datasets.reopened import Recent
 from npzkit.datasets.shard_names import version_of
 from npzkit.datasets.sharding import READ_COUNT, place_of, read_index
 from npzkit.errors import (
+    ChecksumError,
     ClosedArchiveError,
+    FormatError,
     IndexFormatError,
     MissingShardError,
     NpzkitError,
@@ -58,7 +60,7 @@ class OpenShards:
         Of the folder, for messages.
     index : Index
     state : (int, int)
-        Size and CRC-32 of the index.
+        Of the index; see `state_of`.
     """
 
     def __init__(
@@ -66,12 +68,7 @@ class OpenShards:
     ) -> None:
         self._place, self._options = place_of(folder, storage_options), options
         self.path = self._place.name
-        self._data = read_index(self._place)
-        try:
-            self.index = parse_index(self._data, options["limits"])
-        except NpzkitError as error:
-            raise error.locate(path=self.path) from error.__cause__
-        self.state = len(self._data), zlib.crc32(self._data)
+        self.index, self.state = read_index(self._place, options["limits"], options["strict"])
         is_local = self._place.is_local
         self._shards = Recent(_OPEN_COUNT if is_local else _DISTANT_COUNT, is_local)
         self._opened: set[int] = set()
@@ -147,8 +144,12 @@ class OpenShards:
 
     def check_unchanged(self) -> None:
         """Raise StaleArchiveError if the folder has another index now, or none."""
-        with contextlib.suppress(FileNotFoundError):
-            if read_index(self._place) == self._data:
+        # A damaged index is another one.
+        with (
+            contextlib.suppress(FileNotFoundError, FormatError, ChecksumError),
+            NpzFile(self._place.file(INDEX_NAME)) as npz,
+        ):
+            if state_of(npz) == self.state:
                 return
         raise StaleArchiveError(
             "the archive was replaced or removed since it was opened", path=self._place.name,

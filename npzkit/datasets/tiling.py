@@ -55,15 +55,16 @@ def find_untiled(bounds: Numbers, counts: Numbers, offsets: Numbers, shapes: Num
     firsts = np.cumsum(counts, dtype=np.intp) - counts
     around = np.repeat(bounds, counts, axis=0)
     is_good = np.logical_and.reduceat(_are_inside(around, offsets, shapes), firsts)
-    for _ in range(_ROUNDS):
-        whole = np.ones(len(bounds), np.uint64)
-        parts = np.ones(len(offsets), np.uint64)
-        for axis in range(bounds.shape[1]):
-            key = np.uint64(int.from_bytes(os.urandom(8), "little"))
-            start, stop = offsets[:, axis], offsets[:, axis] + shapes[:, axis]
-            parts = parts * _weights(start, stop, key) % _PRIME
-            whole = whole * _weights(np.zeros_like(bounds[:, axis]), bounds[:, axis], key) % _PRIME
-        is_good &= np.add.reduceat(parts, firsts) % _PRIME == whole
+    # The parts, and behind them the arrays; a row per round.
+    starts = np.concatenate([offsets, np.zeros_like(bounds)]).astype(np.uint64)
+    stops = np.concatenate([offsets + shapes, bounds]).astype(np.uint64)
+    weights = np.ones((_ROUNDS, len(starts)), np.uint64)
+    for axis in range(bounds.shape[1]):
+        keys = np.frombuffer(os.urandom(8 * _ROUNDS), np.uint64)[:, None]
+        levels = _levels(stops[:, axis], keys) + _PRIME - _levels(starts[:, axis], keys)
+        weights = weights * (levels % _PRIME) % _PRIME
+    parts, whole = np.split(weights, [len(offsets)], axis=1)
+    is_good &= (np.add.reduceat(parts, firsts, axis=1) % _PRIME == whole).all(axis=0)
     untiled: list[int] = np.flatnonzero(~is_good).tolist()
     return untiled
 
@@ -75,13 +76,9 @@ def _are_inside(bounds: Numbers, offsets: Numbers, shapes: Numbers) -> Numbers:
     return np.asarray(inside.all(axis=1))
 
 
-def _weights(starts: Numbers, stops: Numbers, key: np.uint64) -> Numbers:
-    return np.asarray((_levels(stops, key) + _PRIME - _levels(starts, key)) % _PRIME)
-
-
-def _levels(places: Numbers, key: np.uint64) -> Numbers:
+def _levels(places: Numbers, keys: Numbers) -> Numbers:
     """Return a random number for each place, the same for equal places (splitmix64)."""
-    mixed = (places.astype(np.uint64) ^ key) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (places ^ keys) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray((mixed ^ (mixed >> np.uint64(31))) % _PRIME)

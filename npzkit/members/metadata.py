@@ -191,7 +191,7 @@ def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) ->
     Raises
     ------
     LimitExceededError
-        As `check_json_size`.
+        As `check_metadata_size`.
     """
     check_metadata_size(comment, limit)
     try:
@@ -208,23 +208,19 @@ def as_read(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_metadata_size(comment: bytes, limit: int | None) -> None:
-    """Check what the metadata in an archive's comment may cost; see `check_json_size`."""
-    if comment.startswith(b"{"):
-        check_json_size(comment, limit, "the metadata")
-
-
-def check_json_size(data: bytes, limit: int | None, what: str) -> None:
-    """Check, before JSON is parsed, that the result fits in `limit` bytes of memory.
+    """Check, before it is parsed, that the metadata in a comment fits in `limit` bytes of memory.
 
     Raises
     ------
     LimitExceededError
         It would exceed ``Limits.metadata_size``.
     """
-    if limit is not None and (size := parsed_size(data, limit)) > limit:
+    if limit is None or not comment.startswith(b"{"):
+        return
+    if (size := parsed_size(comment, limit)) > limit:
         raise LimitExceededError(
-            f"{what} would take too much memory",
-            found=f"about {size} bytes, from {len(data)} bytes of JSON",
+            "the metadata would take too much memory",
+            found=f"about {size} bytes, from {len(comment)} bytes of JSON",
             expected=f"at most {limit}",
             remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
             is_damage=True,
@@ -374,37 +370,34 @@ def _plain(value: Any, place: str = "a value") -> Any:
     )
 
 
-def parse_json(text: str | bytes, depth: int = MAX_DEPTH, **options: Any) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Parse JSON, with the floats of `format_json`.
-
-    With `options`, which are those of `json.loads`, callers restore them by `restored`.
 
     Raises
     ------
     ValueError
-        It is no JSON, or is nested more than `depth` deep: too deep to write or print.
+        It is no JSON, or is nested more than `MAX_DEPTH` deep: too deep to write or print.
     """
     import json
 
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
-    if not options and (_FLOAT_KEY in text or "\\u00" in text):
-        # An escape may be any of its letters.
-        options = {"object_hook": restored}
+    # An escape may be any of its letters.
+    has_floats = _FLOAT_KEY in text or "\\u00" in text
     try:
-        value = json.loads(text, **options)
+        value = json.loads(text, object_hook=_restored if has_floats else None)
     except RecursionError:
-        if not nests_deeper(text, depth):
+        if not nests_deeper(text, MAX_DEPTH):
             raise
         is_deep = True
     else:
-        is_deep = len(text) > depth and is_deeper(value, depth)
+        is_deep = len(text) > MAX_DEPTH and is_deeper(value, MAX_DEPTH)
     if is_deep:
         raise ValueError("it is nested too deeply")
     return value
 
 
-def restored(found: dict[str, Any]) -> Any:
+def _restored(found: dict[str, Any]) -> Any:
     """Return the float that an object stands for, or the object."""
     return _FLOATS[found[_FLOAT_KEY]] if is_float(found) else found
 

@@ -17,13 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from npzkit.errors import (
-    ArchiveLockedError,
-    LimitExceededError,
-    StaleArchiveError,
-    UnsafeNameError,
-    UnsupportedError,
-)
+from npzkit.errors import ArchiveLockedError, StaleArchiveError, UnsafeNameError, UnsupportedError
 from npzkit.files import disk, path_sink
 from npzkit.files.file_objects import Identity, identity_of
 from npzkit.files.locations import open_anywhere
@@ -103,17 +97,9 @@ class Objects(abc.ABC):
         """Return what is known of one file; None if it does not exist."""
         return self.listed().get(name)
 
-    def read(self, name: str, most: int | None = None, what: str = "") -> bytes:
-        """Return the bytes of a file; FileNotFoundError if there is none.
-
-        Raises LimitExceededError if there are more than `most`, which calls the file `what`.
-        """
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file; FileNotFoundError if there is none."""
         with contextlib.closing(open_anywhere(self.file(name))) as source:
-            if most is not None and source.size > most:
-                raise LimitExceededError(
-                    f"{what} is too long", path=source.name, found=source.size, expected=most,
-                    is_damage=True,
-                )  # fmt: skip
             return source.read_at(0, source.size)
 
     def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:

@@ -70,7 +70,7 @@ class NpzBackend(BackendEntrypoint):
     )  # fmt: skip
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return whether this is the path or URL of an archive, or a folder with index.json."""
+        """Return whether this is the path or URL of an archive, or a folder with index.npz."""
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         found = find_location(filename_or_obj)

@@ -2,14 +2,13 @@
 
     python tests/benchmarks/hostile.py
 
-Each input is made without npzkit, then opened (or read, verified, repaired) in
+Each input, but for an index, is made without npzkit, then opened (or read, verified, repaired) in
 a process of its own, on Linux. The base line is that process after
 a small archive.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 from forge import Member, archive, header, npy, with_metadata
+from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index_format import format_index
 
 MIB = 1 << 20
 
@@ -58,7 +59,7 @@ REPAIR = "f'{len(npzkit.repair(path, output).kept)} kept'"
 
 PARSE = (
     'f\'{len(importlib.import_module("npzkit.datasets.index_format")'
-    '.parse_index(open(path, "rb").read()).keys)} arrays\''
+    ".parse_index(path)[0].keys)} arrays'"
 )
 
 
@@ -117,27 +118,18 @@ def overlapping(count: int) -> bytes:
 
 def index(divided: int, single: int) -> bytes:
     """The index of a sharded archive: arrays of five parts, and arrays of one, in 100 shards."""
-    count, parts, boxes = divided + single, 5 * divided + single, 5 * divided
-    size = 2 * 64 * 4
-    return json.dumps({
-        "format": "npzkit sharded archive", "version": 1, "attempt": "a1", "metadata": {},
-        "shards": {
-            "name": [f"s{number}.npz" for number in range(100)], "size": [1 << 30] * 100,
-            "crc32": [0] * 100,
-        },
-        "dtypes": [["<f4", None]],
-        "arrays": {
-            "key": [f"layers/{number}/attention/weight" for number in range(count)],
-            "dtype": [0] * count, "ndim": [2] * count, "shape": [10, 64] * divided + [2, 64] * single,
-            "parts": [5] * divided + [1] * single, "fortran": [], "attrs": {}, "empty": {},
-        },
-        "parts": {
-            "shard": [number % 100 for number in range(parts)], "key": {}, "size": [size] * parts,
-            "crc32": [number * 2654435761 % 2**32 for number in range(parts)],
-            "method": [0] * parts, "offset": [0, 0, 2, 0, 4, 0, 6, 0, 8, 0] * divided,
-            "shape": [2, 64] * boxes,
-        },
-    }, separators=(",", ":")).encode()  # fmt: skip
+    shards = [ShardRow(f"s{number}.npz", 1 << 30, 0) for number in range(100)]
+    counts, arrays, number = [5] * divided + [1] * single, [], 0
+    for at, count in enumerate(counts):
+        key = f"layers/{at}/attention/weight"
+        parts = []
+        for part in range(count):
+            crc = number * 2654435761 % 2**32
+            parts.append(PartRow(number % 100, key, (2 * part, 0), (2, 64), 512, crc, 0))
+            number += 1
+        shape = 2 * count, 64
+        arrays.append(ArrayRow(key, shape, np.dtype("<f4"), None, False, {}, tuple(parts)))
+    return format_index("a1", {}, shards, arrays)
 
 
 def fields(count: int) -> str:
@@ -182,11 +174,6 @@ def inputs() -> Iterator[tuple[str, bytes, list[tuple[str, str]]]]:
         [("repair", REPAIR)],
     )  # fmt: skip
     yield "an index of 60,000 arrays in 140,000 parts", index(20_000, 40_000), [("parse", PARSE)]
-    yield (
-        "an index of 64 MiB of empty lists",
-        b"[" + b"[]," * (64 * MIB // 3 - 1) + b"0]",
-        [("parse", PARSE)],
-    )
     for size in (9, 95):
         text = b'{"a":[' + b"[]," * (size * MIB // 3) + b"0]}"
         yield f"metadata of {size} MiB of empty lists", with_metadata(text), [("open", METADATA)]

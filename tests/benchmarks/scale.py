@@ -12,6 +12,7 @@ import argparse
 import math
 import time
 
+import numpy as np
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.datasets.shard_names import shard_name
@@ -44,7 +45,7 @@ def index_of(workers: int, tensors: int, size: int) -> bytes:
     ]
     arrays = [
         ArrayRow(
-            f"model.layers.{tensor}.weight", (rows * workers, columns), "<f4", None, False, {},
+            f"model.layers.{tensor}.weight", (rows * workers, columns), np.dtype("<f4"), None, False, {},
             tuple(
                 PartRow(
                     worker, f"model.layers.{tensor}.weight", (rows * worker, 0), (rows, columns),

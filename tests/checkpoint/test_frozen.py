@@ -52,7 +52,7 @@ def store(tmp_path):
 
 def shards_of(store, step):
     """Return the shards of a step, by the inode of each."""
-    return {path.stat().st_ino: path for path in Path(store.path(step)).glob("*.npz")}
+    return {path.stat().st_ino: path for path in Path(store.path(step)).glob("shard-*.npz")}
 
 
 def shared(store, *steps):
@@ -260,7 +260,7 @@ def test_a_step_that_cannot_be_read_shares_nothing(store):
         assert not shared(store, 1, 3)
         check(store, 3)
         store.delete(3)
-    Path(store.path(2), "index.json").write_bytes(b"{}")
+    Path(store.path(2), "index.npz").write_bytes(b"{}")
     store.save(4, tree_of(4), frozen=FROZEN)
     check(store, 4)
 

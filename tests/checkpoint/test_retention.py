@@ -172,7 +172,7 @@ def test_a_step_with_a_damaged_attribute_takes_no_place(tmp_path, shard_size):
         for step in (1, 2):
             store.save(step, {"w": half}, shard_size=shard_size)
         path = Path(store.path(2))
-    path = path / "index.json" if path.is_dir() else path
+    path = path / "index.npz" if path.is_dir() else path
     data = bytearray(path.read_bytes())
     data[data.rindex(b"bfloat16")] ^= 1
     path.write_bytes(data)

@@ -245,9 +245,13 @@ DAMAGE = {
     "a shard is gone": lambda path, folder: path.unlink(),
     "a shard is cut": lambda path, folder: path.write_bytes(path.read_bytes()[:-50]),
     "another shard": lambda path, folder: path.write_bytes(
-        max(folder.glob("step_00000001/*.npz")).read_bytes()
+        max(folder.glob("step_00000001/shard-*.npz")).read_bytes()
     ),
-    "the index is cut": lambda path, folder: (path.parent / "index.json").write_bytes(b'{"format'),
+    "the index is cut": lambda path, folder: (path.parent / "index.npz").write_bytes(b"PK\3\4"),
+    "the index is empty": lambda path, folder: (path.parent / "index.npz").write_bytes(b""),
+    "the index is another archive": lambda path, folder: npzkit.save(
+        path.parent / "index.npz", {"x": np.ones(3)}
+    ),
 }
 
 
@@ -257,7 +261,7 @@ def test_a_damaged_folder_is_passed_over(tmp_path, damage):
     with CheckpointStore(tmp_path) as store:
         store.save(1, tree_of(1), shard_size=100_000)
         store.save(2, tree_of(2), shard_size=100_000)
-    damage(min((tmp_path / "step_00000002").glob("*.npz")), tmp_path)
+    damage(min((tmp_path / "step_00000002").glob("shard-*.npz")), tmp_path)
     with CheckpointStore(tmp_path) as store:
         with pytest.warns(DamagedCheckpointWarning, match="step 2"):
             check_tree(store.load().tree, 1)
@@ -266,12 +270,33 @@ def test_a_damaged_folder_is_passed_over(tmp_path, damage):
             store.load(2)
 
 
+@pytest.mark.parametrize("data", [b"", b"PK", b"half", None])
+def test_a_step_with_a_damaged_index_is_saved_again(tmp_path, data):
+    """A resumed run replaces a step whose index cannot be read, as any damaged step."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, tree_of(1), shard_size=100_000)
+        store.save(2, tree_of(2), shard_size=100_000)
+    index = tmp_path / "step_00000002" / "index.npz"
+    index.write_bytes(index.read_bytes()[:-9] if data is None else data)
+    with CheckpointStore(tmp_path) as store:
+        with pytest.warns(DamagedCheckpointWarning, match="step 2"):
+            assert store.load().step == 1
+        store.save(2, tree_of(3), shard_size=100_000)
+        check_tree(store.load().tree, 3)
+        assert store.verify().ok
+    with CheckpointStore(tmp_path) as store:
+        store.save(3, tree_of(3), shard_size=100_000)
+    names = set(os.listdir(index.parent))
+    with npzkit.open(index.parent) as npz:
+        assert names == {"index.npz", *(part.shard for key in npz for part in npz.parts(key))}
+
+
 def test_a_folder_without_an_index_is_no_step(tmp_path):
     """What a killed writer left is no step, and the next writer removes it."""
     with CheckpointStore(tmp_path) as store:
         store.save(1, tree_of(), shard_size=100_000)
         store.save(2, tree_of(), shard_size=100_000)
-    (tmp_path / "step_00000002" / "index.json").unlink()
+    (tmp_path / "step_00000002" / "index.npz").unlink()
     notes = tmp_path / "step_00000007"
     notes.mkdir()
     (notes / "notes.txt").write_text("mine")

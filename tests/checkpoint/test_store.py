@@ -6,7 +6,6 @@ import collections
 import copy
 import dataclasses
 import itertools
-import json
 import os
 import shutil
 import warnings
@@ -493,7 +492,7 @@ def test_sound_arrays_of_a_damaged_step(store, tmp_path, size):
     """If no step is sound, what is sound of one can be saved, or read."""
     store.save(5, {"w": np.arange(100), "b": np.arange(3)}, shard_size=size)
     path = Path(store.path(5))
-    damage(path if size is None else next(path.glob("*.npz")))
+    damage(path if size is None else next(path.glob("shard-*.npz")))
     with pytest.warns(DamagedCheckpointWarning), pytest.raises(DamagedCheckpointError):
         store.load()
     if size is None:
@@ -653,14 +652,8 @@ def test_a_step_of_a_newer_npzkit(store, size):
     for step in (1, 2):
         store.save(step, {"w": np.zeros(100)}, shard_size=size)
     path = store.path(2)
-    if size is None:
-        with npzkit.NpzWriter(path, "a") as w:
-            w.metadata["npzkit.checkpoint"]["version"] = 2
-    else:
-        index = json.loads(Path(path, "index.json").read_bytes())
-        del index["crc32"]
-        index["metadata"]["npzkit.checkpoint"]["version"] = 2
-        Path(path, "index.json").write_text(json.dumps(index))
+    with npzkit.NpzWriter(path if size is None else Path(path, "index.npz"), "a") as w:
+        w.metadata["npzkit.checkpoint"]["version"] = 2
     report = store.verify()
     assert report.damaged == (2,)
     assert "a version that this npzkit does not know" in report.steps[2].rows[0].what

@@ -396,7 +396,7 @@ def test_a_folder_without_an_index(cli, tmp_path):
     """At a prompt, the error names the command that lists checkpoints."""
     found = cli("info", tmp_path)
     assert found.code == 2
-    assert "no index.json" in found.err
+    assert "no index.npz" in found.err
     assert "npzkit ckpt ls FOLDER" in found.err
     assert "CheckpointStore" not in found.err
 

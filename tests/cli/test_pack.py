@@ -228,7 +228,7 @@ def test_wrong_usage_of_extract(cli, here):
     (here / "file").write_bytes(b"")
     for arguments, code, what in (
         (["no.npz"], 2, "Check the name"),
-        (["."], 2, "no index.json"),
+        (["."], 2, "no index.npz"),
         (["empty.npz"], 1, "empty"),
         (["a.npz", "y"], 2, "y is not a file in the archive"),
         (["a.npz", "-o", "file"], 2, "is a file"),

@@ -100,7 +100,7 @@ def test_verify_finds_folders_within_folders(folder, cli):
     result = cli("verify", "-r", folder.parent)
     assert result.code == 0
     assert "2 files: 2 sound" in result.out
-    for shard in folder.glob("*.npz"):
+    for shard in folder.glob("shard-*.npz"):
         shard.unlink()
         break
     assert cli("verify", "-r", folder.parent).code == 1

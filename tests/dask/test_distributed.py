@@ -60,7 +60,7 @@ def slowly(array):
 
 
 def shards(folder):
-    return {path.name for path in Path(folder).glob("*.npz")}
+    return {path.name for path in Path(folder).glob("shard-*.npz")}
 
 
 def check(folder, key, expected, *, was_killed=False):
@@ -72,7 +72,7 @@ def check(folder, key, expected, *, was_killed=False):
         assert npz.verify()
         np.testing.assert_array_equal(npz[key], expected)
         assert shards(folder) == {part.shard for each in npz for part in npz.parts(each)}
-    others = {path.name for path in Path(folder).iterdir()} - shards(folder) - {"index.json"}
+    others = {path.name for path in Path(folder).iterdir()} - shards(folder) - {"index.npz"}
     assert not others or (was_killed and len(others) == 1 and others.pop().startswith(".npzkit-"))
 
 
@@ -177,5 +177,5 @@ def test_workers_share_a_store_alone(client, cluster, tmp_path):
             place = objects_at(find_location("s3://data/dask-run", options))
             listed = set(place.listed())
             # The worker that was killed may have completed a shard that nobody was told of.
-            assert listed >= named | {"index.json"}
+            assert listed >= named | {"index.npz"}
             assert len(listed) <= len(named) + 2

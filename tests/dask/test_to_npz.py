@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def shards(folder):
-    return sorted(path.name for path in Path(folder).glob("*.npz"))
+    return sorted(path.name for path in Path(folder).glob("shard-*.npz"))
 
 
 def named(folder):
@@ -238,7 +238,7 @@ def test_a_relative_path_is_that_of_the_caller(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     saving.compute()
-    assert (tmp_path / "run" / "index.json").exists()
+    assert (tmp_path / "run" / "index.npz").exists()
 
 
 def test_memory(tmp_path):
@@ -379,7 +379,7 @@ def test_blocks_that_are_not_what_dask_says(tmp_path, function, error, text):
     with pytest.raises(error, match=text) as caught:
         to_npz(tmp_path / "run", {"x": x})
     assert "'x'" in str(caught.value)
-    assert not (tmp_path / "run" / "index.json").exists()
+    assert not (tmp_path / "run" / "index.npz").exists()
 
 
 def test_blocks_of_a_narrower_dtype_are_converted(tmp_path):

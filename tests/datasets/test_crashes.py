@@ -46,7 +46,7 @@ def write(folder: Path, version: int, *, durable: bool) -> None:
 
 def found_in(folder: Path) -> int:
     """Return the version of the archive in a folder, all of which must be right."""
-    if not (folder / "index.json").exists():
+    if not (folder / "index.npz").exists():
         return NOTHING
     with npzkit.open(folder) as npz:
         version = npz.metadata["version"]
@@ -147,7 +147,7 @@ def test_the_index_is_on_disk_before_older_shards_are_removed(tmp_path):
     with recorded(folder) as recorder:
         write(folder, 1, durable=False)
     calls = recorder.calls
-    placed = [n for n, call in enumerate(calls) if call.target == str(folder / "index.json")]
+    placed = [n for n, call in enumerate(calls) if call.target == str(folder / "index.npz")]
     removed = [n for n, call in enumerate(calls) if call.kind == "unlink" and "-v0." in call.path]
     assert len(placed) == 1
     assert len(removed) == 2

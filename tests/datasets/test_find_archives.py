@@ -58,3 +58,43 @@ def test_an_archive_is_itself(place, recursive):
     assert find_archives(f"{place}/deep", recursive=recursive) == (
         within(place, "deep/er/a.npz") if recursive else []
     )
+
+
+@pytest.mark.parametrize("name", ["a.npz", "shard-000.npz"])
+def test_an_archive_with_the_name_of_an_index_is_listed(place, name):
+    """A user's own index.npz is an archive like others: its folder has no shards of npzkit."""
+    if "://" not in place:
+        os.mkdir(f"{place}/own")
+    for file in ("index.npz", name):
+        npzkit.save(f"{place}/own/{file}", {"x": np.arange(3)})
+    files = sorted(within(place, f"own/{name}", "own/index.npz"))
+    for recursive in (False, True):
+        assert sorted(find_archives(f"{place}/own", recursive=recursive)) == files
+    assert set(files) < set(find_archives(place, recursive=True))
+    assert not set(files) & set(find_archives(place))
+
+
+def test_folders_that_cannot_be_listed(tmp_path, monkeypatch):
+    """With `recursive`, such a folder is among the archives, unless it is hidden."""
+
+    def listed(path, scan=os.scandir):
+        if os.path.basename(path) in ("closed", ".hidden"):
+            raise PermissionError(13, "closed", path)
+        return scan(path)
+
+    for name in ("closed", ".hidden"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(os, "scandir", listed)
+    assert find_archives(tmp_path) == []
+    assert find_archives(tmp_path, recursive=True) == [str(tmp_path / "closed")]
+    assert find_archives(tmp_path / "closed") == [str(tmp_path / "closed")]
+
+
+def test_shards_without_an_index_are_listed(tmp_path):
+    """What was not committed is no archive yet: its shards are archives like others."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.arange(3))
+    files = [str(tmp_path / name) for name in w.shards]
+    assert find_archives(tmp_path) == find_archives(tmp_path, recursive=True) == files
+    w.commit()
+    assert find_archives(tmp_path) == find_archives(tmp_path, recursive=True) == [str(tmp_path)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickle
 import sys
@@ -27,7 +26,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.reading import blocks
-from sharded import index_of, write_run
+from sharded import index_of, write_index, write_run
 from systems import replaces_open_files
 
 
@@ -91,7 +90,7 @@ def test_lazy_arrays_give_fields(tmp_path):
 
 def test_shards_are_plain_archives(folder):
     """np.load opens each shard."""
-    for path in folder.glob("*.npz"):
+    for path in folder.glob("shard-*.npz"):
         assert "w" in loaded(path)
 
 
@@ -143,7 +142,7 @@ def test_what_needs_one_file_is_refused(folder, whole, tmp_path):
         np.testing.assert_array_equal(npz["w"], whole)
         np.testing.assert_array_equal(npz.lazy("w")[2:5], whole[2:5])
     npzkit.convert(folder, tmp_path / "all.npz")
-    for path in (*folder.glob("*.npz"), tmp_path / "all.npz"):
+    for path in (*folder.glob("shard-*.npz"), tmp_path / "all.npz"):
         with npzkit.open(path) as npz:
             assert npz.zip.namelist()
             assert npz.memmap("w").shape[1] in {4, 6}
@@ -251,7 +250,7 @@ def test_few_shards_are_open_at_a_time(tmp_path, monkeypatch):
         for row in range(12):
             w.add("w", np.full((1, 2), row), (row, 0), (12, 2))
         w.commit()
-    assert len(list(tmp_path.glob("*.npz"))) == 12
+    assert len(list(tmp_path.glob("shard-*.npz"))) == 12
     with npzkit.open(tmp_path) as npz:
         for _ in range(2):
             np.testing.assert_array_equal(npz["w"][:, 0], range(12))
@@ -398,24 +397,24 @@ def test_a_sound_archive_is_found_sound(folder):
     assert report.ok
     assert (report.member_count, report.path) == (3, str(folder))
     assert seen[-1] == (208, 208)
-    assert npzkit.verify(folder / "index.json", ["w"]).ok
+    assert npzkit.verify(folder / "index.npz", ["w"]).ok
 
 
 def test_verify_compares_the_index_with_the_shards(folder):
     """A CRC-32 in the index that is not that of the part is reported."""
     index = index_of(folder)
     index["parts"]["crc32"][0] ^= 1
-    (folder / "index.json").write_text(json.dumps(index))
+    write_index(folder, index)
     report = npzkit.verify(folder)
     assert "CRC-32 is not that of the index" in report.rows[0].what
 
 
 def test_folders_without_an_index_are_not_archives(tmp_path):
     """A folder and a missing path raise what opening a file would."""
-    with pytest.raises(OSError, match=r"no index\.json in the folder"):
+    with pytest.raises(OSError, match=r"no index\.npz in the folder"):
         npzkit.open(tmp_path)
     with pytest.raises(FileNotFoundError):
-        npzkit.open(tmp_path / "index.json")
+        npzkit.open(tmp_path / "index.npz")
     with pytest.raises(FileNotFoundError):
         npzkit.open(tmp_path / "nothing")
 
@@ -462,8 +461,7 @@ def test_large_arrays_are_converted_in_pieces(tmp_path, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux lists the files that are open")
 def test_a_shard_that_was_replaced_is_closed(folder):
     """The file of a shard that is not the index's is closed at once, also while the error lives."""
-    index = json.loads((folder / "index.json").read_bytes())
-    for name in index["shards"]["name"]:
+    for name in index_of(folder)["shards"]["name"]:
         npzkit.save(folder / name, {"w": np.zeros(3)})
     count = len(os.listdir("/proc/self/fd"))
     with npzkit.open(folder) as npz:
@@ -501,3 +499,14 @@ def test_a_stream_that_failed_has_no_end():
     for _ in range(2):
         with pytest.raises(ChecksumError, match="damaged"):
             stream.read(1)
+
+
+def test_other_metadata_are_another_index(folder):
+    """A pickled archive is not opened again if its metadata alone have changed, at the same size."""
+    with npzkit.open(folder) as npz:
+        pickled = pickle.dumps(npz)
+    with pickle.loads(pickled) as npz:
+        assert npz.metadata == {"step": 7}
+    npzkit.ShardedWriter(folder, attempt="a1", metadata={"step": 8}).commit()
+    with pytest.raises(StaleArchiveError, match="changed since"):
+        pickle.loads(pickled)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 from unittest.mock import Mock
@@ -24,7 +23,7 @@ from npzkit.errors import (
     UnsafeNameError,
 )
 from npzkit.stores.objects import LocalFolder
-from sharded import WHOLE, index_of, write_run
+from sharded import WHOLE, index_of, write_index, write_run
 
 
 def names(folder):
@@ -35,7 +34,7 @@ def test_nothing_appears_before_the_commit(tmp_path):
     """Shards alone are no archive."""
     with npzkit.ShardedWriter(tmp_path / "run") as w:
         w["x"] = np.zeros(2)
-    with pytest.raises(OSError, match=r"no index\.json in the folder"):
+    with pytest.raises(OSError, match=r"no index\.npz in the folder"):
         npzkit.open(tmp_path / "run")
     w.commit()
     with npzkit.open(tmp_path / "run") as npz:
@@ -49,7 +48,7 @@ def test_a_writer_rolls_over(tmp_path):
             w[f"a{at}"] = np.zeros(60)
         w.commit()
     assert len(w.shards) == 3
-    assert w.shards == [name for name in names(tmp_path) if name.endswith(".npz")]
+    assert w.shards == [name for name in names(tmp_path) if name.startswith("shard-")]
     with npzkit.open(tmp_path) as npz:
         assert list(npz) == [f"a{at}" for at in range(6)]
 
@@ -115,9 +114,9 @@ def test_a_commit_that_is_repeated_changes_nothing(tmp_path):
     with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
         w["x"] = np.arange(3)
     npzkit.ShardedWriter(tmp_path, attempt="a").commit(w.records)
-    before = (tmp_path / "index.json").stat()
+    before = (tmp_path / "index.npz").stat()
     npzkit.ShardedWriter(tmp_path, attempt="a").commit(w.records)
-    assert (tmp_path / "index.json").stat() == before
+    assert (tmp_path / "index.npz").stat() == before
 
 
 @pytest.mark.remedy("Write it again. One commit ends an attempt.")
@@ -380,20 +379,48 @@ def test_aborting_keeps_what_was_committed(tmp_path, monkeypatch):
 
 @pytest.mark.remedy("Choose another folder, or remove the file.")
 def test_an_index_of_another_program_is_not_replaced(tmp_path):
-    """A folder whose index.json is not npzkit's keeps it, and the error says so."""
-    (tmp_path / "index.json").write_text('{"title": "mine"}')
+    """A folder whose index.npz is not npzkit's keeps it, and the error says so."""
     with npzkit.ShardedWriter(tmp_path) as w:
         w["x"] = np.zeros(2)
-    with pytest.raises(IndexFormatError, match=r"index\.json of another program"):
+    npzkit.save(tmp_path / "index.npz", {"title": np.arange(3)})
+    with pytest.raises(IndexFormatError, match=r"index\.npz of another program"):
         w.commit()
-    assert (tmp_path / "index.json").read_text() == '{"title": "mine"}'
+    with npzkit.open(tmp_path / "index.npz") as npz:
+        assert npz.files == ["title"]
     with npzkit.ShardedWriter(tmp_path / "another") as other:
         other["x"] = np.zeros(2)
         other.commit()
     assert list(npzkit.open(tmp_path / "another")) == ["x"]
-    (tmp_path / "index.json").unlink()
+    (tmp_path / "index.npz").unlink()
     w.commit()
     assert list(npzkit.open(tmp_path)) == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["archive", "damaged"])
+def test_no_writer_begins_beside_an_archive_with_the_name_of_an_index(tmp_path, kind):
+    """A folder with a user's own index.npz is refused before anything is written."""
+    path = tmp_path / "index.npz"
+    npzkit.save(path, {"x": np.zeros(2)})
+    if kind == "damaged":
+        path.write_bytes(path.read_bytes()[:-30])
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"such as 'index\.npz'"):
+        npzkit.ShardedWriter(tmp_path)
+    assert names(tmp_path) == ["index.npz"]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"{}", None])
+def test_a_damaged_index_is_replaced(tmp_path, data):
+    """The next commit replaces an index that cannot be read, where npzkit's shards are."""
+    write_run(tmp_path)
+    path = tmp_path / "index.npz"
+    path.write_bytes(path.read_bytes()[:-1] if data is None else data)
+    with pytest.raises(npzkit.NpzkitError):
+        npzkit.open(tmp_path)
+    write_run(tmp_path, attempt="a2")
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
 
 
 def test_replacing_removes_the_old_shards_and_nothing_else(tmp_path):
@@ -403,7 +430,7 @@ def test_replacing_removes_the_old_shards_and_nothing_else(tmp_path):
     npzkit.save(tmp_path / "mine.npz", {"x": np.zeros(2)})
     (tmp_path / "notes.txt").write_text("kept")
     write_run(tmp_path, attempt="a2")
-    assert set(names(tmp_path)) & old == {"index.json"}
+    assert set(names(tmp_path)) & old == {"index.npz"}
     assert {"mine.npz", "notes.txt"} < set(names(tmp_path))
 
 
@@ -412,8 +439,10 @@ def test_an_index_cannot_have_other_files_removed(tmp_path):
     write_run(tmp_path)
     shard = min(tmp_path.glob("shard-*.npz"))
     shard.rename(tmp_path / "mine.npz")
-    path = tmp_path / "index.json"
-    path.write_text(json.dumps(index_of(tmp_path)).replace(shard.name, "mine.npz"))
+    index = index_of(tmp_path)
+    names = index["shards"]["name"]
+    names[names.index(shard.name)] = "mine.npz"
+    write_index(tmp_path, index)
     with npzkit.open(tmp_path) as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE)
     write_run(tmp_path, attempt="a2")
@@ -507,7 +536,7 @@ def test_a_task_may_write_its_shard_again(tmp_path):
     npzkit.ShardedWriter(tmp_path, attempt="a").commit([runs[1]])
     with npzkit.open(tmp_path) as npz:
         np.testing.assert_array_equal(npz["x"], [1, 1])
-    assert len(list(tmp_path.glob("*.npz"))) == 1
+    assert len(list(tmp_path.glob("shard-*.npz"))) == 1
 
 
 def test_a_damaged_shard_is_not_committed_by_its_name(tmp_path):
@@ -542,7 +571,7 @@ def test_many_arrays_at_once(tmp_path, compression):
         assert npz.files == [*arrays, "more"]
         assert npz.verify().ok
         assert all(np.array_equal(npz[key], array) for key, array in arrays.items())
-    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.npz"))]
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("shard-*.npz"))]
     assert len(sizes) > 1 or compression == "deflated"
     assert max(sizes) < 800_000
 

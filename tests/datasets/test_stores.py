@@ -24,7 +24,7 @@ def memory():
     file_system.rm("/sharded", recursive=True)
 
 
-@pytest.mark.parametrize("name", ["", "/", "/index.json"])
+@pytest.mark.parametrize("name", ["", "/", "/index.npz"])
 def test_a_prefix_is_opened_by_each_of_its_names(memory, name, tmp_path):
     """The URL of a folder may end with a slash or not, or name the index."""
     write_run(URL)
@@ -46,7 +46,7 @@ def test_a_prefix_is_replaced(memory):
     """A commit removes the shards of the older archive, whose readers are told so."""
     write_run(URL)
     old = npzkit.open(URL)
-    before = {path for path in memory.ls("/sharded/run", detail=False) if path.endswith(".npz")}
+    before = {path for path in memory.ls("/sharded/run", detail=False) if "shard-" in path}
     write_run(URL, WHOLE + 1, "a2")
     assert not before & set(memory.ls("/sharded/run", detail=False))
     with pytest.raises(StaleArchiveError, match="replaced or removed since it was opened"):
@@ -58,7 +58,7 @@ def test_a_prefix_is_replaced(memory):
 def test_an_object_that_is_gone_is_named(memory):
     """A missing object is an error with its name, and so is a missing archive."""
     write_run(URL)
-    gone = min(path for path in memory.ls("/sharded/run", detail=False) if path.endswith(".npz"))
+    gone = min(path for path in memory.ls("/sharded/run", detail=False) if "shard-" in path)
     memory.rm(gone)
     with npzkit.open(URL) as npz, pytest.raises(MissingShardError, match=gone.rpartition("/")[2]):
         npz["w"]
@@ -84,7 +84,7 @@ def server(folder):
         yield server
 
 
-@pytest.mark.parametrize("name", ["/run/", "/run/index.json", "/run"])
+@pytest.mark.parametrize("name", ["/run/", "/run/index.npz", "/run"])
 def test_a_web_server_is_read(server, name):
     """An archive behind https:// needs no list of files."""
     with npzkit.open(server.url(name)) as npz:
@@ -105,7 +105,7 @@ def test_a_few_rows_take_few_requests(server):
 
 def test_signed_urls_keep_their_signature(server):
     """The query of a URL goes with each file, and is not shown."""
-    with npzkit.open(server.url("/run/index.json") + "?token=secret") as npz:
+    with npzkit.open(server.url("/run/index.npz") + "?token=secret") as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE)
         assert "secret" not in repr(npz) + npz.summary()
     assert server.count == 3

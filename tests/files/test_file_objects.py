@@ -140,7 +140,7 @@ def sharded(folder):
     with npzkit.ShardedWriter(folder) as w:
         w.add("x", np.arange(3))
         w.commit()
-    (shard,) = folder.glob("*.npz")
+    (shard,) = folder.glob("shard-*.npz")
     return shard
 
 
@@ -149,7 +149,7 @@ def sharded(folder):
 def test_a_sharded_archive(tmp_path, kind, place):
     """In the place of the index or a shard, each kind is an error that names it."""
     shard = sharded(tmp_path / "run")
-    path = shard if place == "shard" else tmp_path / "run" / "index.json"
+    path = shard if place == "shard" else tmp_path / "run" / "index.npz"
     path.unlink()
     end = make(kind, path)
     error = IsADirectoryError if kind == "folder" else FormatError
@@ -167,7 +167,9 @@ def test_a_checkpoint(tmp_path, kind, place):
             size = None if place == "file" else "1MB"
             store.save(count, {"x": np.arange(count)}, shard_size=size)
         step = tmp_path / os.path.basename(store.path(2))
-        path = {"file": step, "index": step / "index.json"}.get(place) or next(step.glob("*.npz"))
+        path = {"file": step, "index": step / "index.npz"}.get(place) or next(
+            step.glob("shard-*.npz")
+        )
         path.unlink()
         end = make(kind, path)
         with end:
@@ -182,11 +184,11 @@ def test_a_folder_without_an_index(tmp_path):
     """The error says what is missing, and how a folder of checkpoints is opened."""
     with CheckpointStore(tmp_path / "run", durable=False) as store:
         store.save(1, {"x": np.arange(3)})
-    text = r"no index\.json .* never committed.*CheckpointStore\(path\).*run"
+    text = r"no index\.npz .* never committed.*CheckpointStore\(path\).*run"
     for call in (npzkit.open, npzkit.verify, npzkit.load_tree):
         with pytest.raises(IsADirectoryError, match=text):
             call(tmp_path / "run")
-    for folder in (tmp_path / "run", tmp_path / "run" / "index.json"):
+    for folder in (tmp_path / "run", tmp_path / "run" / "index.npz"):
         with pytest.raises(FileNotFoundError, match=text):
             npzkit.ShardedFile(folder)
     shutil.rmtree(tmp_path / "run")

@@ -132,7 +132,7 @@ def test_a_shard(tmp_path, way):
     with npzkit.ShardedWriter(folder) as w:
         w.add("x", OLD)
         w.commit()
-    (shard,) = folder.glob("*.npz")
+    (shard,) = folder.glob("shard-*.npz")
     data = shard.read_bytes()
     with npzkit.open(shard) as npz:
         end = npz.info("x").data_offset + OLD.nbytes

@@ -48,7 +48,7 @@ class Tally:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append", "stream", "index", "end", "http", "zstd"}
+    target : {"npy", "archive", "append", "stream", "end", "http", "zstd"}
     runs, seconds : float
         When it is done.
     folder : Path or None
@@ -154,13 +154,11 @@ def mutate(target: str, data: bytes, rng: random.Random, seeds: tuple[bytes, ...
     from mutate_bytes import mutate_bytes
     from mutate_end import mutate_end
     from mutate_http import mutate_http
-    from mutate_index import mutate_index
     from mutate_npy import mutate_npy
     from mutate_zip import mutate_zip
 
     mutations = {
-        "npy": mutate_npy, "index": mutate_index, "end": mutate_end, "http": mutate_http,
-        "zstd": mutate_bytes,
+        "npy": mutate_npy, "end": mutate_end, "http": mutate_http, "zstd": mutate_bytes,
     }  # fmt: skip
     change = mutations.get(target, mutate_zip)
     return change(data, rng, seeds)[:INPUT_SIZE]
@@ -229,7 +227,7 @@ def guided(tally: Tally, seed: int, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz npzkit against its oracle.")
     parser.add_argument(
-        "target", choices=("npy", "archive", "append", "stream", "index", "end", "http", "zstd")
+        "target", choices=("npy", "archive", "append", "stream", "end", "http", "zstd")
     )
     parser.add_argument("--runs", type=int, default=float("inf"), help="inputs in all")
     parser.add_argument("--seconds", type=float, default=float("inf"))

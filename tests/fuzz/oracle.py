@@ -13,7 +13,6 @@ from check_append import check_append
 from check_archive import check_archive
 from check_end import check_end
 from check_http import check_http
-from check_index import check_index
 from check_npy import check_npy
 from check_stream import check_stream
 from check_zstd import check_zstd
@@ -27,7 +26,7 @@ __all__ = ["TARGETS", "Violation", "check", "recorded_warnings"]
 
 TARGETS = {
     "npy": check_npy, "archive": check_archive, "append": check_append, "stream": check_stream,
-    "index": check_index, "end": check_end, "http": check_http, "zstd": check_zstd,
+    "end": check_end, "http": check_http, "zstd": check_zstd,
 }  # fmt: skip
 _MAX_SECONDS = 1.0
 """For a small input."""
@@ -42,7 +41,7 @@ def check(target: str, data: bytes, *, thorough: bool = False) -> list[str]:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append", "stream", "index", "end", "http", "zstd"}
+    target : {"npy", "archive", "append", "stream", "end", "http", "zstd"}
     data : bytes
     thorough : bool
         Take every way to a member, those through the disk too, and look at

@@ -10,7 +10,6 @@ from pathlib import Path
 import npzkit
 import numpy as np
 from check_http import http_seeds
-from check_index import index_seeds
 from check_zstd import zstd_seeds
 from forge import Member, archive, npy, with_chunks, with_metadata
 
@@ -248,6 +247,5 @@ def end_seeds() -> list[bytes]:
 def seeds_of(target: str) -> tuple[bytes, ...]:
     """Return what a target begins with: its findings, and what is made for it."""
     findings = [path.read_bytes() for path in sorted(FINDINGS.glob(f"{target}-*"))]
-    makers = {"npy": npy_seeds, "index": index_seeds, "end": end_seeds, "http": http_seeds,
-              "zstd": zstd_seeds}  # fmt: skip
+    makers = {"npy": npy_seeds, "end": end_seeds, "http": http_seeds, "zstd": zstd_seeds}
     return *makers.get(target, archive_seeds)(), *findings

@@ -271,7 +271,7 @@ def failing(folder):
             store.save(1, state)
             assert store.load(like=state).step == 1
     meet("failing")
-    assert not list(Path(f"{folder}/failing/step_00000002").glob("*.npz"))
+    assert not list(Path(f"{folder}/failing/step_00000002").glob("shard-*.npz"))
     failing_late(f"{folder}/late", state)
 
 
@@ -295,7 +295,7 @@ def failing_late(folder, state):
 def damage(step):
     """Change a byte of what the last process has saved."""
     last = part("w", slice(-1, None)).tobytes()
-    for path in Path(step).glob("*.npz"):
+    for path in Path(step).glob("shard-*.npz"):
         data = path.read_bytes()
         path.write_bytes(data.replace(last, b"!" + last[1:]))
 
@@ -382,7 +382,7 @@ def absent(folder):
             npzkit.save(folder, spread(next(meshes())[1]))
         assert npzkit.verify(folder).ok
         assert len(npzkit.open(folder).files) == 6
-        assert len(list(Path(folder).glob("*.npz"))) == 4
+        assert len(list(Path(folder).glob("shard-*.npz"))) == 4
     meet("absent")
 
 

@@ -93,7 +93,7 @@ def test_an_archive_after_kills(job, tmp_path):
     place = tmp_path / "state"
 
     def archive():
-        if not (place / "run" / "index.json").exists():
+        if not (place / "run" / "index.npz").exists():
             return frozenset()
         assert npzkit.verify(place / "run").ok
         return frozenset({(0, checked(npzkit.load_tree(place / "run")))})

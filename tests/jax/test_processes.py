@@ -43,7 +43,7 @@ def test_four_processes_save_and_load(saved):
         assert np.array_equal(npz["w"], WHOLE)
         assert npz["keys"].shape == (8, 2)
     assert npzkit.verify(saved / "both").ok
-    shards = sorted((saved / "both").glob("*.npz"))
+    shards = sorted((saved / "both").glob("shard-*.npz"))
     rows = []
     for shard in shards:
         with np.load(shard) as arrays:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from npzkit.errors import ArchiveLockedError, LimitExceededError, StaleArchiveError
+from npzkit.errors import ArchiveLockedError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.locking import lock_path
 from npzkit.files.urls import find_location
@@ -34,11 +34,9 @@ def test_what_is_put_is_listed_and_read(objects):
     objects.put("a", b"one", None)
     assert objects.listed().keys() == {"a"}
     assert objects.listed()["a"].size == objects.find("a").size == 3
-    assert objects.read("a", 3, "it") == b"one"
-    with pytest.raises(LimitExceededError, match="it is too long"):
-        objects.read("a", 2, "it")
+    assert objects.read("a") == b"one"
     with pytest.raises(FileNotFoundError):
-        objects.read("b", 9, "it")
+        objects.read("b")
 
 
 def test_a_file_is_put_on_a_condition(objects):
@@ -49,9 +47,9 @@ def test_a_file_is_put_on_a_condition(objects):
         objects.put("a", b"two", None)
     with pytest.raises(StaleArchiveError, match="another writer"):
         objects.put("a", b"two", b"three")
-    assert objects.read("a", 9, "it") == b"one"
+    assert objects.read("a") == b"one"
     objects.put("a", b"two", b"one")
-    assert objects.read("a", 9, "it") == b"two"
+    assert objects.read("a") == b"two"
     assert objects.listed().keys() == {"a"}
 
 
@@ -62,7 +60,7 @@ def test_a_file_is_removed_on_a_condition(objects):
     older = objects.find("a").mark
     objects.put("a", b"other", b"one")
     assert not objects.remove("a", older)
-    assert objects.read("a", 9, "it") == b"other"
+    assert objects.read("a") == b"other"
     assert objects.remove("a", objects.find("a").mark)
     assert objects.remove("a")
     assert objects.find("a") is None

@@ -654,13 +654,30 @@ def without_last(text: bytes, name: str) -> bytes:
     return text[: text.rindex(b',"' + name.encode() + b'":')] + b"}"
 
 
-def read_index(text: bytes) -> dict[str, Any]:
-    """Return the checked ``index.json`` of a sharded archive."""
-    found = parse_json(text)
-    check(found["format"] == "npzkit sharded archive" and found["version"] == 1, "another format")
-    if "crc32" in found:
-        check(found.pop("crc32") == zlib.crc32(without_last(text, "crc32")), "damaged")
-    return found
+def read_index(archive: Archive) -> dict[str, Any]:
+    """Return the arrays of the index of a sharded archive: rows of numbers, and strings."""
+    found = archive.metadata()
+    check(found.pop("npzkit.shards")["version"] == 1, "another version")
+    index: dict[str, Any] = {"metadata": found}
+    for name in ("shards", "arrays", "shapes", "parts", "boxes"):
+        array = archive.array(name + ".npy")
+        numbers = memoryview(array.data).cast(
+            {"u1": "B", "u2": "H", "u4": "I", "u8": "Q"}[array.descr[1:]]
+        )
+        check(array.descr[0] in "<|" and not array.fortran_order, "other numbers")
+        count = array.shape[-1]
+        rows = [list(numbers[at : at + count]) for at in range(0, len(numbers), count or 1)]
+        index[name] = rows if len(array.shape) == 2 else list(numbers)
+    index["dtypes"] = []
+    while (name := f"dtypes/{len(index['dtypes'])}.npy") in archive.entries:
+        index["dtypes"].append(archive.array(name).descr)
+    *strings, end = bytes(archive.array("strings.npy").data).decode().split("\0")
+    check(not end, "a string has no end")
+    counts = [len(index[name][0]) for name in ("shards", "arrays", "arrays", "parts")]
+    for name, count in zip(("names", "keys", "attrs", "stored keys"), counts, strict=True):
+        index[name], strings = strings[:count], strings[count:]
+    check(len(strings) == len(index["dtypes"]), "the strings are too many or too few")
+    return index
 
 
 def directory_crc32(archive: Archive) -> int:

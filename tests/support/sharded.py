@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import npzkit
 import numpy as np
 
-__all__ = ["WHOLE", "index_of", "write_run"]
+__all__ = ["TABLES", "WHOLE", "index_of", "write_index", "write_run"]
 
 WHOLE = np.arange(7 * 6, dtype="f4").reshape(7, 6)
 """The array ``w``, which is in four parts."""
+TABLES = {
+    "shards": ("size", "crc32"),
+    "arrays": ("dtype", "fortran", "ndim", "parts"),
+    "parts": ("shard", "size", "crc32", "method"),
+}
+"""The rows of the index's tables."""
+_STRINGS = ("shards", "name"), ("arrays", "key"), ("arrays", "attrs"), ("parts", "key")
 
 
 def write_run(folder: Any, whole: Any = WHOLE, attempt: str = "a1", **options: Any) -> Any:
@@ -28,7 +34,29 @@ def write_run(folder: Any, whole: Any = WHOLE, attempt: str = "a1", **options: A
 
 
 def index_of(folder: Any) -> Any:
-    """Return the index of a folder, to be edited: without its checksum."""
-    fields = json.loads((Path(folder) / "index.json").read_bytes())
-    del fields["crc32"]
-    return fields
+    """Return the index of a folder as lists, to be edited."""
+    with npzkit.NpzFile(Path(folder) / "index.npz") as npz:
+        index: Any = {
+            name: dict(zip(rows, npz[name].tolist(), strict=True)) for name, rows in TABLES.items()
+        }
+        index["metadata"] = dict(npz.metadata)
+        index |= {name: npz[name].tolist() for name in ("shapes", "boxes")}
+        index["dtypes"] = [npz[name].dtype for name in npz.files if name.startswith("dtypes/")]
+        strings = iter(bytes(npz["strings"]).decode().split("\0"))
+    for table, name in _STRINGS:
+        index[table][name] = [next(strings) for _ in index[table][TABLES[table][0]]]
+    index["names"] = [next(strings) for _ in index["dtypes"]]
+    return index
+
+
+def write_index(folder: Any, index: Any, name: str = "index.npz") -> None:
+    """Write an index that was edited."""
+    strings = [*(text for table, name in _STRINGS for text in index[table][name]), *index["names"]]
+    with npzkit.NpzWriter(Path(folder) / name, metadata=index["metadata"]) as w:
+        for table, rows in TABLES.items():
+            w[table] = np.array([index[table][row] for row in rows], np.uint64)
+        for name in ("shapes", "boxes"):
+            w[name] = np.array(index[name], np.uint64)
+        w["strings"] = np.frombuffer("".join(text + "\0" for text in strings).encode(), np.uint8)
+        for number, dtype in enumerate(index["dtypes"]):
+            w[f"dtypes/{number}"] = np.ndarray((0,), dtype)

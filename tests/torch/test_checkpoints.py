@@ -8,7 +8,6 @@ import dataclasses
 import datetime
 import enum
 import io
-import json
 import os
 import pickle
 import warnings
@@ -24,7 +23,7 @@ from npzkit.errors import (
     PickleRefusedError,
 )
 from s3 import needs_s3, s3_server
-from sharded import index_of
+from sharded import index_of, write_index
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -385,7 +384,7 @@ def test_values_and_boxes_are_read_without_checks(tmp_path):
     """With ``verify=False``, values and what is read of a part are not checked either."""
     x, value = torch.arange(1000.0, dtype=torch.float64), np.arange(1000, 2000)
     save(tmp_path, {"x": x, "value": value})
-    (path,) = tmp_path.glob("*.npz")
+    (path,) = tmp_path.glob("shard-*.npz")
     data = path.read_bytes()
     for item in (x.numpy()[500:501], value[500:501]):
         assert data.count(item.tobytes()) == 1
@@ -473,7 +472,7 @@ def change(folder, path, value):
     for step in outer:
         entry = entry[step]
     entry[last] = value
-    (folder / "index.json").write_text(json.dumps(fields))
+    write_index(folder, fields)
 
 
 @pytest.mark.parametrize(
@@ -528,7 +527,7 @@ def test_leftovers(tmp_path):
         (tmp_path / name).touch()
     save(tmp_path, {"x": torch.ones(2)})
     names = sorted(os.listdir(tmp_path))
-    assert len(names) == 3 and names[:2] == ["index.json", "notes.npz"]
+    assert len(names) == 3 and names[:2] == ["index.npz", "notes.npz"]
 
 
 def test_stores_of_objects():
@@ -610,8 +609,8 @@ def test_parts_are_compared_with_what_their_shards_say(tmp_path, rows):
             w.add("w", whole[start : start + 2], (start, 0), (4, 2))
         w.commit()
     index = index_of(tmp_path)
-    index["parts"]["offset"] = [2, 0, 0, 0]
-    (tmp_path / "index.json").write_text(json.dumps(index))
+    index["boxes"] = [2, 0, 2, 2, 0, 0, 2, 2]
+    write_index(tmp_path, index)
     out = np.empty((rows.stop - rows.start, 2))
     with npzkit.open(tmp_path) as npz, pytest.raises(IndexFormatError, match="not what the index"):
         read_box(npz.lazy("w"), (rows.start, 0), out, verify=False, threads=1)

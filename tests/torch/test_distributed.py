@@ -63,7 +63,7 @@ def full(name):
 
 def test_four_ranks_save_and_load(saved):
     """Placements, FSDP2, the background, failures and cached plans work in a job of four."""
-    assert (saved / "line" / "index.json").exists()
+    assert (saved / "line" / "index.npz").exists()
 
 
 def test_without_torch(saved):
@@ -76,7 +76,7 @@ def test_without_torch(saved):
         assert len(npz.parts("even-2")) == 1  # a replica is saved once
         assert npz["plain"].shape == (8, 4)
     assert npzkit.verify(saved / "line").ok
-    shards = sorted(saved.glob("line/*.npz"))
+    shards = sorted(saved.glob("line/shard-*.npz"))
     assert len(shards) == 4
     rows = []
     for shard in shards:

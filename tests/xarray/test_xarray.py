@@ -398,10 +398,10 @@ def test_files_in_memory(path):
 
 
 def test_which_files_are_guessed(tmp_path):
-    """.npz paths and URLs, and folders with index.json, are opened without naming the engine."""
+    """.npz paths and URLs, and folders with index.npz, are opened without naming the engine."""
     guess = NpzBackend().guess_can_open
     (tmp_path / "shards").mkdir()
-    (tmp_path / "shards" / "index.json").touch()
+    (tmp_path / "shards" / "index.npz").touch()
     for name in ("a.npz", "A.NPZ", tmp_path / "a.npz", "s3://b/a.npz", "http://h/a.npz?q=1", tmp_path / "shards"):  # fmt: skip
         assert guess(name), name
     for name in ("a.nc", "npz", tmp_path, b"PK\3\4", 5, "http://h/a.zip?n=.npz"):
@@ -670,7 +670,7 @@ def test_a_file_that_its_own_data_set_replaces(path):
 
 
 def test_sharded_archives(tmp_path):
-    """A folder with index.json is opened like a file, also pickled, and closed."""
+    """A folder with index.npz is opened like a file, also pickled, and closed."""
     folder = str(tmp_path / "shards")
     array = np.arange(24.0).reshape(6, 4)
     with npzkit.ShardedWriter(folder, attempt="a1") as w:

@@ -234,6 +234,7 @@ def _repair_end(
     progress: Report | None,
 ) -> RepairReport:
     """Cut off an unfinished append, or write a damaged directory again."""
+    size = source.size
     try:
         directory = read_committed(source)
     except ZipFormatError as error:
@@ -243,7 +244,7 @@ def _repair_end(
         is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, partial=False)
-            return _relist(salvage, newest, path, lock)
+            return _relist(salvage, newest, path, lock, size - source.size)
         if is_archive or newest.entries:
             error.remedy = "Save what can be read: npzkit.repair(path, output, partial=True)."
         raise
@@ -271,7 +272,9 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
     )  # fmt: skip
 
 
-def _relist(salvage: Salvage, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
+def _relist(
+    salvage: Salvage, newest: NewestState, path: str, lock: FileLock, cut_size: int
+) -> RepairReport:
     """Write the directory of the newest state at the end of the file.
 
     Raises
@@ -308,4 +311,4 @@ def _relist(salvage: Salvage, newest: NewestState, path: str, lock: FileLock) ->
         sink.abort()
         raise
     salvage.meter.finish()
-    return salvage.report(list(listed), path, 0, newest)
+    return salvage.report(list(listed), path, cut_size, newest)

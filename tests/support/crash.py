@@ -25,7 +25,7 @@ import itertools
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -36,13 +36,15 @@ from npzkit.files import disk, rename_order
 
 __all__ = [
     "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "Unsynced",
-    "killed_states", "power_loss_states", "recorded", "replay",
+    "killed_at_calls", "killed_states", "page_cuts", "power_loss_states", "recorded", "replay",
 ]  # fmt: skip
 
 NEAR = 80
 """Bytes from either end of a write at each of which it is torn."""
 SECTOR = 512
 """What a disk writes whole or not at all; blocks of 4,096 end where sectors do."""
+PAGE = 4096
+"""What the system copies whole, or not at all, from a program that is killed."""
 EVERY_SUBSET = 8
 """Calls up to which every subset of them is tried; of more, those that are likely to matter."""
 
@@ -330,8 +332,21 @@ def back(call: Call, cut: int) -> Call:
     return call._replace(offset=call.offset + cut, data=call.data[cut:])
 
 
+def page_cuts(call: Call) -> list[int]:
+    """Return how many of a write's bytes may have been written: it is torn between pages alone."""
+    return [*range(PAGE - call.offset % PAGE, len(call.data), PAGE)]
+
+
 def killed_states(recording: Recording, path: str) -> Iterator[State]:
     """Yield what `path` may hold when the program is killed: at each call, and within each write."""
+    for _, state in killed_at_calls(recording, path, cuts):
+        yield state
+
+
+def killed_at_calls(
+    recording: Recording, path: str, tears: Callable[[Call], list[int]]
+) -> Iterator[tuple[Call, State]]:
+    """Yield the same with the call, each write torn where `tears` says."""
     names, contents = recording.names, dict(recording.contents)
     allowed: tuple[int, ...] = ()
     for call in recording.calls:
@@ -346,13 +361,13 @@ def killed_states(recording: Recording, path: str) -> Iterator[State]:
         elif call.kind in CONTENT:
             before = contents[call.inode]
             if call.inode == inode and call.kind == "write":
-                for cut in cuts(call):
-                    yield State(allowed, replay(before, [front(call, cut)]))
+                for cut in tears(call):
+                    yield call, State(allowed, replay(before, [front(call, cut)]))
             contents[call.inode] = replay(before, [call])
         else:
             continue
         if inode is None or call.inode in (-1, inode):
-            yield State(allowed, None if inode is None else contents[inode])
+            yield call, State(allowed, None if inode is None else contents[inode])
 
 
 class Unsynced:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
-from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, Far, Footer, format_mark
+from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, MARK_OFFSET, Far, Footer
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import find_fitting, last_record, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
@@ -479,12 +479,10 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
 
 def _is_complete(source: Source, footer: Footer) -> bool:
     """Return whether the commit of a footer was complete: it has a mark, or its end is sealed."""
-    end = archive_end(footer)
-    mark = format_mark(end)
-    place = footer.intent_offset + INTENT_SIZE - len(mark)
-    if not footer.intent_offset or _read_within(source, place, len(mark)) == mark:
+    mark = footer.intent_offset + MARK_OFFSET
+    if not footer.intent_offset or any(_read_within(source, mark, INTENT_SIZE - MARK_OFFSET)):
         return True
-    record = end - footer.comment_size - END_SIZE
+    record = archive_end(footer) - footer.comment_size - END_SIZE
     return _read_within(source, record, len(END_SIGNATURE)) == END_SIGNATURE
 
 

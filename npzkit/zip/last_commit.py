@@ -293,20 +293,30 @@ def unfinished_offset(source: Source) -> int | None:
         last = find_last_commit(source, (0,))
     except AmbiguousArchiveError:
         return None
-    if last is not None and _behind(source, last.end) in (Behind.UNFINISHED, Behind.DAMAGED):
-        return None if _mark(source, last.end) else last.end.end_offset
-    # Without the end that it follows, the intent still says where that ended.
+    kind = Behind.NOTHING if last is None else _behind(source, last.end)
+    if last is not None and kind == Behind.UNFINISHED:
+        return last.end.end_offset
+    # If the end that it follows is damaged, the intent still says where that ended.
+    least = 0 if last is None else last.end.record_offset
+    for intent in _intents(source):
+        end_offset = followed_offset(intent)
+        if end_offset <= least:
+            break
+        return None if any(intent[MARK_OFFSET:]) else end_offset
+    if last is not None and kind == Behind.DAMAGED and not _mark(source, last.end):
+        return last.end.end_offset
+    return None
+
+
+def _intents(source: Source) -> Iterator[bytes]:
+    """Yield the intents that are where they say, last first."""
     parts = places_before(source, source.size, CENTRAL_ENTRY_SIGNATURE, 0, INTENT_SIZE)
     for begin, data, places in parts:
         for place in reversed(places.tolist()):
             intent = data[place : place + INTENT_SIZE]
-            if not intent.startswith(INTENT_HEAD):
-                continue
-            end_offset = followed_offset(intent)
-            if begin + place == members_begin(end_offset) - INTENT_SIZE:
-                is_older = last is not None and end_offset < last.end.end_offset
-                return None if is_older or parse_mark(intent) != 0 else end_offset
-    return None
+            is_one = intent.startswith(INTENT_HEAD)
+            if is_one and begin + place == members_begin(followed_offset(intent)) - INTENT_SIZE:
+                yield intent
 
 
 def is_marked(source: Source, end: End) -> bool:

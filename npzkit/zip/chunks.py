@@ -43,7 +43,7 @@ from npzkit.zip.entries import Entry
 _LISTED = {STORED, *CHUNKED}
 """Methods of members that may have a list."""
 _LEAST_CHUNK_SIZE = 1 << 10
-"""The most chunks that are accepted: each takes memory and a call."""
+"""Smaller ones are not accepted: each chunk takes memory and a call."""
 
 
 class ChunkList(NamedTuple):

@@ -51,7 +51,7 @@ def test_too_little_memory_is_no_damage(tmp_path, options):
     size = {name: options[name] for name in options if name == "shard_size"}
     coding = {name: options[name] for name in options if name == "compression"}
     with CheckpointStore(tmp_path, durable=False, **coding) as store:
-        store.save(1, {"w": np.zeros(3)})
+        store.save(1, {"w": np.zeros(3)}, **size)
         store.save(2, {"w": np.zeros(2**23)}, **size)
     found = subprocess.run(
         [sys.executable, "-c", LOADED_WITH_LITTLE_MEMORY, str(tmp_path)],

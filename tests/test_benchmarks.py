@@ -138,7 +138,7 @@ def test_the_markdown_names_what_is_measured():
         bench.Result(name, {"npzkit": 0.01, "numpy": 0.04 * place}, size)
         for place, (name, size) in enumerate([("int32", 0.98), ("text", 0.93), ("sparse", 1.0)], 1)
     ]
-    memory = [("load 128 MiB stored", "1.003 of the arrays", "1.02")]
+    memory = [("peak memory to load 128 MiB stored", "1.003 of the arrays", "1.02")]
     assert list(report.markdown({"deflate-1": works}, memory))[2:] == [
         "| save deflated, 1 MB, six kinds of data | 10.0 ms | 4.0 to 12.0 x, 7.3 x in the mean | | | | | |",
         "",

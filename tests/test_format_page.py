@@ -30,6 +30,7 @@ from npzkit import checkpoint
 from npzkit.codecs import coding
 from npzkit.datasets import index_format
 from npzkit.errors import AmbiguousArchiveError, NpzkitError, TornArchiveWarning, UnsupportedError
+from npzkit.files import room
 from npzkit.zip import chunks, commit, member_layout, record
 from npzkit.zip.array_index import ChunkLists, find_array_index
 
@@ -65,7 +66,10 @@ COMMITS = saved(
     {"a": np.array([(1, 2.5)], [("x", "<i4"), ("y", ">f8")]), "ö/é": np.array("text")},
     metadata=METADATA,
 )
-UNFINISHED = plain_writer.append(SMALL, {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}')
+ADDED = {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}'
+SEALED = plain_writer.append(SMALL, *ADDED)
+"""The states of an append without a far copy, and of the same one with it."""
+IN_ROOM = plain_writer.append_in_room(SMALL, *ADDED, room=300)
 
 
 def with_large_metadata(size: int = 140_000) -> bytes:
@@ -187,37 +191,59 @@ def test_the_reader_of_the_page_reads_what_npzkit_reads(make):
 
 def changes() -> Iterator[bytes]:
     """Yield archives that end early, or have a damaged byte or sector, or something behind."""
-    marked = plain_writer.append(SMALL, {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}')[2]
+    marked = SEALED[2]
     seal = marked.rindex(b"PK\5\6")
     for data in (COMMITS, marked, zip64()):
         for size in range(0, len(data), extent(5, 1) if data is marked else extent(17, 7)):
             yield data[:size]
         for place in range(0, len(data), extent(13, 3) if data is COMMITS else extent(7, 1)):
             for mask in (0xFF, 0x01) if data is marked else (0x21,):
-                yield data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :]
-        for place in range(0, len(data), 512):
-            yield (data[:place] + bytes(512) + data[place + 512 :])[: len(data)]
-    for data in UNFINISHED:
-        for size in range(len(SMALL), len(data), extent(7, 3)):
+                yield flipped(data, place, mask)
+        yield from without_sectors(data)
+    for data in (*SEALED[:2], *IN_ROOM[:5], plain_writer.append_in_room(COMMITS, *ADDED)[1]):
+        begin = data.index(b"PK\5\6")
+        for size in range(begin, len(data), extent(13, 3)):
             yield data[:size]
             yield data[:size] + bytes(len(data) - size)
-        for place in range(len(SMALL), len(data), extent(11, 5)):
-            yield data[:place] + bytes([data[place] ^ 0x11]) + data[place + 1 :]
+        for place in range(begin, len(data), extent(11, 3)):
+            yield flipped(data, place, 0x11)
+        yield from without_sectors(data)
+        yield data + b"x"
+    # A far copy that is not that of the commit before it, or of none.
+    begun = IN_ROOM[0][: -len(plain_writer.far_copy(SMALL, 0))]
+    for copied in (COMMITS, IN_ROOM[4]):
+        yield begun + plain_writer.far_copy(copied, len(begun))
+    for data in (SMALL, COMMITS, marked, *IN_ROOM[:5]):
+        yield data + plain_writer.far_copy(SMALL, len(data))
+        yield data + plain_writer.far_copy(marked, len(data))
     for size in range(5):
         yield marked[:seal] + marked[seal : seal + size] + bytes(4 - size) + marked[seal + 4 :]
     comment = SMALL[-22:] + b"xyz"
     yield SMALL[:-2] + struct.pack("<H", len(comment)) + comment
     # The comment ends within an unfinished append.
-    yield SMALL[:-2] + b"\4\0" + UNFINISHED[0][len(SMALL) :]
+    for data in (SEALED[0], IN_ROOM[0]):
+        yield SMALL[:-2] + b"\4\0" + data[len(SMALL) :]
     # Others find an append by its zip64 records, whose offsets are wrong by a byte.
     joined = zip64()
     mark = joined.index(b".npzkit", joined.index(b"PK\5\6")) + 31
-    yield joined[:mark] + bytes(32) + joined[mark + 33 :]
+    yield joined[:mark] + bytes(8) + joined[mark + 9 :]
+    yield joined[: mark - 1] + bytes(9) + joined[mark + 9 :]
     tails = [b"x", bytes(9), SMALL, b"x" + SMALL, COMMITS, bytes(300) + b"PK\5\6" + bytes(30)]
     tails += [bytes(size) + SMALL for size in (40, 150, 2000)]
     for tail in tails:
         for data in (SMALL, COMMITS):
             yield data + tail
+
+
+def flipped(data: bytes, place: int, mask: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :]
+
+
+def without_sectors(data: bytes) -> Iterator[bytes]:
+    """Yield a file without one of its sectors, and without some that follow each other."""
+    for begin in range(0, len(data), 512):
+        for size in {512, 1024, 4096}:
+            yield (data[:begin] + bytes(size) + data[begin + size :])[: len(data)]
 
 
 def test_the_reader_of_the_page_refuses_what_npzkit_refuses():
@@ -237,10 +263,16 @@ def test_higher_versions_are_refused_by_both():
     fields = SMALL[footer : footer + 58] + struct.pack("<H", 2)
     newer = SMALL[:footer] + fields + struct.pack("<L", zlib.crc32(fields)) + SMALL[footer + 64 :]
     assert by_page(newer) == by_npzkit(newer) == "newer"
-    begun = UNFINISHED[1]
-    place = begun.index(b".npzkit", len(SMALL)) + 11
-    follows = struct.pack("<L", 2) + begun[place + 4 : place + 16]
-    newer = begun[:place] + follows + struct.pack("<L", zlib.crc32(follows)) + begun[place + 20 :]
+    for begun in (SEALED[0], IN_ROOM[0]):
+        place = begun.index(b".npzkit", len(SMALL)) + 11
+        follows = struct.pack("<L", 2) + begun[place + 4 : place + 16]
+        follows += struct.pack("<L", zlib.crc32(follows))
+        newer = begun[:place] + follows + begun[place + 20 :]
+        assert by_page(newer) == by_npzkit(newer) == "newer"
+    said = IN_ROOM[0].index(b"NPZF") - 28
+    fields = IN_ROOM[0][said : said + 22] + struct.pack("<H", 2)
+    newer = IN_ROOM[0][:said] + fields + struct.pack("<L", zlib.crc32(fields))
+    newer += IN_ROOM[0][said + 28 :]
     assert by_page(newer) == by_npzkit(newer) == "newer"
 
 
@@ -264,9 +296,28 @@ APPENDS = [(0, 1, 0), (1, 0, 30), (15, 1, 0), (402, 2, 0), (402, 0, 600), (500, 
 """Items of the first array, how many are appended, and characters of metadata."""
 
 
+def by_numpy(data: bytes) -> list[str]:
+    with np.load(io.BytesIO(data)) as npz:
+        return sorted(npz.files)
+
+
+@pytest.mark.parametrize("data", [SMALL, COMMITS, SEALED[2]])
+def test_the_far_copy_of_the_page_is_that_of_npzkit(data):
+    """Wherever it goes, its bytes are the same."""
+    end = plain_reader.Archive(data).end
+    directory, last = data[end.offset : end.records_offset], data[end.records_offset :]
+    for place in (len(data) + 85, 1 << 20):
+        copy, record_place = commit.format_far(place, directory, end.count, len(data), last)
+        assert plain_writer.far_copy(data, place) == copy
+        assert copy[record_place:].startswith(b"PK\5\6")
+
+
 @pytest.mark.parametrize(("size", "count", "length"), APPENDS)
 def test_the_appender_of_the_page_writes_the_bytes_of_npzkit(size, count, length):
-    """Appends by the page are npzkit's to the byte; until the mark, the older commit is read."""
+    """Appends by the page are npzkit's to the byte, and each state is read as one or the other.
+
+    NumPy opens all of them, and finds the same arrays.
+    """
     data = saved({"a": np.zeros(size, "i1")})
     for number in range(2):
         # The second one replaces what the first one appended.
@@ -279,12 +330,19 @@ def test_the_appender_of_the_page_writes_the_bytes_of_npzkit(size, count, length
             w.metadata.update(metadata)
         members = {f"{key}.npy": (npy(array), blocks_of("m")) for key, array in added.items()}
         comment = json.dumps(metadata, separators=(",", ":")).encode() if metadata else b""
-        states = plain_writer.append(data, members, comment)
-        assert states[2] == stream.getvalue()
-        before = by_npzkit(data)
-        for state in states[:2]:
+        sealed = plain_writer.append(data, members, comment)
+        in_room = plain_writer.append_in_room(data, members, comment, room=size)
+        assert sealed[2] == in_room[5] == stream.getvalue()
+        before, after = by_npzkit(data), by_npzkit(sealed[2])
+        is_small = len(sealed[2]) - data.rindex(b"PK\5\6") <= plain_reader.TAIL_SIZE
+        for state in (sealed[0], *in_room[:3]):
             assert by_npzkit(state) == by_page(state) == (True, *before[1:])
-        data = states[2]
+            if state is not sealed[0] or is_small:
+                assert by_numpy(state) == sorted(before[1])
+        for state in (*sealed[1:], *in_room[3:]):
+            assert by_npzkit(state) == by_page(state) == after
+            assert by_numpy(state) == sorted(after[1])
+        data = sealed[2]
 
 
 def test_the_appends_cross_sectors():
@@ -298,8 +356,8 @@ def test_the_appends_cross_sectors():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plain_writer, "room_before_end", lambda *places: 0)
             least = plain_writer.append(each, members, comment)[2]
-        room = len(plain_writer.append(each, members, comment)[2]) - len(least)
-        rooms.add((room > 0) + (room > 512))
+        more = len(plain_writer.append(each, members, comment)[2]) - len(least)
+        rooms.add((more > 0) + (more > 512))
     assert rooms == {0, 1, 2}
 
 
@@ -493,31 +551,46 @@ def rows_below(heading: str) -> list[tuple[int, int | None, str]]:
     return [(int(cell[0]), int(cell[1]) if cell[1] else None, cell[2]) for cell in cells]
 
 
-@pytest.mark.parametrize(
-    ("heading", "size"),
-    [
-        ("## The record", record.HEAD_SIZE),
-        ("### Footer", commit.FOOTER_SIZE),
-        ("## Intent", commit.INTENT_SIZE),
-    ],
-)
-def test_the_tables_have_no_gaps(heading, size):
-    """In each table of bytes, a field begins where the one before it ends, up to the record's end."""
+def fields_below(heading: str) -> dict[str, int]:
+    """Return where each field begins in the first list of fields below a heading; "" is its size."""
+    listed = PAGE[PAGE.index(heading) :].split("```\n")[1]
+    place, places = 0, {}
+    for line in listed.splitlines():
+        kind, name = line.split()[:2]
+        places[name] = place
+        place += int(kind.removeprefix("uint")) // 8 if kind.startswith("uint") else int(kind)
+    return {**places, "": place}
+
+
+def test_the_table_of_a_piece_has_no_gaps():
+    """A field begins where the one before it ends, up to the data."""
     place = 0
-    for offset, length, _ in rows_below(heading):
+    for offset, length, _ in rows_below("## The record"):
         assert offset == place
         place += length or 0
-    assert place == size
+    assert place == record.HEAD_SIZE
 
 
-def test_the_tables_have_the_fields_of_the_code():
-    """Names, places and values in the tables of footer and intent are the code's."""
-    fields = [name.strip("`") for _, _, name in rows_below("### Footer")]
-    assert tuple(fields[:-4]) == commit.Footer._fields
-    places = {name.strip("`"): offset for offset, _, name in rows_below("## Intent")}
-    assert places["version"] == commit._VERSION_OFFSET
-    assert places["directory_offset"] == commit.MARK_OFFSET
-    assert "512, and then for 4,096" in PAGE
+def test_the_lists_have_the_fields_of_the_code():
+    """Names, places and values in the lists of footer, intent and far copy are the code's."""
+    footer, intent, far = map(fields_below, ("## Footer", "## Intent", "## Far copy"))
+    assert footer[""] == commit.FOOTER_SIZE
+    assert tuple(footer)[:-5] == commit.Footer._fields
+    assert tuple(footer)[-5:] == ("0", "version", "crc32", commit.FOOTER_MAGIC.decode(), "")
+    assert record.HEAD_SIZE + intent[""] == commit.INTENT_SIZE
+    assert record.HEAD_SIZE + intent["mark"] == commit.MARK_OFFSET
+    assert record.HEAD_SIZE + far[""] == commit._FAR_SIZE
+    assert tuple(far)[:-5] == commit.Far._fields
+    assert tuple(far)[-5:] == ("0", "version", "crc32", commit._FAR_MAGIC.decode(), "")
+    for fields in (footer, far):
+        assert f"of the {fields['crc32']} bytes before" in PAGE
+    assert f"`{commit.FAR_COMMENT.decode()}`" in PAGE
+    assert f"{room.FOUND_SIZE:,} bytes" in PAGE
+
+
+def test_the_numbers_are_those_of_the_code():
+    """Sizes, identifiers and versions are the code's."""
+    assert "sectors of 512 bytes, and then of 4,096" in PAGE
     assert commit._SECTOR_SIZES == (512, 4096)
     for number in (record.PIECE_SIZE, commit.COMMENT_SIZE, chunks.CHUNK_SIZE_LIMITS[1]):
         assert f"{number:,}" in PAGE
@@ -529,7 +602,7 @@ def test_the_tables_have_the_fields_of_the_code():
         re.findall(r"^\| (\S.*?) \| (\d+) \| ", PAGE.split("## Versions")[1], re.MULTILINE)
     )
     assert versions == {
-        "footer": str(commit._VERSION),
+        "footer, far copy": str(commit._VERSION),
         "intent": str(commit._VERSION),
         "`npzkit.shards`": str(index_format.VERSION),
         "`npzkit.checkpoint`": str(checkpoint.step_metadata._VERSION),
@@ -549,14 +622,14 @@ def test_reserved_names_are_on_the_page():
     assert missing == set()
 
 
-def dumped(text: str) -> bytes:
+def dumped(text: str, start: int = 0) -> bytes:
     """Return the bytes of an annotated dump: hexadecimal, text in quotes, or a byte many times."""
     found = bytearray()
     for line in text.splitlines():
         if not line.strip() or line.startswith("--"):
             continue
         place, content = re.match(r"(\d+) +(.+?)(?:   |$)", line).groups()
-        assert int(place) == len(found), line
+        assert int(place) == start + len(found), line
         if content.startswith('"'):
             found += content[1:-1].encode()
             continue
@@ -574,10 +647,10 @@ def test_the_worked_example_is_the_real_one(tmp_path, monkeypatch):
     for block in code:
         exec(compile(block, "format.md", "exec"), namespace)
     assert re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE) == printed
-    shown_bytes = re.search(r"^```\n(-- the first commit.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[
-        1
-    ]
-    assert dumped(shown_bytes) == (tmp_path / "two.npz").read_bytes()
+    dumps = re.findall(r"^```\n(-- .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    data = (tmp_path / "two.npz").read_bytes()
+    assert dumped(dumps[0]) == data
+    assert dumped(dumps[1], 4096) == plain_writer.far_copy(data[:529], 4096)
 
 
 def test_the_plain_programs_know_nothing_of_npzkit():

@@ -26,7 +26,6 @@ import npzkit
 import numpy as np
 import pytest
 from children import forked, read_rest
-from commits import SLOT_SIZE, find_intent, last_end, rolled_end
 from deep import DEEP, amount, by_turns
 from faults import DeadlyOS
 from npzkit.files import disk
@@ -192,8 +191,11 @@ def read_with_npzkit(path, plan, **options) -> int:
     return number
 
 
-def read_with_numpy(path, plan) -> int | None:
-    """Do so with np.load; None where it says that it cannot."""
+def read_with_numpy(path, plan, oldest) -> int | None:
+    """Do so with np.load; None where it says that it cannot. The step is `oldest` or a later one.
+
+    The copy of a directory behind an append does not say of which step it is, but by its arrays.
+    """
     try:
         # np.load leaves a file open that it opened and cannot read.
         with open(path, "rb") as file, np.load(file) as npz:
@@ -201,12 +203,26 @@ def read_with_numpy(path, plan) -> int | None:
             found = {key: npz[key] for key in npz.files}
     except LOUD:
         return None
+    if comment.startswith(b"npzkit: an append"):
+        return step_of(found, plan, oldest)
     number = int(comment.split(b'"step":')[1].strip(b" }"))
     expected = plan[number].arrays()
     assert list(found) == list(expected)
     for key, array in expected.items():
         assert np.array_equal(found[key], array), key
     return number
+
+
+def step_of(found, plan, oldest) -> int:
+    """Return the first step from `oldest` on with these arrays."""
+    for number in range(oldest, oldest + 1000):
+        state = plan[number].state
+        if list(state) == list(found) and all(
+            size == len(found[key]) and np.array_equal(found[key], array_of(seed, size))
+            for key, (seed, size) in state.items()
+        ):
+            return number
+    raise AssertionError(f"no step has {list(found)}")
 
 
 def keep_reading(path, plan, turn) -> str:
@@ -222,7 +238,7 @@ def keep_reading(path, plan, turn) -> str:
         number = read_with_npzkit(path, plan)
         assert number >= newest["npzkit"], "an older commit came back"
         newest["npzkit"] = number
-        number = read_with_numpy(path, plan)
+        number = read_with_numpy(path, plan, newest["numpy"])
         if number is None:
             refused += 1
         else:
@@ -294,7 +310,7 @@ def kill_one(path, plan, number, compression, delay) -> tuple[int, int, bool]:
 
 @pytest.mark.parametrize(("kind", "size", "compression"), CELLS)
 def test_a_killed_writer_leaves_the_last_commit(kind, size, compression, tmp_path):
-    """After SIGKILL the path holds the last commit, unlocked; no reader ever saw anything else."""
+    """After SIGKILL the path holds the last commit, unlocked, for np.load too; no reader ever saw anything else."""
     path = tmp_path / "a.npz"
     noise()
     plan = Plan(kind, size, compression)
@@ -313,10 +329,7 @@ def test_a_killed_writer_leaves_the_last_commit(kind, size, compression, tmp_pat
             in_work += is_at_work
             found = read_with_npzkit(path, plan)
             assert finished <= found <= begun
-            # Killed between mark and seal: others see the commit when a writer has sealed it.
-            content = path.read_bytes()
-            is_unsealed = last_end(content)[2] < rolled_end(content)
-            assert read_with_numpy(path, plan) in (found - is_unsealed, None)
+            assert read_with_numpy(path, plan, found) == found
             number = found + 1
             for left in tmp_path.glob(".npzkit-*.tmp"):
                 left.unlink()
@@ -325,12 +338,23 @@ def test_a_killed_writer_leaves_the_last_commit(kind, size, compression, tmp_pat
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 assert read_with_npzkit(path, plan, strict=True) == number
-            assert read_with_numpy(path, plan) == number
+            assert read_with_numpy(path, plan, number) == number
             assert os.listdir(tmp_path) == ["a.npz"]
     assert in_work >= KILL_COUNT / 2
 
 
 # -- at each call ----------------------------------------------------------------
+
+
+class KilledWithin(DeadlyOS):
+    """Kills the process within a call: of what it writes, whole pages of the file are there."""
+
+    def _fail(self, name, real, *args):
+        if name == "pwrite":
+            descriptor, data, offset = args
+            size = (offset + len(data) // 2) // 4096 * 4096 - offset
+            real(descriptor, data[: max(size, 0)], offset)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class KilledBehind(DeadlyOS):
@@ -362,29 +386,35 @@ def held_at(path) -> int:
     return number
 
 
-@pytest.mark.parametrize(("killer", "durable"), by_turns([DeadlyOS, KilledBehind], [True, False]))
+def kill_at(number, path, killer, work, *args) -> bool:
+    """Have a child do some work on a path, killed at one of its calls; return whether it was."""
+
+    def run(pipe):
+        disk.os = killer(number, 0)
+        work(path, *args)
+        os.write(pipe, b"done")
+
+    with forked(run) as (_, pipe):
+        said = read_rest(pipe)
+    assert said in (b"", b"done"), said.decode()
+    return not said
+
+
+@pytest.mark.parametrize(
+    ("killer", "durable"), by_turns([KilledWithin, KilledBehind], [True, False])
+)
 def test_a_kill_at_each_call_of_an_append(tmp_path, killer, durable):
-    """Killed at, within or behind any call, before the mark that a commit is done or the seal, or between."""
+    """Killed within or behind any call, the path holds the last commit, for np.load too, and the next append goes on."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"a": np.arange(3)}, metadata={"step": 0})
     before = path.read_bytes()
-    found, rolled, is_killed, number = [], 0, True, 0
+    found, is_killed, number = [], True, 0
     while is_killed:
         number += 1
         path.write_bytes(before)
-
-        def work(pipe, number=number):
-            disk.os = killer(number, 0)
-            append_some(path, durable)
-            os.write(pipe, b"done")
-
-        with forked(work) as (_, pipe):
-            said = read_rest(pipe)
-        assert said in (b"", b"done"), said.decode()
-        is_killed = not said
+        is_killed = kill_at(number, path, killer, append_some, durable)
         found.append(held_at(path))
-        assert numpy_at(path) <= found[-1]
-        rolled += is_marked(path) and numpy_at(path) < found[-1]
+        assert numpy_at(path) == found[-1]
         with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
             w["appended"] = np.ones(3)
         with warnings.catch_warnings(), npzkit.open(path, strict=True) as npz:
@@ -394,21 +424,40 @@ def test_a_kill_at_each_call_of_an_append(tmp_path, killer, durable):
         assert npzkit.verify(path).ok
     assert found == sorted(found)
     assert set(found) == {0, 1, 2}
-    # Between mark and seal, of both commits.
-    assert rolled >= (2 if killer is KilledBehind else 0)
+
+
+@pytest.mark.parametrize("killer", [KilledWithin, KilledBehind])
+def test_killed_appends_do_not_make_a_file_grow(tmp_path, killer):
+    """Ten appends that are killed one after the other leave no more in the file than one does."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.arange(3)}, metadata={"step": 0})
+    before, largest = path.read_bytes(), 0
+    # The most that one leaves, wherever it is killed.
+    for number in range(1, 40):
+        path.write_bytes(before)
+        if not kill_at(number, path, killer, append_one, False):
+            break
+        largest = max(largest, path.stat().st_size)
+    assert largest > len(before)
+    path.write_bytes(before)
+    for turn in range(10):
+        assert kill_at(turn % 8 + 1, path, killer, append_one, False)
+        assert path.read_bytes().startswith(before)
+        assert path.stat().st_size <= largest
+        assert held_at(path) == 0
+    npzkit.repair(path)
+    assert path.read_bytes() == before
+
+
+def append_one(path, durable):
+    """Commit an array that is written by itself."""
+    with npzkit.NpzWriter(path, "a", durable=durable, auto_repack=False) as w:
+        w["large"] = noise()[:20_000]
 
 
 def numpy_at(path) -> int:
-    """Return how many of the commits np.load finds; -1 where it says that it cannot read the file."""
-    try:
-        with open(path, "rb") as file, np.load(file) as npz:
-            return len(npz.files) - 1
-    except LOUD:
-        return -1
-
-
-def is_marked(path) -> bool:
-    """Whether the append behind the last sealed commit is marked as done."""
-    content = path.read_bytes()
-    place = find_intent(last_end(content)[2]) + 100
-    return any(content[place - SLOT_SIZE : place])
+    """Return how many of the commits np.load finds."""
+    with open(path, "rb") as file, np.load(file) as npz:
+        for key in npz.files:
+            npz[key]
+        return len(npz.files) - 1

@@ -201,4 +201,7 @@ class WriterState:
             # What this thread is writing when the error comes fails by it as well.
             return
         except OSError as second:
-            error.add_note(f"npzkit: {quoted(self._path)} is as at its last commit, but: {second}")
+            error.add_note(
+                f"npzkit: {quoted(self._path)}: what was written since the last commit was "
+                f"discarded; its bytes are still in the file, but readers skip them: {second}"
+            )

@@ -188,7 +188,9 @@ class WrittenArchive:
 
         self.listing.check_free(plan.key, plan.name)
         with self.state.giving_up():
-            self.zip.leave_empty()
+            self.zip.begin()
+            if not plan.grows:
+                self.sink.have_room(plan.room)
         if not plan.grows:
             # If there is no room, nothing is lost.
             self.sink.reserve(plan.room, mapped=True)

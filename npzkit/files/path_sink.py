@@ -4,14 +4,12 @@ Owns temporary files, buffering, the replacement of the old file, and the order
 in which an append reaches the disk. Knows nothing about zip or NPY. At every
 instant the path has the contents before a commit or after it, even after a crash.
 
-A new file is committed by renaming it. An append is committed in four steps:
-
-1. Everything except the first `SEAL_SIZE` bytes of the last record is written
-   after the committed bytes.
-2. The file is synced.
-3. A mark is put in its place, which says that the rest is there; then those
-   `SEAL_SIZE` bytes are written.
-4. The file is synced.
+A new file is committed by renaming it. An append is written behind the committed bytes, in one of
+two ways. What is small is kept in memory, and written at once, without the first `SEAL_SIZE`
+bytes of its last record, the seal: that is the commit. Other appends write into a room, behind
+which the older end is found (`npzkit.files.room`), and are committed by cutting off what follows
+their last record. In both, the file is synced before that and after, if it is to be durable, and
+then a mark is put in its place.
 
 Committed bytes are never cut off, and overwritten only to complete their commit.
 Programs that take no lock are noticed: before each change, the file must have the
@@ -38,8 +36,11 @@ from npzkit.files import disk
 from npzkit.files.disk import Buffer, Descriptor, File
 from npzkit.files.file_objects import take_after
 from npzkit.files.locking import FileLock, lock_path
+from npzkit.files.room import FOUND_SIZE, Append, Ending, Room, without
 from npzkit.files.sink import SEAL_SIZE, Sink, overwritten
 
+SIGNATURE = b"PK\5\6"
+"""By which programs look for an end record."""
 _BUFFER_SIZE = 1 << 22
 """Bytes of small writes that are gathered for one system call."""
 _DIRECT_SIZE = 1 << 16
@@ -203,6 +204,10 @@ class PathSink(Sink):
         self._is_replacing = False
         self._is_closed = self._has_room = False
         self._completed: list[tuple[int, int]] = []
+        self._append: Append | None = None
+        self._room: Room | None = None
+        # Whether an append is committed by its seal, though it has written into a room.
+        self._is_sealed = False
         self._opened: File | None = None
         self._placed: os.stat_result | None = None
         self._locks: list[FileLock] = []
@@ -380,8 +385,28 @@ class PathSink(Sink):
         if self.size is not None:
             self.size = size
 
+    def begin_append(self, append: Append) -> None:
+        self._append, self._room = append, None
+        self.write(append.intent)
+
+    def _have_room(self, end: int) -> None:
+        """Have room for an append up to `end`, before anything but its first bytes is written."""
+        append, start = self._append, self.committed_size
+        if append is None or end <= start:
+            return
+        if self._room is None:
+            # The first bytes are in the buffer, or lie in the file already.
+            size = len(append.intent)
+            self._put_down(start, append.intent)
+            self._room = Room(self._put_down, self._sync, append, start + size)
+        self._room.reach(end)
+
     def _put(self, offset: int, data: Buffer) -> None:
         """Write bytes to the file."""
+        self._have_room(offset + len(data))
+        self._put_down(offset, data)
+
+    def _put_down(self, offset: int, data: Buffer) -> None:
         self._begin_to_change()
         self._check_size(offset + len(data))
         with self._naming:
@@ -416,10 +441,14 @@ class PathSink(Sink):
             self._put(self.position - len(gathered), gathered)
         self._flushed = self.position
 
+    def have_room(self, size: int) -> None:
+        self._have_room(self.position + size)
+
     def reserve(self, size: int, *, mapped: bool = False) -> None:
         if self._is_replacing and not mapped:
             # It is written sooner than it would be reserved: 160 ms instead of 220 for 256 MiB.
             return
+        self._have_room(self.position + size)
         self._begin_to_change()
         self._has_room = True
         self._check_size(self.position + size)
@@ -452,20 +481,23 @@ class PathSink(Sink):
         self._flush_before(offset + len(data))
         self._put(offset, data)
 
+    def _sync(self) -> None:
+        if self._durable:
+            self._file.sync()
+
     # -- commits ------------------------------------------------------------
 
-    def commit(
-        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
-    ) -> None:
-        self.write(before)
-        if self._temporary is None:
-            self._append(last, mark)
-        else:
+    def commit(self, last: bytes, before: bytes = b"", ending: Ending | None = None) -> bool:
+        if self._temporary is not None:
+            self.write(before)
             self.write(last)
             self._flush()
             self._cut_unused()
             self._complete()
+        elif not self._complete_append(last, before, ending):
+            return True
         self._known = len(before) + len(last), crc32(last, crc32(before))
+        return False
 
     def _complete(self) -> None:
         """Put the new file, of which everything is written, in its place."""
@@ -480,29 +512,70 @@ class PathSink(Sink):
 
         return rename_order.write_first(self._file)
 
-    def _append(self, last: bytes, mark: tuple[int, bytes] | None) -> None:
-        """Commit an append in the four steps of the module's docstring."""
+    def _complete_append(self, last: bytes, before: bytes, ending: Ending | None) -> bool:
+        """Commit an append in one of the two ways of the module's docstring."""
         self._check_path()
         if self._is_changed:
             # Otherwise the first write does.
             self._check_unchanged()
-        offset = self.position
-        self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:])
+        end = self.position + len(before) + len(last)
+        is_cut = not self._is_sealed and not (
+            self._room is None and self._is_small(end, before + last[SEAL_SIZE:])
+        )
+        if is_cut and ending is not None:
+            self._have_room(end)
+            before = without(before, ending.magic, self.position)
+        else:
+            self._append = None
+        offset = self.position + len(before)
+        self.write(before)
+        self.write(last if is_cut else bytes(SEAL_SIZE) + last[SEAL_SIZE:])
         self._flush()
-        self._cut_unused()
-        if self._durable:
-            self._file.sync()
-        patches = [(offset, last[:SEAL_SIZE])]
-        if mark is not None:
-            patches.insert(0, mark)
-        for place, data in patches:
-            self._completed.append((place, len(data)))
-            self._put(place, data)
-        if self._durable:
-            self._file.sync()
+        self._sync()
+        if not is_cut:
+            self._cut_unused()
+            self._put_last(offset, last[:SEAL_SIZE])
+        elif not self._cut_rest():
+            return False
+        elif ending is not None:
+            self._completed.append((offset, SEAL_SIZE))
+            self._put_last(*ending.magic)
+        self._sync()
+        if ending is not None:
+            self._put_last(*ending.mark)
         self.committed_size = self.position
+        self._append = self._room = None
         self._completed.clear()
-        self._is_changed = False
+        self._is_changed = self._is_sealed = False
+        return True
+
+    def _is_small(self, end: int, rest: bytes) -> bool:
+        """Return whether others find the last end while all that is not written yet is written."""
+        append = self._append
+        is_in_hand = append is not None and self.position - len(self._buffer) == self.committed_size
+        if append is None or not is_in_hand or end - append.record > FOUND_SIZE:
+            return False
+        return SIGNATURE not in bytes(self._buffer) + rest
+
+    def _put_last(self, offset: int, data: bytes) -> None:
+        """Write bytes that are taken back if what follows fails."""
+        self._completed.append((offset, len(data)))
+        self._put_down(offset, data)
+
+    def _cut_rest(self) -> bool:
+        """Cut off what follows an append; if the system cannot, go on behind it."""
+        try:
+            self._set_size(self.position)
+        except OSError as error:
+            room = self._room
+            if not disk.is_in_use(error) or room is None:
+                raise
+            # Windows cuts off nothing that is mapped.
+            self.position = self._flushed = room.far_end
+            self._is_sealed = True
+            self._append = None
+            return False
+        return True
 
     def _cut_unused(self) -> None:
         """Cut off reserved bytes that were not used: nothing may follow the archive."""
@@ -662,7 +735,7 @@ class PathSink(Sink):
                 # It is no part of the archive, and the next writer removes it.
                 return
             if self._completed:
-                # The commit was complete, but the sync failed. Without seal and mark it is not.
+                # The commit was complete, but the sync failed. Without its seal it is not.
                 self.is_in_doubt = True
                 for offset, size in reversed(self._completed):
                     file.patch(offset, bytes(size))

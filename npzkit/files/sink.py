@@ -15,6 +15,7 @@ from typing import Any
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.disk import Buffer
 from npzkit.files.file_objects import name_of, unwrapped, write_all
+from npzkit.files.room import Append, Ending, Room, without
 
 _ZEROS_SIZE = 1 << 22
 """Zeros written at a time to skip bytes."""
@@ -35,8 +36,8 @@ class Sink:
     """A place to write one archive to, from front to back, in one or more commits.
 
     Committed bytes are never changed, but for what their commit lacks. Later data
-    is written after them, and is valid once the first `SEAL_SIZE` bytes of its last
-    record are written.
+    is written after them, and is valid once the file ends with its last record: either the
+    first `SEAL_SIZE` bytes of that are written last, or what follows it is cut off.
 
     Attributes
     ----------
@@ -74,6 +75,9 @@ class Sink:
         """Write all of `data` at `position`. It may be reused afterwards."""
         raise NotImplementedError
 
+    def have_room(self, size: int) -> None:
+        """Let an append have room for `size` more bytes, which `reserve` takes on the disk."""
+
     def reserve(self, size: int, *, mapped: bool = False) -> None:
         """Reserve space for `size` more bytes, so that a full disk is reported now.
 
@@ -106,17 +110,21 @@ class Sink:
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
 
-    def commit(
-        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
-    ) -> None:
+    def begin_append(self, append: Append) -> None:
+        """Write the first bytes of an append, behind the last commit."""
+        raise NotImplementedError
+
+    def commit(self, last: bytes, before: bytes = b"", ending: Ending | None = None) -> bool:
         """Write the last record, and make everything written so far valid.
 
         `before` is written before it. Together they identify this commit. More
         data and commits may follow. If this fails, `abort` restores the
         previous commit.
 
-        `mark` is an offset, and bytes to put there once everything else is
-        written; there are as many zeros. It is given for an append only.
+        `ending` is given for an append only.
+
+        Returns whether the place is none where a commit can end. Then nothing is committed,
+        `position` is another one, and the caller tries again with records for that.
         """
         raise NotImplementedError
 
@@ -197,6 +205,7 @@ class FileSink(Sink):
         self._is_closed = False
         # An archive without members, in whose place another one is written.
         self._empty = b""
+        self._room: Room | None = None
 
     def write(self, data: Buffer) -> None:
         with self._lock:
@@ -205,8 +214,14 @@ class FileSink(Sink):
                     raise overwritten(self._name)
                 self._has_tail = False
                 self._cut(self.committed_size)
+            if self._room is not None:
+                self._room.reach(self.position + len(data))
             write_all(self._file, data)
             self.position += len(data)
+
+    def begin_append(self, append: Append) -> None:
+        self.write(append.intent)
+        self._room = Room(self.patch, lambda: None, append, self.position)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
         with self._lock:
@@ -228,19 +243,21 @@ class FileSink(Sink):
             write_all(self._file, data)
             self._file.seek(self._start + self.position)
 
-    def commit(
-        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
-    ) -> None:
-        is_sealed_last = self.committed_size > 0
-        self.write(before + (bytes(SEAL_SIZE) + last[SEAL_SIZE:] if is_sealed_last else last))
-        offset = self.position - len(last)
+    def commit(self, last: bytes, before: bytes = b"", ending: Ending | None = None) -> bool:
+        data = before + last
+        if ending is not None:
+            data = without(data, ending.magic, self.position)
+        self.write(data)
         self._flush()
-        if is_sealed_last:
-            if mark is not None:
-                self.patch(*mark)
-            self.patch(offset, last[:SEAL_SIZE])
+        if self._room is not None:
+            self._room = None
+            self._cut(self.position)
+            if ending is not None:
+                self.patch(*ending.magic)
+                self.patch(*ending.mark)
             self._flush()
         self.committed_size, self._empty = self.position, b""
+        return False
 
     def start_over(self) -> None:
         self._empty = self.read_at(0, self.committed_size)

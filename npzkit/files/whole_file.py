@@ -14,6 +14,7 @@ from npzkit.errors import quoted
 from npzkit.files.disk import Buffer
 from npzkit.files.locking import FileLock, lock_created
 from npzkit.files.path_sink import PathSink
+from npzkit.files.room import Ending
 
 _ENDS_OF_FOLDERS = tuple(filter(None, (os.sep, os.altsep)))
 _JOINED_SIZE = 1 << 14
@@ -60,9 +61,7 @@ class WholeFile(PathSink):
             self._pieces += (self._buffer, data)
             self._buffer = bytearray()
 
-    def commit(
-        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
-    ) -> None:
+    def commit(self, last: bytes, before: bytes = b"", ending: Ending | None = None) -> bool:
         self._pieces.append(self._buffer + before + last)
         self.position += len(before) + len(last)
         try:
@@ -78,6 +77,7 @@ class WholeFile(PathSink):
             raise
         finally:
             self.close()
+        return False
 
     def _begin(self) -> None:
         if self._replaces:

@@ -234,26 +234,40 @@ def _repair_end(
     progress: Report | None,
 ) -> RepairReport:
     """Cut off an unfinished append, or write a damaged directory again."""
+    size = source.size
     try:
         directory = read_committed(source)
     except ZipFormatError as error:
         newest = find_newest(source)
+        if source.size < size and (sound := _sound(source)):
+            return _cut(path, source, sound, threads, size)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
         # No program reads an archive that does not begin with a member.
         is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, partial=False)
-            return _relist(salvage, newest, path, lock)
+            return _relist(salvage, newest, path, lock, size - source.size)
         if is_archive or newest.entries:
             error.remedy = "Save what can be read: npzkit.repair(path, output, partial=True)."
         raise
-    return _cut(path, source, directory, threads)
+    return _cut(path, source, directory, threads, size)
 
 
-def _cut(path: str, source: Source, directory: Directory, threads: int) -> RepairReport:
-    """Cut off everything after the last commit, and complete that commit, and flushes."""
+def _sound(source: Source) -> Directory | None:
+    """Return the directory of an archive; None if it is damaged."""
+    try:
+        return read_committed(source)
+    except ZipFormatError:
+        return None
+
+
+def _cut(path: str, source: Source, directory: Directory, threads: int, size: int) -> RepairReport:
+    """Cut off everything after the last commit, and complete that commit, and flushes.
+
+    `size` is that of the file.
+    """
     check_last(directory, source)
-    cut_size = source.size - directory.end_offset
+    cut_size = size - directory.end_offset
     patches = completion(directory, source)
     if cut_size or patches:
         with contextlib.closing(File(path)) as file:
@@ -271,7 +285,9 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
     )  # fmt: skip
 
 
-def _relist(salvage: Salvage, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
+def _relist(
+    salvage: Salvage, newest: NewestState, path: str, lock: FileLock, cut_size: int
+) -> RepairReport:
     """Write the directory of the newest state at the end of the file.
 
     Raises
@@ -308,4 +324,4 @@ def _relist(salvage: Salvage, newest: NewestState, path: str, lock: FileLock) ->
         sink.abort()
         raise
     salvage.meter.finish()
-    return salvage.report(list(listed), path, 0, newest)
+    return salvage.report(list(listed), path, cut_size, newest)

@@ -27,7 +27,7 @@ from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.format.descr import OTHER_LONG_DOUBLE
-from npzkit.maintenance.findings import HAS_OBJECTS, NOT_AN_ARRAY, NOT_SAFE, Finding, Severity
+from npzkit.maintenance.findings import HAS_OBJECTS, NOT_AN_ARRAY, NOT_SAFE, Finding
 from npzkit.maintenance.rows import find_damage
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, as_utf8, check_key, find_collisions
@@ -38,13 +38,13 @@ from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
 from npzkit.zip.chunks import Chunks
-from npzkit.zip.commit import MARK_OFFSET, is_damaged
+from npzkit.zip.commit import MARK_OFFSET, parse_mark
 from npzkit.zip.dead_space import dead_size
-from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_intent
+from npzkit.zip.directory import Directory, check_last, comment_of, read_intent
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.records import END_SIGNATURE, FLAG_UTF8
+from npzkit.zip.records import FLAG_UTF8
 
 _PROCEED_COUNT = 10_000
 """Members whose names are checked between two chances to stop."""
@@ -107,14 +107,6 @@ def _could_have_chunks(entry: Entry) -> bool:
 
 def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     """Yield what the last commit lacks, though all of its members are listed."""
-    for offset in directory.unsealed:
-        found = source.read_at(offset, len(END_SIGNATURE))
-        # A crash may leave a part of it.
-        is_torn = all(byte in (0, right) for byte, right in zip(found, END_SIGNATURE, strict=True))
-        severity: Severity = "warning" if is_torn else "error"
-        state = "has no signature" if is_torn else "is damaged"
-        what = f"the last end record {state}; npzkit.repair and the next writer write it"
-        yield Finding(None, severity, what, offset)
     yield from _intent_findings(source, directory)
     if has_damaged_index(source, directory):
         what = "its array index is damaged: the arrays are read without it; npzkit.repack writes it"
@@ -127,17 +119,18 @@ def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     if found is None:
         return
     offset, intent = found
-    lacking = dict(completion(directory, source))
-    mark = lacking.get(offset + MARK_OFFSET, intent[MARK_OFFSET:])
-    if is_damaged(intent, mark):
+    mark, end = parse_mark(intent), directory.end_offset - directory.start_offset
+    footer = directory.footer
+    if mark == 0:
+        what = "the last commit is not marked as complete; the next writer adds the mark"
+        yield Finding(None, "note", what, offset + MARK_OFFSET)
+    # Another program that changes the comment moves the end.
+    elif mark != end and footer is not None and footer.comment_size == len(directory.comment):
         what = (
             "the record that marks the last commit as complete does not fit it: one of them is "
             "damaged; npzkit.repack writes both"
         )
         yield Finding(None, "error", what, offset)
-    elif offset + MARK_OFFSET in lacking:
-        what = "the last commit is not marked as complete; the next writer adds the mark"
-        yield Finding(None, "note", what, offset + MARK_OFFSET)
 
 
 def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:

@@ -103,16 +103,17 @@ class Salvage:
     def write(self, sink: Any, output: str) -> RepairReport:
         """Find sound members, and write them."""
         try:
-            newest, cut_size = None, 0
+            newest, size = None, self.source.size
             try:
                 directory = read_committed(self.source)
             except NpzkitError:
                 newest = find_newest(self.source)
+                cut_size = size - self.source.size
                 self.find(newest)
                 comment = self.read_comment(newest)
             else:
                 self._check(directory.entries, directory)
-                cut_size = self.source.size - directory.end_offset
+                cut_size = size - directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
             self._add_masks()
             if self.lost and not self.sound and (newest is not None or directory.entries):

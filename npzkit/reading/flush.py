@@ -240,6 +240,8 @@ class _Seals:
         self._starts = starts
         self._opened = opened
         self._opened_places: dict[tuple[int, bytes], int] = {}
+        # In the copy of the directory that an append left which was killed.
+        self._copied_places: dict[tuple[int, bytes], int] = {}
         self._size = -1
         self._entries: dict[str, Entry] = {}
         self._lists: ChunkLists
@@ -287,9 +289,10 @@ class _Seals:
             (now.header_offset + LOCAL_CRC32_OFFSET, value),
             (self._places[_identity(now)] + ENTRY_CRC32_OFFSET, value),
         ]
-        opened = self._opened_places.get(_identity(entry))
-        if opened is not None:
-            places.append((opened + ENTRY_CRC32_OFFSET, value))
+        for others in (self._opened_places, self._copied_places):
+            other = others.get(_identity(entry))
+            if other is not None:
+                places.append((other + ENTRY_CRC32_OFFSET, value))
         span, listed = self._lists.span(now), stored_chunks(crc32s, now.uncompressed_size)
         if span is not None and listed is not None and self._is_list(source, now, span):
             data = listed.format()
@@ -334,6 +337,10 @@ class _Seals:
             directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
             start = directory.directory_offset
             self._places = _find_entries(directory.data, start)
+            self._copied_places = {}
+            if directory.far_copy is not None:
+                begin, end = directory.far_copy
+                self._copied_places = _find_entries(source.read_at(begin, end - begin), begin)
             if start != self._opened[0]:
                 self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
             self._entries = dict(directory.entries)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
 from npzkit.files.disk import Buffer
+from npzkit.files.room import Ending
 from npzkit.files.sink import Sink
 from npzkit.files.source import overlay
 from npzkit.files.threads import Pipeline
@@ -143,20 +144,19 @@ class UploadSink(Sink):
 
     # -- the end ------------------------------------------------------------
 
-    def commit(
-        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
-    ) -> None:
+    def commit(self, last: bytes, before: bytes = b"", ending: Ending | None = None) -> bool:
         self.write(before)
         self.write(last)
         self._kept.clear()
         if not (self._has_begun or self._waiting):
             self._finish(partial(self._upload.put, self._open.data))
-            return
+            return False
         if self._open.data:
             self._waiting.append(self._open)
         self._send_final()
         self._pipeline.drain()
         self._finish(self._upload.complete)
+        return False
 
     def _finish(self, request: Any) -> None:
         """Make the last request. If its answer is lost, find out whether it did its work."""

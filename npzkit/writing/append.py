@@ -40,8 +40,8 @@ class Resumed(NamedTuple):
         Of any size.
     long_comment : LongComment or None
         Where it is, if its end record cannot hold it.
-    end : bytes
-        Its end: zip64's records, the end record, its comment.
+    directory, end : bytes
+        Its entries, and its end: zip64's records, the end record, its comment.
     """
 
     sink: Sink
@@ -49,14 +49,16 @@ class Resumed(NamedTuple):
     notes: Notes
     comment: bytes
     long_comment: LongComment | None = None
+    directory: bytes = b""
     end: bytes = b""
 
     def writer(self) -> ZipWriter:
         """Return what writes behind it; see `ZipWriter`."""
         long = None if self.long_comment is None else (self.comment, self.long_comment)
         return ZipWriter(
-            self.sink, self.listed, self.notes, long, end=self.end, head_size=npy_header_size
-        )
+            self.sink, self.listed, self.notes, long, directory=self.directory, end=self.end,
+            head_size=npy_header_size,
+        )  # fmt: skip
 
 
 def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) -> Resumed:
@@ -116,7 +118,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         end = _complete(sink, directory)
         size = directory.end_offset - directory.directory_offset
         sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
-        return resumed._replace(end=end)
+        return resumed._replace(directory=directory.data, end=end)
     except BaseException as error:
         sink.abort()
         if isinstance(error, NpzkitError):
@@ -125,7 +127,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
 
 
 def _complete(sink: Sink, directory: Directory) -> bytes:
-    """Write what the last commit lacks of its seal and its mark; return the bytes of its end."""
+    """Write the mark of the last commit, if it is missing; return the bytes of its end."""
     written = WrittenSource(sink, directory.end_offset)
     for patch in completion(directory, written):
         sink.patch(*patch)
@@ -147,7 +149,7 @@ def _resume_file(file: Any) -> Resumed:
     directory, resumed = _read(source, sink)
     end = _complete(sink, directory)
     sink = FileSink(file, committed_size=directory.end_offset)
-    return resumed._replace(sink=sink, end=end)
+    return resumed._replace(sink=sink, directory=directory.data, end=end)
 
 
 def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:

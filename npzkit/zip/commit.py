@@ -11,16 +11,24 @@ commit that the append follows. Its data::
     uint64  end_offset: where the end that it follows ends
     uint32  end_crc32: of that end's bytes: zip64's records, the end record, its comment
     uint32  CRC-32 of the 16 bytes before
-
-    uint64  directory_offset    the *mark*: zeros until the append is complete. Where its
-    uint64  records_offset      directory begins, where its own end begins and ends, and the
-    uint64  end_offset          CRC-32 of the bytes of that end, as they will be
-    uint32  end_crc32
-    uint32  CRC-32 of the 48 bytes before, from the version on
+    uint64  the *mark*: zero until the append is complete, then where its own end ends
 
 All but the mark follows from the end before it, so that any part of it that reached the
 disk is known as such. It never extends over a multiple of 512: zeros precede it up to
 there if it would. So a sector that is lost has all of it, or nothing.
+
+The *far copy* is the directory of the commit before, once more, behind the room in which an
+append writes: a piece, the entries, and an end record that leads to them. So every program reads
+the older state until the append is complete. The end record has a comment, `FAR_COMMENT`, so that
+it is known if the disk lost the piece. The data of the piece::
+
+    uint64  directory_offset: the piece ends there, and the copy begins
+    uint64  end_offset, as in the intent
+    uint32  end_crc32
+    uint16  0
+    uint16  version: 1
+    uint32  CRC-32 of the 24 bytes before
+    bytes   NPZF
 
 The *footer* is the last 68 bytes of the record, right before the directory, in every archive that
 npzkit writes::
@@ -40,7 +48,7 @@ npzkit writes::
     uint16  0
     uint16  version: 1
     uint32  CRC-32 of the footer up to here
-    bytes   NPZX
+    bytes   NPZX, or zeros until an append is complete that has a far copy
 
 Later versions keep the places of the last three, so that this one refuses them by name.
 A footer that is not where it says, or does not fit its own CRC-32, is none. If it fits
@@ -65,28 +73,18 @@ from npzkit.zip.records import ENTRY_CRC32_OFFSET
 
 _VERSION = 1
 _FOLLOWS = struct.Struct("<LQL")
-_MARK = struct.Struct("<QQQL")
-_MARK_SIZE = _MARK.size + 4
-_VERSION_OFFSET = record.HEAD_SIZE
-MARK_OFFSET = _VERSION_OFFSET + _FOLLOWS.size + 4
+_MARK = struct.Struct("<Q")
+MARK_OFFSET = record.HEAD_SIZE + _FOLLOWS.size + 4
 """Where the mark begins in an intent."""
-INTENT_SIZE = MARK_OFFSET + _MARK_SIZE
+INTENT_SIZE = MARK_OFFSET + _MARK.size
 _SECTOR_SIZES = (512, 4096)
 """What disks write, and lose, whole."""
-
-
-class Mark(NamedTuple):
-    """What an intent says of its own append, once that is complete; see the module."""
-
-    directory_offset: int
-    records_offset: int
-    end_offset: int
-    end_crc32: int
 
 
 class Behind:
     """What the bytes behind an end are: one of these texts."""
 
+    NOTHING = "nothing"
     UNFINISHED = "an append that is not marked as complete"
     ZEROS = "zeros: of such an append, whose first sector was lost, or of something else"
     COMPLETE = "an append that is marked as complete"
@@ -97,7 +95,7 @@ class Behind:
 def format_intent(end_offset: int, end_crc32: int) -> bytes:
     """Format the intent of an append behind an end, with the zeros before it."""
     follows = _FOLLOWS.pack(_VERSION, end_offset, end_crc32)
-    intent = record.format_piece(follows + _crc32(follows) + bytes(_MARK_SIZE))
+    intent = record.format_piece(follows + _crc32(follows) + bytes(_MARK.size))
     return intent.rjust(INTENT_SIZE + _padding(end_offset), b"\0")
 
 
@@ -107,17 +105,25 @@ def _padding(end_offset: int) -> int:
     return room if room < INTENT_SIZE else 0
 
 
-def format_mark(intent: bytes, mark: Mark) -> bytes:
-    """Format the mark that an intent gets."""
-    data = _MARK.pack(*mark)
-    return data + _crc32(_followed(intent) + data)
+def followed_offset(intent: bytes) -> int:
+    """Return where the end ends that an intent follows, as its bytes say."""
+    return int(_FOLLOWS.unpack_from(intent, record.HEAD_SIZE)[1])
 
 
-def parse_mark(intent: bytes) -> Mark | None:
-    """Return the mark in the bytes of an intent; None if it has none that is complete."""
-    data = intent[MARK_OFFSET:-4]
-    is_complete = len(data) == _MARK.size and intent[-4:] == _crc32(_followed(intent) + data)
-    return Mark._make(_MARK.unpack(data)) if is_complete else None
+def format_mark(end_offset: int) -> bytes:
+    """Format the mark of an append whose end ends at an offset."""
+    return _MARK.pack(end_offset)
+
+
+def parse_mark(intent: bytes) -> int | None:
+    """Return the mark in the bytes of an intent; None if these are not a sound intent."""
+    if len(intent) < INTENT_SIZE or not is_intent(intent):
+        return None
+    _, end_offset, end_crc32 = _FOLLOWS.unpack_from(intent, record.HEAD_SIZE)
+    if format_intent(end_offset, end_crc32)[-INTENT_SIZE:][:MARK_OFFSET] != intent[:MARK_OFFSET]:
+        return None
+    (mark,) = _MARK.unpack_from(intent, MARK_OFFSET)
+    return int(mark)
 
 
 def is_intent(data: bytes) -> bool:
@@ -126,32 +132,21 @@ def is_intent(data: bytes) -> bool:
     return record.is_named(data) and followed[-4:] == _crc32(followed[:-4])
 
 
-def is_damaged(intent: bytes, mark: bytes) -> bool:
-    """Return whether the bytes of an intent are not what an append leaves that gets this mark.
-
-    A crash may leave a part of the mark. If another program has changed the end since, the
-    mark is still that of the end before.
-    """
-    _, end_offset, end_crc32 = _FOLLOWS.unpack_from(intent, _VERSION_OFFSET)
-    if format_intent(end_offset, end_crc32)[-INTENT_SIZE:][:MARK_OFFSET] != intent[:MARK_OFFSET]:
-        return True
-    old, new = parse_mark(intent), parse_mark(intent[:MARK_OFFSET] + mark)
-    if old is None or new is None:
-        return not mark.startswith(intent[MARK_OFFSET:].rstrip(b"\0"))
-    return old != new and old[:-1] == new[:-1]
-
-
 def _followed(intent: bytes) -> bytes:
     """Return what an intent says of the end before it, with its own CRC-32."""
-    return intent[_VERSION_OFFSET:MARK_OFFSET]
+    return intent[record.HEAD_SIZE : MARK_OFFSET]
 
 
 def _crc32(data: bytes) -> bytes:
     return crc32(data).to_bytes(4, "little")
 
 
-def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[str, Mark | None]:
-    """Return what the bytes behind an end are, and the mark of an append that is complete.
+INTENT_HEAD = format_intent(_SECTOR_SIZES[0], 0)[: record.HEAD_SIZE]
+"""What all intents begin with."""
+
+
+def read_behind(data: bytes, end_offset: int, end_crc32: int) -> str:
+    """Return what the bytes behind an end are: an attribute of `Behind`.
 
     Parameters
     ----------
@@ -165,22 +160,20 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[str, Mark
     UnsupportedError
         A newer npzkit appended to the archive.
     """
-    follows = format_intent(end_offset, end_crc32)[:-_MARK_SIZE]
+    if not data:
+        return Behind.NOTHING
+    follows = format_intent(end_offset, end_crc32)[: -_MARK.size]
+    mark = data[len(follows) :][: _MARK.size]
     # Of a write that was torn, or of sectors that were lost, zeros are left.
     if all(found in (0, written) for found, written in zip(data, follows, strict=False)):
-        raw_mark = data[len(follows) :][:_MARK_SIZE]
-        mark = parse_mark((follows + raw_mark)[-INTENT_SIZE:])
-        if mark is not None:
-            return Behind.COMPLETE, mark
-        # A file that ends within a mark was cut: the mark is written last.
-        is_cut = data.startswith(follows) and len(raw_mark) < _MARK_SIZE and any(raw_mark)
-        if is_cut:
-            return Behind.DAMAGED, None
-        is_zero = not data[: len(follows) + _MARK_SIZE].strip(b"\0")
-        return Behind.ZEROS if is_zero else Behind.UNFINISHED, None
+        is_lost = not any(data[: len(follows)])
+        # No offset has eight bytes: behind zeros, such bytes are no mark.
+        if any(mark) and not (is_lost and mark[-1]):
+            return Behind.COMPLETE if data.startswith(follows) else Behind.DAMAGED
+        return Behind.ZEROS if is_lost else Behind.UNFINISHED
     intent = data[_padding(end_offset) :][:INTENT_SIZE]
     if not record.is_named(intent):
-        return Behind.FOREIGN, None
+        return Behind.FOREIGN
     version = int.from_bytes(_followed(intent)[:4], "little")
     if is_intent(intent) and version > _VERSION:
         raise UnsupportedError(
@@ -188,7 +181,7 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[str, Mark
             found=f"version {version}", expected=f"at most {_VERSION}",
             remedy="Install a newer npzkit, which completes or removes what it appended.",
         )  # fmt: skip
-    return Behind.DAMAGED, None
+    return Behind.DAMAGED
 
 
 def members_begin(end_offset: int) -> int:
@@ -213,9 +206,13 @@ def room_before_end(intent_offset: int, records_offset: int, end_offset: int) ->
 # -- the footer --------------------------------------------------------------------
 
 FOOTER_MAGIC = b"NPZX"
-_FOOTER = struct.Struct("<3Q8L2HL4s")
-FOOTER_SIZE = _FOOTER.size
-_CHECKED_SIZE = FOOTER_SIZE - 8
+_FAR_MAGIC = b"NPZF"
+FAR_COMMENT = b"npzkit: an append is under way, or was not finished"
+_FOOTER, _FAR = struct.Struct("<3Q8L2H"), struct.Struct("<2QL2H")
+_LAYOUTS = {FOOTER_MAGIC: _FOOTER, _FAR_MAGIC: _FAR}
+"""By the magic, what is before the CRC-32."""
+FOOTER_SIZE = _FOOTER.size + 8
+_FAR_SIZE = record.HEAD_SIZE + _FAR.size + 8
 _CRC32 = struct.Struct("<L")
 _FEW = 200
 """Fewer entries are changed one by one, which takes less time than NumPy's start."""
@@ -238,8 +235,8 @@ class Footer(NamedTuple):
 
     def format(self) -> bytes:
         """Return the footer's bytes."""
-        own_crc32 = crc32(_FOOTER.pack(*self, 0, _VERSION, 0, FOOTER_MAGIC)[:_CHECKED_SIZE])
-        return _FOOTER.pack(*self, 0, _VERSION, own_crc32, FOOTER_MAGIC)
+        data = _FOOTER.pack(*self, 0, _VERSION)
+        return b"".join((data, _crc32(data), FOOTER_MAGIC))
 
     def fits(self, directory: bytes, positions: Sequence[int] | Any) -> bool:
         """Return whether a directory, whose entries begin at `positions`, is the one it was."""
@@ -254,7 +251,48 @@ class Footer(NamedTuple):
         return len(comment) != self.comment_size or crc32(comment) == self.comment_crc32
 
 
-def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
+class Far(NamedTuple):
+    """What a far copy says of the commit whose directory it repeats; see the module."""
+
+    directory_offset: int
+    end_offset: int
+    end_crc32: int
+
+    def format(self) -> bytes:
+        """Return the data of its piece."""
+        data = _FAR.pack(*self, 0, _VERSION)
+        return b"".join((data, _crc32(data), _FAR_MAGIC))
+
+
+def format_far(
+    offset: int, directory: bytes, count: int, end_offset: int, end: bytes
+) -> tuple[bytes, int]:
+    """Format a far copy to be put at an offset, and return where in it the end record begins.
+
+    Parameters
+    ----------
+    offset : int
+    directory : bytes
+        The entries of the commit.
+    count : int
+        How many they are.
+    end_offset : int
+        Where the commit's end ends.
+    end : bytes
+        The bytes of that end.
+    """
+    from npzkit.zip.member_layout import end_bytes
+
+    begin = offset + _FAR_SIZE
+    piece = record.format_piece(Far(begin, end_offset, crc32(end)).format())
+    *records64, last = end_bytes(count, len(directory), begin, FAR_COMMENT, directory or piece)
+    data = b"".join((piece, directory, *records64, last))
+    return data, len(data) - len(last)
+
+
+def parse_footer(
+    data: bytes, directory_offset: int, *, is_last: bool = False
+) -> Footer | Far | None:
     """Return the footer at the end of what precedes a directory; None if none is there.
 
     Parameters
@@ -263,18 +301,24 @@ def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
         What ends where the directory begins.
     directory_offset : int
         Where that is, from the archive's start.
+    is_last : bool, default False
+        Whether the end behind the directory is that of the file: then the commit is complete, even
+        if the magic is missing.
 
     Raises
     ------
     UnsupportedError
         A newer npzkit wrote it.
     """
-    if len(data) < FOOTER_SIZE or not data.endswith(FOOTER_MAGIC):
+    magic = data[-len(FOOTER_MAGIC) :]
+    if is_last and not any(magic):
+        magic = FOOTER_MAGIC
+    layout = _LAYOUTS.get(magic)
+    if layout is None or len(data) < layout.size + 8:
         return None
-    data = data[-FOOTER_SIZE:]
-    fields = _FOOTER.unpack(data)
-    version, own_crc32, _ = fields[-3:]
-    if own_crc32 != crc32(data[:_CHECKED_SIZE]):
+    data = data[-layout.size - 8 :]
+    *fields, _, version = layout.unpack_from(data)
+    if data[-8:-4] != _crc32(data[:-8]):
         return None
     if version > _VERSION:
         raise UnsupportedError(
@@ -282,10 +326,10 @@ def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
             found=f"version {version}", expected=f"at most {_VERSION}",
             remedy="Install a newer npzkit. np.load reads the arrays.",
         )  # fmt: skip
-    footer = Footer._make(fields[:-4])
-    is_there = footer.directory_offset == directory_offset
-    # Sizes of 64 bits may be anything.
-    return footer if is_there and not footer.directory_size >> 62 else None
+    footer = Footer._make(fields) if magic == FOOTER_MAGIC else Far._make(fields)
+    # Numbers of 64 bits may be anything.
+    is_there = footer.directory_offset == directory_offset and not footer[1] >> 62
+    return footer if is_there else None
 
 
 def masked_crc32(directory: bytes, positions: Sequence[int] | Any) -> int:

@@ -17,12 +17,19 @@ from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
-from npzkit.zip.commit import Footer, Mark
+from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, MARK_OFFSET, Far, Footer
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import find_fitting, last_record, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
-from npzkit.zip.last_commit import archive_end, find_commits, find_last_commit, find_last_footer
+from npzkit.zip.last_commit import (
+    archive_end,
+    find_commits,
+    find_footers,
+    find_last_commit,
+    footer_before,
+    unfinished_offset,
+)
 from npzkit.zip.member_checks import data_offset, header_end
 from npzkit.zip.member_layout import entry_bytes
 from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find_member
@@ -52,7 +59,6 @@ class _Place(NamedTuple):
     end: int
     archive_end: int
     footer: Footer | None = None
-    mark: Mark | None = None
 
 
 class _Listed(NamedTuple):
@@ -362,11 +368,16 @@ class NewestState(NamedTuple):
 def find_newest(source: Source) -> NewestState:
     """Find what the file's end shows of the newest state; never raises for bad bytes.
 
+    The size of `source` is then that of the file without an append that was not complete.
+
     Raises
     ------
     UnsupportedError
         A newer npzkit wrote it.
     """
+    unfinished = unfinished_offset(source)
+    if unfinished is not None:
+        source.size = unfinished
     last = _find_last(source)
     place, is_newest, is_commit = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
@@ -430,13 +441,14 @@ def _find_last(source: Source) -> Directory | None:
 
 
 def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
-    """Return where the newest directory is: as its footer, its intent or its end record says.
+    """Return where the newest directory is: as its footer or its end record says.
 
     Also returns whether no commit followed it, and whether an append behind the last commit
     is damaged.
     """
     places: list[_Place] = []
-    footer = find_last_footer(source, (0,))
+    footers = find_footers(source, (0,))
+    footer = next((one for one in footers if _is_complete(source, one)), None)
     if footer is not None:
         end = footer.directory_offset + footer.directory_size
         places.append(_Place(footer.directory_offset, end, archive_end(footer), footer))
@@ -446,16 +458,18 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
         raise
     except NpzkitError:
         last = None
-    if last is not None and last.mark is not None:
-        begin, end, stop, _ = last.mark
-        places.append(_Place(begin, max(begin, end), stop, mark=last.mark))
     offset = last_record(source)
     with contextlib.suppress(NpzkitError):
         if offset is not None:
             record = resolve_end(source, offset)
             begin = record.records_offset - record.record.directory_size
-            if begin == record.record.directory_offset and begin >= 0:
-                places.append(_Place(begin, record.records_offset, record.end_offset))
+            found = footer_before(source, record) if begin >= 0 else None
+            is_far = record.record.comment == FAR_COMMENT or isinstance(found, Far)
+            is_own = is_far or (isinstance(found, Footer) and not _is_complete(source, found))
+            if begin == record.record.directory_offset and begin >= 0 and not is_own:
+                # Of the last append, which is complete, the magic may be missing.
+                known = found if isinstance(found, Footer) else None
+                places.append(_Place(begin, record.records_offset, record.end_offset, known))
     # Of the same place, the first one has a checksum.
     place = max(places, key=lambda place: place.begin, default=None)
     # Of a file that was cut off, nothing says whether a commit followed.
@@ -465,6 +479,19 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
     return place, is_newest, last is not None and last.damage is not None
 
 
+def _is_complete(source: Source, footer: Footer) -> bool:
+    """Return whether the commit of a footer was complete: it has a mark, or its end is sealed."""
+    mark = footer.intent_offset + MARK_OFFSET
+    if not footer.intent_offset or any(_read_within(source, mark, INTENT_SIZE - MARK_OFFSET)):
+        return True
+    record = archive_end(footer) - footer.comment_size - END_SIZE
+    return _read_within(source, record, len(END_SIGNATURE)) == END_SIGNATURE
+
+
+def _read_within(source: Source, offset: int, size: int) -> bytes:
+    return source.read_at(offset, max(min(size, source.size - offset), 0))
+
+
 # -- its comment -------------------------------------------------------------------
 
 
@@ -472,10 +499,7 @@ def _find_comment(source: Source, place: _Place) -> bytes | None:
     """Return the comment of the newest commit: the one that fits its checksum, if it has one."""
     footer = place.footer
     if footer is None:
-        comment = _comment_behind_record(source, place.end)
-        # A mark says how large the end was.
-        is_lost = place.mark is not None and END_SIZE + len(comment) < place.archive_end - place.end
-        return None if is_lost else plain_comment(comment)
+        return plain_comment(_comment_behind_record(source, place.end))
     theirs = find_comment(source)
     if theirs and len(theirs) != footer.comment_size:
         return plain_comment(theirs)

@@ -27,7 +27,7 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.commit import FOOTER_SIZE, Footer, parse_footer
+from npzkit.zip.commit import FAR_COMMENT, FOOTER_SIZE, Far, Footer, parse_footer
 from npzkit.zip.end_record import (
     End,
     check_alone,
@@ -40,7 +40,6 @@ from npzkit.zip.end_record import (
     usual_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
-from npzkit.zip.records import END_SIGNATURE
 
 if TYPE_CHECKING:
     from npzkit.zip.entry_columns import Columns, Ints
@@ -78,10 +77,10 @@ class Directory(NamedTuple):
         Where the archive begins: behind other data, maybe.
     footer : Footer or None
         What its commit says of it, if npzkit wrote it.
-    unsealed : tuple of int
-        Where an end record that counts has no signature; see `npzkit.zip.last_commit`.
     is_joined : bool
         Whether another archive may follow it, behind zeros.
+    far_copy : (int, int) or None
+        Where its far copy begins and ends, if an append has one; see `npzkit.zip.commit`.
     """
 
     entries: dict[str, Entry] | Columns
@@ -92,8 +91,8 @@ class Directory(NamedTuple):
     positions: list[int] | Ints
     start_offset: int
     footer: Footer | None = None
-    unsealed: tuple[int, ...] = ()
     is_joined: bool = False
+    far_copy: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
@@ -207,9 +206,21 @@ class _Opening:
         tail, _ = read_tail(source, source.size)
         usual = None if any(self.starts) else usual_end(source, tail)
         if usual is not None:
-            return self.read(usual, tail)
+            return self._read_or_pass(usual, tail)
         end, fault = self._find_end(source.size)
-        return self._last_commit(fault) if end is None else self.read(end)
+        return self._last_commit(fault) if end is None else self._read_or_pass(end)
+
+    def _read_or_pass(self, end: End, tail: bytes = b"") -> Directory:
+        """Read the directory of the file's end, or pass over one of which the disk lost a part."""
+        try:
+            return self.read(end, tail)
+        except ZipFormatError as error:
+            if end.record.comment != FAR_COMMENT:
+                raise
+            try:
+                return self._last_commit(error)
+            except ZipFormatError:
+                raise error from None
 
     def _find_end(self, end_offset: int) -> tuple[End | None, NpzkitError | None]:
         """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
@@ -246,7 +257,13 @@ class _Opening:
         size, place = lead_size + record.directory_size, offset - lead_size
         known = place - source.size + len(tail)
         data = tail[known : known + size] if known >= 0 else source.read_at(place, size)
-        footer, data = parse_footer(data[:lead_size], offset - start), data[lead_size:]
+        is_last = end.end_offset == source.size
+        footer = parse_footer(data[:lead_size], offset - start, is_last=is_last)
+        data = data[lead_size:]
+        if end.record.comment == FAR_COMMENT and footer is None:
+            raise ZipFormatError("the copy of the directory is damaged", offset=offset)
+        if isinstance(footer, Far):
+            return self._older(end, footer)
         try:
             named, positions = _parse(data, record.entry_count, base, start, offset)
             if footer is not None and not footer.fits(data, positions):
@@ -274,6 +291,18 @@ class _Opening:
             check_total_size(found.sizes()[1], self.limits)
         return found
 
+    def _older(self, copy: End, far: Far) -> Directory:
+        """Read the commit to which a far copy belongs: an append is under way, or was killed."""
+        from npzkit.zip.last_commit import damaged_commit, is_marked, older_end
+
+        source = self.source
+        end = older_end(source, copy, far)
+        if end is None or is_marked(source, end):
+            raise damaged_commit(source, copy.start_offset + far.end_offset, copy.record_offset)
+        begin = copy.records_offset - copy.record.directory_size
+        directory = self._beside_append(end)
+        return directory._replace(far_copy=(begin, copy.records_offset))
+
     def _last_commit(self, fault: NpzkitError | None) -> Directory:
         """Read the last commit of an archive that does not end with one.
 
@@ -293,21 +322,26 @@ class _Opening:
         source = source.ahead([(0, source.size)])
         last = last_commit.find_last_commit(source, starts)
         if last is None:
-            footer = last_commit.find_last_footer(source, starts)
+            footer = next(last_commit.find_footers(source, starts), None)
             if footer is None:
                 raise fault or not_an_archive(source)
             raise last_commit.end_missing(source, footer)
         if last.damage is not None:
             raise last.damage
         # Without what follows it, other programs may take another end.
-        corrected = _Opening(last.source, starts, self.strict, self.silent, self.limits)
-        corrected._find_end(last.end.end_offset)
-        directory = corrected.read(last.end)
-        last_commit.check_comment_end(source, last.end, directory.footer)
-        is_noted = source.size > last.end.end_offset or last.unsealed
-        if is_noted and (self.strict or not self.silent) and not source.is_being_written():
-            last_commit.report_tail(source, last, strict=self.strict)
-        return directory._replace(unsealed=last.unsealed, is_joined=last.is_joined)
+        self._find_end(last.end.end_offset)
+        return self._beside_append(last.end)._replace(is_joined=last.is_joined)
+
+    def _beside_append(self, end: End) -> Directory:
+        """Read a commit behind which something follows, and report that."""
+        from npzkit.zip.last_commit import check_comment_end, report_tail
+
+        directory = self.read(end)
+        check_comment_end(self.source, end, directory.footer)
+        is_told = self.strict or not self.silent
+        if is_told and self.source.size > end.end_offset and not self.source.is_being_written():
+            report_tail(self.source, end.end_offset, strict=self.strict)
+        return directory
 
 
 def read_commit(source: Source, end: End) -> Directory:
@@ -388,24 +422,17 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
 
 
 def completion(directory: Directory, source: Source) -> list[tuple[int, bytes]]:
-    """Return what the commit lacks, and where: seals, and the mark of its intent."""
-    from npzkit.zip.commit import MARK_OFFSET, Mark, format_mark, is_intent, parse_mark
+    """Return what the commit lacks, and where: the magic of its footer, the mark of its intent."""
+    from npzkit.zip.commit import FOOTER_MAGIC, MARK_OFFSET, format_mark, parse_mark
 
-    patches = [(offset, END_SIGNATURE) for offset in directory.unsealed]
+    patches = []
+    place = directory.directory_offset - len(FOOTER_MAGIC)
+    if directory.footer is not None and not any(source.read_at(place, len(FOOTER_MAGIC))):
+        patches.append((place, FOOTER_MAGIC))
     found = read_intent(directory, source)
-    if found is None:
-        return patches
-    offset, intent = found
-    start, records_offset = directory.start_offset, directory.directory_offset + directory.size
-    end = bytearray(source.read_at(records_offset, directory.end_offset - records_offset))
-    for place, seal in patches[-1:]:
-        end[place - records_offset : place - records_offset + len(seal)] = seal
-    mark = Mark(
-        directory.directory_offset - start, records_offset - start, directory.end_offset - start,
-        crc32(end),
-    )  # fmt: skip
-    if is_intent(intent) and parse_mark(intent) != mark:
-        patches.append((offset + MARK_OFFSET, format_mark(intent, mark)))
+    if found is not None and parse_mark(found[1]) == 0:
+        mark = format_mark(directory.end_offset - directory.start_offset)
+        patches.append((found[0] + MARK_OFFSET, mark))
     return patches
 
 

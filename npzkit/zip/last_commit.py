@@ -4,46 +4,38 @@ Owns the search for the last end record that fits, and what the bytes behind it
 mean. An append says in the file what it is (`npzkit.zip.commit`), so nothing is
 inferred from members or directories. An append writes:
 
-1. its *intent*, members, index, directory and end, whose first four bytes, the
-   *seal*, are zeros; then the file is synced, if it is to be durable;
-2. the *mark* in the intent; the seal; a sync, if it is to be durable.
+1. its *intent*, right behind the last end; then, unless all that follows is written at once and
+   lets others find the last end, the *far copy* of the last directory, behind the room that is
+   needed; a new one, further out, when the room is too small;
+2. members, record, directory and end into the room;
+3. if it made a far copy, it cuts off the file behind its end, and then writes the magic of its
+   footer, which was zeros; if not, it writes the first four bytes of its end record, the *seal*,
+   which were zeros. That is the commit;
+4. the *mark* in the intent.
 
-What a crash leaves, with any of the sectors that were not synced:
+What the end of a file looks like, and what it means:
 
-=============================================  =========================================
-written                                        read
-=============================================  =========================================
-nothing, a part, or all of 1                   the older commit, with a warning
-of those, the intent's sector lost: zeros      the older commit, with a warning. If others
-                                               would read an archive in one of its arrays,
-                                               nothing is cut off: two archives that were
-                                               joined with zeros between them look the same
-1; a part of the mark                          the older commit, with a warning
-1 and the mark; a part of the seal             the new commit, *rolled forward*: its end
-                                               has the CRC-32 that the mark says
-1 and the seal; with the mark, or without it   the new commit; the next writer adds the mark
-=============================================  =========================================
+==============================================  =============  =============================
+behind the last end, E                          state          the next writer
+==============================================  =============  =============================
+nothing                                         E              goes on; if the mark of E is
+                                                               missing, it is written first
+a part of the intent, or the intent             E, torn        cuts
+intent, and no end record that fits             E, torn        cuts
+a far copy at the file's end, and no mark       E, torn        cuts
+zeros                                           E, torn        cuts, unless others would read
+                                                               an archive in what follows
+intent with a mark, and no end that fits        an error: a complete commit is damaged
+intent that is damaged otherwise                likewise
+intent, an end whose footer has no magic, and   E, torn        cuts
+other bytes
+another end record                              an error: two archives
+other bytes                                     E, a warning   cuts
+==============================================  =============  =============================
 
-What damage to one byte or sector of a complete append does:
+While a writer has the file locked, what is torn gives no warning.
 
-=============================================  =========================================
-damaged                                        read
-=============================================  =========================================
-the seal                                       the new commit, rolled forward
-anything else in the end                       an error: the mark is there, and its CRC-32
-                                               does not fit
-the directory, the comment                     an error: the footer has their checksums
-the intent, and no byte of the end             the new commit: the end is not looked behind
-the intent and the end                         all behind the older end is zero: the older
-                                               commit. An append that was lost looks the same
-the end before, and the intent                 no fitting end with an unfinished append
-                                               behind it is left: an error
-=============================================  =========================================
-
-Other programs leave other bytes behind an end: another archive, which they would
-read instead, is an error; the rest is passed over with a warning. Without any
-end that fits, the footer of a commit tells a damaged archive from a file
-that is none.
+Without any end that fits, a footer tells a damaged archive from a file that is none.
 
 All work is linear in the file's size. End records are checked by the thousand
 with numpy, because a hostile file may hold one every 22 bytes.
@@ -65,21 +57,26 @@ from npzkit.errors import (
     ZipFormatError,
     warn,
 )
-from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
 from npzkit.zip.commit import (
+    FAR_COMMENT,
     FOOTER_MAGIC,
     FOOTER_SIZE,
+    INTENT_HEAD,
     INTENT_SIZE,
+    MARK_OFFSET,
     Behind,
+    Far,
     Footer,
-    Mark,
+    followed_offset,
     is_intent,
     members_begin,
     parse_footer,
+    parse_mark,
     read_behind,
 )
-from npzkit.zip.end_record import End, check_alone, cut_off, last_record, place_end
+from npzkit.zip.end_record import End, check_alone, cut_off, find_fitting, last_record, place_end
+from npzkit.zip.entries import parse_entries
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.member_layout import end_bytes
 from npzkit.zip.records import (
@@ -119,24 +116,15 @@ class LastCommit(NamedTuple):
 
     Attributes
     ----------
-    source : Source
-        The file with the seals that are missing.
     end : End
-    unsealed : tuple of int
-        Where a seal is missing, or damaged.
     damage : ZipFormatError or None
         Why the commit that follows it cannot be read: one that was complete.
-    mark : Mark or None
-        What that commit's intent says.
     is_joined : bool
         Whether another archive may follow, behind zeros: nothing is to be cut off.
     """
 
-    source: Source
     end: End
-    unsealed: tuple[int, ...] = ()
     damage: ZipFormatError | None = None
-    mark: Mark | None = None
     is_joined: bool = False
 
 
@@ -209,70 +197,169 @@ def find_last_commit(source: Source, starts: Sequence[int]) -> LastCommit | None
     UnsupportedError
         A newer npzkit appended to the archive.
     """
-    end = next(find_commits(source, starts, source.size), None)
-    if end is None:
-        return None
-    found = LastCommit(CorrectedSource(source), end)
-    while found.end.end_offset < source.size and found.damage is None and not found.is_joined:
-        newer = _next_commit(found, starts)
-        if newer is None:
-            break
-        found = newer
-    return found
+    fitting, budget = None, 2 * source.size
+    for end in find_commits(source, starts, source.size):
+        footer = footer_before(source, end)
+        if isinstance(footer, Far):
+            older = older_end(source, end, footer)
+            if older is not None:
+                return _with_what_follows(source, older)
+        elif end.record.comment == FAR_COMMENT or _is_pending(source, end):
+            continue
+        elif footer is not None or _behind(source, end) == Behind.UNFINISHED:
+            return _with_what_follows(source, end)
+        elif fitting is None and budget >= end.record.directory_size:
+            budget -= end.record.directory_size
+            fitting = end if _is_listing(source, end) else None
+    return None if fitting is None else _with_what_follows(source, fitting)
 
 
-def _next_commit(last: LastCommit, starts: Sequence[int]) -> LastCommit | None:
-    """Return the commit that follows another one, or that one with what follows it instead.
+def _is_pending(source: Source, end: End) -> bool:
+    """Return whether an end is that of an append which was not cut off behind it."""
+    offset = end.records_offset - end.record.directory_size
+    size = min(FOOTER_SIZE, offset - end.start_offset)
+    data = source.read_at(offset - size, size)
+    pending = parse_footer(data, offset - end.start_offset, is_last=True)
+    return end.end_offset < source.size and not any(data[-4:]) and pending is not None
 
-    None if that is an unfinished append, or bytes that others read past, too.
+
+def _is_listing(source: Source, end: End) -> bool:
+    """Return whether the directory of an end consists of entries."""
+    record, offset = end.record, end.records_offset - end.record.directory_size
+    data = source.read_at(offset, record.directory_size)
+    try:
+        parse_entries(data, record.entry_count, end.base, end.start_offset, offset)
+    except (ZipFormatError, UnsupportedError):
+        return False
+    return True
+
+
+def footer_before(source: Source, end: End) -> Footer | Far | None:
+    """Return what is said of a directory right before it; raises `UnsupportedError`."""
+    start, offset = end.start_offset, end.records_offset - end.record.directory_size
+    size = min(FOOTER_SIZE, offset - start)
+    data, is_last = source.read_at(offset - size, size), end.end_offset == source.size
+    return parse_footer(data, offset - start, is_last=is_last)
+
+
+def older_end(source: Source, end: End, far: Far) -> End | None:
+    """Return the end to whose directory a far copy belongs; None if it is not there, or damaged.
+
+    `end` is that of the far copy.
     """
-    source, end = last.source, last.end
-    check_alone(source, end)
-    data = source.read_at(end.end_offset, min(_BEHIND_SIZE, source.size - end.end_offset))
-    kind, mark = read_behind(data, *_followed(source, end))
-    if mark is not None:
-        return _rolled_forward(last, mark, starts)
-    if kind == Behind.DAMAGED:
-        at = end.end_offset
-        return last._replace(damage=damaged_commit(source, at, at, at + INTENT_SIZE))
-    place = last_record(source)
-    if place is None or place < end.end_offset:
+    place = end.start_offset + far.end_offset
+    if not end.start_offset <= place <= end.record_offset:
         return None
-    if kind == Behind.FOREIGN:
-        raise another_archive(source, end.end_offset)
-    begin = _archive_begin(source, place)
-    if begin is None:
-        return None
-    if kind == Behind.ZEROS:
-        return last._replace(is_joined=True)
-    # An array in an unfinished append may contain an archive: the intent precedes it.
-    if begin < end.start_offset + members_begin(end.end_offset - end.start_offset):
-        raise another_archive(source, end.end_offset)
+    starts = (end.start_offset,)
+    for offset in find_fitting(source, place):
+        try:
+            older = place_end(source, offset, starts)
+        except (ZipFormatError, UnsupportedError):
+            continue
+        if _followed(source, older)[1] == far.end_crc32:
+            return older
     return None
 
 
-def _rolled_forward(last: LastCommit, mark: Mark, starts: Sequence[int]) -> LastCommit:
-    """Return the commit that a mark describes, with its seal in place, if the rest is sound."""
-    source, before = last.source, last.end
-    begin, stop = (before.start_offset + at for at in (mark.records_offset, mark.end_offset))
-    if before.end_offset <= begin <= stop - END_SIZE and stop <= source.size:
-        data = bytearray(source.read_at(begin, stop - begin))
-        seal = ZIP64_RECORDS_SIZE if data.startswith(ZIP64_END_SIGNATURE) else 0
-        data[seal : seal + len(END_SIGNATURE)] = END_SIGNATURE
-        if crc32(data) == mark.end_crc32:
-            corrected = CorrectedSource(source)
-            corrected.correct(begin + seal, END_SIGNATURE)
-            try:
-                end = place_end(corrected, begin + seal, starts)
-            except ZipFormatError:
-                pass
-            else:
-                return LastCommit(corrected, end, (*last.unsealed, begin + seal))
-    damage = damaged_commit(source, before.end_offset, begin, stop)
-    return last._replace(damage=damage, mark=mark)
+def _with_what_follows(source: Source, end: End) -> LastCommit:
+    """Return a commit, with what is wrong with the bytes behind it."""
+    check_alone(source, end)
+    kind = _behind(source, end)
+    if kind in (Behind.DAMAGED, Behind.COMPLETE):
+        at = end.end_offset
+        return LastCommit(end, damaged_commit(source, at, at, at + INTENT_SIZE))
+    place = last_record(source)
+    if place is None or place < end.end_offset or _is_begun(source, end):
+        return LastCommit(end)
+    if kind == Behind.FOREIGN:
+        raise another_archive(source, end.end_offset)
+    begin = _archive_begin(source, place, is_empty_read=kind != Behind.ZEROS)
+    if begin is None:
+        return LastCommit(end)
+    is_own = begin == end.start_offset
+    if kind == Behind.ZEROS:
+        return LastCommit(end, is_joined=not (is_own and _is_far(source, end.start_offset, place)))
+    # An array in an unfinished append may contain an archive: the intent precedes it.
+    if not is_own and begin < end.start_offset + members_begin(end.end_offset - end.start_offset):
+        raise another_archive(source, end.end_offset)
+    return LastCommit(end)
 
 
-def _archive_begin(source: Source, place: int) -> int | None:
+def unfinished_offset(source: Source) -> int | None:
+    """Return where an append begins that was not complete; None if there is none.
+
+    What it wrote counts for nothing, whatever else of the file is damaged.
+    """
+    try:
+        last = find_last_commit(source, (0,))
+    except AmbiguousArchiveError:
+        place, last = last_record(source), None
+        # Behind an end whose size is damaged, a far copy is no archive of others.
+        if place is None or not _is_far(source, 0, place):
+            return None
+    kind = Behind.NOTHING if last is None else _behind(source, last.end)
+    if last is not None and kind == Behind.UNFINISHED:
+        return last.end.end_offset
+    # If the end that it follows is damaged, the intent still says where that ended.
+    least = 0 if last is None else last.end.record_offset
+    for intent in _intents(source):
+        end_offset = followed_offset(intent)
+        if end_offset <= least:
+            break
+        return None if any(intent[MARK_OFFSET:]) else end_offset
+    if last is not None and kind == Behind.DAMAGED and not _mark(source, last.end):
+        return last.end.end_offset
+    return None
+
+
+def _intents(source: Source) -> Iterator[bytes]:
+    """Yield the intents that are where they say, last first."""
+    parts = places_before(source, source.size, CENTRAL_ENTRY_SIGNATURE, 0, INTENT_SIZE)
+    for begin, data, places in parts:
+        for place in reversed(places.tolist()):
+            intent = data[place : place + INTENT_SIZE]
+            is_one = intent.startswith(INTENT_HEAD)
+            if is_one and begin + place == members_begin(followed_offset(intent)) - INTENT_SIZE:
+                yield intent
+
+
+def is_marked(source: Source, end: End) -> bool:
+    """Return whether an append behind an end is marked as complete."""
+    return _behind(source, end) == Behind.COMPLETE
+
+
+def _mark(source: Source, end: End) -> bytes:
+    """Return the bytes where an append behind an end has its mark, without zeros."""
+    offset = end.end_offset - end.start_offset
+    stop = min(end.start_offset + members_begin(offset), source.size)
+    begin = min(end.start_offset + members_begin(offset) - INTENT_SIZE + MARK_OFFSET, stop)
+    return source.read_at(begin, stop - begin).strip(b"\0")
+
+
+def _is_begun(source: Source, end: End) -> bool:
+    """Return whether the whole intent of an append is behind an end, without a mark."""
+    offset = end.end_offset - end.start_offset
+    place = end.start_offset + members_begin(offset) - INTENT_SIZE
+    data = source.read_at(place, min(INTENT_SIZE, max(source.size - place, 0)))
+    return parse_mark(data) == 0
+
+
+def _is_far(source: Source, start: int, place: int) -> bool:
+    """Return whether the end record at a place is that of a far copy, in the archive at `start`."""
+    try:
+        return place_end(source, place, (start,)).record.comment == FAR_COMMENT
+    except (ZipFormatError, UnsupportedError):
+        return False
+
+
+def _behind(source: Source, end: End) -> str:
+    """Return what the bytes behind an end are."""
+    room = source.size - end.end_offset
+    data = source.read_at(end.end_offset, min(_BEHIND_SIZE, room))
+    return read_behind(data, *_followed(source, end))
+
+
+def _archive_begin(source: Source, place: int, *, is_empty_read: bool) -> int | None:
     """Return where others begin to read an archive of which they find the end record at `place`."""
     begin = max(place - ZIP64_RECORDS_SIZE, 0)
     data = source.read_at(begin, place + END_SIZE - begin)
@@ -281,7 +368,11 @@ def _archive_begin(source: Source, place: int) -> int | None:
     directory = place - claims.records64_size - claims.directory_size
     if directory < 0:
         return None
-    is_read = claims.directory_size == 0 or source.read_at(directory, 4) == CENTRAL_ENTRY_SIGNATURE
+    if claims.directory_size == 0:
+        # Of an end record that the disk lost a part of, zeros may be left.
+        is_read = is_empty_read
+    else:
+        is_read = source.read_at(directory, 4) == CENTRAL_ENTRY_SIGNATURE
     return int(place - claims.distance) if is_read else None
 
 
@@ -291,10 +382,9 @@ def check_comment_end(source: Source, end: End, footer: Footer | None) -> None:
     room = source.size - end.end_offset
     if not (size and room):
         return
-    behind = source.read_at(end.end_offset, min(_BEHIND_SIZE, room))
     rest = source.read_at(end.end_offset, min(max(size, 0), room))
     # Another program that changes a comment leaves nothing behind it, and an append follows it.
-    is_foreign = read_behind(behind, *_followed(source, end))[0] == Behind.FOREIGN
+    is_foreign = _behind(source, end) == Behind.FOREIGN
     # The comment that is missing fills the file, or all that is left of it is zeros.
     is_comment = size == room or (size == len(rest) and not rest.strip(b"\0"))
     if is_foreign or is_comment:
@@ -309,10 +399,10 @@ def _followed(source: Source, end: End) -> tuple[int, int]:
 
 def appends_behind(source: Source, end: End, older: End) -> bool:
     """Return whether an end is that of an append behind another end, whose size is damaged then."""
-    start, offset = end.start_offset, end.records_offset - end.record.directory_size
-    lead_size = min(FOOTER_SIZE, offset - start)
-    footer = parse_footer(source.read_at(offset - lead_size, lead_size), offset - start)
-    place = 0 if footer is None else start + footer.intent_offset
+    footer = footer_before(source, end)
+    if isinstance(footer, Far):
+        return end.start_offset + footer.end_offset > older.record_offset
+    place = 0 if footer is None else end.start_offset + footer.intent_offset
     return older.record_offset < place and is_intent(source.read_at(place, INTENT_SIZE))
 
 
@@ -337,7 +427,7 @@ def damaged_commit(source: Source, start: int, offset: int, end: int = 0) -> Zip
 
 
 def end_missing(source: Source, footer: Footer) -> ZipFormatError:
-    """Return the error for an archive whose last footer is there, and no end that fits."""
+    """Return the error for an archive that has a footer, and no end that fits."""
     at = footer.directory_offset + footer.directory_size
     return damaged_commit(source, 0, at, archive_end(footer))
 
@@ -349,16 +439,15 @@ def archive_end(footer: Footer) -> int:
     return offset + size + sum(map(len, records)) + footer.comment_size
 
 
-def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:
-    """Return the last footer in a file whose archive is at one of `starts`; None without one."""
+def find_footers(source: Source, starts: Sequence[int]) -> Iterator[Footer]:
+    """Yield the footers in a file whose archive is at one of `starts`, last first."""
     size = len(FOOTER_MAGIC)
     for begin, data, places in places_before(source, source.size, FOOTER_MAGIC, FOOTER_SIZE, size):
         for end in reversed((places + size).tolist()):
             for start in starts:
                 footer = parse_footer(data[max(end - FOOTER_SIZE, 0) : end], begin + end - start)
-                if footer is not None:
-                    return footer
-    return None
+                if isinstance(footer, Footer):
+                    yield footer
 
 
 def another_archive(
@@ -375,23 +464,19 @@ def another_archive(
     )
 
 
-def report_tail(source: Source, last: LastCommit, *, strict: bool) -> None:
-    """Warn about what follows the last commit, or its missing seal; in `strict`, raise."""
-    end_offset = last.end.end_offset
+def report_tail(source: Source, end_offset: int, *, strict: bool) -> None:
+    """Warn about what follows the last commit; in `strict`, raise."""
     size = source.size - end_offset
     if strict:
         raise ZipFormatError(
             "the archive has a torn end",
-            offset=end_offset if size else last.unsealed[-1],
-            found=f"{size} bytes after its last complete end record" if size else "no seal",
-            expected="none" if size else END_SIGNATURE,
+            offset=end_offset,
+            found=f"{size} bytes after its last complete end record",
+            expected="none",
             remedy="Open it without strict=True to read what was committed.",
         )
-    what = (
+    warn(
         f"{size} bytes follow the end of the archive: an append was not finished, or something "
-        "else was added. The last commit before them is read."
-        if size
-        else "the last append wrote everything but the signature of its end record, or that was "
-        "damaged. It is read as committed; npzkit.repair(path) and the next writer complete it."
+        "else was added. The last commit before them is read.",
+        TornArchiveWarning,
     )
-    warn(what, TornArchiveWarning)

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.checksum import ChunkChecks, chunk_crc32s, combined_with_last, crc32
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
+from npzkit.files.room import Append, Ending
 from npzkit.files.sink import Sink
 from npzkit.zip.array_index import Notes, head_of
 from npzkit.zip.commit import (
     COMMENT_SIZE,
+    FOOTER_MAGIC,
     FOOTER_SIZE,
     INTENT_SIZE,
     MARK_OFFSET,
     Footer,
     LongComment,
-    Mark,
+    format_far,
     format_intent,
     format_mark,
     masked_crc32,
@@ -78,8 +80,8 @@ class ZipWriter:
         What the array index keeps of them, as far as that is known; taken over.
     long_comment : (bytes, LongComment), optional
         A comment that the end record cannot hold, and where it is already.
-    end : bytes, optional
-        The bytes of the end that is there, if one is.
+    directory, end : bytes, optional
+        The entries and the bytes of the end that are there, if they are.
     head_size : callable, optional
         Returns the size of a member's head by its first 16 bytes, 0 if it has none. A head
         is kept in the array index.
@@ -98,6 +100,7 @@ class ZipWriter:
         notes: Notes | None = None,
         long_comment: tuple[bytes, LongComment] | None = None,
         *,
+        directory: bytes = b"",
         end: bytes = b"",
         head_size: Callable[[bytes], int] = lambda prefix: 0,
     ) -> None:
@@ -105,8 +108,8 @@ class ZipWriter:
         self.listed = {} if listed is None else listed
         self._notes = Notes() if notes is None else notes
         self._long_comment = long_comment
-        self._end = end
-        self._intent: tuple[int, bytes] | None = None
+        self._directory, self._count, self._end = directory, len(self.listed), end
+        self._intent = 0
         self._head_size = head_size
         # While deflated members are under way, no place behind them is known.
         self._is_deflating = False
@@ -182,21 +185,28 @@ class ZipWriter:
             pipeline.drain()
         else:
             self._is_deflating = True
-        self._begin()
+        self.begin()
         self.listed.setdefault(name, b"")
         layout = partial(local_bytes, alignment=alignment, lead_size=lead_size)
         return MemberWriter(
             self.sink, self.enter, layout, name, size, pipeline, coding, extra, self._head_size
         )
 
-    def _begin(self) -> int:
+    def begin(self) -> int:
         """Write an append's intent, if this is its first record; return where the next goes."""
         self.leave_empty()
         sink = self.sink
         if sink.position == sink.committed_size > 0:
-            intent = format_intent(sink.position, crc32(self._end))
-            sink.write(intent)
-            self._intent = sink.position - INTENT_SIZE, intent[-INTENT_SIZE:]
+            end, committed = self._end, sink.position
+            intent = format_intent(committed, crc32(end))
+
+            def far(offset: int) -> tuple[bytes, int]:
+                return format_far(offset, directory, count, committed, end)
+
+            directory, count = self._directory, self._count
+            record = committed - len(end) + max(end.rfind(END_SIGNATURE), 0)
+            sink.begin_append(Append(intent, record, far))
+            self._intent = sink.position - INTENT_SIZE
         return sink.position
 
     def leave_empty(self) -> None:
@@ -276,7 +286,7 @@ class ZipWriter:
         alignment, lead_size : int
             As in `local_bytes`, for a stored member.
         """
-        header_offset, sink = self._begin(), self.sink
+        header_offset, sink = self.begin(), self.sink
         local = local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
         sink.reserve(len(local) + header.compressed_size)
         sink.write(local)
@@ -301,7 +311,7 @@ class ZipWriter:
         Its local header has no CRC-32 until it is sealed, and `stamp`, if one is given, in place
         of its time and date.
         """
-        header_offset = self._begin()
+        header_offset = self.begin()
         header = local_header(name, STORED, size, extra)._replace(compressed_size=size)
         stamped = header
         if stamp is not None:
@@ -315,7 +325,7 @@ class ZipWriter:
 
     def write_small(self, members: SmallMembers, method: int) -> None:
         """Write small members together: the bytes are those of `write_member`."""
-        pieces, entries, extra_sizes = format_members(members, method, self._begin())
+        pieces, entries, extra_sizes = format_members(members, method, self.begin())
         self.listed.update(zip(members.names, entries, strict=True))
         self._notes.enter_plain(members.names, members.heads, extra_sizes, members.lists)
         for piece in (b"".join(pieces),) if members.are_copies else pieces:
@@ -354,15 +364,14 @@ class ZipWriter:
         A comment of any size is taken; see `npzkit.zip.commit`. The file gets none of
         the sizes in `avoided`, at which an older end record would fit.
         """
-        self._begin()
+        self.begin()
         entries = self.listed
         if not all(entries.values()):
             entries = {name: entry for name, entry in entries.items() if entry}
         directory = b"".join(entries.values())
-        intent_offset, intent = self._intent or (0, b"")
         while True:
             start = self.sink.position
-            added = self._added(start, entries, directory, intent_offset, comment)
+            added = self._added(start, entries, directory, comment)
             offset = start + len(added.record)
             *records64, end = end_bytes(
                 len(entries), len(directory), offset, added.comment, directory or added.record
@@ -370,17 +379,19 @@ class ZipWriter:
             lead = b"".join(records64)
             records_offset = offset + len(directory)
             end_offset = records_offset + len(lead) + len(end)
-            room = room_before_end(intent_offset, records_offset, end_offset) if intent else 0
-            if not room and end_offset not in avoided:
+            place = self._intent
+            room = room_before_end(place, records_offset, end_offset) if place else 0
+            if room or end_offset in avoided:
+                self.sink.write(bytes(room or 1))
+                continue
+            ending = None
+            if place:
+                magic = offset - len(FOOTER_MAGIC), FOOTER_MAGIC
+                ending = Ending((place + MARK_OFFSET, format_mark(end_offset)), magic)
+            if not self.sink.commit(end, b"".join([added.record, directory, lead]), ending):
                 break
-            self.sink.write(bytes(room or 1))
-        self._end = lead + end
-        mark = None
-        if intent:
-            place = Mark(offset, records_offset, end_offset, crc32(self._end))
-            mark = intent_offset + MARK_OFFSET, format_mark(intent, place)
-        self.sink.commit(end, b"".join([added.record, directory, lead]), mark)
-        self._intent = None
+        self._directory, self._count, self._end = directory, len(entries), lead + end
+        self._intent = 0
         self._notes.committed(added.places)
         self._long_comment = added.long_comment
 
@@ -389,7 +400,6 @@ class ZipWriter:
         start: int,
         entries: dict[str, bytes],
         directory: bytes,
-        intent_offset: int,
         comment: bytes,
     ) -> _Added:
         """Return what is written at `start`, before a directory with these entries."""
@@ -412,7 +422,7 @@ class ZipWriter:
         added.put(bytes(FOOTER_SIZE))
         record_size = min(added.end - start - len(lead), SENTINEL_32)
         footer = Footer(
-            added.end, len(directory), intent_offset, record_size, added.end - index_offset,
+            added.end, len(directory), self._intent, record_size, added.end - index_offset,
             len(index), crc32(index), len(entries),
             masked_crc32(directory, positions_of(entries.values())), len(shown), crc32(shown),
         )  # fmt: skip

@@ -296,7 +296,11 @@ def memory(place: Place) -> Iterator[tuple[str, str, str]]:
     library.unlock()
     for name, title in titles.items():
         peak = printed_by(_PEAK, library.path.parent, name, place.divisor)
-        yield f"{title}, beside the tensors that are there", f"{peak:.2f} of their size", "1.02"
+        yield (
+            f"peak memory to {title}, beside the tensors that are there",
+            f"{peak:.2f} of their size",
+            "1.02",
+        )
     library.close()
 
 

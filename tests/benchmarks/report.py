@@ -83,7 +83,7 @@ def aims_table(measured: Results, suite: Suite = BENCH) -> Table:
 
 
 def memory_table(memory: Memory) -> Table:
-    table = Table("memory", "peak", "allowed")
+    table = Table("memory, and moments", "found", "allowed")
     for row in memory:
         table.add_row(*row)
     return table
@@ -129,8 +129,8 @@ def markdown(measured: Results, memory: Memory, suite: Suite = BENCH) -> Iterato
     if sizes:
         size = _range(sizes, ".2f")
         yield f"- Compressed files are {size} times as large as those of {suite.sizes_of}."
-    for title, peak, _ in memory:
-        yield f"- Peak memory to {title}: {peak}."
+    for title, most, _ in memory:
+        yield f"- {title[0].upper()}{title[1:]}: {most}."
 
 
 # -- the chart ---------------------------------------------------------------

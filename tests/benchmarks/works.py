@@ -7,13 +7,16 @@ import io
 import itertools
 import os
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import h5py
 import npzkit
@@ -22,6 +25,8 @@ import safetensors
 import safetensors.numpy
 import zarr
 from data import KEYS, KIB, KINDS, MIB, Arrays, keyed, kind, mixed, noise, real, small_arrays
+from npzkit.files.path_sink import PathSink
+from npzkit.zip.commit import FAR_COMMENT
 
 
 class Work(NamedTuple):
@@ -907,7 +912,7 @@ print(kilobytes("VmHWM"))
 
 
 def memory_rows(place: Place) -> Iterator[tuple[str, str, str]]:
-    """Yield what is held, measured in processes of their own, and what is allowed."""
+    """Yield what is held, measured in processes of their own, and what is allowed; and moments."""
 
     def run(script: str, *arguments: object) -> float:
         command = [sys.executable, "-c", _KILOBYTES + script, *map(str, arguments)]
@@ -915,13 +920,41 @@ def memory_rows(place: Place) -> Iterator[tuple[str, str, str]]:
 
     (path,) = place.paths("m.npz")
     npzkit.save(path, {"first": np.zeros(3)} | noise(2, place.part(64 * MIB)))
-    yield "load 128 MiB stored", f"{run(_PEAK, path):.3f} of the arrays", "1.02"
+    yield "peak memory to load 128 MiB stored", f"{run(_PEAK, path):.3f} of the arrays", "1.02"
     array = kind("float32 weights", place.part(128 * MIB))
     npzkit.savez_compressed(path, first=np.zeros(3), a=array)
-    yield "load 128 MiB deflated", f"{run(_PEAK, path):.3f} of the array", "1.05"
+    yield "peak memory to load 128 MiB deflated", f"{run(_PEAK, path):.3f} of the array", "1.05"
     path.unlink()
     for gibibytes in (1, 5):
         if shutil.disk_usage(place.folder).free > (gibibytes + 1) << 30:
             held = run(_CREATED, path, place.part(gibibytes << 20)) / 1024
-            yield f"create {gibibytes} GiB, the process in all", f"{held:.0f} MiB", "100 MiB"
+            title = f"peak memory to create {gibibytes} GiB, the process in all"
+            yield title, f"{held:.0f} MiB", "100 MiB"
             path.unlink()
+    found = [f"{1e6 * window(path, place.part(count)):.0f}" for count in (100, 1000, 10_000)]
+    title = "moment without an end for np.load, as 1 MiB is appended to 100, 1,000, 10,000 arrays"
+    yield title, f"{', '.join(found)} µs", ""
+
+
+def window(path: Path, count: int) -> float:
+    """Return the median seconds in which the directory is copied behind an append's room.
+
+    Until all of a copy of more than a page is there, np.load finds no end of the archive.
+    """
+    taken: list[float] = []
+    put = PathSink._put_down
+
+    def timed(sink: PathSink, offset: int, data: bytes) -> None:
+        begin = time.perf_counter()
+        put(sink, offset, data)
+        if bytes(data).endswith(FAR_COMMENT):
+            taken.append(time.perf_counter() - begin)
+
+    array = np.zeros(MIB, "u1")
+    with mock.patch.object(PathSink, "_put_down", timed):
+        for _ in range(9):
+            npzkit.save(path, small_arrays(count))
+            with npzkit.NpzWriter(path, "a") as w:
+                w["a"] = array
+    path.unlink()
+    return statistics.median(taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -50,11 +51,16 @@ def test_only_current_arrays_are_listed(cli, edited):
     assert (listed["metadata"], listed["size"]) == ({"step": 1}, expected["size"])
 
 
+def unlocated(text):
+    """Return an error without the name of its file."""
+    return re.sub(r"\(in '[^']*', at", "(at", text)
+
+
 @pytest.mark.filterwarnings("ignore::npzkit.TornArchiveWarning")
 @pytest.mark.parametrize("lost", [0, 1, 4, 40])
 @pytest.mark.parametrize("command", ["ls", "verify"])
 def test_a_commit_that_lacks_its_end(command, lost, cli, edited):
-    """Rolled forward, torn or sound: a pipe lists, warns and fails as the file does."""
+    """Refused, torn or sound: a pipe lists, warns and fails as the file does."""
     data = bytearray(edited.read_bytes())
     if lost == 40:
         # Neither its mark nor its end is there.
@@ -69,7 +75,9 @@ def test_a_commit_that_lacks_its_end(command, lost, cli, edited):
     assert found.code == expected.code
     for ours, theirs in zip(found[1:], expected[1:], strict=True):
         named = ours.replace("(standard input)", str(edited))
-        assert named.replace("npzkit repair FILE", f"npzkit repair {edited}") == theirs
+        named = named.replace("npzkit repair FILE", f"npzkit repair {edited}")
+        # What a test gives to a command as its standard input has no name, or that of a temporary file.
+        assert unlocated(named) == unlocated(theirs)
 
 
 def test_large_metadata_of_a_pipe(cli, tmp_path):

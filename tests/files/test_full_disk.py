@@ -57,7 +57,10 @@ def folder():
     folder = os.path.join(ROOT, "tests")
     os.mkdir(folder)
     npzkit.save(os.path.join(folder, "a.npz"), {"x": np.arange(5)})
-    with open(os.path.join(folder, "taken"), "wb") as file, contextlib.suppress(OSError):
+    with (
+        open(os.path.join(folder, "taken"), "wb", buffering=0) as file,
+        contextlib.suppress(OSError),
+    ):
         while True:
             file.write(bytes(1 << 16))
     os.truncate(os.path.join(folder, "taken"), os.path.getsize(os.path.join(folder, "taken")) >> 1)

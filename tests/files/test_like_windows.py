@@ -202,6 +202,26 @@ def test_a_tail_that_is_mapped(path):
     assert np.load(path)["z"].tolist() == [1, 1, 1]
 
 
+def test_an_append_to_a_file_that_is_mapped(path):
+    """What follows its end cannot be cut off, so the end is written behind that; all programs read it."""
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        writer["y"] = np.ones(1_000_000)
+        mapped = np.memmap(path, "u1", "r")
+    assert path.stat().st_size > len(mapped)
+    with npzkit.open(path, strict=True) as npz, np.load(path) as theirs:
+        assert npz.files == theirs.files == ["x", "y"]
+        assert npz["y"].sum() == theirs["y"].sum() == 1_000_000
+    assert npzkit.verify(path).ok
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        writer["z"] = np.ones(3)
+    del mapped
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        writer["last"] = np.ones(100_000)
+    with npzkit.open(path, strict=True) as npz, np.load(path) as theirs:
+        assert npz.files == theirs.files == ["x", "y", "z", "last"]
+    assert npzkit.verify(path).ok
+
+
 def test_a_reader_while_an_append_is_under_way(path):
     """It asks whether a writer holds the lock, and reads what was committed without a warning."""
     with npzkit.NpzWriter(path, "a") as writer:

@@ -13,7 +13,6 @@ import npzkit
 import numpy as np
 import plain_reader
 from calls import LIMITS, Violation, attempt, by_numpy, folder_of, is_same, shown
-from differences import sealed
 from npzkit.errors import LimitExceededError, NpzkitError, PickleRefusedError, ZipFormatError
 
 __all__ = ["check_append"]
@@ -45,16 +44,18 @@ class _Contents:
     """What can be read of an archive, by member name, and where its last commit ends.
 
     If its comment does not fit its checksum, its arrays are read, but it is not appended to.
-    `committed` are the bytes up to there as a writer leaves them: with the seals and the mark
-    that are missing. The end is 0 where it is one of no members: a first one behind it would be
+    `committed` are the bytes up to there as a writer leaves them: with the magic and the mark
+    that are missing. Nor is it appended to if it `is_joined`: behind zeros, others find another
+    archive. The end is 0 where it is one of no members: a first one behind it would be
     nothing that np.load reads, and such an archive is begun anew.
     """
 
     def __init__(self, data: bytes, npz: npzkit.NpzFile) -> None:
         self.end_offset = npz._archive.directory.end_offset if npz.files else 0
         directory = npz._archive.directory
-        self.committed = _marked(sealed(data, npz), directory)[: self.end_offset]
-        footer = plain_reader.parse_footer(data, directory.directory_offset)
+        self.committed = _completed(data, directory)[: self.end_offset]
+        begin, is_last = directory.directory_offset, directory.end_offset == len(data)
+        footer = plain_reader.parse_footer(data, begin, is_last=is_last)
         comment = len(directory.comment), zlib.crc32(directory.comment)
         self.has_damaged_comment = footer is not None and (
             comment[0] == footer.comment_size and comment[1] != footer.comment_crc32
@@ -64,6 +65,9 @@ class _Contents:
             self.has_damaged_comment |= (
                 attempt("comment", lambda: npz._archive.comment).error is not None
             )
+        behind = data[directory.end_offset :]
+        is_lost = not behind[: plain_reader.INTENT_SIZE].strip(b"\0")
+        self.is_joined = directory.is_joined and is_lost and b"PK\5\6" in behind
         self.arrays: dict[str, Any] = {}
         self.last = npz._archive.entry(npz.files[-1]).name if npz.files else None
         for name in npz._archive.entries:
@@ -82,23 +86,21 @@ def _contents(data: bytes) -> _Contents | NpzkitError:
         return _Contents(data, npz)
 
 
-def _marked(data: bytes, directory: Any) -> bytes:
-    """Return an archive with the mark of its last commit, if that has a sound intent."""
+def _completed(data: bytes, directory: Any) -> bytes:
+    """Return an archive with the magic and the mark of its last commit, if these are missing."""
     begin, end = directory.directory_offset, directory.end_offset
-    footer = plain_reader.parse_footer(data, begin)
-    place = 0 if footer is None else footer.intent_offset
-    intent = data[place : place + plain_reader.INTENT_SIZE]
-    if not 0 < place <= begin - plain_reader.INTENT_SIZE or not _is_intent(intent):
+    footer = plain_reader.parse_footer(data, begin, is_last=end == len(data))
+    if footer is None:
         return data
-    records, mark_place = begin + directory.size, place + 77
-    mark = struct.pack("<3QL", begin, records, end, zlib.crc32(data[records:end]))
-    mark += struct.pack("<L", zlib.crc32(intent[57:77] + mark))
-    return data[:mark_place] + mark + data[mark_place + len(mark) :]
-
-
-def _is_intent(data: bytes) -> bool:
-    crc = struct.pack("<L", zlib.crc32(data[57:73]))
-    return data[46:53] == b".npzkit" and data[73:77] == crc
+    data = data[: begin - 4] + b"NPZX" + data[begin:]
+    stop = footer.intent_offset + plain_reader.INTENT_SIZE
+    if not plain_reader.INTENT_SIZE < stop <= begin:
+        return data
+    intent, mark = data[footer.intent_offset : stop - 8], data[stop - 8 : stop]
+    crc = struct.pack("<L", zlib.crc32(intent[57:73]))
+    if any(mark) or intent != plain_reader.piece(intent[57:77] + mark)[:-8] or intent[73:] != crc:
+        return data
+    return data[: stop - 8] + struct.pack("<Q", end) + data[stop:]
 
 
 def _check_kept(wanted: dict[str, Any], after: bytes, kind: str) -> None:
@@ -190,7 +192,7 @@ def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> st
     error, after = _appended(data, kind)
     is_opened = not isinstance(before, NpzkitError)
     # A file without bytes is a new archive.
-    if before.has_damaged_comment if is_opened else data:
+    if (before.has_damaged_comment or before.is_joined) if is_opened else data:
         if error is None or after != data:
             raise Violation(f"open: {shown(before)}; {kind} touched the file; it gave {error}")
         return f"{kind} refused: {type(error).__name__}"
@@ -224,7 +226,11 @@ def _check_numpy_reads(before: bytes, after: bytes, kind: str) -> None:
     Unless the archive's comment has what zipfile takes for an end record.
     """
     for data in (before, after) if before else (after,):
-        with npzkit.open(data) as npz:
+        opened = attempt("open", npzkit.open, data)
+        if data is before and opened.error is not None:
+            # Without its magic, a footer counts only at the end of the file.
+            return
+        with opened.value as npz:
             if b"PK\5\6" in npz._archive.directory.comment:
                 return
         theirs = by_numpy(np.load, io.BytesIO(data))
@@ -277,13 +283,19 @@ def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
         report = attempt(kind, npzkit.repair, path)
         after = _bytes_of(path)
     if report.error is not None:
-        if after != data or not isinstance(before, NpzkitError):
+        if after != data or not (isinstance(before, NpzkitError) or before.is_joined):
             raise Violation(f"{kind}: {shown(report.error)}; touched: {after != data}; it opens")
         return f"{kind} refused: {type(report.error).__name__}"
     str(report.value)
+    cut_size = report.value.cut_size
+    if isinstance(before, ZipFormatError) and cut_size:
+        data = _without_unfinished(data, cut_size)
+        before, cut_size = _contents(data), 0
     if len(after) > len(data):
+        if cut_size:
+            raise Violation(f"{kind} cut off {cut_size} bytes, and wrote another directory")
         return _check_relisted(data, before, after, report.value)
-    end_offset = len(data) - report.value.cut_size
+    end_offset = len(data) - cut_size
     known = (
         data if isinstance(before, NpzkitError) else before.committed + data[before.end_offset :]
     )
@@ -302,6 +314,15 @@ def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
     return kind
 
 
+def _without_unfinished(data: bytes, size: int) -> bytes:
+    """Return an archive without its last bytes, which have to be an append without a mark."""
+    at = len(data) - size
+    stop = plain_reader.members_begin(at)
+    if data[stop - 8 : stop].strip(b"\0"):
+        raise Violation(f"repair in place cut off at {at} what was committed")
+    return data[:at]
+
+
 def _check_relisted(
     data: bytes, before: _Contents | NpzkitError, after: bytes, report: npzkit.RepairReport
 ) -> str:
@@ -309,7 +330,7 @@ def _check_relisted(
     is_damaged = isinstance(before, ZipFormatError) or getattr(before, "has_damaged_comment", False)
     if not is_damaged:
         raise Violation(f"a sound archive got another directory; it opens: {before}")
-    if not after.startswith(data) or report.cut_size:
+    if not after.startswith(data):
         raise Violation("repair in place touched what was there")
     found = _contents(after)
     if isinstance(found, NpzkitError):

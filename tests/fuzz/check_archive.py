@@ -22,7 +22,7 @@ from calls import (
     is_same,
     shown,
 )
-from differences import Case, explain, rolled_forward, sealed
+from differences import Case, explain
 from memory_store import InStore, MemoryStore
 from npzkit.errors import (
     ChecksumError,
@@ -119,7 +119,7 @@ def check_archive(data: bytes, thorough: bool) -> list[str]:
         is_torn = any(category is TornArchiveWarning for _, category in opened.warned)
         labels = _check_newest(data, npz) if is_torn else []
         # Behind a torn end, what was committed counts: np.load is asked of that.
-        committed = sealed(data, npz)[: npz._archive.directory.end_offset]
+        committed = data[: npz._archive.directory.end_offset]
         labels += _check_numpy(committed, npz, reads)
     return ["opened", *labels]
 
@@ -157,8 +157,6 @@ def _check_shown(npz: npzkit.NpzFile) -> None:
 
 def _check_refused(data: bytes, error: NpzkitError) -> list[str]:
     label = f"refused: {type(error).__name__}"
-    # Of an append that lacks no more than its seal, other programs are asked as if it had it.
-    data = rolled_forward(data)
     theirs = by_numpy(np.load, io.BytesIO(data))
     if isinstance(theirs, BaseException) or not hasattr(theirs, "zip"):
         return [label]
@@ -433,22 +431,19 @@ def _check_store(data: bytes, reads: dict[str, Result]) -> None:
 
 def _check_newest(data: bytes, npz: npzkit.NpzFile) -> list[str]:
     """Behind a torn end np.load finds nothing newer, nor another archive."""
-    complete = sealed(data, npz)
-    labels = ["rolled forward"] if complete != data else []
-    data = complete
     theirs = by_numpy(np.load, io.BytesIO(data))
     if isinstance(theirs, BaseException):
-        return [*labels, "difference: torn end"]
+        return ["difference: torn end"]
     ours = {entry.header_offset for entry in npz._archive.entries.values()}
     listed = {info.header_offset for info in theirs.zip.filelist}
     # zipfile cuts names at a NUL, so that two of them may become one.
     named = {info.header_offset for info in theirs.zip.NameToInfo.values()}
     if named <= ours <= listed:
-        return [*labels, "torn end, and numpy reads the same"]
+        return ["torn end, and numpy reads the same"]
     name = explain("torn", Case(data, npz, theirs, archive=theirs.zip))
     if name is None:
         raise Violation(f"npzkit reads {npz.files}, warning; numpy: {theirs.files}")
-    return [*labels, f"difference: {name}"]
+    return [f"difference: {name}"]
 
 
 def _check_numpy(data: bytes, npz: npzkit.NpzFile, reads: dict[str, Result]) -> list[str]:

@@ -22,10 +22,7 @@ import numpy as np
 import plain_reader
 from calls import archives_differ
 
-__all__ = ["DIFFERENCES", "Case", "explain", "has_twin_ends", "rolled_forward", "sealed"]
-
-_INTENT_SIZE = 109
-"""Bytes of the intent of an append; zeros precede it if it would extend over a sector's end."""
+__all__ = ["DIFFERENCES", "Case", "explain", "has_twin_ends"]
 
 
 class Case(NamedTuple):
@@ -183,8 +180,9 @@ def _claimed_ends(data: bytes) -> list[int]:
 def _footer(case: Case) -> bytes:
     """The footer of a record, right before the directory that zipfile finds; or nothing."""
     found = case.data[: case.archive.start_dir][-68:]
-    is_own = found[64:] == b"NPZX" and found[60:64] == struct.pack("<L", zlib.crc32(found[:60]))
-    return found if is_own else b""
+    # Zeros are the magic of the file's last footer: without it, the directory is another program's.
+    is_own = found[64:] in (b"NPZX", bytes(4))
+    return found if is_own and found[60:64] == struct.pack("<L", zlib.crc32(found[:60])) else b""
 
 
 def _differs_from_checksum(case: Case) -> bool:
@@ -487,50 +485,46 @@ def _is_unfit(case: Case) -> bool:
 def _is_unfinished(case: Case) -> bool:
     """What follows the last commit is an append, as far as it was written, or lost sectors.
 
-    What zipfile finds is within that append, behind its intent or the zeros of that.
-    The commit is what np.load reads if the append is cut off.
+    What zipfile finds is within that append, behind its intent or the zeros of that; or a newer
+    state of the same archive; or a far copy, which does not fit this one; or anything, if the
+    intent is whole. The commit is what np.load reads if the append is cut off.
     """
     data, at = case.data, case.ours._archive.directory.end_offset
-    room = -at % 512
-    begin = at + (room if room < _INTENT_SIZE else 0)
-    right = plain_reader.piece(bytes(52))[:57]
+    stop = plain_reader.members_begin(at)
+    begin = stop - plain_reader.INTENT_SIZE
+    right = plain_reader.piece(bytes(28))[:57]
     is_append = not data[at:begin].strip(b"\0") and all(
         byte in (0, expected) for byte, expected in zip(data[begin:], right, strict=False)
     )
-    is_lost = not data[at : begin + _INTENT_SIZE].strip(b"\0")
+    is_lost = not data[at : stop - plain_reader.MARK_SIZE].strip(b"\0")
     end, place = _end(data), data.rfind(b"PK\5\6")
-    base = max(place - 76 * end.is_zip64 - end.size - end.offset, at)
-    is_behind = is_lost or bool(data[at:base].strip(b"\0"))
-    return is_append and is_behind and _is_read(case, data[:at])
+    base = place - 76 * end.is_zip64 - end.size - end.offset
+    is_own = base == 0 or _is_begun(data, at)
+    is_behind = is_lost or is_own or bool(data[at : max(base, at)].strip(b"\0"))
+    return (_is_copy(case) or (is_append and is_behind)) and _is_read(case, data[:at])
 
 
-def sealed(data: bytes, npz: Any) -> bytes:
-    """Return an archive with the seals that npzkit takes as written.
-
-    With them, other programs find what npzkit reads; without them, an older state.
-    """
-    complete = bytearray(data)
-    for place in npz._archive.directory.unsealed:
-        complete[place : place + 4] = b"PK\5\6"
-    return bytes(complete)
-
-
-def rolled_forward(data: bytes) -> bytes:
-    """Return an archive with the seals that are missing, as the format's page says."""
-    try:
-        return plain_reader.recover(data)[0]
-    except plain_reader.RefusedError:
-        return data
+def _is_begun(data: bytes, at: int) -> bool:
+    """The whole intent of an append, without a mark, is behind an end that ends at `at`."""
+    return any(plain_reader.behind(data, end) == "begun" for end in plain_reader.ends_at(data, at))
 
 
 def _has_damaged_commit(case: Case) -> bool:
     """Behind the end that zipfile finds is an append that was complete, or whose intent is damaged."""
     data = case.data[case.archive.start_dir - _end(case.data).offset :]
     try:
-        kind, _ = plain_reader.behind(data, plain_reader.read_end(data, data.rfind(b"PK\5\6")))
+        kind = plain_reader.behind(data, plain_reader.read_end(data, data.rfind(b"PK\5\6")))
     except plain_reader.RefusedError:
         return False
     return kind in ("complete", "damaged")
+
+
+def _is_copy(case: Case) -> bool:
+    """The end that zipfile finds is that of a far copy, by its comment or by what precedes it."""
+    end, place = _end(case.data), case.data.rfind(b"PK\5\6")
+    start = place - 76 * end.is_zip64 - end.size
+    is_far = case.data[max(start - 4, 0) : max(start, 0)] == b"NPZF"
+    return is_far or case.data[place + 22 :] == plain_reader.FAR_COMMENT
 
 
 def _is_read(case: Case, data: bytes) -> bool:
@@ -571,6 +565,10 @@ DIFFERENCES = (
         "damaged commit", "zipfile finds the end before it; npzkit shows no older state than one that was complete",
         "open", "(ZipFormatError: the (archive is cut off|end record or the directory of the last commit is damaged)"
         "|UnsupportedError: the archive is split)", "read", _has_damaged_commit,
+    ),
+    Difference(
+        "far copy", "zipfile finds the copy; npzkit reads the directory itself, which is damaged",
+        "open", "ZipFormatError: ", "read", _is_copy,
     ),
     Difference(
         "end record's comment", "its comment does not end where the file does, and no other one is whole",

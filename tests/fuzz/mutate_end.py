@@ -5,24 +5,31 @@ The members stay as they are. None of npzkit's code takes part.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import struct
 
+import plain_reader
+import plain_writer
 from mutate_bytes import interesting, mutate_bytes
 
 __all__ = ["forced_zip64", "mutate_end"]
 
-NAME = b".npzkitNZ4\0"
-"""Of an intent: the name of a piece, the identifier of its block, and the bytes of its data."""
+NAME, FAR_NAME = b".npzkitNZ\x1c\0", b".npzkitNZ\x20\0"
+"""Of an intent, and of a far copy: the name of a piece, the identifier of its block, and the bytes
+of its data."""
 _HEAD_SIZE = 46
 """Bytes of an intent before its name."""
-_MARK = 31, 63
+_MARK = 31, 39
 """Where the mark is in an intent, from its name on."""
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR = struct.Struct("<4sLQL")
-_RECORDS = re.compile(rb"PK(\x05\x06|\x06\x06|\x06\x07|\x01\x02|\x03\x04)|NPZX|" + re.escape(NAME))
+_RECORDS = re.compile(
+    rb"PK(\x05\x06|\x06\x06|\x06\x07|\x01\x02|\x03\x04)|NPZX|"
+    + b"|".join(map(re.escape, (NAME, FAR_NAME)))
+)
 _FIELDS = {
     b"PK\5\6": ((4, 2), (6, 2), (8, 2), (10, 2), (12, 4), (16, 4), (20, 2), (0, 4)),
     b"PK\6\6": ((4, 8), (16, 4), (20, 4), (24, 8), (32, 8), (40, 8), (48, 8), (0, 4)),
@@ -30,8 +37,9 @@ _FIELDS = {
     b"PK\1\2": ((8, 2), (10, 2), (16, 4), (20, 4), (24, 4), (28, 2), (30, 2), (32, 2), (42, 4)),
     b"PK\3\4": ((6, 2), (8, 2), (14, 4), (18, 4), (22, 4), (26, 2), (28, 2), (0, 4)),
     # From its name on, its size, what an intent says, and its mark.
-    NAME: (
-        (9, 2), (11, 4), (15, 8), (23, 4), (31, 8), (39, 8), (47, 8), (55, 4), (59, 4), (0, 4)
+    NAME: ((9, 2), (11, 4), (15, 8), (23, 4), (27, 4), (31, 8), (31, 8), (0, 4)),
+    FAR_NAME: (
+        (9, 2), (11, 8), (19, 8), (27, 4), (31, 2), (33, 2), (35, 4), (39, 4), (0, 4)
     ),
     b"NPZX": (
         (-64, 8), (-56, 8), (-48, 8), (-40, 4), (-36, 4), (-32, 4), (-24, 4), (-16, 4), (-12, 4),
@@ -92,14 +100,16 @@ def _shifted(data: bytes, by: int) -> bytes:
 
 
 def _torn(data: bytes, rng: random.Random) -> bytes:
-    """Return an archive whose last append lacks its mark, its seal, or more; or data as it is."""
+    """Return an archive whose last append lacks its mark, magic, seal, or more; or data as it is."""
     begin = data.rfind(NAME) - _HEAD_SIZE
     if begin < 0:
         return data[: -rng.choice((1, 4, 22, 23, 60, 200))]
-    seal, out = data.rfind(b"PK\5\6"), bytearray(data)
+    seal, magic, out = data.rfind(b"PK\5\6"), data.rfind(b"NPZX"), bytearray(data)
     if rng.random() < 0.6:
         low, high = (begin + _HEAD_SIZE + place for place in _MARK)
         out[low:high] = bytes(len(out[low:high]))
+    if magic > begin and rng.random() < 0.5:
+        out[magic : magic + 4] = bytes(4)
     if seal >= 0 and rng.random() < 0.6:
         size = rng.randrange(1, 5)
         out[seal : seal + size] = bytes(size)
@@ -113,6 +123,24 @@ def _torn(data: bytes, rng: random.Random) -> bytes:
             low = max(at, begin)
             out[low : at + 512] = bytes(len(out[low : at + 512]))
     return bytes(out)
+
+
+def _in_room(data: bytes, rng: random.Random, others: tuple[bytes, ...]) -> bytes:
+    """Return an archive to which is being appended, with a far copy; now and then another one's."""
+    if rng.random() < 0.3:
+        other = rng.choice((data, data, *others))
+        with contextlib.suppress(plain_reader.RefusedError, ValueError, struct.error):
+            return data + plain_writer.far_copy(other, len(data))
+    name = rng.choice(("new.npy", "a.npy"))
+    content = b"\x93NUMPY\1\0\x3e\0" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}\n"
+    content += rng.choice((b"x", b"PK\5\6", *others))
+    with contextlib.suppress(plain_reader.RefusedError, ValueError, struct.error):
+        return rng.choice(
+            plain_writer.append_in_room(
+                data, {name: (content, b"")}, rng.choice((b"", b"{}")), rng.choice((0, 30, 700))
+            )[:-1]
+        )
+    return data
 
 
 def _joined(data: bytes, rng: random.Random, others: tuple[bytes, ...]) -> bytes:
@@ -228,7 +256,13 @@ def mutate_end(data: bytes, rng: random.Random, others: tuple[bytes, ...]) -> by
         data = forced_zip64(data, sentinels=rng.random() < 0.5)
     for _ in range(rng.choice((0, 1, 1, 1, 2))):
         data = data or rng.choice(others)
-        data = _torn(data, rng) if rng.random() < 0.2 else _joined(data, rng, others)
+        kind = rng.random()
+        if kind < 0.2:
+            data = _torn(data, rng)
+        elif kind < 0.4:
+            data = _in_room(data, rng, others)
+        else:
+            data = _joined(data, rng, others)
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         kind = rng.randrange(10)
         if kind < 4:

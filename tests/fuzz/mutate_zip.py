@@ -155,7 +155,7 @@ class Archive:
         count, size = len(self.entries), len(out) - start
         if fix and rng.random() < 0.9:
             _fit_record(out, start, self.end.comment)
-        records = len(out) + len(self.before_end)
+            _fit_far(out, start)
         known = {"disk_count": count, "count": count, "size": size, "offset": start}
         out += self.before_end
         if self.end64 is not None:
@@ -173,7 +173,7 @@ class Archive:
         self.end.fit(comment_size=len(self.end.comment))
         out += self.end.pack() + self.end.comment
         if fix and rng.random() < 0.8:
-            _fit_mark(out, start, records, len(out))
+            _fit_mark(out, start, len(out))
         return bytes(out + self.tail)
 
     def both(self, member: Record) -> list[Record]:
@@ -205,8 +205,9 @@ def _entries(directory: bytes) -> list[Record]:
 
 _FOOTER = struct.Struct("<3Q8L2HL4s")
 _FOOTER_SIZE = 68
-_INTENT = b".npzkitNZ4\0"
-"""From the name of an intent's piece on: it has 52 bytes of data."""
+_INTENT = b".npzkitNZ\x1c\0"
+"""From the name of an intent's piece on: it has 28 bytes of data."""
+_INTENT_SIZE = 85
 
 
 class _Index:
@@ -259,17 +260,21 @@ def _fit_record(out: bytearray, end: int, comment: bytes) -> None:
     out[index.footer : end] = footer[:60] + struct.pack("<L", zlib.crc32(footer[:60])) + b"NPZX"
 
 
-def _fit_mark(out: bytearray, directory: int, records: int, end: int) -> None:
-    """Make the mark of the last append fit its end, as that is with its signature."""
-    intent = _intent_of(out, directory)
-    if not intent or intent + 109 > directory:
+def _fit_far(out: bytearray, end: int) -> None:
+    """Make a far copy that begins at `end` fit its place, and the end record before it."""
+    at = out.rfind(b"PK\5\6", 0, end)
+    if out[end - 4 : end] != b"NPZF" or not 0 <= at <= end - 32:
         return
-    sealed = out[records:end]
-    seal = 76 if sealed.startswith(b"PK\6\6") else 0
-    sealed[seal : seal + 4] = b"PK\5\6"
-    mark = struct.pack("<3QL", directory, records, end, zlib.crc32(sealed))
-    follows = bytes(out[intent + 57 : intent + 77])
-    out[intent + 77 : intent + 109] = mark + struct.pack("<L", zlib.crc32(follows + mark))
+    stop = at + 22 + int.from_bytes(out[at + 20 : at + 22], "little")
+    said = struct.pack("<2QL2H", end, stop, zlib.crc32(out[at:stop]), 0, 1)
+    out[end - 32 : end - 4] = said + struct.pack("<L", zlib.crc32(said))
+
+
+def _fit_mark(out: bytearray, directory: int, end: int) -> None:
+    """Make the mark of the last append fit its end."""
+    intent = _intent_of(out, directory)
+    if intent and intent + _INTENT_SIZE <= directory and out[directory - 4 : directory] == b"NPZX":
+        out[intent + _INTENT_SIZE - 8 : intent + _INTENT_SIZE] = struct.pack("<Q", end)
 
 
 def _change(data: bytearray, at: int, size: int, rng: random.Random) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from check_http import http_seeds
 from check_zstd import zstd_seeds
 from forge import Member, archive, npy, with_chunks, with_metadata
+from plain_writer import append, append_in_room
 
 __all__ = ["FINDINGS", "seeds_of"]
 
@@ -120,7 +121,14 @@ def _appended() -> list[bytes]:
         del w["y"]
     twice = stream.getvalue()
     junk = struct.pack("<4sHHHHLLH", b"\0\0\0\0", 0, 0, 2, 2, 92, len(once), 0)
-    return [twice, twice[:-1], twice[:-30], twice[: len(once) + 100], once + junk, once + once]
+    torn = [twice, twice[:-1], twice[:-30], twice[: len(once) + 100], once + junk, once + once]
+    return [*torn, *_begun(once), *_begun(twice)]
+
+
+def _begun(data: bytes) -> list[bytes]:
+    """Return an archive as it is while an array is appended to it, in both ways."""
+    added = {"new.npy": (npy(np.arange(3)), b"")}, b'{"step":2}'
+    return [*append(data, *added)[:-1], *append_in_room(data, *added, room=200)[:-1]]
 
 
 def _with_array_index() -> list[bytes]:
@@ -238,7 +246,7 @@ def end_seeds() -> list[bytes]:
     nested = archive(Member("a.npy", npy(np.arange(4, dtype="u1"))))
     own = [_committed(1), _committed(2), _committed(3), _committed(2, nested), _committed(3, plain)]
     return [
-        *own, _committed(2, metadata={"step": 1}), _committed(2, _committed(1)), plain,
+        *own, *_begun(own[0]), *_begun(own[2]), *_begun(plain), _committed(2, metadata={"step": 1}), _committed(2, _committed(1)), plain,
         savez.getvalue(), commented.getvalue(), empty.getvalue(), nested, archive(),
         archive(Member("a.npy", npy(np.ones(3, "u1"))), zip64=True, comment=b"{}"),
     ]  # fmt: skip

@@ -9,14 +9,11 @@ import subprocess
 import warnings
 
 import npzkit
-import numpy as np
 import pytest
-from commits import unsealed
 from deep import amount
-from differences import Case, explain, sealed
+from differences import Case, explain
 from mutate_bytes import mutate_bytes
 from mutate_zip import mutate_zip
-from npzkit.errors import TornArchiveWarning
 from seeds import seeds_of
 
 COUNT = amount(20, 1500)
@@ -66,8 +63,6 @@ def test_what_is_opened_is_listed_alike(tmp_path, program, read):
                 continue
         if not all(map(is_plain, npz._archive.entries.values())):
             continue
-        # Without a seal, other programs find the older commit; see the test below.
-        data = sealed(data, npz)
         path.write_bytes(data)
         theirs = read(path)
         compared += 1
@@ -80,24 +75,6 @@ def test_what_is_opened_is_listed_alike(tmp_path, program, read):
         is_torn = npz._archive.directory.end_offset < len(data)
         if not is_old and not (is_torn and explain("torn", Case(data, npz, theirs))):
             pytest.fail(f"npzkit lists {list(npz._archive.entries)}, {program} {theirs} ({data!r})")
-
-
-@pytest.mark.parametrize(("program", "read"), [("unzip", by_unzip), ("7z", by_7z)])
-def test_a_commit_without_its_seal(tmp_path, program, read):
-    """Other programs list the older commit until a writer completes the newer one."""
-    if not shutil.which(program):
-        pytest.skip(f"{program} is not installed")
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"a": np.arange(3)})
-    with npzkit.NpzWriter(path, "a") as w:
-        w["b"] = np.arange(4)
-    path.write_bytes(unsealed(path.read_bytes()))
-    assert read(path) == ["a.npy"]
-    with pytest.warns(TornArchiveWarning), npzkit.open(path) as npz:
-        assert npz.files == ["a", "b"]
-    with pytest.warns(TornArchiveWarning), npzkit.NpzWriter(path, "a"):
-        pass
-    assert read(path) == ["a.npy", "b.npy"]
 
 
 def _hides_first(npz: npzkit.NpzFile, data: bytes) -> bool:

@@ -14,6 +14,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from commits import unfinished
 from deep import extent
 
 COMPRESSIONS = ["stored", "deflated"]
@@ -104,22 +105,19 @@ def test_an_old_first_member(change, tmp_path):
 
 @pytest.mark.parametrize("program", LISTINGS)
 def test_a_commit_that_lacks_its_seal(program, tmp_path):
-    """Other programs list the commit before it, until npzkit writes to the archive again."""
+    """Other programs list the commit before it, and npzkit does, with a warning."""
     path = tmp_path / "a.zip"
     one_commit(path)
     edit(path, lambda w: w.add("z", np.arange(5)))
-    data = bytearray(path.read_bytes())
-    seal = data.rindex(b"PK\5\6")
-    data[seal : seal + 4] = bytes(4)
-    path.write_bytes(data)
+    path.write_bytes(unfinished(path.read_bytes()))
     with pytest.warns(npzkit.TornArchiveWarning), npzkit.open(path) as npz:
-        assert npz.files == ["x", "y", "z"]
+        assert npz.files == ["x", "y"]
     if program != "unzip":
         # unzip notes the bytes behind the end in its exit status.
         assert sorted(listed(program, path)) == ["x.npy", "y.npy"]
     with pytest.warns(npzkit.TornArchiveWarning):
         edit(path, lambda w: w.add("u", np.arange(5)))
-    assert sorted(listed(program, path)) == ["u.npy", "x.npy", "y.npy", "z.npy"]
+    assert sorted(listed(program, path)) == ["u.npy", "x.npy", "y.npy"]
 
 
 def test_zipfile(written, arrays):

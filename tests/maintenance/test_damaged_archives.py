@@ -228,7 +228,7 @@ def test_a_long_comment_that_is_lost_is_named(tmp_path):
     for report, found in repaired_both(
         case, Damage(start, bytes(len(case.data) - start)), tmp_path
     ):
-        assert not found.metadata
+        assert found.metadata == case.commits[-2].metadata
         assert COMMENT_NAME in {row.key for row in report.lost}
 
 

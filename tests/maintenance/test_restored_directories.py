@@ -9,7 +9,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
-from commits import SLOT_SIZE, last_slot, unfinished, unsealed
+from commits import SLOT_SIZE, last_slot, unfinished
 from damage import folder_in_memory
 from deep import extent
 from npzkit.errors import TornArchiveWarning, ZipFormatError
@@ -256,17 +256,16 @@ def unmarked(data):
     return data[:slot] + bytes(SLOT_SIZE) + data[slot + SLOT_SIZE :]
 
 
-@pytest.mark.parametrize("lacks", ["seal", "mark"])
-def test_the_last_commit_is_completed(tmp_path, lacks):
-    """A missing seal, or mark, is written in its place, and nothing else changes."""
+def test_the_last_commit_is_completed(tmp_path):
+    """A missing mark is written in its place, and nothing else changes."""
     data = saved(commits=2)
     path = tmp_path / "a.npz"
-    path.write_bytes(unsealed(data) if lacks == "seal" else unmarked(data))
+    path.write_bytes(unmarked(data))
     assert path.read_bytes() != data
     found = npzkit.verify(path)
     assert found.ok
-    (row,) = [row for row in found.rows if "commit" in row.what or "signature" in row.what]
-    assert row.severity == ("warning" if lacks == "seal" else "note")
+    (row,) = [row for row in found.rows if "commit" in row.what]
+    assert row.severity == "note"
     report = npzkit.repair(path)
     assert report.is_completed
     assert "the last commit was completed" in str(report)
@@ -275,15 +274,15 @@ def test_the_last_commit_is_completed(tmp_path, lacks):
     assert not [row for row in npzkit.verify(path).rows if "last commit" in row.what]
 
 
-def test_what_follows_a_commit_without_a_seal_is_cut_off(tmp_path):
-    """An unfinished append behind a commit that lacks its seal is cut off, and the commit stays."""
+def test_what_follows_a_commit_without_a_mark_is_cut_off(tmp_path):
+    """An unfinished append behind a commit that lacks its mark is cut off, and the commit stays."""
     path = tmp_path / "a.npz"
     data = saved(commits=2)
     path.write_bytes(data)
     with npzkit.NpzWriter(path, "a") as w:
         w["new"] = np.arange(3)
     tail = unfinished(path.read_bytes(), path.stat().st_size - 60)[len(data) :]
-    path.write_bytes(unsealed(data) + tail)
+    path.write_bytes(unmarked(data) + tail)
     with pytest.warns(TornArchiveWarning), npzkit.open(path) as npz:
         assert list(npz) == ["a", "half", "sub/bö", "table"]
     report = npzkit.repair(path)

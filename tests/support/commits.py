@@ -27,7 +27,6 @@ __all__ = [
     "last_end",
     "last_slot",
     "parts_of",
-    "rolled_end",
     "unfinished",
     "unsealed",
     "with_footer",
@@ -39,8 +38,8 @@ SEAL = b"PK\5\6"
 END_SIZE = 22
 RECORDS64_SIZE = 56 + 20
 
-INTENT_SIZE, SLOT_SIZE = 109, 32
-_INTENT_HEAD = piece(bytes(52))[:57]
+INTENT_SIZE, SLOT_SIZE = 85, 8
+_INTENT_HEAD = piece(bytes(28))[:57]
 
 FOOTER_SIZE = 68
 _FOOTER = struct.Struct("<3Q8L2HL4s")
@@ -70,9 +69,10 @@ def last_end(content: bytes) -> tuple[int, int, int]:
     """Return where the last end of a commit begins, with zip64's records, and its end record, and where that ends.
 
     Its own numbers say which: those of an archive inside an array count from that one's first
-    byte. All are -1 if there is none.
+    byte. It is no far copy, and its append was complete: it ends the file, or its footer has a
+    magic. All are -1 if there is none.
     """
-    offset = len(content)
+    offset, fitting = len(content), []
     while (offset := content.rfind(SEAL, 0, offset)) >= 0:
         if offset + END_SIZE > len(content):
             continue
@@ -81,9 +81,44 @@ def last_end(content: bytes) -> tuple[int, int, int]:
         if content[max(offset - 20, 0) : offset].startswith(b"PK\6\7"):
             begin = offset - RECORDS64_SIZE
             size, start = struct.unpack_from("<QQ", content, begin + 40)
-        if size + start == begin and end <= len(content):
-            return begin, offset, end
-    return -1, -1, -1
+        if size + start != begin or end > len(content):
+            continue
+        if content[offset + END_SIZE : end].startswith(b"npzkit: "):
+            older = _end_before(content, start)
+            if older < 0:
+                continue
+            return last_end(content[:older])
+        if _is_listing(content[start:begin]):
+            fitting.append((begin, offset, end))
+            if end == len(content) or _has_footer(content, start) or _is_followed(content, end):
+                return fitting[-1]
+    return fitting[0] if fitting else (-1, -1, -1)
+
+
+def _is_listing(directory: bytes) -> bool:
+    """Return whether bytes consist of entries."""
+    place = 0
+    while directory[place : place + 4] == b"PK\1\2" and len(directory) >= place + 46:
+        place += 46 + sum(struct.unpack_from("<HHH", directory, place + 28))
+    return place == len(directory)
+
+
+def _end_before(content: bytes, start: int) -> int:
+    """Return where the commit ended whose directory is copied at `start`; -1 if that is not known."""
+    data = content[max(start - 32, 0) : start]
+    is_sound = data[24:] == struct.pack("<L4s", zlib.crc32(data[:24]), b"NPZF")
+    return struct.unpack_from("<Q", data, 8)[0] if is_sound else -1
+
+
+def _has_footer(content: bytes, start: int) -> bool:
+    """Return whether there is a footer before a directory at `start`, with its magic."""
+    footer = content[max(start - FOOTER_SIZE, 0) : start]
+    return footer[60:] == struct.pack("<L4s", zlib.crc32(footer[:60]), b"NPZX")
+
+
+def _is_followed(content: bytes, end: int) -> bool:
+    """Return whether an intent begins behind an end."""
+    return content.startswith(_INTENT_HEAD[:40], find_intent(end))
 
 
 # -- the intent of an append -------------------------------------------------------
@@ -95,7 +130,7 @@ def find_intent(end: int) -> int:
     return end + gap if gap < INTENT_SIZE else end
 
 
-def format_intent(end: int, end_crc32: int, *, version: int = 1, slot: bytes = bytes(32)) -> bytes:
+def format_intent(end: int, end_crc32: int, *, version: int = 1, slot: bytes = bytes(8)) -> bytes:
     """Return an intent, of a version that may be another one, with right checksums."""
     front = struct.pack("<LQL", version, end, end_crc32)
     return _INTENT_HEAD + front + struct.pack("<L", zlib.crc32(front)) + slot
@@ -120,36 +155,6 @@ def unsealed(content: bytes) -> bytes:
     """Return an archive whose last end record has no signature."""
     _, record, _ = last_end(content)
     return content[:record] + bytes(4) + content[record + 4 :]
-
-
-def rolled_end(content: bytes) -> int:
-    """Return where the newest commit of an archive ends that is sealed, or is marked as done and whole but for its seal.
-
-    -1 if there is none.
-    """
-    _, _, end = last_end(content)
-    while end >= 0:
-        newer = _done_end(content, end)
-        if newer < 0:
-            break
-        end = newer
-    return end
-
-
-def _done_end(content: bytes, end: int) -> int:
-    """Return where the commit behind `end` ends, if only its seal may be missing; else -1."""
-    place = find_intent(end)
-    intent = content[place : place + INTENT_SIZE]
-    if len(intent) < INTENT_SIZE or not intent.startswith(_INTENT_HEAD):
-        return -1
-    fields = intent[len(_INTENT_HEAD) :]
-    *_, begin, stop, crc = struct.unpack_from("<QQQL", fields, 20)
-    if zlib.crc32(fields[:-4]) != int.from_bytes(fields[-4:], "little") or stop > len(content):
-        return -1
-    # Zip64's records stand before the record that is sealed.
-    lead = RECORDS64_SIZE if content[begin : begin + 4] == b"PK\6\6" else 0
-    new = content[begin : begin + lead] + SEAL + content[begin + lead + 4 : stop]
-    return stop if zlib.crc32(new) == crc else -1
 
 
 # -- the footer ---------------------------------------------------

@@ -25,7 +25,7 @@ import itertools
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -36,13 +36,16 @@ from npzkit.files import disk, rename_order
 
 __all__ = [
     "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "Unsynced",
-    "killed_states", "power_loss_states", "recorded", "replay",
+    "killed_at_calls", "killed_states", "page_cuts", "power_loss_states", "recorded", "replay",
+    "sector_cuts",
 ]  # fmt: skip
 
 NEAR = 80
 """Bytes from either end of a write at each of which it is torn."""
 SECTOR = 512
 """What a disk writes whole or not at all; blocks of 4,096 end where sectors do."""
+PAGE = 4096
+"""What the system copies whole, or not at all, from a program that is killed."""
 EVERY_SUBSET = 8
 """Calls up to which every subset of them is tried; of more, those that are likely to matter."""
 
@@ -79,6 +82,10 @@ class Call(NamedTuple):
     path: str = ""
     target: str = ""
     allowed: tuple[int, ...] = ()
+
+
+Tears = Callable[[Call], list[int]]
+"""Returns how many of a write's bytes there may be when it was torn."""
 
 
 class State(NamedTuple):
@@ -319,7 +326,7 @@ def cuts(call: Call) -> list[int]:
     """Return how many of a write's bytes may have been written when it was torn."""
     size = len(call.data)
     near = {*range(1, min(NEAR + 1, size)), *range(max(size - NEAR, 1), size)}
-    return sorted(near.union(range(SECTOR - call.offset % SECTOR, size, SECTOR)))
+    return sorted(near.union(sector_cuts(call)))
 
 
 def front(call: Call, cut: int) -> Call:
@@ -330,8 +337,24 @@ def back(call: Call, cut: int) -> Call:
     return call._replace(offset=call.offset + cut, data=call.data[cut:])
 
 
+def page_cuts(call: Call) -> list[int]:
+    """Return how many of a write's bytes may have been written: it is torn between pages alone."""
+    return [*range(PAGE - call.offset % PAGE, len(call.data), PAGE)]
+
+
+def sector_cuts(call: Call) -> list[int]:
+    """Return how many of a write's bytes may be on a disk that writes a sector whole, or not at all."""
+    return [*range(SECTOR - call.offset % SECTOR, len(call.data), SECTOR)]
+
+
 def killed_states(recording: Recording, path: str) -> Iterator[State]:
     """Yield what `path` may hold when the program is killed: at each call, and within each write."""
+    for _, state in killed_at_calls(recording, path, cuts):
+        yield state
+
+
+def killed_at_calls(recording: Recording, path: str, tears: Tears) -> Iterator[tuple[Call, State]]:
+    """Yield the same with the call, each write torn where `tears` says."""
     names, contents = recording.names, dict(recording.contents)
     allowed: tuple[int, ...] = ()
     for call in recording.calls:
@@ -346,13 +369,13 @@ def killed_states(recording: Recording, path: str) -> Iterator[State]:
         elif call.kind in CONTENT:
             before = contents[call.inode]
             if call.inode == inode and call.kind == "write":
-                for cut in cuts(call):
-                    yield State(allowed, replay(before, [front(call, cut)]))
+                for cut in tears(call):
+                    yield call, State(allowed, replay(before, [front(call, cut)]))
             contents[call.inode] = replay(before, [call])
         else:
             continue
         if inode is None or call.inode in (-1, inode):
-            yield State(allowed, None if inode is None else contents[inode])
+            yield call, State(allowed, None if inode is None else contents[inode])
 
 
 class Unsynced:
@@ -404,7 +427,7 @@ class Unsynced:
 
 
 def power_loss_states(
-    recording: Recording, path: str, random: Random, limit: int
+    recording: Recording, path: str, random: Random, limit: int, tears: Tears = cuts
 ) -> Iterator[State]:
     """Yield what `path` may hold when the machine loses power.
 
@@ -416,6 +439,8 @@ def power_loss_states(
         Chooses among what is too much to try.
     limit : int
         Torn states of one stretch between two syncs.
+    tears : callable
+        Returns where a write may be torn.
     """
     unsynced = Unsynced(recording)
     allowed: tuple[int, ...] = ()
@@ -432,7 +457,7 @@ def power_loss_states(
             key = inode, content, len(pending), allowed
             if key not in done:
                 done.add(key)
-                for left in _after_loss(content, pending, random, limit):
+                for left in _after_loss(content, pending, random, limit, tears):
                     yield State(allowed, left)
 
     for call in recording.calls:
@@ -447,7 +472,9 @@ def power_loss_states(
     yield from states()
 
 
-def _after_loss(content: bytes, pending: list[Call], random: Random, limit: int) -> Iterator[bytes]:
+def _after_loss(
+    content: bytes, pending: list[Call], random: Random, limit: int, tears: Tears
+) -> Iterator[bytes]:
     """Yield what may be in a file of which `pending` was not synced."""
     for subset in _subsets(pending, random):
         yield replay(content, subset)
@@ -457,7 +484,7 @@ def _after_loss(content: bytes, pending: list[Call], random: Random, limit: int)
         (index, cut)
         for index, call in enumerate(pending)
         if call.kind == "write"
-        for cut in cuts(call)
+        for cut in tears(call)
     ]
     if len(torn) > limit // 4:
         torn = random.sample(torn, limit // 4)
@@ -514,7 +541,6 @@ def _sectors(call: Call) -> Iterator[Call]:
     if call.kind != "write":
         yield call
         return
-    size = len(call.data)
-    edges = [0, *range(SECTOR - call.offset % SECTOR, size, SECTOR), size]
+    edges = [0, *sector_cuts(call), len(call.data)]
     for start, stop in itertools.pairwise(edges):
         yield call._replace(offset=call.offset + start, data=call.data[start:stop])

@@ -27,8 +27,10 @@ NAME = b".npzkit"
 PIECE_SIZE = 65_000
 HEAD_SIZE = 57
 FOOTER_SIZE = 68
-INTENT_SIZE = 109
-MARK_SIZE = 32
+INTENT_SIZE = 85
+MARK_SIZE = 8
+FAR_SIZE = 32
+FAR_COMMENT = b"npzkit: an append is under way, or was not finished"
 
 
 class RefusedError(Exception):
@@ -77,6 +79,14 @@ class Footer(NamedTuple):
     directory_crc32: int
     comment_size: int
     comment_crc32: int
+
+
+class Far(NamedTuple):
+    """What a far copy says of the end to whose directory it belongs."""
+
+    directory_offset: int
+    end_offset: int
+    end_crc32: int
 
 
 class Row(NamedTuple):
@@ -177,17 +187,24 @@ def from_record(data: bytes, offset: int, size: int, limit: int) -> bytes:
     return b"".join(data[place : min(place + PIECE_SIZE, stop)] for place in places)
 
 
-def parse_footer(data: bytes, place: int) -> Footer | None:
-    """Return the footer in the 68 bytes that end at a place."""
-    data = data[max(place - FOOTER_SIZE, 0) : place]
-    if len(data) < FOOTER_SIZE or data[64:] != b"NPZX":
+def parse_footer(data: bytes, place: int, *, is_last: bool = False) -> Footer | Far | None:
+    """Return the footer, or what a far copy says, before a directory at a place.
+
+    With `is_last`, the directory's end is that of the file.
+    """
+    magic = data[max(place - 4, 0) : place]
+    is_far = magic == b"NPZF"
+    size = FAR_SIZE if is_far else FOOTER_SIZE
+    if place < size or not (is_far or magic == b"NPZX" or (is_last and magic == bytes(4))):
         return None
-    version, crc = struct.unpack_from("<HL", data, 58)
-    if crc != zlib.crc32(data[:60]):
+    data = data[place - size : place]
+    version, crc = struct.unpack_from("<HL", data, size - 10)
+    if crc != zlib.crc32(data[:-8]):
         return None
     if version > 1:
         raise NewerError("footer")
-    footer = Footer._make(struct.unpack_from("<3Q8L", data))
+    kind, layout = (Far, "<2QL") if is_far else (Footer, "<3Q8L")
+    footer = kind._make(struct.unpack_from(layout, data))
     return footer if footer.directory_offset == place else None
 
 
@@ -222,6 +239,10 @@ def read_end(data: bytes, place: int) -> End:
     return End(count, size, offset, begin, place, end_offset)
 
 
+def comment_of(data: bytes, end: End) -> bytes:
+    return data[end.record_offset + 22 : end.end_offset]
+
+
 def check_alone(data: bytes, end: End) -> None:
     """Check the third step."""
     inner = data.find(END, end.record_offset + 1, end.end_offset + 3)
@@ -229,15 +250,21 @@ def check_alone(data: bytes, end: End) -> None:
         raise AmbiguousError("an end record in another one")
 
 
-def find_end(data: bytes) -> End | None:
-    """Return the end with which the file ends, or None: then it may be recovered."""
-    place, ends = data.find(END, max(len(data) - TAIL_SIZE, 0)), []
+def ends_at(data: bytes, stop: int) -> list[End]:
+    """Return the ends whose comment ends at a place, the first one first."""
+    place, ends = data.find(END, max(stop - TAIL_SIZE, 0), stop), []
     while place >= 0:
         with contextlib.suppress(RefusedError):
             end = read_end(data, place)
-            if end.end_offset == len(data):
+            if end.end_offset == stop:
                 ends.append(end)
-        place = data.find(END, place + 1)
+        place = data.find(END, place + 1, stop)
+    return ends
+
+
+def find_end(data: bytes) -> End | None:
+    """Return the end with which the file ends, or None: then there may be an older one."""
+    ends = ends_at(data, len(data))
     if not ends:
         return None
     end = ends[-1] if len(ends) > 1 and appends_behind(data, *ends[-2:]) else ends[0]
@@ -246,8 +273,10 @@ def find_end(data: bytes) -> End | None:
 
 
 def appends_behind(data: bytes, older: End, end: End) -> bool:
-    """Whether an end is that of an append whose intent is behind another one."""
+    """Whether an end is that of an append behind another one, or of its far copy."""
     footer = parse_footer(data, end.offset)
+    if isinstance(footer, Far):
+        return footer.end_offset > older.record_offset
     if footer is None or footer.intent_offset <= older.record_offset:
         return False
     intent = data[footer.intent_offset :][:INTENT_SIZE]
@@ -255,9 +284,8 @@ def appends_behind(data: bytes, older: End, end: End) -> bool:
     return intent[46:53] == NAME and intent[73:77] == crc
 
 
-def read_directory(data: bytes, end: End) -> tuple[list[Entry], Footer | None]:
-    """Read the entries, by the fourth and the fifth step."""
-    footer = parse_footer(data, end.offset)
+def read_directory(data: bytes, end: End, footer: Footer | None = None) -> list[Entry]:
+    """Read the entries, by the fifth step."""
     place, found, masked = end.offset, [], bytearray(data[end.offset : end.records_offset])
     for _ in range(end.count):
         check(place + 46 <= end.records_offset, "entries are missing")
@@ -279,7 +307,7 @@ def read_directory(data: bytes, end: End) -> tuple[list[Entry], Footer | None]:
         sizes = footer.directory_size, footer.entry_count
         check(sizes == (end.size, end.count), "the directory has another size")
         check(footer.directory_crc32 == zlib.crc32(masked), "the directory is damaged")
-    return with_limits(found, end.offset), footer
+    return with_limits(found, end.offset)
 
 
 def with_zip64(extra: bytes, values: tuple[int, ...]) -> tuple[int, ...]:
@@ -303,76 +331,100 @@ def with_limits(entries: list[Entry], directory_offset: int) -> list[Entry]:
     return found
 
 
-# -- Reading: a file that does not ---------------------------------------------
+# -- Reading: an older commit --------------------------------------------------
 
 
-def behind(data: bytes, end: End) -> tuple[str, tuple[int, ...]]:
-    """Say what the bytes behind an end are, and the mark of a complete append."""
+def behind(data: bytes, end: End) -> str:
+    """Say what the bytes behind an end are."""
     place = end.end_offset
     if place == len(data):
-        return "none", ()
-    zeros = -place % 512 if -place % 512 < INTENT_SIZE else 0
+        return "none"
+    zeros = members_begin(place) - INTENT_SIZE - place
     follows = struct.pack("<LQL", 1, place, zlib.crc32(data[end.records_offset : place]))
     follows += struct.pack("<L", zlib.crc32(follows))
-    expected = bytes(zeros) + piece(follows + bytes(MARK_SIZE))[:-MARK_SIZE]
-    found = data[place : place + len(expected) + MARK_SIZE]
-    raw_mark = found[len(expected) :]
-    if all(byte in (0, known) for byte, known in zip(found, expected, strict=False)):
-        if len(raw_mark) < MARK_SIZE:
-            is_cut = found.startswith(expected) and any(raw_mark)
-            return "damaged" if is_cut else "unfinished" if any(found) else "zeros", ()
-        *mark, crc = struct.unpack("<3Q2L", raw_mark)
-        is_marked = crc == zlib.crc32(follows + raw_mark[:-4])
-        is_zero = not any(found)
-        return (
-            ("complete", tuple(mark)) if is_marked else ("zeros" if is_zero else "unfinished", ())
-        )
+    expected = bytes(zeros) + piece(follows + bytes(MARK_SIZE))
+    found = data[place : place + len(expected)]
+    before = expected[:-MARK_SIZE]
+    if all(byte in (0, known) for byte, known in zip(found, before, strict=False)):
+        if found == expected:
+            return "begun"
+        is_lost, mark = not any(found[: len(before)]), found[len(before) :]
+        if any(mark) and not (is_lost and mark[-1]):
+            return "complete" if found.startswith(before) else "damaged"
+        return "zeros" if is_lost else "unfinished"
     intent = found[zeros:]
     if intent[46:53] != NAME:
-        return "foreign", ()
+        return "foreign"
     if len(intent) >= 77:
         version, crc = struct.unpack_from("<L12xL", intent, HEAD_SIZE)
         if version > 1 and crc == zlib.crc32(intent[HEAD_SIZE:73]):
             raise NewerError("intent")
-    return "damaged", ()
+    return "damaged"
 
 
-def roll_forward(data: bytes, end: End, mark: tuple[int, ...]) -> tuple[bytes, End]:
-    _, begin, stop, crc = mark
-    check(end.end_offset <= begin <= stop - 22 and stop <= len(data), "the end is missing")
-    seal = begin + (76 if data[begin : begin + 4] == b"PK\6\6" else 0)
-    sealed = data[:seal] + END + data[seal + 4 :]
-    check(zlib.crc32(sealed[begin:stop]) == crc, "the end is damaged")
-    return sealed, read_end(sealed, seal)
+def members_begin(place: int) -> int:
+    """Return where the intent of an append behind a place ends."""
+    room = -place % 512
+    return place + (room if room < INTENT_SIZE else 0) + INTENT_SIZE
 
 
-def recover(data: bytes) -> tuple[bytes, End]:
-    """Return the last commit, and the file with its seal."""
+def older_end(data: bytes, copy: End, far: Far) -> End | None:
+    """Return the end to whose directory a far copy belongs."""
+    if far.end_offset > copy.record_offset:
+        return None
+    for end in ends_at(data, far.end_offset)[::-1]:
+        if zlib.crc32(data[end.records_offset : end.end_offset]) == far.end_crc32:
+            return end
+    return None
+
+
+def is_pending(data: bytes, end: End) -> bool:
+    """Whether an end is that of an append behind which nothing was cut off."""
+    is_complete = parse_footer(data, end.offset) is not None
+    footer = parse_footer(data, end.offset, is_last=True)
+    return footer is not None and not is_complete and end.end_offset < len(data)
+
+
+def recover(data: bytes) -> End:
+    """Return the end of the last commit, by the search through the whole file."""
     check(data[:2] == b"PK", "no archive")
-    place = data.rfind(END)
-    while place >= 0:
+    place, fitting = len(data), None
+    while (place := data.rfind(END, 0, place)) >= 0:
         try:
             end = read_end(data, place)
-            break
         except RefusedError:
-            place = data.rfind(END, 0, place + 3)
-    check(place >= 0, "no commit")
-    while True:
-        check_alone(data, end)
-        kind, mark = behind(data, end)
-        check(kind != "damaged", "the last commit is damaged")
-        if kind != "complete":
-            break
-        data, end = roll_forward(data, end, mark)
+            place += 3
+            continue
+        place += 3
+        footer = parse_footer(data, end.offset)
+        if isinstance(footer, Far):
+            older = older_end(data, end, footer)
+            if older is not None:
+                return with_what_follows(data, older)
+        elif comment_of(data, end) == FAR_COMMENT or is_pending(data, end):
+            continue
+        elif footer is not None or behind(data, end) in ("begun", "unfinished"):
+            return with_what_follows(data, end)
+        elif fitting is None:
+            with contextlib.suppress(RefusedError):
+                read_directory(data, end)
+                fitting = end
+    check(fitting is not None, "no commit")
+    return with_what_follows(data, fitting)
+
+
+def with_what_follows(data: bytes, end: End) -> End:
+    """Return an end if what follows it may be passed over."""
+    check_alone(data, end)
+    kind = behind(data, end)
+    check(kind not in ("damaged", "complete"), "the last commit is damaged")
     last = data.rfind(END, max(len(data) - TAIL_SIZE, 0), max(len(data) - 18, 0))
-    if last >= end.end_offset:
+    if last >= end.end_offset and kind != "begun":
         begin = others_begin(data, last)
-        room = -end.end_offset % 512
-        members = end.end_offset + (room if room < INTENT_SIZE else 0) + INTENT_SIZE
-        is_inside = kind == "unfinished" and begin is not None and begin < members
-        if kind == "foreign" or is_inside:
+        is_other = begin and begin < members_begin(end.end_offset)
+        if kind == "foreign" or (kind == "unfinished" and is_other):
             raise AmbiguousError("another archive follows")
-    return data, end
+    return end
 
 
 def others_begin(data: bytes, place: int) -> int | None:
@@ -396,31 +448,62 @@ class Archive:
     ----------
     entries : dict of str to Entry
     is_odd : bool
-        Whether users are to be told: no seal, or bytes behind the end.
+        Whether users are to be told that something is behind the end.
     """
 
     def __init__(self, data: bytes) -> None:
-        end = find_end(data)
-        self.data = data
+        self.data, end = data, find_end(data)
         if end is None:
-            self.data, end = recover(data)
-            find_end(self.data[: end.end_offset])
-        self.is_odd = self.data is not data or end.end_offset < len(data)
-        found, self.footer = read_directory(self.data, end)
-        self.end = end
-        if self.footer is not None and end.end_offset < len(data):
-            whole = end.record_offset + 22 + self.footer.comment_size
+            found = self.read_older()
+        else:
+            try:
+                found = self.read_last(end)
+            except RefusedError:
+                if comment_of(data, end) != FAR_COMMENT:
+                    raise
+                found = self.read_older()
+        self.is_odd = self.end.end_offset < len(data)
+        self.entries = {entry.name.decode(): entry for entry in found}
+
+    def read_last(self, end: End) -> list[Entry]:
+        """Read the commit of the end with which the file ends."""
+        data = self.data
+        footer = parse_footer(data, end.offset, is_last=True)
+        if isinstance(footer, Far):
+            older = older_end(data, end, footer)
+            is_last = older is not None and behind(data, older) != "complete"
+            check(is_last, "the last commit is damaged")
+            end, footer = older, parse_footer(data, older.offset)
+        else:
+            is_copy = footer is None and comment_of(data, end) == FAR_COMMENT
+            check(not is_copy, "the copy is damaged")
+        self.end, self.footer = end, footer
+        return read_directory(data, end, footer)
+
+    def read_older(self) -> list[Entry]:
+        """Read the last commit of a file that ends otherwise."""
+        data = self.data
+        self.end = end = recover(data)
+        find_end(data[: end.end_offset])
+        self.footer = parse_footer(data, end.offset)
+        found = read_directory(data, end, self.footer)
+        self.check_comment_end(end, self.footer)
+        return found
+
+    def check_comment_end(self, end: End, footer: Footer | None) -> None:
+        """Check that what follows an end is no part of its comment."""
+        data = self.data
+        whole = end.end_offset if footer is None else end.record_offset + 22 + footer.comment_size
+        if whole != end.end_offset < len(data):
             lacking = data[end.end_offset : whole]
             is_lost = whole <= len(data) and lacking and not lacking.strip(b"\0")
-            is_foreign = whole != end.end_offset and behind(self.data, end)[0] == "foreign"
-            is_damaged = whole == len(data) or is_lost or is_foreign
+            is_damaged = whole == len(data) or is_lost or behind(data, end) == "foreign"
             check(not is_damaged, "the size of the comment is damaged")
-        self.entries = {entry.name.decode(): entry for entry in found}
 
     def text(self) -> bytes:
         """Return the text of the metadata."""
         footer = self.footer
-        comment = self.data[self.end.record_offset + 22 : self.end.end_offset]
+        comment = comment_of(self.data, self.end)
         if footer is not None and len(comment) == footer.comment_size:
             check(zlib.crc32(comment) == footer.comment_crc32, "the comment is damaged")
         place = re.fullmatch(rb'{"npzkit\.metadata":\[(\d{1,19}),(\d{1,10}),(\d{1,10})\]}', comment)

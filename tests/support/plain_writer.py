@@ -9,6 +9,7 @@ import struct
 import zlib
 
 from plain_reader import (
+    FAR_COMMENT,
     FOOTER_SIZE,
     HEAD_SIZE,
     INTENT_SIZE,
@@ -19,14 +20,55 @@ from plain_reader import (
     piece,
 )
 
-__all__ = ["append"]
+__all__ = ["append", "append_in_room", "far_copy"]
+
+Members = dict[str, tuple[bytes, bytes]]
 
 
-def append(data: bytes, members: dict[str, tuple[bytes, bytes]], comment: bytes) -> list[bytes]:
-    """Append members to a complete archive: their data and the blocks of their attributes.
+def append(data: bytes, members: Members, comment: bytes) -> list[bytes]:
+    """Append members to a complete archive, at once: their data and the blocks of their attributes.
 
-    Returns the file as it is before each sync: after step 4, after step 5, after step 6.
+    Returns the file after each step, of which the second is the commit: all but the seal is
+    there; the seal; the mark.
     """
+    file, mark, _, seal = _appended(data, members, comment)
+    unmarked = file[:mark] + bytes(MARK_SIZE) + file[mark + MARK_SIZE :]
+    return [unmarked[:seal] + bytes(4) + unmarked[seal + 4 :], unmarked, file]
+
+
+def append_in_room(data: bytes, members: Members, comment: bytes, room: int = 0) -> list[bytes]:
+    """Append members as `append` does, with a far copy.
+
+    `room` is by how much the room is too large. Returns the file after each step, of which the
+    fourth is the commit: the intent and the copy are there; all but the magic; a newer copy in
+    place of that one; what is behind the end is cut off; the magic; the mark.
+    """
+    complete, mark, magic, _ = _appended(data, members, comment)
+    unmarked = complete[:mark] + bytes(MARK_SIZE) + complete[mark + MARK_SIZE :]
+    cut = unmarked[:magic] + bytes(4) + unmarked[magic + 4 :]
+    place = len(complete) + room
+    copy = far_copy(data, place)
+    begun = unmarked[: mark + MARK_SIZE].ljust(place, b"\0") + copy
+    written = cut.ljust(place, b"\0")
+    further = place + len(copy) + room
+    moved = written.ljust(further, b"\0") + far_copy(data, further)
+    return [begun, written + copy, moved, cut, unmarked, complete]
+
+
+def far_copy(data: bytes, place: int) -> bytes:
+    """Return the far copy, to be put at a place, of the directory of a complete archive."""
+    end = Archive(data).end
+    directory, offset = data[end.offset : end.records_offset], place + HEAD_SIZE + 32
+    said = struct.pack(
+        "<2QL2H", offset, end.end_offset, zlib.crc32(data[end.records_offset :]), 0, 1
+    )
+    head = piece(said + struct.pack("<L4s", zlib.crc32(said), b"NPZF"))
+    fields = 0, 0, end.count, end.count, len(directory), offset, len(FAR_COMMENT)
+    return head + directory + struct.pack("<4s4H2LH", b"PK\5\6", *fields) + FAR_COMMENT
+
+
+def _appended(data: bytes, members: Members, comment: bytes) -> tuple[bytes, int, int, int]:
+    """Return the complete file, and where its last mark, magic and seal are."""
     before = Archive(data)
     places = entries_of(before)
     listed = {name: data[slice(*place)] for name, place in zip(before.entries, places, strict=True)}
@@ -49,7 +91,7 @@ def append(data: bytes, members: dict[str, tuple[bytes, bytes]], comment: bytes)
         fields = 0x314, *common, len(blocks), 0, 0, 0, 0x180_0000, offset
         listed[name] = struct.pack("<4s6H3L5H2L", b"PK\1\2", *fields) + raw + blocks
         rows[name] = Row(content[: content.index(b"\n") + 1], len(blocks + padding), 0, 0)
-    members_end, directory, count = file, b"".join(listed.values()), len(listed)
+    directory, count = b"".join(listed.values()), len(listed)
     masked = b"".join(entry[:16] + bytes(4) + entry[20:] for entry in listed.values())
     while True:
         record, shown = format_record(
@@ -64,13 +106,10 @@ def append(data: bytes, members: dict[str, tuple[bytes, bytes]], comment: bytes)
         if not room:
             break
         file += bytes(room)
-    file += record + directory
-    unsealed = file + bytes(4) + new_end[4:]
-    mark = struct.pack("<3QL", offset, begin, begin + len(new_end), zlib.crc32(new_end))
-    mark += struct.pack("<L", zlib.crc32(follows + mark))
-    place = intent_offset + INTENT_SIZE
-    complete = file[: place - MARK_SIZE] + mark + file[place:] + new_end
-    return [members_end, unsealed, complete]
+    file += record + directory + new_end
+    mark = intent_offset + INTENT_SIZE - MARK_SIZE
+    file = file[:mark] + struct.pack("<Q", len(file)) + file[mark + MARK_SIZE :]
+    return file, mark, offset - 4, begin
 
 
 def format_record(

@@ -579,7 +579,7 @@ def test_an_append_behind_4_gib(tmp_path):
 
 
 def test_an_append_costs_what_is_added(tmp_path, monkeypatch):
-    """A megabyte more in 300 is written once, and next to nothing of the rest is read."""
+    """A megabyte more in 300 is written once, with few bytes beside it, and next to nothing of the rest is read."""
     path = tmp_path / "a.npz"
     sparse_archive(path, 300 << 20)
     size = path.stat().st_size
@@ -603,7 +603,8 @@ def test_an_append_costs_what_is_added(tmp_path, monkeypatch):
             w["new"] = np.ones(1 << 17)
     added = path.stat().st_size - size
     assert 1 << 20 < added < (1 << 20) + 1000
-    assert counts["pwrite"] < added + 1000
+    # The directory of the older end is copied for readers meanwhile, and moved once.
+    assert counts["pwrite"] < added + 2000
     assert counts["preadv"] + counts["pread"] < 1 << 20
     with npzkit.open(path) as npz:
         assert npz["new"].sum() == 1 << 17

@@ -1,25 +1,33 @@
 """What follows the last end record that fits: an unfinished append, a damaged commit, another archive, junk.
 
-The first table has whole files, with what npzkit and np.load make of each. Behind it are files cut
-or changed at every byte, and what repair makes of more than one damage; `test_single_damage.py`
-has all the single ones.
+The first table has whole files, with what npzkit and np.load make of each; the second what an
+append leaves, as in the table of `npzkit.zip.last_commit`. Behind them are files cut or changed at
+every byte, and what repair makes of more than one damage; `test_single_damage.py` has all the
+single ones.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import os
+import random
 import re
 import struct
+import tempfile
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import crash
 import npzkit
 import numpy as np
+import plain_writer
 import pytest
 from commits import (
     INTENT_SIZE,
@@ -32,7 +40,7 @@ from commits import (
     unsealed,
     with_footer,
 )
-from deep import extent
+from deep import amount, extent
 from forge import Member, archive, npy
 from npzkit.errors import (
     AmbiguousArchiveError,
@@ -42,6 +50,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
+from npzkit.files import path_sink
 
 END = b"PK\5\6" + bytes(18)
 META = {"step": 1, "note": "x" * 40}
@@ -140,6 +149,7 @@ ROWS = [
     Row("much text", lambda a: a + 3000 * TEXT, "torn", "error"),
     Row("many zeros", lambda a: a + bytes(70_000), "torn", "error"),
     Row("zeros, text", lambda a: a + bytes(75) + TEXT[:24], "torn", "it"),
+    Row("zeros, text for a mark", lambda a: a + bytes(80) + TEXT[:24], "torn", "it"),
     Row("beginning of a member", lambda a: a + SIGNED, "torn", "it"),
     Row("signature", lambda a: a + b"PK\5\6", "torn", "error"),
     Row("half an archive", lambda a: a + OTHER[: len(OTHER) // 2], "torn", "it"),
@@ -223,6 +233,220 @@ def test_an_archive_behind_other_bytes():
                 assert dict(npz.metadata) == META
 
 
+# -- what an append leaves -----------------------------------------------------------
+
+
+class Appends(NamedTuple):
+    """An append as it was made in each of the two ways: what the file held after each call.
+
+    Attributes
+    ----------
+    first : bytes
+        The file before it.
+    small : list of bytes
+        After each call of one that was sealed: everything, the seal, the mark.
+    far : list of bytes
+        After each call of one that had a far copy, in the end twice moved.
+    cut : int
+        The last of `far` before what follows the new end is cut off.
+    """
+
+    first: bytes
+    small: list[bytes]
+    far: list[bytes]
+    cut: int
+
+
+@functools.cache
+def appends() -> Appends:
+    """Append the same array in each of the two ways."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, found = Path(folder) / "a.npz", []
+        for is_small in (True, False):
+            npzkit.save(path, {"a": np.arange(3.0)})
+            first = path.read_bytes()
+            with pytest.MonkeyPatch.context() as patched, crash.recorded(Path(folder)) as recorder:
+                if not is_small:
+                    patched.setattr(path_sink, "_DIRECT_SIZE", 1)
+                with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+                    w["b"] = np.arange(200)
+            calls = [call for call in recorder.calls if call.kind in ("write", "truncate")]
+            found.append([crash.replay(first, calls[:n]) for n in range(1, len(calls) + 1)])
+            assert found[-1][-1] == path.read_bytes()
+    small, far = found
+    assert len(small) == 3
+    assert small[-1] == far[-1]
+    return Appends(first, small, far, len(far) - 4)
+
+
+def far_copy(content: bytes) -> tuple[int, int]:
+    """Return where the directory of the far copy at a file's end begins and ends."""
+    end = content.rindex(b"PK\5\6")
+    assert content.endswith(b"npzkit: an append is under way, or was not finished")
+    size, begin = struct.unpack_from("<LL", content, end + 12)
+    assert begin + size == end
+    return begin, end
+
+
+def zeroed(content: bytes, begin: int, end: int) -> bytes:
+    return content[:begin] + bytes(end - begin) + content[end:]
+
+
+def without_first_sector(content: bytes) -> bytes:
+    """Return an append whose intent was lost, with the rest of its sector."""
+    begin = len(appends().first)
+    return zeroed(content, begin, begin + (-begin % 512 or 512))
+
+
+def with_a_damaged_end(content: bytes) -> bytes:
+    """Return an archive whose new end record has another signature."""
+    return flipped(content, 8 * (len(appends().small[-1]) - 22))
+
+
+def full() -> bytes:
+    """Return an append with a far copy of which all is written, and nothing cut off."""
+    return appends().far[appends().cut]
+
+
+class Shape(NamedTuple):
+    """How a file ends that an append was made to, and what is read of it.
+
+    Attributes
+    ----------
+    name : str
+    make : callable
+        Returns its bytes.
+    state : str or type
+        "old" or "new", with nothing behind it; "torn": old, with a warning; or the error.
+    others : str
+        What np.load reads: "old", "new", "other", or "error".
+    note : str, default ""
+        What `verify` says beside that.
+    """
+
+    name: str
+    make: Callable[[], bytes]
+    state: str | type
+    others: str
+    note: str = ""
+
+
+UNMARKED = "not marked as complete"
+SHAPES = [
+    Shape("nothing behind it", lambda: appends().first, "old", "old"),
+    Shape("an intent", lambda: appends().far[0], "torn", "old"),
+    Shape("a part of an intent", lambda: appends().far[0][:-45], "torn", "old"),
+    Shape("members and no end", lambda: appends().small[0], "torn", "old"),
+    Shape("members that are cut", lambda: appends().small[0][:-900], "torn", "old"),
+    Shape("a far copy", lambda: appends().far[2], "torn", "old"),
+    Shape("a far copy that is not sealed", lambda: appends().far[1], "torn", "old"),
+    Shape("a far copy, an end without its magic", full, "torn", "old"),
+    Shape("a far copy, a damaged end", lambda: with_a_damaged_end(full()), "torn", "old"),
+    Shape(
+        "a far copy without its directory",
+        lambda: zeroed(full(), *far_copy(full())),
+        "torn",
+        "error",
+    ),
+    Shape(
+        "a far copy without its piece",
+        lambda: zeroed(full(), far_copy(full())[0] - 32, far_copy(full())[0]),
+        "torn",
+        "old",
+    ),
+    Shape(
+        "a far copy without both",
+        lambda: zeroed(full(), far_copy(full())[0] - 32, far_copy(full())[1]),
+        "torn",
+        "error",
+    ),
+    Shape("a part of a far copy", lambda: full()[:-10], "torn", "old"),
+    Shape("cut, without magic", lambda: appends().far[-3], "new", "new", UNMARKED),
+    Shape("cut, without a mark", lambda: appends().far[-2], "new", "new", UNMARKED),
+    Shape("sealed, without a mark", lambda: appends().small[1], "new", "new", UNMARKED),
+    Shape("marked", lambda: appends().small[2], "new", "new"),
+    Shape(
+        "marked, a damaged end",
+        lambda: with_a_damaged_end(appends().small[2]),
+        ZipFormatError,
+        "old",
+    ),
+    Shape(
+        "marked, a damaged directory",
+        lambda: flipped(appends().small[2], 8 * (appends().small[2].rindex(b"PK\1\2") + 30)),
+        ZipFormatError,
+        "new",
+    ),
+    Shape("no intent, members", lambda: without_first_sector(appends().small[0]), "torn", "old"),
+    Shape("no intent, a far copy", lambda: without_first_sector(full()), "torn", "old"),
+    Shape("zeros", lambda: appends().first + bytes(600), "torn", "old"),
+    Shape("another archive", lambda: appends().first + OTHER, AmbiguousArchiveError, "other"),
+    Shape("bytes of others", lambda: appends().first + TEXT, "torn", "old"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_what_an_append_leaves(tmp_path, shape):
+    """What npzkit, np.load, the next append, verify and repair make of each way in which a file may end."""
+    data, first = shape.make(), appends().first
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    path.write_bytes(data)
+    keys = {"old": ["a"], "new": ["a", "b"], "other": ["other"], "error": None}
+    assert loaded(data) == keys[shape.others]
+    if isinstance(shape.state, type):
+        for change in (npzkit.open, lambda path: npzkit.NpzWriter(path, "a")):
+            with pytest.raises(shape.state):
+                change(path)
+        assert not npzkit.verify(path).ok
+        # What was committed, or may be, is saved.
+        kept = ("a", "other") if shape.others == "other" else ("a", "b")
+        assert npzkit.repair(path, output).kept == kept
+        assert path.read_bytes() == data
+        if shape.others == "other":
+            with pytest.raises(shape.state):
+                npzkit.repair(path)
+            assert path.read_bytes() == data
+        else:
+            assert npzkit.repair(path).kept == kept
+            assert path.read_bytes().startswith(data)
+            assert npzkit.verify(path).ok
+        return
+    is_torn = shape.state == "torn"
+    committed = ["a"] if is_torn else keys[shape.state]
+    torn_size = len(data) - len(first) if is_torn else 0
+    warned = pytest.warns(TornArchiveWarning) if is_torn else contextlib.nullcontext()
+    with warned, npzkit.open(path) as npz:
+        assert list(npz) == committed
+        assert {key: npz[key].tolist() for key in npz} == {
+            key: (np.arange(3) if key == "a" else np.arange(200)).tolist() for key in committed
+        }
+    report = npzkit.verify(path)
+    assert (report.ok, report.torn_size) == (True, torn_size)
+    said = [row.what for row in report.rows if "dead space" not in row.what]
+    if is_torn:
+        assert [f"{torn_size:,} bytes after the last commit" in what for what in said] == [True]
+    else:
+        assert [shape.note in what for what in said] == [True] * bool(shape.note)
+    assert path.read_bytes() == data
+    assert npzkit.repair(path, output).kept == tuple(committed)
+    assert path.read_bytes() == data
+    report = npzkit.repair(path)
+    assert (report.kept, report.cut_size) == (tuple(committed), torn_size)
+    # Repair and the next append give the commit what it lacks, and change nothing else.
+    whole = appends().small[-1] if shape.state == "new" else first
+    assert path.read_bytes() == whole
+    path.write_bytes(data)
+    warned = pytest.warns(TornArchiveWarning) if is_torn else contextlib.nullcontext()
+    with warned, npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w["new"] = np.arange(2)
+    for changed, expected in ((path, [*committed, "new"]), (output, committed)):
+        assert not [row for row in npzkit.verify(changed).rows if "dead space" not in row.what]
+        assert loaded(changed.read_bytes()) == expected
+        with npzkit.open(changed, strict=True) as npz:
+            assert list(npz) == expected
+    assert path.read_bytes().startswith(whole)
+
+
 # -- end records in comments -----------------------------------------------------------
 
 
@@ -271,7 +495,7 @@ def test_an_older_end_whose_comment_seems_to_end_the_file():
     data[len(first) - 2 : len(first)] = struct.pack("<H", size)
     assert list(npzkit.open(bytes(data), strict=True)) == loaded(data) == ["a", "b"]
     with pytest.raises(AmbiguousArchiveError):
-        npzkit.open(bytes(data).replace(b"NZ4\0\1", b"NZ4\0\0"))
+        npzkit.open(bytes(data).replace(b"NZ\x1c\0\1", b"NZ\x1c\0\0"))
 
 
 def test_a_signature_without_room_for_a_record():
@@ -335,17 +559,24 @@ def test_an_append_that_was_cut_anywhere(compression):
 
 
 @pytest.mark.parametrize("size", range(1, 5))
-def test_a_seal_that_is_not_all_there(size):
-    """With the mark that it is done, a commit counts whatever is in the place of its seal."""
-    data = two_commits(metadata=True)[1]
-    seal = last_end(data)[1]
+def test_a_seal_that_is_not_all_there(tmp_path, size):
+    """A commit without its whole seal is none; with a mark it was one, and what is in the place of the seal is damage."""
+    first, data = two_commits(metadata=True)
+    seal, path = last_end(data)[1], tmp_path / "a.npz"
     for found in (b"PK\5\6"[: 4 - size].ljust(4, b"\0"), b"\xff" * size + b"PK\5\6"[size:]):
-        with (
-            pytest.warns(TornArchiveWarning),
-            npzkit.open(data[:seal] + found + data[seal + 4 :]) as npz,
-        ):
-            assert list(npz) == ["a", "b0"]
+        torn = unfinished(data)
+        torn = torn[:seal] + found + torn[seal + 4 :]
+        with pytest.warns(TornArchiveWarning), npzkit.open(torn) as npz:
+            assert list(npz) == ["a"]
+        path.write_bytes(data[:seal] + found + data[seal + 4 :])
+        with pytest.raises(ZipFormatError, match="last commit is damaged"):
+            npzkit.open(path)
+        assert npzkit.repair(path).kept == ("a", "b0")
+        with npzkit.open(path, strict=True) as npz:
             assert dict(npz.metadata) == META
+        path.write_bytes(torn)
+        assert npzkit.repair(path).kept == ("a",)
+        assert path.read_bytes() == first
 
 
 # -- bytes that were lost or inserted -----------------------------------------------------
@@ -377,6 +608,76 @@ def test_bytes_lost_or_inserted_are_no_unfinished_append(inserted):
         with pytest.raises(NpzkitError), warnings.catch_warnings():
             warnings.simplefilter("error")
             npzkit.open(data[:place] + rest)
+
+
+# -- what np.load reads ------------------------------------------------------------------
+
+
+def appended() -> list[bytes]:
+    """Return archives of one, two and three commits, of savez and in each step of an append."""
+    first, second = two_commits()
+    with_metadata = two_commits(metadata=True)
+    member = first[first.index(b"\x93NUMPY") :][: 128 + 24]
+    new = {"new.npy": (member, b"")}, b'{"n":1}'
+    steps = [
+        *plain_writer.append(second, *new),
+        *plain_writer.append_in_room(first, *new),
+        *plain_writer.append_in_room(with_metadata[1], *new, room=300),
+    ]
+    return [first, second, *with_metadata, *three_commits(), *steps, OTHER]
+
+
+def with_another_end(data: bytes, rng: random.Random) -> bytes:
+    """Return a file whose last bytes were changed, lost, moved, or followed by others."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        least = max(len(data) - rng.choice((30, 100, 400, 1200)), 0)
+        begin, other = rng.randrange(least, len(data)), rng.randrange(least, len(data))
+        end = min(begin + rng.choice((1, 4, 8, 22, 85, 200)), len(data))
+        part = data[begin:end]
+        data = rng.choice(
+            (
+                flipped(data, 8 * begin + rng.randrange(8)),
+                data[:begin] + bytes(len(part)) + data[end:],
+                data[:begin] + rng.randbytes(len(part)) + data[end:],
+                data[: begin + 1],
+                data[: begin + 1] + data[end:],
+                data[:other] + part + data[other:],
+                data[:other] + part + data[other + len(part) :],
+                data + part,
+                data + rng.choice((b"x", bytes(100), END, OTHER, data)),
+            )
+        )
+    return data
+
+
+def arrays_of(npz: Any) -> dict[str, tuple]:
+    """Return all that is in the arrays of an archive, of npzkit or np.load."""
+    return {key: (array.dtype, array.shape, array.tobytes()) for key, array in npz.items()}
+
+
+def test_two_states_are_never_read_without_a_word():
+    """Whatever happened to an archive's end: if npzkit and np.load read different arrays, npzkit warns."""
+    rng, archives, outcomes = random.Random(0), appended(), Counter()
+    for _ in range(amount(2000, 40_000)):
+        data = with_another_end(rng.choice(archives), rng)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with npzkit.open(data) as npz:
+                    ours = arrays_of(npz)
+            except NpzkitError:
+                outcomes["an error"] += 1
+                continue
+        try:
+            with np.load(io.BytesIO(data)) as npz:
+                theirs = arrays_of(npz)
+        except Exception:
+            outcomes["not by np.load"] += 1
+            continue
+        kind = "the same" if ours == theirs else "other arrays"
+        assert caught or kind == "the same", data.hex()
+        outcomes[kind + ", warned" * bool(caught)] += 1
+    assert outcomes.keys() >= {"an error", "the same", "the same, warned", "not by np.load"}
 
 
 # -- unfinished appends ------------------------------------------------------------------

@@ -30,7 +30,7 @@ from npzkit.format.descr import OTHER_LONG_DOUBLE
 from npzkit.maintenance.findings import HAS_OBJECTS, NOT_AN_ARRAY, NOT_SAFE, Finding
 from npzkit.maintenance.rows import find_damage
 from npzkit.members.info import describe
-from npzkit.members.keys import SUFFIX, as_utf8, check_key, find_collisions
+from npzkit.members.keys import SUFFIX, are_plain, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.members.tensors import check_long_double
 from npzkit.reading.flush import find_unsealed
@@ -92,6 +92,8 @@ def archive_findings(
     repeated = directory.repeated_names()
     proceed()
     collisions = dict(find_collisions(entry.name for entry in listed.values()))
+    if not (repeated or collisions) and are_plain(list(listed)):
+        return
     for number, (key, entry) in enumerate(listed.items()):
         if number % _PROCEED_COUNT == 0:
             proceed()

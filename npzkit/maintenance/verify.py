@@ -20,6 +20,7 @@ from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.maintenance.rules import archive_findings, member_findings
+from npzkit.maintenance.sound_members import find_sound
 from npzkit.members.keys import SUFFIX, check_several, keys_of, member_of, missing
 from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.load_all import fetch_groups
@@ -27,6 +28,7 @@ from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
+from npzkit.zip.entry_columns import Columns
 
 
 def verify(
@@ -108,7 +110,10 @@ def verify_source(
         if source.is_distant:
             fetch_groups(reader, wanted.items(), check)
         else:
-            check(reader, wanted.items())
+            sound: set[str] = set()
+            if isinstance(directory.entries, Columns):
+                sound = find_sound(reader, directory.entries, wanted, meter.add)
+            check(reader, (item for item in wanted.items() if item[0] not in sound))
     meter.finish()
     torn_size = 0
     if keys is None and not source.is_being_written():

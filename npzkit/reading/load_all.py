@@ -27,10 +27,9 @@ from npzkit.reading.neighbours import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
 from npzkit.reading.small_member import (
     SMALL_SIZE,
     Options,
-    Window,
     check_form,
     is_plain,
-    read_window,
+    read_between,
 )  # fmt: skip
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Columns, Ints
@@ -136,7 +135,7 @@ class _Batch(NamedTuple):
     ) -> None:
         """Read members from a source whose reads are cheap."""
         if isinstance(entries, Columns):
-            rows, row_keys, wanted = _neighbours(entries, keys, names)
+            rows, row_keys, wanted = small_neighbours(entries, keys, names)
         else:
             wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
         brief: list[Item] = []
@@ -207,20 +206,16 @@ class _Batch(NamedTuple):
                 for group in _spans(items):
                     self._read_span(group)
                 continue
-            window = self._read_between(*columns.entries(rows[[0, -1]]))
+            window = read_between(reader, *columns.entries(rows[[0, -1]]))
             left = sweep.read(window, rows, span_keys, self.results)
             for index, entry in zip(left, columns.entries(rows[left]), strict=True):
                 self.results[span_keys[index]] = self.task((span_keys[index], entry))()
             self._hand_out()
 
-    def _read_between(self, first: Entry, last: Entry) -> Window:
-        """Read two small members, and all between them, in one call."""
-        size = last.header_offset + self.reader.extent(last) - first.header_offset
-        return read_window(self.reader.source, first.header_offset, size)
-
     def _read_span(self, span: Sequence[Item]) -> None:
         """Read small neighbours in one call and cut them out."""
-        window, reader = self._read_between(span[0][1], span[-1][1]), self.reader
+        reader = self.reader
+        window = read_between(reader, span[0][1], span[-1][1])
         for key, entry in span:
             try:
                 check_entry(entry, reader.size_limit)
@@ -309,7 +304,7 @@ def _is_brief(entry: Entry) -> bool:
     return entry.uncompressed_size < CHUNKED_SIZE
 
 
-def _neighbours(
+def small_neighbours(
     columns: Columns, keys: Sequence[str], names: Collection[str]
 ) -> tuple[Ints, list[str], list[Item]]:
     """Return the rows and keys of small stored members in file order, and all others."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,30 @@ def spans_of(columns: Columns, rows: Ints) -> Iterator[slice]:
             first = last
 
 
+class Sound(NamedTuple):
+    """Members that pass all checks.
+
+    Attributes
+    ----------
+    chosen : numpy.ndarray of int64
+        Which of the rows they are.
+    member_starts, starts, ends : numpy.ndarray of int64
+        Where in the window each NPY header and its data begin, and where the data end.
+    kinds : numpy.ndarray of int64
+        Which header each of them has.
+    headers, heads : list
+        Distinct headers, and their bytes.
+    """
+
+    chosen: Ints
+    member_starts: Ints
+    starts: Ints
+    ends: Ints
+    kinds: Ints
+    headers: list[NpyHeader]
+    heads: list[bytes]
+
+
 class Sweep:
     """Reads spans of one archive and remembers the NPY headers that it met.
 
@@ -88,16 +112,48 @@ class Sweep:
         numpy.ndarray of int64
             Indices into `rows`, ascending, of the members that were not read.
         """
-        columns, (array, _, offset) = self._columns, window
+        found, (array, view, _) = self.find(window, rows), window
+        kinds, starts = found.kinds, found.starts
+        alignments = np.array([header.dtype.alignment for header in found.headers], np.int64)
+        starts = _move_down(view, starts, found.ends, starts % alignments[kinds])
+        take = {kind: _taker(array, found.headers[kind]) for kind in set(kinds.tolist())}
+        places = zip(kinds.tolist(), starts.tolist(), strict=True)
+        shown = map(keys.__getitem__, found.chosen.tolist())
+        results.update(zip(shown, [take[kind]((at, ...)) for kind, at in places], strict=True))
+        is_left = np.ones(len(rows), np.bool_)
+        is_left[found.chosen] = False
+        return np.flatnonzero(is_left)
+
+    def find(self, window: Window, rows: Ints) -> Sound:
+        """Find usual members that pass all checks."""
+        columns, (array, view, offset) = self._columns, window
         chosen, starts = find_many(columns, rows, array, offset, _START.itemsize)
         if self._size_limit is not None:
             is_small = columns.compressed_size[rows[chosen]] <= self._size_limit
             chosen, starts = chosen[is_small], starts[is_small]
-        chosen, starts, data_starts = self._find_arrays(array, rows, chosen, starts)
-        read = self._cut(window, rows, chosen, starts, data_starts, keys, results)
-        is_left = np.ones(len(rows), np.bool_)
-        is_left[read] = False
-        return np.flatnonzero(is_left)
+        chosen, member_starts, starts = self._find_arrays(array, rows, chosen, starts)
+        taken = rows[chosen]
+        ends = member_starts + columns.compressed_size[taken]
+        heads = _cut_heads(array, member_starts, starts)
+        distinct, kinds = _numbered(heads)
+        headers = [self._parsed(head) for head in distinct]
+        sizes = np.array([min(header.nbytes, len(array) + 1) for header in headers], np.int64)
+        is_ambiguous = np.array([header.dtype.char in AMBIGUOUS for header in headers], np.bool_)
+        fits = starts + sizes[kinds] == ends
+        fits &= ~(is_ambiguous[kinds] & (columns.extra_size[taken] > 0))
+        if self._verify:
+            spans = zip(member_starts.tolist(), ends.tolist(), strict=True)
+            crc32 = isal_or_zlib().crc32
+            fits &= columns.crc32[taken] == [crc32(view[start:end]) for start, end in spans]
+        return Sound(
+            chosen[fits], member_starts[fits], starts[fits], ends[fits], kinds[fits], headers,
+            distinct,
+        )  # fmt: skip
+
+    def _parsed(self, head: bytes) -> NpyHeader:
+        if head not in self._headers:
+            self._headers[head] = _parse_usual(head, self._header_limit)
+        return self._headers[head]
 
     def _find_arrays(
         self, array: np.ndarray[Any, Any], rows: Ints, chosen: Ints, starts: Ints
@@ -111,52 +167,11 @@ class Sweep:
         starts = starts[usual]
         return chosen[usual], starts, starts + sizes[usual] + _START.itemsize
 
-    def _cut(
-        self,
-        window: Window,
-        rows: Ints,
-        chosen: Ints,
-        starts: Ints,
-        data_starts: Ints,
-        keys: Sequence[str],
-        results: dict[str, Any],
-    ) -> Ints:
-        """Compare CRCs and make arrays of members that passed all other checks.
 
-        Returns those of `chosen` that were made.
-        """
-        columns, taken = self._columns, rows[chosen]
-        array, view, _ = window
-        ends = starts + columns.compressed_size[taken]
-        headers, kinds = self._headers_of(_cut_heads(array, starts, data_starts))
-        sizes = np.array([min(header.nbytes, len(array) + 1) for header in headers], np.int64)
-        is_ambiguous = np.array([header.dtype.char in AMBIGUOUS for header in headers], np.bool_)
-        fits = data_starts + sizes[kinds] == ends
-        fits &= ~(is_ambiguous[kinds] & (columns.extra_size[taken] > 0))
-        if self._verify:
-            spans = zip(starts.tolist(), ends.tolist(), strict=True)
-            crc32 = isal_or_zlib().crc32
-            crcs = [crc32(view[start:end]) for start, end in spans]
-            fits &= columns.crc32[taken] == crcs
-        kinds, data_starts = kinds[fits], data_starts[fits]
-        alignments = np.array([header.dtype.alignment for header in headers], np.int64)
-        data_starts = _move_down(view, data_starts, ends[fits], data_starts % alignments[kinds])
-        take = {kind: _taker(array, headers[kind]) for kind in set(kinds.tolist())}
-        places = zip(kinds.tolist(), data_starts.tolist(), strict=True)
-        read: Ints = chosen[fits]
-        found = map(keys.__getitem__, read.tolist())
-        results.update(zip(found, [take[kind]((at, ...)) for kind, at in places], strict=True))
-        return read
-
-    def _headers_of(self, heads: list[bytes]) -> tuple[list[NpyHeader], Ints]:
-        """Return each distinct header, and which one each member has."""
-        numbers = dict(zip(dict.fromkeys(heads), itertools.count()))
-        known = self._headers
-        for head in numbers:
-            if head not in known:
-                known[head] = _parse_usual(head, self._header_limit)
-        kinds = np.fromiter(map(numbers.__getitem__, heads), np.int64, len(heads))
-        return [known[head] for head in numbers], kinds
+def _numbered(heads: list[bytes]) -> tuple[list[bytes], Ints]:
+    """Return each distinct header, and which one each member has."""
+    numbers = dict(zip(dict.fromkeys(heads), itertools.count()))
+    return list(numbers), np.fromiter(map(numbers.__getitem__, heads), np.int64, len(heads))
 
 
 def _move_down(view: memoryview, starts: Ints, ends: Ints, shifts: Ints) -> Ints:

@@ -194,6 +194,12 @@ class SmallReader:
         return array
 
 
+def read_between(reader: SmallReader, first: Entry, last: Entry) -> Window:
+    """Read two small members, and all between them, in one call."""
+    size = last.header_offset + reader.extent(last) - first.header_offset
+    return read_window(reader.source, first.header_offset, size)
+
+
 def is_plain(entry: Entry) -> bool:
     """Whether a member is stored, with everything known before its data."""
     return entry.method == STORED and not entry.flags & FLAG_DESCRIPTOR

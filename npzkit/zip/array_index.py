@@ -235,17 +235,17 @@ class ArrayIndex:
         self.heads, self.table, self.places = heads, table, places
         self._names = names
 
-    @property
+    @functools.cached_property
     def numbers(self) -> Ints:
         """The head of each entry."""
         return (self.table["head"] & ~np.uint32(_LISTED)).astype(np.int64)
 
-    @property
+    @functools.cached_property
     def extra_sizes(self) -> Ints:
         """Bytes of the extra field of each local header."""
         return self.table["extra_size"].astype(np.int64)
 
-    @property
+    @functools.cached_property
     def are_listed(self) -> Bools:
         """Whether the record has a list of each member's chunks."""
         return self.table["head"] >= _LISTED

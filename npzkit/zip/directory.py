@@ -112,6 +112,8 @@ class Directory(NamedTuple):
 
     def repeated_names(self) -> dict[str, int]:
         """Return the names that more than one entry has, and how many have them."""
+        if len(self.positions) == len(self.entries):
+            return {}
         counts = collections.Counter(self._all_names())
         return {name: count for name, count in counts.items() if count > 1}
 

@@ -215,6 +215,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.usefixtures("either_walk")
 def test_each_fault_has_its_row(case):
     """Each fault is reported with its key, severity, description and offset."""
     data, key, severity, says, where = CASES[case]
@@ -306,6 +307,38 @@ def test_any_number_of_threads_says_the_same(tmp_path):
     first = npzkit.verify(data, threads=1)
     assert len([row for row in first.rows if row.severity == "error"]) == 15
     assert all(npzkit.verify(data, threads=threads) == first for threads in (2, 4, None))
+
+
+def saved_by_npzkit(arrays):
+    file = io.BytesIO()
+    with npzkit.NpzWriter(file) as w:
+        for key, array in arrays.items():
+            w[key] = array
+        w.attrs("b")["unit"] = "m"
+    return file.getvalue()
+
+
+def saved_by_numpy(arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("save", [saved_by_npzkit, saved_by_numpy])
+def test_many_members_are_checked_as_few(save, monkeypatch):
+    """Whatever byte is changed, members that are checked together have the rows of one by one."""
+    arrays = {"a": np.arange(3), "b": np.eye(2), "n": np.zeros((), "M8[s]"), "ö": np.array(["x"])}
+    data, found = save(arrays), set()
+    for place in range(0, len(data), extent(5, 1)):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        reports = []
+        for count in (1, 1 << 60):
+            monkeypatch.setattr("npzkit.zip.directory._COLUMNS_COUNT", count)
+            reports.append(npzkit.verify(bytes(damaged)))
+        assert reports[0] == reports[1], place
+        found.update(row.severity for row in reports[0].rows)
+    assert "error" in found
 
 
 def test_progress_is_told_in_the_callers_thread(tmp_path):

@@ -52,7 +52,7 @@ from npzkit.reading.small_member import (
     read_window,
 )
 from npzkit.zip.array_index import ChunkLists
-from npzkit.zip.chunks import Chunks, only_chunk, stored_chunks
+from npzkit.zip.chunks import Chunks, KeptChunks, only_chunk, stored_chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
@@ -130,6 +130,7 @@ class MemberReader(SmallReader):
         self.lists = ChunkLists(source, directory)
         self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
         self._accesses: dict[tuple[str, int, bool], RandomAccess] = {}
+        self._kept = KeptChunks()
         self._process = os.getpid()
         self.ends = MemberEnds(source, self.lists)
         # Compressed bytes that each thread holds. Nobody waits here, so it needs no lock.
@@ -400,7 +401,7 @@ class MemberReader(SmallReader):
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
-            self._accesses, self._process = {}, os.getpid()
+            self._accesses, self._kept, self._process = {}, KeptChunks(), os.getpid()
             self.ends = MemberEnds(self.source, self.lists)
         # A map may have changed its CRC-32.
         kept = entry.name, entry.crc32, verify
@@ -424,7 +425,7 @@ class MemberReader(SmallReader):
         chunks = None
         if verify or entry.method != STORED:
             chunks = self.lists.find(entry, source)
-        access = open_random_access(source, entry, start, chunks, verify=verify)
+        access = open_random_access(source, entry, start, chunks, verify=verify, kept=self._kept)
         if verify and checked and not access.is_checked:
             self.read(entry, Options(keeps=False))
         return access

@@ -174,11 +174,38 @@ _READ_SIZE = 1 << 19
 """Uncompressed bytes whose compressed ones are read in one call."""
 _FETCHED_SIZE = 1 << 26
 """Compressed bytes that are held at once, of a source that is distant."""
-_CACHE_SIZE = 1 << 20
-"""Bytes of chunks kept, so that neighbouring reads do not inflate twice."""
-
-
+_KEPT_SIZE = 1 << 26
+"""Bytes of chunks that an open archive keeps."""
 _NOWHERE = memoryview(b"")
+
+
+class KeptChunks:
+    """The chunks of an open archive that were used last, so that neighbouring reads do not
+    decode them again. Shared by threads, of which one at a time has a chunk.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._chunks: dict[tuple[object, int], bytes | bytearray] = {}
+        self._size = 0
+
+    def has(self, owner: object, number: int) -> bool:
+        return (owner, number) in self._chunks
+
+    def take(self, owner: object, number: int) -> bytes | bytearray | None:
+        """Return a chunk, which is kept no longer; None if it is not there."""
+        with self._lock:
+            chunk = self._chunks.pop((owner, number), None)
+            self._size -= 0 if chunk is None else len(chunk)
+        return chunk
+
+    def keep(self, owner: object, number: int, chunk: bytes | bytearray) -> None:
+        """Keep a chunk instead of those that were not used for the longest time."""
+        with self._lock:
+            self._size += len(chunk) - len(self._chunks.pop((owner, number), b""))
+            self._chunks[owner, number] = chunk
+            while self._size > _KEPT_SIZE and len(self._chunks) > 1:
+                self._size -= len(self._chunks.pop(next(iter(self._chunks))))
 
 
 class Chunks:
@@ -192,6 +219,8 @@ class Chunks:
     listed : ChunkList
     verify : bool, default True
         Compare the CRC-32 of each chunk of which a part is read.
+    kept : KeptChunks, optional
+        Of the archive.
 
     Attributes
     ----------
@@ -203,7 +232,13 @@ class Chunks:
     """
 
     def __init__(
-        self, source: Source, data_start: int, listed: ChunkList, *, verify: bool = True
+        self,
+        source: Source,
+        data_start: int,
+        listed: ChunkList,
+        *,
+        verify: bool = True,
+        kept: KeptChunks | None = None,
     ) -> None:
         self.is_checked = verify
         self._listed = listed
@@ -214,8 +249,7 @@ class Chunks:
         self._offsets = listed.offsets or (*range(0, size, listed.chunk_size), size)
         self.count = len(self._offsets) - 1
         self.chunk_size = listed.chunk_size
-        self._lock = threading.Lock()
-        self._cache: dict[int, bytes | bytearray] = {}
+        self._kept = kept or KeptChunks()
 
     # -- a part -------------------------------------------------------------
 
@@ -241,8 +275,7 @@ class Chunks:
 
     def _ahead(self, first: int, last: int) -> Source:
         """Return the source with some chunks, unless they are in memory."""
-        with self._lock:
-            missing = [number for number in range(first, last + 1) if number not in self._cache]
+        missing = [one for one in range(first, last + 1) if not self._kept.has(self, one)]
         if not missing:
             return self._source
         begin, end = self._offsets[missing[0]], self._offsets[missing[-1] + 1]
@@ -269,14 +302,10 @@ class Chunks:
             view[begin - offset : end - offset] = memoryview(chunk)[begin - start : end - start]
 
     def _cached(self, source: Source, number: int) -> bytes | bytearray:
-        with self._lock:
-            chunk = self._cache.pop(number, None)
+        chunk = self._kept.take(self, number)
         if chunk is None:
             ((_, chunk),) = self._inflated(source, number, number + 1)
-        with self._lock:
-            self._cache[number] = chunk
-            while len(self._cache) > max(_CACHE_SIZE // self.chunk_size, 1):
-                del self._cache[next(iter(self._cache))]
+        self._kept.keep(self, number, chunk)
         return chunk
 
     def damaged(self) -> Iterator[tuple[int, ChecksumError]]:

@@ -30,7 +30,7 @@ from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, DEFLATED, MAX_RATIOS,
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.source import Source
 from npzkit.files.threads import run
-from npzkit.zip.chunks import ChunkList, Chunks, only_chunk
+from npzkit.zip.chunks import ChunkList, Chunks, KeptChunks, only_chunk
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_stream import MemberStream
 
@@ -103,6 +103,7 @@ def open_random_access(
     chunks: ChunkList | None = None,
     *,
     verify: bool = True,
+    kept: KeptChunks | None = None,
 ) -> RandomAccess:
     """Return access to a member's bytes.
 
@@ -117,13 +118,15 @@ def open_random_access(
     verify : bool, default True
         Compare the CRC-32s of chunks that are known. Without this, a small member is read as far
         as it can be decoded.
+    kept : KeptChunks, optional
+        Of the archive.
     """
     found = chunks or (only_chunk(entry) if verify else None)
     if entry.method == STORED:
         return StoredBytes(source, entry, data_start, found if verify else None)
     if found is None:
         return _Streamed(source, entry, data_start)
-    return _Chunked(Chunks(source, data_start, found, verify=verify))
+    return _Chunked(Chunks(source, data_start, found, verify=verify, kept=kept))
 
 
 class StoredBytes(RandomAccess):

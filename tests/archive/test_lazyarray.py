@@ -202,6 +202,35 @@ def counted(data):
 NOISE = np.random.default_rng(0).random((1000, 250))
 
 
+def test_an_open_archive_keeps_few_chunks(monkeypatch):
+    """Rows of many compressed arrays by turns decode each chunk once, and all together keep what is allowed."""
+    stream, count = io.BytesIO(), 24
+    arrays = {str(i): np.full((8, 1 << 13), i, "i8") for i in range(count)}
+    npzkit.save(stream, arrays, compression="deflated")
+    decoded, real = [], chunks.decode_chunk
+
+    def decode(*args, **options):
+        decoded.append(args)
+        return real(*args, **options)
+
+    monkeypatch.setattr(chunks, "decode_chunk", decode)
+    with npzkit.open(stream) as npz:
+        lazies = [npz.lazy(key) for key in npz]
+        for row in (0, 1, 0):
+            assert all((lazy[row] == i).all() for i, lazy in enumerate(lazies))
+        once = len(decoded)
+        assert once <= 2 * count
+        monkeypatch.setattr(chunks, "_KEPT_SIZE", 1 << 20)
+        tracemalloc.start()
+        for lazy in lazies:
+            assert lazy[7].size == 1 << 13
+        kept = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert kept < 1 << 21
+        assert lazies[-1][6].size == 1 << 13
+        assert len(decoded) <= once + 2 * count
+
+
 @pytest.mark.parametrize(
     ("index", "share"),
     [(np.s_[300:310], 0.01), (np.s_[::100], 0.01), (np.s_[[7, 500, 7]], 0.002), (np.s_[5, 5], 1e-5), (np.s_[:, 7], 0.004), (np.s_[::-50, :10], 0.001)],

@@ -42,8 +42,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "A shortcut for few members.",
     (
         "zip/chunks.py",
-        "while len(self._cache) > max(_CACHE_SIZE // self.chunk_size, 1):",
-        "while (len(self._cache) >= max(_CACHE_SIZE // self.chunk_size, 1)):",
+        "while self._size > _KEPT_SIZE and len(self._chunks) > 1:",
+        "while (self._size >= _KEPT_SIZE) and len(self._chunks) > 1:",
     ): "One chunk less is kept.",
     (
         "reading/member.py",

@@ -985,7 +985,7 @@ def play_edits(folder: Path, name: str, *, durable: bool, before: bytes | None =
         assert not ends_whole(path.read_bytes())
     with pytest.MonkeyPatch.context() as patched, recorded(folder) as recorder:
         if name == "moved twice":
-            patched.setattr(path_sink, "_BUFFER_SIZE", 4096)
+            patched.setattr(path_sink, "_BUFFER_SIZE", 256)
         work = Work(random.Random(0), Model(arrays), recorder, has_inside=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TornArchiveWarning)
@@ -1060,7 +1060,7 @@ def test_a_far_copy_of_many_members(tmp_path, name):
     npzkit.save(path, arrays)
     with pytest.MonkeyPatch.context() as patched, recorded(tmp_path) as recorder:
         if name == "moved twice":
-            patched.setattr(path_sink, "_BUFFER_SIZE", 4096)
+            patched.setattr(path_sink, "_BUFFER_SIZE", 256)
         work = Work(random.Random(0), Model(arrays), recorder, has_inside=False)
         with npzkit.NpzWriter(path, "a", auto_repack=False, threads=1) as w:
             w.add(*new_key_and_array(work, 200_000), compression="stored")

@@ -422,6 +422,8 @@ class PathSink(Sink):
             if len(self._buffer) >= _BUFFER_SIZE:
                 self._flush()
         else:
+            # At once, before the buffer needs less.
+            self._have_room(self.position + len(data))
             self._flush()
             self._put(self.position, data)
             self.position += len(data)

@@ -105,7 +105,7 @@ def test_a_scanner_holds_the_file_for_a_moment(path):
                 try:
                     with open(path.parent / name, "rb"):
                         time.sleep(0.02)
-                except FileNotFoundError:
+                except (FileNotFoundError, PermissionError):
                     pass
             time.sleep(0.01)
 

@@ -390,15 +390,12 @@ class PathSink(Sink):
         self.write(append.intent)
 
     def _have_room(self, end: int) -> None:
-        """Have room for an append up to `end`, before anything but its first bytes is written."""
+        """Have room for an append up to `end`, before anything of it is written."""
         append, start = self._append, self.committed_size
         if append is None or end <= start:
             return
         if self._room is None:
-            # The first bytes are in the buffer, or lie in the file already.
-            size = len(append.intent)
-            self._put_down(start, append.intent)
-            self._room = Room(self._put_down, self._sync, append, start + size)
+            self._room = Room(self._put_down, self._sync, append, start + len(append.intent))
         self._room.reach(end)
 
     def _put(self, offset: int, data: Buffer) -> None:

@@ -36,8 +36,8 @@ class Ending(NamedTuple):
     magic: tuple[int, bytes]
 
 
-MakeFar = Callable[[int], tuple[bytes, int]]
-"""Returns the copy to be put at an offset, and where in it the end record begins."""
+MakeFar = Callable[[int], tuple[bytes, ...]]
+"""Returns the copy to be put at an offset, in parts, of which the last is its end record."""
 
 
 class Append(NamedTuple):
@@ -98,12 +98,16 @@ class Room:
         begin = max(end, self.far_end)
         if size:
             begin = max(begin, old + min(old - self._start, max(_MOST_STEP, _COPY_SHARE * size)))
-        data, record = self._append.far(begin)
+        # They are joined once: of many members, they are long.
+        parts = self._append.far(begin)
+        length = sum(map(len, parts))
         # The record and the directory of the append have room too, if it is not small.
         if end - self._start > FOUND_SIZE:
-            begin += _PAGE_SIZE + 2 * len(data) + (end - self._start >> 12)
-        begin = _placed(begin, record, len(data))
-        data, record = self._append.far(begin)
+            begin += _PAGE_SIZE + 2 * length + (end - self._start >> 12)
+        begin = _placed(begin, length - len(parts[-1]), length)
+        parts = self._append.far(begin)
+        data = b"".join(parts)
+        record = len(data) - len(parts[-1])
         if begin + len(data) - self._record <= FOUND_SIZE:
             # The end record before it is found until it is complete.
             sealed = record + SIGNATURE_SIZE

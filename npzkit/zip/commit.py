@@ -266,8 +266,8 @@ class Far(NamedTuple):
 
 def format_far(
     offset: int, directory: bytes, count: int, end_offset: int, end: bytes
-) -> tuple[bytes, int]:
-    """Format a far copy to be put at an offset, and return where in it the end record begins.
+) -> tuple[bytes, ...]:
+    """Format a far copy to be put at an offset, in parts, of which the last is its end record.
 
     Parameters
     ----------
@@ -286,8 +286,7 @@ def format_far(
     begin = offset + _FAR_SIZE
     piece = record.format_piece(Far(begin, end_offset, crc32(end)).format())
     *records64, last = end_bytes(count, len(directory), begin, FAR_COMMENT, directory or piece)
-    data = b"".join((piece, directory, *records64, last))
-    return data, len(data) - len(last)
+    return piece, directory, *records64, last
 
 
 def parse_footer(

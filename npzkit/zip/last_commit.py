@@ -4,10 +4,10 @@ Owns the search for the last end record that fits, and what the bytes behind it
 mean. An append says in the file what it is (`npzkit.zip.commit`), so nothing is
 inferred from members or directories. An append writes:
 
-1. its *intent*, right behind the last end; then, unless all that follows is written at once and
-   lets others find the last end, the *far copy* of the last directory, behind the room that is
-   needed; a new one, further out, when the room is too small;
-2. members, record, directory and end into the room;
+1. unless all that follows is written at once and lets others find the last end: the *far copy* of
+   the last directory, behind the room that is needed; a new one, further out, when the room is
+   too small;
+2. its *intent*, right behind the last end, members, record, directory and end;
 3. if it made a far copy, it cuts off the file behind its end, and then writes the magic of its
    footer, which was zeros; if not, it writes the first four bytes of its end record, the *seal*,
    which were zeros. That is the commit;

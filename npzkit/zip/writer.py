@@ -200,7 +200,7 @@ class ZipWriter:
             end, committed = self._end, sink.position
             intent = format_intent(committed, crc32(end))
 
-            def far(offset: int) -> tuple[bytes, int]:
+            def far(offset: int) -> tuple[bytes, ...]:
                 return format_far(offset, directory, count, committed, end)
 
             directory, count = self._directory, self._count

@@ -40,7 +40,7 @@ def append_in_room(data: bytes, members: Members, comment: bytes, room: int = 0)
     """Append members as `append` does, with a far copy.
 
     `room` is by how much the room is too large. Returns the file after each step, of which the
-    fourth is the commit: the intent and the copy are there; all but the magic; a newer copy in
+    fourth is the commit: the copy is there; all but the magic; a newer copy in
     place of that one; what is behind the end is cut off; the magic; the mark.
     """
     complete, mark, magic, _ = _appended(data, members, comment)
@@ -48,7 +48,7 @@ def append_in_room(data: bytes, members: Members, comment: bytes, room: int = 0)
     cut = unmarked[:magic] + bytes(4) + unmarked[magic + 4 :]
     place = len(complete) + room
     copy = far_copy(data, place)
-    begun = unmarked[: mark + MARK_SIZE].ljust(place, b"\0") + copy
+    begun = data.ljust(place, b"\0") + copy
     written = cut.ljust(place, b"\0")
     further = place + len(copy) + room
     moved = written.ljust(further, b"\0") + far_copy(data, further)

@@ -18,7 +18,7 @@ from npzkit.files.threads import run
 
 TASK_SIZE = 1 << 24
 """Bytes per task of a thread."""
-_CACHED_SIZE = 1 << 20
+_CACHED_SIZE = 1 << 18
 """Bytes to read before their CRC is computed, while they are in the cache."""
 
 

@@ -519,7 +519,7 @@ class PathSink(Sink):
             self._check_unchanged()
         end = self.position + len(before) + len(last)
         is_cut = not self._is_sealed and not (
-            self._room is None and self._is_small(end, before + last[SEAL_SIZE:])
+            self._room is None and self._is_small(end, before, last)
         )
         if is_cut and ending is not None:
             self._have_room(end)
@@ -548,13 +548,13 @@ class PathSink(Sink):
         self._is_changed = self._is_sealed = False
         return True
 
-    def _is_small(self, end: int, rest: bytes) -> bool:
+    def _is_small(self, end: int, before: bytes, last: bytes) -> bool:
         """Return whether others find the last end while all that is not written yet is written."""
         append = self._append
         is_in_hand = append is not None and self.position - len(self._buffer) == self.committed_size
         if append is None or not is_in_hand or end - append.record > FOUND_SIZE:
             return False
-        return SIGNATURE not in bytes(self._buffer) + rest
+        return SIGNATURE not in bytes(self._buffer) + before + last[SEAL_SIZE:]
 
     def _put_last(self, offset: int, data: bytes) -> None:
         """Write bytes that are taken back if what follows fails."""

@@ -521,13 +521,15 @@ class PathSink(Sink):
         is_cut = not self._is_sealed and not (
             self._room is None and self._is_small(end, before, last)
         )
+        pieces: tuple[Buffer, ...] = (before,)
         if is_cut and ending is not None:
             self._have_room(end)
-            before = without(before, ending.magic, self.position)
+            pieces = without(before, ending.magic, self.position)
         else:
             self._append = None
-        offset = self.position + len(before)
-        self.write(before)
+        for piece in pieces:
+            self.write(piece)
+        offset = self.position
         self.write(last if is_cut else bytes(SEAL_SIZE) + last[SEAL_SIZE:])
         self._flush()
         self._sync()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from npzkit.files.disk import Buffer
+
 SIGNATURE_SIZE = 4
 FOUND_SIZE = 0xFFFF + 22
 """Bytes of the end of a file in which an end record is looked for."""
@@ -137,7 +139,7 @@ def _placed(begin: int, record: int, size: int) -> int:
     return begin - page + places[-1]
 
 
-def without(data: bytes, patch: tuple[int, bytes], start: int) -> bytes:
-    """Return bytes that lie at `start`, with zeros where a patch goes."""
-    begin, size = patch[0] - start, len(patch[1])
-    return data[:begin] + bytes(size) + data[begin + size :]
+def without(data: bytes, patch: tuple[int, bytes], start: int) -> tuple[Buffer, ...]:
+    """Return bytes that lie at `start` in pieces, with zeros where a patch goes."""
+    view, begin, size = memoryview(data), patch[0] - start, len(patch[1])
+    return view[:begin], bytes(size), view[begin + size :]

@@ -244,10 +244,10 @@ class FileSink(Sink):
             self._file.seek(self._start + self.position)
 
     def commit(self, last: bytes, before: bytes = b"", ending: Ending | None = None) -> bool:
-        data = before + last
+        pieces: tuple[Buffer, ...] = (before,)
         if ending is not None:
-            data = without(data, ending.magic, self.position)
-        self.write(data)
+            pieces = without(before, ending.magic, self.position)
+        self.write(b"".join((*pieces, last)))
         self._flush()
         if self._room is not None:
             self._room = None

@@ -95,6 +95,8 @@ _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is
 its last, and few commits are damaged."""
 _BEHIND_SIZE = 1024
+_SIZE_OFFSET = 12
+"""Where an end record has the size of the directory."""
 _ZIP64_CLAIMS = ("directory_size", "directory_offset")
 _CLAIMS = (*_ZIP64_CLAIMS, "comment_size")
 _END, _ZIP64_END = (
@@ -276,11 +278,12 @@ def _with_what_follows(source: Source, end: End) -> LastCommit:
     begin = _archive_begin(source, place, is_empty_read=kind != Behind.ZEROS)
     if begin is None:
         return LastCommit(end)
-    is_own = begin == end.start_offset
+    is_own, is_copy = begin == end.start_offset, _is_copy_of(source, end, place)
     if kind == Behind.ZEROS:
-        return LastCommit(end, is_joined=not (is_own and _is_far(source, end.start_offset, place)))
+        return LastCommit(end, is_joined=not is_copy)
     # An array in an unfinished append may contain an archive: the intent precedes it.
-    if not is_own and begin < end.start_offset + members_begin(end.end_offset - end.start_offset):
+    first = end.start_offset + members_begin(end.end_offset - end.start_offset)
+    if not (is_own or is_copy) and begin < first:
         raise another_archive(source, end.end_offset)
     return LastCommit(end)
 
@@ -342,6 +345,18 @@ def _is_begun(source: Source, end: End) -> bool:
     place = end.start_offset + members_begin(offset) - INTENT_SIZE
     data = source.read_at(place, min(INTENT_SIZE, max(source.size - place, 0)))
     return parse_mark(data) == 0
+
+
+def _is_copy_of(source: Source, end: End, place: int) -> bool:
+    """Return whether the end record at a place is that of the far copy of an end."""
+    size = int.from_bytes(source.read_at(place + _SIZE_OFFSET, 4), "little")
+    begin = min(FOOTER_SIZE, place - size - end.end_offset)
+    if begin > 0:
+        data = source.read_at(place - size - begin, begin)
+        far = parse_footer(data, place - size - end.start_offset)
+        if isinstance(far, Far) and (far.end_offset, far.end_crc32) == _followed(source, end):
+            return True
+    return _is_far(source, end.start_offset, place)
 
 
 def _is_far(source: Source, start: int, place: int) -> bool:

@@ -20,6 +20,7 @@ from npzkit.errors import (
     ChecksumError,
     LimitExceededError,
     NpyFormatError,
+    NpzkitError,
     TornArchiveWarning,
     ZipFormatError,
 )
@@ -96,7 +97,9 @@ class Found(NamedTuple):
 def attempt(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except READ_ERRORS as error:
+    except NpzkitError as error:
+        # A damaged frame of Zstandard may name a dictionary.
+        assert isinstance(error, READ_ERRORS) or error.is_damage
         return error
 
 

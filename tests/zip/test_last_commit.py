@@ -51,6 +51,7 @@ from npzkit.errors import (
     ZipFormatError,
 )
 from npzkit.files import path_sink
+from plain_reader import members_begin
 
 END = b"PK\5\6" + bytes(18)
 META = {"step": 1, "note": "x" * 40}
@@ -303,6 +304,11 @@ def with_a_damaged_end(content: bytes) -> bytes:
     return flipped(content, 8 * (len(appends().small[-1]) - 22))
 
 
+def begun() -> bytes:
+    """Return an archive to which an append has written its intent alone."""
+    return appends().small[0][: members_begin(len(appends().first))]
+
+
 def full() -> bytes:
     """Return an append with a far copy of which all is written, and nothing cut off."""
     return appends().far[appends().cut]
@@ -334,12 +340,13 @@ class Shape(NamedTuple):
 UNMARKED = "not marked as complete"
 SHAPES = [
     Shape("nothing behind it", lambda: appends().first, "old", "old"),
-    Shape("an intent", lambda: appends().far[0], "torn", "old"),
-    Shape("a part of an intent", lambda: appends().far[0][:-45], "torn", "old"),
+    Shape("an intent", lambda: begun(), "torn", "old"),
+    Shape("a part of an intent", lambda: begun()[:-45], "torn", "old"),
     Shape("members and no end", lambda: appends().small[0], "torn", "old"),
     Shape("members that are cut", lambda: appends().small[0][:-900], "torn", "old"),
-    Shape("a far copy", lambda: appends().far[2], "torn", "old"),
-    Shape("a far copy that is not sealed", lambda: appends().far[1], "torn", "old"),
+    Shape("a far copy", lambda: appends().far[1], "torn", "old"),
+    Shape("a far copy that is not sealed", lambda: appends().far[0], "torn", "old"),
+    Shape("a far copy, an intent", lambda: appends().far[2], "torn", "old"),
     Shape("a far copy, an end without its magic", full, "torn", "old"),
     Shape("a far copy, a damaged end", lambda: with_a_damaged_end(full()), "torn", "old"),
     Shape(
@@ -377,6 +384,7 @@ SHAPES = [
         ZipFormatError,
         "new",
     ),
+    Shape("marked, cut off", lambda: appends().small[2][:-3], ZipFormatError, "error"),
     Shape("no intent, members", lambda: without_first_sector(appends().small[0]), "torn", "old"),
     Shape("no intent, a far copy", lambda: without_first_sector(full()), "torn", "old"),
     Shape("zeros", lambda: appends().first + bytes(600), "torn", "old"),
@@ -445,6 +453,47 @@ def test_what_an_append_leaves(tmp_path, shape):
         with npzkit.open(changed, strict=True) as npz:
             assert list(npz) == expected
     assert path.read_bytes().startswith(whole)
+
+
+def pair_of(data: bytes) -> tuple[str, str]:
+    """Return what npzkit makes of a file, and what np.load finds, in the words of `Shape`."""
+    names = {("a",): "old", ("a", "b"): "new", ("other",): "other"}
+    try:
+        with np.load(io.BytesIO(data)) as npz:
+            others = names[tuple(npz.files)]
+    except Exception:
+        others = "error"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with npzkit.open(data) as npz:
+                return "torn" if caught else names[tuple(npz)], others
+        except NpzkitError as error:
+            return type(error).__name__, others
+
+
+def test_crashes_and_damage_leave_no_other_shapes(tmp_path):
+    """Killed, without power, and then with one byte changed, every file is of a kind that the table has."""
+    known = {(s.state if isinstance(s.state, str) else s.state.__name__, s.others) for s in SHAPES}
+    found, rng = Counter(), random.Random(0)
+    for size in (1 << 16, 1):
+        path = tmp_path / f"{size}.npz"
+        npzkit.save(path, {"a": np.arange(3.0)})
+        with pytest.MonkeyPatch.context() as patched, crash.recorded(tmp_path) as recorder:
+            patched.setattr(path_sink, "_DIRECT_SIZE", size)
+            recorder.mark(0, 1)
+            with npzkit.NpzWriter(path, "a", auto_repack=False, durable=True) as w:
+                w["b"] = np.arange(200)
+            recorder.mark(1)
+        killed = crash.killed_states(recorder, str(path))
+        lost = crash.power_loss_states(recorder, str(path), rng, extent(40, 400), crash.sector_cuts)
+        states = {state.content for state in (*killed, *lost) if state.content is not None}
+        for content in sorted(states)[:: extent(7, 1)]:
+            found[pair_of(content)] += 1
+            place = rng.randrange(len(appends().first), len(content) + 1)
+            if place < len(content):
+                found[pair_of(flipped(content, 8 * place + rng.randrange(8)))] += 1
+    assert set(found) <= known, found
 
 
 # -- end records in comments -----------------------------------------------------------

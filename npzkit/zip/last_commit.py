@@ -24,7 +24,7 @@ a part of the intent, or the intent             E, torn        cuts
 intent, and no end record that fits             E, torn        cuts
 a far copy at the file's end, and no mark       E, torn        cuts
 zeros                                           E, torn        cuts, unless others would read
-                                                               an archive in what follows
+                                                               another archive in what follows
 intent with a mark, and no end that fits        an error: a complete commit is damaged
 intent that is damaged otherwise                likewise
 intent, an end whose footer has no magic, and   E, torn        cuts
@@ -81,6 +81,7 @@ from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.member_layout import end_bytes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
+    CENTRAL_ENTRY_SIZE,
     END_LAYOUT,
     END_SIGNATURE,
     END_SIZE,
@@ -278,12 +279,12 @@ def _with_what_follows(source: Source, end: End) -> LastCommit:
     begin = _archive_begin(source, place, is_empty_read=kind != Behind.ZEROS)
     if begin is None:
         return LastCommit(end)
-    is_own, is_copy = begin == end.start_offset, _is_copy_of(source, end, place)
+    is_own, is_left = begin == end.start_offset, _is_left_over(source, end, place)
     if kind == Behind.ZEROS:
-        return LastCommit(end, is_joined=not is_copy)
+        return LastCommit(end, is_joined=not is_left)
     # An array in an unfinished append may contain an archive: the intent precedes it.
     first = end.start_offset + members_begin(end.end_offset - end.start_offset)
-    if not (is_own or is_copy) and begin < first:
+    if not (is_own or is_left) and begin < first:
         raise another_archive(source, end.end_offset)
     return LastCommit(end)
 
@@ -297,8 +298,9 @@ def unfinished_offset(source: Source) -> int | None:
         last = find_last_commit(source, (0,))
     except AmbiguousArchiveError:
         place, last = last_record(source), None
-        # Behind an end whose size is damaged, a far copy is no archive of others.
-        if place is None or not _is_far(source, 0, place):
+        # Behind an end whose size is damaged, what is not committed is no archive of others.
+        found = None if place is None else _placed(source, 0, place)
+        if found is None or not _is_uncommitted(source, found):
             return None
     kind = Behind.NOTHING if last is None else _behind(source, last.end)
     if last is not None and kind == Behind.UNFINISHED:
@@ -347,8 +349,12 @@ def _is_begun(source: Source, end: End) -> bool:
     return parse_mark(data) == 0
 
 
-def _is_copy_of(source: Source, end: End, place: int) -> bool:
-    """Return whether the end record at a place is that of the far copy of an end."""
+def _is_left_over(source: Source, end: End, place: int) -> bool:
+    """Return whether the end record at a place is what an append behind an end has left.
+
+    It is that of a far copy; or the append was not cut off behind it; or the disk has lost a part
+    of the append, whose directory lists members before the end.
+    """
     size = int.from_bytes(source.read_at(place + _SIZE_OFFSET, 4), "little")
     begin = min(FOOTER_SIZE, place - size - end.end_offset)
     if begin > 0:
@@ -356,15 +362,27 @@ def _is_copy_of(source: Source, end: End, place: int) -> bool:
         far = parse_footer(data, place - size - end.start_offset)
         if isinstance(far, Far) and (far.end_offset, far.end_crc32) == _followed(source, end):
             return True
-    return _is_far(source, end.start_offset, place)
-
-
-def _is_far(source: Source, start: int, place: int) -> bool:
-    """Return whether the end record at a place is that of a far copy, in the archive at `start`."""
-    try:
-        return place_end(source, place, (start,)).record.comment == FAR_COMMENT
-    except (ZipFormatError, UnsupportedError):
+    other = _placed(source, end.start_offset, place)
+    if other is None:
         return False
+    place = other.records_offset - other.record.directory_size
+    entry = source.read_at(place, CENTRAL_ENTRY_SIZE)
+    is_older = int.from_bytes(entry[-4:], "little") + other.base < end.record_offset
+    has_older = is_older and entry.startswith(CENTRAL_ENTRY_SIGNATURE)
+    return has_older or _is_uncommitted(source, other)
+
+
+def _placed(source: Source, start: int, place: int) -> End | None:
+    """Return the end record at a place, in the archive at `start`; None if it does not fit."""
+    try:
+        return place_end(source, place, (start,))
+    except (ZipFormatError, UnsupportedError):
+        return None
+
+
+def _is_uncommitted(source: Source, end: End) -> bool:
+    """Return whether an end is a far copy's, or an append's that was not cut off behind it."""
+    return end.record.comment == FAR_COMMENT or _is_pending(source, end)
 
 
 def _behind(source: Source, end: End) -> str:

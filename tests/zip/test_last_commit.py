@@ -309,6 +309,14 @@ def begun() -> bytes:
     return appends().small[0][: members_begin(len(appends().first))]
 
 
+def with_little() -> bytes:
+    """Return an append that lost its intent and its footer, with zeros behind its end."""
+    first, content = len(appends().first), appends().far[-3]
+    directory = struct.unpack_from("<L", content, content.rindex(b"PK\5\6") + 16)[0]
+    content = zeroed(content, first, members_begin(first))
+    return zeroed(content, directory - 68, directory) + bytes(100)
+
+
 def full() -> bytes:
     """Return an append with a far copy of which all is written, and nothing cut off."""
     return appends().far[appends().cut]
@@ -387,6 +395,7 @@ SHAPES = [
     Shape("marked, cut off", lambda: appends().small[2][:-3], ZipFormatError, "error"),
     Shape("no intent, members", lambda: without_first_sector(appends().small[0]), "torn", "old"),
     Shape("no intent, a far copy", lambda: without_first_sector(full()), "torn", "old"),
+    Shape("no intent, an end without its footer", lambda: with_little(), "torn", "new"),
     Shape("zeros", lambda: appends().first + bytes(600), "torn", "old"),
     Shape("another archive", lambda: appends().first + OTHER, AmbiguousArchiveError, "other"),
     Shape("bytes of others", lambda: appends().first + TEXT, "torn", "old"),

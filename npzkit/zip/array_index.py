@@ -111,17 +111,19 @@ class Notes:
         lists: Sequence[ChunkList | None],
     ) -> None:
         """Keep the notes of many members."""
+        # Mostly none has a list.
+        have_lists = any(lists)
+        listed = [one is not None for one in lists] if have_lists else itertools.repeat(False)
         numbers = map(self._heads.__getitem__, heads)
-        rows = map(_format_row, numbers, extra_sizes, (one is not None for one in lists))
+        rows = map(_format_row, numbers, extra_sizes, listed)
         count = len(self._rows) + len(names)
         self._rows.update(zip(names, rows, strict=True))
         self._is_new &= len(self._rows) == count
         if self._lists:
             for name in names:
                 self._lists.pop(name, None)
-        self._lists.update(
-            (name, one) for name, one in zip(names, lists, strict=True) if one is not None
-        )
+        if have_lists:
+            self._lists.update((name, one) for name, one in zip(names, lists, strict=True) if one)
 
     def find_list(self, source: Source, entry: Entry) -> ChunkList | None:
         """Return the list of a member's chunks; None if it has none that is believed."""

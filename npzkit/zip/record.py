@@ -12,6 +12,7 @@ they need.
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 from collections.abc import Iterator
+from functools import lru_cache
 
 from npzkit.files.source import Source
 from npzkit.zip.records import (
@@ -37,6 +38,7 @@ def format_piece(data: bytes | bytearray) -> bytes:
     return b"".join((_format_head(len(data)), data))
 
 
+@lru_cache(64)
 def _format_head(size: int) -> bytes:
     entry = CENTRAL.pack(
         CENTRAL_ENTRY_SIGNATURE, CREATE_SYSTEM_UNIX | VERSION_DEFAULT, VERSION_DEFAULT, 0, 0, 0,

@@ -225,6 +225,10 @@ class ArrayIndex:
         The rows of the entries, in the directory's order, as they are in the file.
     places : numpy.ndarray
         Where the lists of chunks are, of those that have one.
+    numbers : numpy.ndarray
+        The head of each entry.
+    are_listed : numpy.ndarray of bool
+        Whether the record has a list of each member's chunks.
     """
 
     def __init__(
@@ -232,25 +236,18 @@ class ArrayIndex:
         heads: list[bytes],
         table: np.ndarray[Any, Any],
         places: np.ndarray[Any, Any],
+        are_listed: Bools,
         names: Mapping[str, object],
     ) -> None:
         self.heads, self.table, self.places = heads, table, places
+        self.numbers: Ints = (table["head"] & ~np.uint32(_LISTED)).astype(np.int64)
+        self.are_listed = are_listed
         self._names = names
-
-    @functools.cached_property
-    def numbers(self) -> Ints:
-        """The head of each entry."""
-        return (self.table["head"] & ~np.uint32(_LISTED)).astype(np.int64)
 
     @functools.cached_property
     def extra_sizes(self) -> Ints:
         """Bytes of the extra field of each local header."""
         return self.table["extra_size"].astype(np.int64)
-
-    @functools.cached_property
-    def are_listed(self) -> Bools:
-        """Whether the record has a list of each member's chunks."""
-        return self.table["head"] >= _LISTED
 
     @functools.cached_property
     def rows(self) -> Mapping[str, int]:
@@ -310,7 +307,8 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
         return None
     table = np.frombuffer(data, _ROWS, count)
     places_offset = count * _ROW.size
-    place_count = np.count_nonzero(table["head"] >= _LISTED)
+    are_listed: Bools = table["head"] >= _LISTED
+    place_count = np.count_nonzero(are_listed)
     heads_offset = places_offset + place_count * _PLACE.size
     if heads_offset > len(data):
         return None
@@ -318,7 +316,7 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     if heads is None:
         return None
     places = np.frombuffer(data[places_offset:heads_offset], _PLACES)
-    found = ArrayIndex(heads, table, places, directory.entries)
+    found = ArrayIndex(heads, table, places, are_listed, directory.entries)
     # A number without a head would be that of the next head that an append adds.
     return found if found.numbers.max(initial=0) < len(heads) else None
 

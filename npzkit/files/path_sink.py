@@ -349,11 +349,14 @@ class PathSink(Sink):
 
         Programs that take no lock may have rewritten the file in place, or written behind it.
         """
+        (size, crc), end, found = self._known, self.committed_size, self._file.size
+        if found < end or (self.size is not None and found > self.size):
+            return False
+        if size < _DIRECT_SIZE:
+            return crc32(self._file.read_at(end - size, size)) == crc
         from npzkit.files.block_reading import crc32_at
 
-        (size, crc), end, found = self._known, self.committed_size, self._file.size
-        is_size_ours = end <= found and (self.size is None or found <= self.size)
-        return is_size_ours and crc32_at(self._file, end - size, size, 1) == crc
+        return crc32_at(self._file, end - size, size, 1) == crc
 
     def _begin_to_change(self) -> None:
         """Remove everything after the last commit before the first write there."""

@@ -36,11 +36,9 @@ from npzkit.files import disk
 from npzkit.files.disk import Buffer, Descriptor, File
 from npzkit.files.file_objects import take_after
 from npzkit.files.locking import FileLock, lock_path
-from npzkit.files.room import FOUND_SIZE, Append, Ending, Room, without
+from npzkit.files.room import FOUND_SIZE, SIGNATURE, Append, Ending, Room, without
 from npzkit.files.sink import SEAL_SIZE, Sink, overwritten
 
-SIGNATURE = b"PK\5\6"
-"""By which programs look for an end record."""
 _BUFFER_SIZE = 1 << 22
 """Bytes of small writes that are gathered for one system call."""
 _DIRECT_SIZE = 1 << 16

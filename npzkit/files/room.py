@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from npzkit.files.disk import Buffer
 
-SIGNATURE_SIZE = 4
+SIGNATURE = b"PK\5\6"
+"""By which programs find an end record."""
 FOUND_SIZE = 0xFFFF + 22
 """Bytes of the end of a file in which an end record is looked for."""
 _PAGE_SIZE = 1 << 12
@@ -48,7 +49,7 @@ class Append(NamedTuple):
     Attributes
     ----------
     intent : bytes
-        What it writes first.
+        Its first bytes.
     record : int
         Where the end record of the last commit begins.
     far : callable
@@ -112,8 +113,8 @@ class Room:
         record = len(data) - len(parts[-1])
         if begin + len(data) - self._record <= FOUND_SIZE:
             # The end record before it is found until it is complete.
-            sealed = record + SIGNATURE_SIZE
-            self._put(begin, data[:record] + bytes(SIGNATURE_SIZE) + data[sealed:])
+            sealed = record + len(SIGNATURE)
+            self._put(begin, data[:record] + bytes(len(SIGNATURE)) + data[sealed:])
             self._put(begin + record, data[record:sealed])
         else:
             self._put(begin, data)

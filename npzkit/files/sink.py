@@ -15,11 +15,11 @@ from typing import Any
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.disk import Buffer
 from npzkit.files.file_objects import name_of, unwrapped, write_all
-from npzkit.files.room import Append, Ending, Room, without
+from npzkit.files.room import SIGNATURE, Append, Ending, Room, without
 
 _ZEROS_SIZE = 1 << 22
 """Zeros written at a time to skip bytes."""
-SEAL_SIZE = 4
+SEAL_SIZE = len(SIGNATURE)
 """A commit writes the first bytes of its last record after everything else.
 Until they are written, the commit is not valid."""
 

@@ -220,10 +220,10 @@ def find_last_commit(source: Source, starts: Sequence[int]) -> LastCommit | None
 def _is_pending(source: Source, end: End) -> bool:
     """Return whether an end is that of an append which was not cut off behind it."""
     offset = end.records_offset - end.record.directory_size
-    size = min(FOOTER_SIZE, offset - end.start_offset)
-    data = source.read_at(offset - size, size)
-    pending = parse_footer(data, offset - end.start_offset, is_last=True)
-    return end.end_offset < source.size and not any(data[-4:]) and pending is not None
+    size = len(FOOTER_MAGIC)
+    if end.end_offset == source.size or any(source.read_at(max(offset - size, 0), size)):
+        return False
+    return _said_before(source, end.start_offset, offset, is_last=True) is not None
 
 
 def _is_listing(source: Source, end: End) -> bool:
@@ -239,10 +239,16 @@ def _is_listing(source: Source, end: End) -> bool:
 
 def footer_before(source: Source, end: End) -> Footer | Far | None:
     """Return what is said of a directory right before it; raises `UnsupportedError`."""
-    start, offset = end.start_offset, end.records_offset - end.record.directory_size
+    offset, is_last = end.records_offset - end.record.directory_size, end.end_offset == source.size
+    return _said_before(source, end.start_offset, offset, is_last=is_last)
+
+
+def _said_before(
+    source: Source, start: int, offset: int, *, is_last: bool = False
+) -> Footer | Far | None:
+    """Return what is said before a directory at an offset, in the archive at `start`."""
     size = min(FOOTER_SIZE, offset - start)
-    data, is_last = source.read_at(offset - size, size), end.end_offset == source.size
-    return parse_footer(data, offset - start, is_last=is_last)
+    return parse_footer(source.read_at(offset - size, size), offset - start, is_last=is_last)
 
 
 def older_end(source: Source, end: End, far: Far) -> End | None:
@@ -356,10 +362,8 @@ def _is_left_over(source: Source, end: End, place: int) -> bool:
     of the append, whose directory lists members before the end.
     """
     size = int.from_bytes(source.read_at(place + _SIZE_OFFSET, 4), "little")
-    begin = min(FOOTER_SIZE, place - size - end.end_offset)
-    if begin > 0:
-        data = source.read_at(place - size - begin, begin)
-        far = parse_footer(data, place - size - end.start_offset)
+    if place - size > end.end_offset:
+        far = _said_before(source, end.start_offset, place - size)
         if isinstance(far, Far) and (far.end_offset, far.end_crc32) == _followed(source, end):
             return True
     other = _placed(source, end.start_offset, place)

@@ -20,8 +20,8 @@ from npzkit.files.room import SIGNATURE, Append, Ending, Room, without
 _ZEROS_SIZE = 1 << 22
 """Zeros written at a time to skip bytes."""
 SEAL_SIZE = len(SIGNATURE)
-"""A commit writes the first bytes of its last record after everything else.
-Until they are written, the commit is not valid."""
+"""Bytes of its last record that a small append writes after everything else.
+Until then it is not valid."""
 
 
 def overwritten(path: str) -> StaleArchiveError:

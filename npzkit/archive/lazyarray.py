@@ -25,14 +25,12 @@ from npzkit.reading.blocks import ReadHabits, blocks_of_shape, new_array
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.reading.small_member import check_form, check_out
-from npzkit.zip.random_access import RandomAccess
+from npzkit.zip.chunks import Chunks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_CHUNK_SIZE = 1 << 20
-"""Bytes of a chunk if the member has no chunks of its own."""
 _ROWS_SIZE = 1 << 24
 """Bytes of rows that are read at a time from an array in Fortran order."""
 _UNPROVEN_SIZE = 1 << 24
@@ -118,7 +116,7 @@ class LazyArray:
 
     @property
     def _chunk_size(self) -> int:
-        return self._access().chunk_size or _CHUNK_SIZE
+        return self._access().part_size
 
     @property
     def ndim(self) -> int:
@@ -145,8 +143,8 @@ class LazyArray:
         """Put one value per axis in the order of storage, or back."""
         return axes[::-1] if self._header.fortran_order else axes
 
-    def _access(self) -> RandomAccess:
-        return self._archive.random_access(self._key, verify=self._verify)
+    def _access(self) -> Chunks:
+        return self._archive.chunks(self._key, verify=self._verify)
 
     @property
     def _read_habits(self) -> ReadHabits:
@@ -232,7 +230,7 @@ class LazyArray:
         return block.T if self._header.fortran_order else block
 
     def _fill(
-        self, access: RandomAccess, positions: tuple[Positions, ...], block: np.ndarray[Any, Any]
+        self, access: Chunks, positions: tuple[Positions, ...], block: np.ndarray[Any, Any]
     ) -> None:
         """Fill `block`, which is C-contiguous with its axes in the order of storage."""
         items = block if block.dtype.names is None else block.view(f"V{block.dtype.itemsize}")
@@ -241,7 +239,7 @@ class LazyArray:
             items, thread_count(None),
         )  # fmt: skip
 
-    def _check_reach(self, access: RandomAccess, shape: tuple[int, ...]) -> None:
+    def _check_reach(self, access: Chunks, shape: tuple[int, ...]) -> None:
         """Check that the member has the bytes for a large array, before it is allocated."""
         count = math.prod(shape) * self._header.dtype.itemsize
         if count > _UNPROVEN_SIZE:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from npzkit.reading.indexed_headers import IndexedHeaders
     from npzkit.reading.maps import Maps
     from npzkit.reading.member import MemberReader
+    from npzkit.zip.chunks import Chunks
     from npzkit.zip.entry_columns import Columns
     from npzkit.zip.member_stream import MemberStream
-    from npzkit.zip.random_access import RandomAccess
 
 MmapMode = Literal["r", "c", "r+"]
 NOT_MAPPED = (
@@ -192,7 +192,7 @@ class OpenedArchive:
         """Return the key under which a member is listed, whatever key it was asked for by."""
         return key_of(entry.name, self.entries)
 
-    def random_access(self, key: str, *, verify: bool = True) -> RandomAccess:
+    def chunks(self, key: str, *, verify: bool = True) -> Chunks:
         """Return the bytes of a member, to be read in parts, if the file has not changed."""
         entry = self.entry(key)
         self.check_unchanged()
@@ -203,10 +203,10 @@ class OpenedArchive:
         start = index.data_start(entry) if index is not None and self.source.is_distant else None
         if start is not None:
             check = partial(self.check_header, entry)
-            return self.reader.random_access(entry, start, check, verify=verify, checked=checked)
-        access = self.reader.random_access(entry, verify=verify, checked=checked)
+            return self.reader.chunks(entry, start, check, verify=verify, checked=checked)
+        chunks = self.reader.chunks(entry, verify=verify, checked=checked)
         self.check_header(entry)
-        return access
+        return chunks
 
     # -- maps ---------------------------------------------------------------
 

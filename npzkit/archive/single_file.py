@@ -263,7 +263,7 @@ class SingleFile(OpenedArchive):
             lazy = LazyArray(npz, self, self.listed_key(entry), header, entry.extra, verify=verify)
             if known is None:
                 # An array that cannot be read in parts raises its error now.
-                self.random_access(key, verify=verify)
+                self.chunks(key, verify=verify)
             return lazy
 
     def memmap(self, key: str, mode: MmapMode) -> np.memmap[Any, Any]:

@@ -37,7 +37,7 @@ from npzkit.files.locking import FileLock, holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import ChunkLists
-from npzkit.zip.chunks import stored_chunks
+from npzkit.zip.chunk_list import stored_chunks
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member_checks import data_offset

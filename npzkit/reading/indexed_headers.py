@@ -21,7 +21,7 @@ from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.reading.member_headers import parse_plain
-from npzkit.zip.chunks import most_compressed
+from npzkit.zip.chunk_list import most_compressed
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.entry_columns import Bools, Columns, Ints

@@ -219,8 +219,7 @@ class _Batch(NamedTuple):
         for key, entry in span:
             try:
                 check_entry(entry, reader.size_limit)
-                read = reader.read_in if entry.method == STORED else reader.inflate_in
-                self.results[key] = read(window, entry, self.options)
+                self.results[key] = reader.read_in(window, entry, self.options)
             except NpzkitError as error:
                 error.locate(key=key)
                 raise

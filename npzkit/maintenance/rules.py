@@ -89,6 +89,13 @@ def archive_findings(
     if dead:
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
         yield Finding(None, "note", what)
+    yield from _names_findings(directory, listed, proceed)
+
+
+def _names_findings(
+    directory: Directory, listed: Mapping[str, Entry], proceed: Callable[[], object]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the names of an archive's members, by themselves and together."""
     repeated = directory.repeated_names()
     proceed()
     collisions = dict(find_collisions(entry.name for entry in listed.values()))

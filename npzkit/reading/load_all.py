@@ -18,8 +18,8 @@ import numpy as np
 
 from npzkit.codecs.coding import CHUNKED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.ahead import REQUEST_COUNT, piece_size
 from npzkit.files.block_reading import TASK_SIZE
+from npzkit.files.requests import REQUEST_COUNT, piece_size
 from npzkit.files.threads import Pipeline, grouped, run
 from npzkit.reading.distant import member_span
 from npzkit.reading.member import CHUNKED_SIZE, NOTHING, MemberReader, Result

@@ -50,7 +50,7 @@ UNNEEDED = {
     "save": {
         "archive.npzfile", "archive.npzwriter", "archive.written_archive", "codecs.decompressors",
         "codecs.encoders", "files.block_reading", "files.progress", "files.threads",
-        "members.containers", "members.labels", "members.notes", "members.tensors",
+        "trees.containers", "members.labels", "trees.notes", "members.tensors",
         "writing.append", "writing.prepared_array", "zip.chunks", "zip.directory",
         "zip.entry_columns", "zip.last_commit", "zip.member_stream",
         "zip.member_writer",

@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
-from npzkit.format.array import array_bytes, check_addressable, npy_header
+from npzkit.format.array import array_bytes, check_addressable, impossible_array, npy_header
 from npzkit.format.header import NpyHeader
 from npzkit.limits import thread_count
 from npzkit.members.metadata import parse_attrs, user_attrs
 from npzkit.members.tensors import check_long_double, restored_dtype
-from npzkit.reading.blocks import ReadHabits, blocks_of_shape, new_array
 from npzkit.reading.byte_ranges import read_block
-from npzkit.reading.indexing import Positions, Selection, select
+from npzkit.reading.indexing import Positions, ReadHabits, Selection, blocks_of_shape, select
 from npzkit.reading.small_member import check_form, check_out
 from npzkit.zip.chunks import Chunks
 
@@ -341,3 +340,21 @@ def _restore(npz: Any, key: str, verify: bool) -> LazyArray:
     npz._closes_silently = True
     lazy: LazyArray = npz.lazy(key, verify=verify)
     return lazy
+
+
+def new_array(
+    shape: tuple[int, ...], dtype: np.dtype[Any], order: Literal["C", "F"] = "C"
+) -> np.ndarray[Any, Any]:
+    """Allocate an array; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``.
+
+    Raises
+    ------
+    NpyFormatError, UnsupportedError
+        NumPy has no array of this shape, on any system or on this one.
+    """
+    try:
+        if dtype.itemsize:
+            return np.empty(shape, dtype, order)
+        return np.ndarray(shape, dtype, order=order)
+    except (ValueError, OverflowError) as error:
+        raise impossible_array(shape, dtype, error) from error

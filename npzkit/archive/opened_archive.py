@@ -174,7 +174,7 @@ class OpenedArchive:
         entries = self.entries
         name = member_of(key, entries)
         if name is None:
-            from npzkit.members.notes import missing_or_tied
+            from npzkit.members.metadata import missing_or_tied
 
             raise missing_or_tied(key, self.keys, self.path, lambda: self.metadata)
         return entries[name]

@@ -16,9 +16,9 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Explained
 from npzkit.archive.reopening import shown_state
-from npzkit.archive.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
+from npzkit.datasets.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.errors import (
     ClosedArchiveError,
     NpzkitError,

@@ -23,15 +23,14 @@ from npzkit.codecs.coding import STORED, method_name
 from npzkit.datasets.sharded_array import PartsStream, Piece, ShardedArray
 from npzkit.datasets.shards import OpenShards
 from npzkit.datasets.touched_parts import as_index
+from npzkit.display.blocks import PIECE_SIZE
 from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import SUFFIX
-from npzkit.members.metadata import format_metadata, user_attrs
-from npzkit.members.notes import missing_or_tied
-from npzkit.reading.blocks import PIECE_SIZE
+from npzkit.members.metadata import format_metadata, missing_or_tied, user_attrs
 from npzkit.reading.indexing import Box
 
 if TYPE_CHECKING:

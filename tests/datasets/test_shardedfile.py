@@ -16,6 +16,7 @@ from npzkit.archive.contents import ArchiveContents
 from npzkit.archive.single_file import SingleFile
 from npzkit.datasets import sharded_array, shards
 from npzkit.datasets.sharded_contents import ShardedContents
+from npzkit.display import blocks
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -25,7 +26,6 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
 )
-from npzkit.reading import blocks
 from sharded import index_of, write_index, write_run
 from systems import replaces_open_files
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.format.array import array_bytes, check_addressable, impossible_array, npy_header
 from npzkit.format.header import NpyHeader
@@ -85,7 +84,7 @@ class LazyArray:
     def __init__(
         self,
         npz: Any,
-        archive: OpenedArchive,
+        archive: Any,
         key: str,
         header: NpyHeader | None,
         extra: bytes,
@@ -95,7 +94,7 @@ class LazyArray:
         self._header = _check_header(header)
         self._npz, self._archive = npz, archive
         self._key, self._verify = key, verify
-        self._explained = Explained(archive, key)
+        self._explained = archive.explained(key)
         self._attrs = parse_attrs(extra)
         check_long_double(self._header.dtype, self._attrs)
         self.shape = self._header.shape
@@ -143,7 +142,8 @@ class LazyArray:
         return axes[::-1] if self._header.fortran_order else axes
 
     def _access(self) -> Chunks:
-        return self._archive.chunks(self._key, verify=self._verify)
+        chunks: Chunks = self._archive.chunks(self._key, verify=self._verify)
+        return chunks
 
     @property
     def _read_habits(self) -> ReadHabits:
@@ -246,7 +246,8 @@ class LazyArray:
 
     def _located(self, error: NpzkitError) -> NpzkitError:
         """Return an error that says where it happened; arrays in many files have other words."""
-        return explain(self._archive, error, self._key)
+        located: NpzkitError = self._archive.explain(error, self._key)
+        return located
 
     def _check_backed(self) -> None:
         """Check that there are bytes for the complete array, in one file or in many."""

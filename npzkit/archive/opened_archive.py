@@ -37,7 +37,7 @@ from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of, member_of
 from npzkit.reading.small_member import SMALL_SIZE, Options, SmallReader
 from npzkit.zip.directory import read_directory
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, Rows
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
@@ -149,7 +149,7 @@ class OpenedArchive:
 
     @property
     def nbytes(self) -> int:
-        return self.directory.sizes()[1]
+        return self.directory.entries.sizes()[1]
 
     @property
     def file_size(self) -> int:
@@ -180,7 +180,7 @@ class OpenedArchive:
 
         with self.explained():
             directory, source = self.directory, self.source
-            compressed_size, uncompressed_size = directory.sizes()
+            compressed_size, uncompressed_size = directory.entries.sizes()
             return ArchiveInfo(
                 path=self.path,
                 size=source.file_size,
@@ -286,7 +286,7 @@ class OpenedArchive:
     # -- members ------------------------------------------------------------
 
     @property
-    def entries(self) -> dict[str, Entry] | Columns:
+    def entries(self) -> Rows | Columns:
         """The directory's entries, with the CRCs that flushes of maps have changed since."""
         if self._resealed:
             self._read_resealed()
@@ -463,8 +463,8 @@ class OpenedArchive:
     def split_keys(self, keys: Iterable[str]) -> list[str]:
         from npzkit.members.metadata import PARTS_ATTRIBUTE
 
-        entries, text = self.entries, PARTS_ATTRIBUTE.encode()
-        if not isinstance(entries, dict) and not entries.has_text(text):
+        text = PARTS_ATTRIBUTE.encode()
+        if not self.entries.has_text(text):
             return []
         return [key for key in keys if text in self.entry(key).extra]
 

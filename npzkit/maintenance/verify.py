@@ -28,7 +28,6 @@ from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.entry_columns import Columns
 
 
 def verify(
@@ -139,8 +138,8 @@ def _members_findings(
             fetch_groups(reader, wanted.items(), check)
         else:
             sound: set[str] = set()
-            if isinstance(directory.entries, Columns):
-                sound = find_sound(reader, directory.entries, wanted, meter.add)
+            if directory.entries.columns is not None:
+                sound = find_sound(reader, directory.entries.columns, wanted, meter.add)
             check(reader, (item for item in wanted.items() if item[0] not in sound))
     return rows
 

@@ -39,7 +39,7 @@ from npzkit.zip.end_record import (
     read_tail,
     usual_end,
 )
-from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
+from npzkit.zip.entries import Rows, check_names, parse_entries, parse_entry
 
 if TYPE_CHECKING:
     from npzkit.zip.entry_columns import Columns, Ints
@@ -61,7 +61,7 @@ class Directory(NamedTuple):
 
     Attributes
     ----------
-    entries : dict of str to Entry, or Columns
+    entries : Rows or Columns
         By member name, in the directory's order; of equal names, the last.
     comment : bytes
         The archive's comment.
@@ -83,7 +83,7 @@ class Directory(NamedTuple):
         Where its far copy begins and ends, if an append has one; see `npzkit.zip.commit`.
     """
 
-    entries: dict[str, Entry] | Columns
+    entries: Rows | Columns
     comment: bytes
     directory_offset: int
     end_offset: int
@@ -98,13 +98,6 @@ class Directory(NamedTuple):
     def size(self) -> int:
         """Bytes of its entries."""
         return len(self.data)
-
-    def sizes(self) -> tuple[int, int]:
-        """Return the sums of compressed and of uncompressed sizes."""
-        if not isinstance(self.entries, dict):
-            return self.entries.sizes()
-        found = list(self.entries.values())
-        return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
 
     def listed_records(self) -> dict[str, bytes]:
         """Return the entries as bytes, by name; of equal names, the last."""
@@ -283,14 +276,14 @@ class _Opening:
         ):
             find_base(source, end, self.starts, certain=True)
         if self.strict:
-            check_names(named.values() if isinstance(named, dict) else named.marked())
+            check_names(named.marked())
         found = Directory(
             named, record.comment, offset, end.end_offset, data, positions, start, footer
         )
         if len(named) < len(positions) and (self.strict or not self.silent):
             _report_repeated(found.repeated_names(), self.strict)
         if self.limits.total_size is not None:
-            check_total_size(found.sizes()[1], self.limits)
+            check_total_size(named.sizes()[1], self.limits)
         return found
 
     def _older(self, copy: End, far: Far) -> Directory:
@@ -353,7 +346,7 @@ def read_commit(source: Source, end: End) -> Directory:
 
 def _parse(
     data: bytes, count: int, base: int, start: int, offset: int
-) -> tuple[dict[str, Entry] | Columns, list[int] | Ints]:
+) -> tuple[Rows | Columns, list[int] | Ints]:
     """Return the entries by name, and the position of each, repeated ones too."""
     if count >= _COLUMNS_COUNT:
         # Few archives have as many members.
@@ -363,7 +356,7 @@ def _parse(
         if columns is not None:
             return columns, columns.positions
     entries, positions = parse_entries(data, count, base, start, offset)
-    return {entry.name: entry for entry in entries}, positions
+    return Rows((entry.name, entry) for entry in entries), positions
 
 
 def check_member_count(count: int, limits: Limits) -> None:

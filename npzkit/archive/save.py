@@ -129,17 +129,9 @@ def save(
     ['file', 'layer/w']
     """
     check_is_mapping(metadata)
-    is_dict = type(arrays) is dict
-    if not is_dict:
+    if type(arrays) is not dict:
         _check_arrays(file, arrays)
-        is_dict = isinstance(arrays, dict)
-    is_tree = is_spread = False
-    if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
-        arrays, metadata, is_tree = nested_data("containers").as_saved(arrays, metadata)
-        is_spread = _are_spread(arrays)
-    if not is_tree and is_dict and "/" in "".join(map(str, arrays)):
-        # A copy of an archive may come with the note of that one.
-        metadata = {TREE_KEY: FLAT, **(metadata or {})}
+    arrays, metadata, is_spread = _as_saved(arrays, metadata)
     if is_spread:
         joint = importlib.import_module(_JOINT)
         joint.save(
@@ -167,6 +159,19 @@ def _check_arrays(file: Any, arrays: Any) -> None:
     from npzkit.members.labels import check_unlabelled
 
     check_unlabelled(arrays)
+
+
+def _as_saved(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
+    """Return arrays by key, metadata with a note of what the keys do not say, and `_are_spread`."""
+    is_dict = isinstance(arrays, dict)
+    is_tree = is_spread = False
+    if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
+        arrays, metadata, is_tree = nested_data("containers").as_saved(arrays, metadata)
+        is_spread = _are_spread(arrays)
+    if not is_tree and is_dict and "/" in "".join(map(str, arrays)):
+        # A copy of an archive may come with the note of that one.
+        metadata = {TREE_KEY: FLAT, **(metadata or {})}
+    return arrays, metadata, is_spread
 
 
 def _are_spread(arrays: Mapping[str, Any]) -> bool:

@@ -131,14 +131,17 @@ class OpenedArchive:
     # -- the archive --------------------------------------------------------
 
     def one_file(self) -> OpenedArchive:
+        """Return the archive; a sharded one raises UnsupportedError."""
         return self
 
     @property
     def has_open_file(self) -> bool:
+        """Whether a file of its own is open, which somebody should close."""
         return self.source.path is not None and not self.source.file.closed
 
     @property
     def reopening(self) -> tuple[str, dict[str, Any]]:
+        """The path or URL, and the options to open it with again."""
         path, own_options = self.source.reopening
         return path, {**self._options, **own_options}
 
@@ -428,10 +431,12 @@ class OpenedArchive:
     def read_boxes(
         self, boxes: Mapping[str, Iterable[Box]], threads: int, verify: bool
     ) -> dict[str, dict[Box, np.ndarray[Any, Any]]]:
+        """Return boxes of those arrays that lie in several parts, by key: in one file, none."""
         return {}
 
     @property
     def can_be_read_twice(self) -> bool:
+        """Whether arrays may be checked before they are read, because reading is cheap."""
         # A file object may fetch or decompress what is read, unless it is known.
         is_known = (
             not isinstance(self.source, SeekingSource) or type(self.source.file) is io.BytesIO

@@ -69,6 +69,7 @@ class TreeEdits:
                 rename(self._archive, key, heirs[0], check_key(heirs[0]))
 
     def has(self, key: str) -> bool:
+        """Return whether a value, or an empty container, is at a key or below it."""
         return self._note.has(key)
 
     def clear(self, key: str) -> None:

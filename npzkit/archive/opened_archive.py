@@ -551,10 +551,11 @@ class OpenedArchive:
     def map(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
         """Map the array of a member into memory; see `npzkit.NpzFile.memmap`."""
         if self._maps is None:
+            from npzkit.reading.flush import Sealer
             from npzkit.reading.maps import Maps
 
-            opened = self.directory.directory_offset, self.directory.size
-            self._maps = Maps(self.source, self._starts, opened, self._resealed)
+            sealing = self.source, self._starts, self.directory, self._resealed
+            self._maps = Maps(self.source, partial(Sealer, *sealing))
         try:
             return self._maps.array(info, entry, mode)
         except NpzkitError:

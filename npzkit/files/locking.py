@@ -11,6 +11,7 @@ Who waits has the file closed meanwhile: Windows replaces no file that is open.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 import weakref
@@ -94,20 +95,24 @@ def check_timeout(timeout: float | None, name: str = "lock_timeout") -> float:
     return float(timeout)
 
 
-def lock_path(path: str, timeout: float) -> FileLock:
+def lock_path(path: str, timeout: float, expected: Any = None) -> FileLock:
     """Lock the file at a path, waiting up to `timeout` seconds.
+
+    `expected` is a descriptor of the file that must be there.
 
     Raises
     ------
     ArchiveLockedError
         Another writer has it open, in this process or another one.
     OSError
-        The file cannot be opened.
+        The file cannot be opened, or is not the one that is expected.
     """
     waiting, replaced = _Waiting(path, timeout), 0
     while replaced < _MOST_REPLACED:
         lock, pause = _open(path), 0.0
         try:
+            if expected is not None and not os.path.sameopenfile(expected, lock.fileno()):
+                raise FileNotFoundError(errno.ENOENT, "another file is at the path", path)
             if lock.take():
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):

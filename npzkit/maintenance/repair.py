@@ -275,6 +275,8 @@ def _cut(path: str, source: Source, directory: Directory, threads: int, size: in
                 file.patch(*patch)
             file.truncate(directory.end_offset)
             file.sync()
+    # It was behind the end.
+    directory = directory._replace(far_copy=None)
     keys = dict(zip(directory.entries, keys_of(directory.entries.keys()), strict=True))
     sealed, left = complete_flushes(source, directory, threads)
     lost = tuple(Lost(keys[one.entry.name], str(one), one.entry.header_offset) for one in left)

@@ -17,41 +17,34 @@ import contextlib
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from npzkit.codecs.checksum import combined_with_last
+from npzkit.codecs.checksum import chunk_crc32s, combined_with_last
 from npzkit.codecs.coding import CHECKED_SIZE, STORED
-from npzkit.errors import (
-    ArchiveLockedError,
-    FormatError,
-    NotMappableError,
-    NpzkitError,
-    StaleArchiveError,
-)
+from npzkit.errors import ArchiveLockedError, NotMappableError, NpzkitError, StaleArchiveError
 from npzkit.files.block_reading import chunk_crc32s_at
 from npzkit.files.disk import File, duplicated
 from npzkit.files.file_objects import identity_of
-from npzkit.files.locking import FileLock, holding, lock_path
+from npzkit.files.locking import holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import ChunkLists
-from npzkit.zip.chunk_list import stored_chunks
+from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entries import Entry, Rows, walk_entries
+from npzkit.zip.entries import Entry, Rows
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.record import extent, places_of
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
     ENTRY_CRC32_OFFSET,
-    ENTRY_FIELDS,
     FLAG_DESCRIPTOR,
     LOCAL_CRC32_OFFSET,
 )  # fmt: skip
 
-Take = Callable[[bool], tuple[int, list[int]]]
-"""As of `Sealer.seal`."""
+Patches = list[tuple[int, bytes]]
+"""Bytes that belong in the file, and where."""
 
 _CRC32 = struct.Struct("<L")
 _TIMEOUT = 5.0
@@ -69,39 +62,43 @@ class Sealer:
     Parameters
     ----------
     source : Source
-    starts, opened
-        As of `_Seals`.
+    starts : sequence of int
+        As of `read_directory`.
+    opened : Directory
+        As it was opened.
+    resealed : set of str
+        Takes the name of each member that was flushed: its CRC may be another.
 
     Attributes
     ----------
-    descriptor : int
+    descriptor : Descriptor
         Of the archive, open for writing as long as the object exists.
     """
 
-    def __init__(self, source: Source, starts: Sequence[int], opened: tuple[int, int]) -> None:
+    def __init__(
+        self, source: Source, starts: Sequence[int], opened: Directory, resealed: set[str]
+    ) -> None:
         self._file = _open_for_writing(cast(FileSource, source))
-        self._checked_path = source.path
-        self._path = path_of(source)
-        self._seals = _Seals(self._file, starts, opened)
+        self.descriptor = self._file.descriptor
+        self._starts, self._opened, self._resealed = starts, opened, resealed
+        self._checked_path, self._path = source.path, path_of(source)
+        self._places: _Places | None = None
         # The CRC of each member when it was flushed last, by its name.
         self._last: dict[str, int] = {}
         self._lock = threading.RLock()
         self._process = os.getpid()
 
-    @property
-    def descriptor(self) -> Any:
-        return self._file.descriptor
-
-    def seal(self, entry: Entry, take: Take) -> None:
+    def seal(self, entry: Entry, data: memoryview, begin: int, end: int) -> None:
         """Write the CRC-32s of a member's bytes unless they are in the file already.
 
         Parameters
         ----------
         entry : Entry
             As the directory listed it when the member was mapped.
-        take : callable
-            Returns the CRC-32s of the member's chunks as they are now: if it is given True, of
-            those that may have changed, and with them the number of the first one.
+        data : memoryview
+            The member's bytes.
+        begin, end : int
+            The range of them that may have changed.
 
         Raises
         ------
@@ -112,52 +109,50 @@ class Sealer:
             another file took the place of the one that is mapped.
         """
         last = self._last.get(entry.name, entry.crc32)
-        with self._alone_in_process():
-            try:
-                crc, is_written = self._seal(entry, take)
-            except StaleArchiveError:
-                if _crc32_of(take(False)[1], entry) == last:
-                    return
-                raise
+        try:
+            crc, wrong = self._seal(entry, data, begin, end)
+        except StaleArchiveError:
+            if _crc32_of(chunk_crc32s(data, CHECKED_SIZE), entry) == last:
+                return
+            raise
+        finally:
+            self._resealed.add(entry.name)
         # Another map may have written the CRC of changes that were made by this one.
-        if is_written or crc != last:
-            if self._checked_path is not None:
-                _check_same(self._checked_path, self.descriptor)
+        if wrong or crc != last:
+            _check_same(self._checked_path, self.descriptor)
             self._last[entry.name] = crc
 
-    def _seal(self, entry: Entry, take: Take) -> tuple[int, bool]:
-        """Return the member's CRC, and whether it was written."""
-        patience = entry.uncompressed_size / _RATE
+    def _seal(self, entry: Entry, *changed: Any) -> tuple[int, Patches]:
+        """Return the CRC-32 of a member's bytes, and what the file lacked."""
         try:
-            with self._alone(patience):
-                return self._write(entry, take)
+            return self._write(0.0, entry, *changed)
         except ArchiveLockedError:
             # A writer may work for hours, and need not be waited for if nothing changes.
-            crc32s = take(False)[1]
-            with _reader(self._file) as source:
-                if not self._seals.find_wrong(source, entry, crc32s):
-                    return _crc32_of(crc32s, entry), False
-        with self._alone(_TIMEOUT + patience):
-            return self._write(entry, take)
+            crc, wrong = self._compare(entry, *changed)
+        return self._write(_TIMEOUT, entry, *changed) if wrong else (crc, wrong)
 
-    def _write(self, entry: Entry, take: Take) -> tuple[int, bool]:
-        with _reader(self._file) as source:
-            crc32s = self._seals.completed(source, entry, *take(True)) or take(False)[1]
-            wrong = self._seals.find_wrong(source, entry, crc32s)
-        self._seals.write(wrong)
-        return _crc32_of(crc32s, entry), bool(wrong)
+    def _write(self, timeout: float, entry: Entry, *changed: Any) -> tuple[int, Patches]:
+        with self._alone(timeout + entry.uncompressed_size / _RATE):
+            crc, wrong = self._compare(entry, *changed)
+            for patch in wrong:
+                self._file.patch(*patch)
+        return crc, wrong
+
+    def _compare(self, entry: Entry, *changed: Any) -> tuple[int, Patches]:
+        """Return the CRC-32 of a member's bytes, and what the file lacks."""
+        places = self._places
+        if places is None or not places.are_kept(entry, self._file.size):
+            # One of its own, because maps may be dropped, and flushed, at any instant.
+            source = FileSource(self.descriptor, handle=self.descriptor, owned=True)
+            now = read_directory(source, starts=self._starts, silent=True, limits=Limits())
+            self._places = places = _Places(source, now, self._opened)
+        return places.compare(entry, *changed)
 
     def fill_holes(self, offset: int, size: int) -> None:
         """Reserve room on disk for bytes that may be written through a map."""
         if self._file.has_holes(offset, size):
-            with self._alone_in_process(), self._alone(_TIMEOUT):
+            with self._alone(_TIMEOUT):
                 self._file.fill_holes(offset, size)
-
-    def _alone_in_process(self) -> contextlib.AbstractContextManager[Any]:
-        """Keep other threads out. A forked child has none, but may have
-        inherited a locked lock.
-        """
-        return self._lock if os.getpid() == self._process else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _alone(self, timeout: float) -> Iterator[None]:
@@ -168,197 +163,138 @@ class Sealer:
         if node in held:
             yield
             return
-        # A lock by the archive's descriptor does not keep out threads and forked children,
-        # which share it. It is used only if the path leads elsewhere.
-        with self._lock_path(timeout) or holding(self.descriptor, self._path, timeout):
+        # A forked child has no other threads, but may have inherited a locked lock.
+        alone = self._lock if os.getpid() == self._process else contextlib.nullcontext()
+        with alone, self._lock_file(timeout):
             held.add(node)
             try:
                 yield
             finally:
                 held.discard(node)
 
-    def _lock_path(self, timeout: float) -> FileLock | None:
-        """Lock the file by its path; None if the path does not lead to it."""
-        if self._path is None:
-            return None
-        here = os.fstat(self.descriptor)
+    def _lock_file(self, timeout: float) -> contextlib.AbstractContextManager[Any]:
+        """Lock the file by its path.
+
+        A lock by the descriptor does not keep out threads and forked children, which share
+        it. It is used only if the path leads elsewhere.
+        """
         try:
-            if not os.path.samestat(here, os.stat(self._path)):
-                return None
-            lock = lock_path(self._path, timeout)
+            if self._path is not None:
+                return lock_path(self._path, timeout, self.descriptor)
         except ArchiveLockedError:
             raise
         except OSError:
-            return None
-        try:
-            if os.path.samestat(here, os.fstat(lock.fileno())):
-                return lock
-        except BaseException:
-            # Whoever keeps the error keeps this frame, and with it the lock.
-            lock.close()
-            raise
-        lock.close()
-        return None
-
-
-@contextlib.contextmanager
-def _reader(file: File) -> Iterator[Source]:
-    """Open an archive as it is now."""
-    with duplicated(file.descriptor) as found:
-        yield open_source(found)
+            pass
+        return holding(self.descriptor, self._path, timeout)
 
 
 # -- where it is written ------------------------------------------------------
 
 
-class _Seals:
-    """Where an archive has the CRCs of its members. The directory is read once,
-    and again if the file's size or a header shows that it changed.
+class _Places:
+    """Where an archive has the CRCs of its members.
 
     Parameters
     ----------
-    file : File
-        The archive, open for writing.
-    starts : sequence of int
-        As of `read_directory`.
-    opened : (int, int)
-        Offset and size of the directory that was opened. After an append, only
-        those who opened the archive before still use it.
+    source : Source
+        What the archive is read from.
+    directory : Directory
+        As it is now.
+    opened : Directory
+        That of the archive when it was opened. After an append, only those who opened the
+        archive before still use it.
     repairs : bool, default False
         Whether what a killed flush left is completed.
     """
 
     def __init__(
-        self,
-        file: File,
-        starts: Sequence[int],
-        opened: tuple[int, int],
-        *,
-        repairs: bool = False,
+        self, source: Source, directory: Directory, opened: Directory, *, repairs: bool = False
     ) -> None:
-        self.file, self._repairs = file, repairs
-        self._starts = starts
-        self._opened = opened
-        self._opened_places: dict[tuple[int, bytes], int] = {}
-        # In the copy of the directory that an append left which was killed.
-        self._copied_places: dict[tuple[int, bytes], int] = {}
-        self._size = -1
-        self._entries: dict[str, Entry] = {}
-        self._lists: ChunkLists
-        self._places: dict[tuple[int, bytes], int] = {}
+        self._source, self._directory, self._repairs = source, directory, repairs
+        self.lists = ChunkLists(source, directory)
+        found = {directory.directory_offset: directory}
+        if directory.far_copy is not None:
+            found[directory.far_copy[0]] = directory
+        found.setdefault(opened.directory_offset, opened)
+        self._directories = [(start, one.data, one.places()) for start, one in found.items()]
 
-    def completed(
-        self, source: Source, entry: Entry, first: int, crc32s: list[int]
-    ) -> list[int] | None:
-        """Return the CRC-32s of all chunks: those that are given, and others of the file's list.
+    def are_kept(self, entry: Entry, size: int) -> bool:
+        """Return whether a file of this size still ends with the directory that lists an entry."""
+        # With a torn end the size proves nothing, because an append may end there too.
+        is_last = size == self._directory.end_offset
+        return is_last and any(self._listed(entry, *self._directories[0]))
 
-        None if that does not have them.
-        """
-        if len(crc32s) * CHECKED_SIZE >= entry.uncompressed_size:
-            return crc32s
-        now = self._find_again(source, entry)
-        listed = self._lists.find(now._replace(crc32=_header_crc32(source, now)), source)
-        if listed is None or listed.chunk_size != CHECKED_SIZE:
-            return None
-        known = list(listed.crc32s)
-        known[first : first + len(crc32s)] = crc32s
-        return known
-
-    def find_wrong(
-        self, source: Source, entry: Entry, crc32s: Sequence[int]
-    ) -> list[tuple[int, bytes]]:
-        """Return where the file has other CRC-32s of a member, and the bytes that belong there.
-
-        Parameters
-        ----------
-        source : Source
-            The archive as it is now, to read from.
-        entry : Entry
-            As the directory listed it when it was mapped.
-        crc32s : sequence of int
-            Of the member's chunks as they are now.
+    def compare(self, entry: Entry, data: memoryview, begin: int, end: int) -> tuple[int, Patches]:
+        """Return the CRC-32 of a member's bytes, and what the file lacks.
 
         Raises
         ------
         StaleArchiveError
             The member is no longer listed where it was.
         """
-        now = self._find_again(source, entry)
-        value = _CRC32.pack(_crc32_of(crc32s, entry))
-        places = [
-            (now.header_offset + LOCAL_CRC32_OFFSET, value),
-            (self._places[_identity(now)] + ENTRY_CRC32_OFFSET, value),
-        ]
-        for others in (self._opened_places, self._copied_places):
-            other = others.get(_identity(entry))
-            if other is not None:
-                places.append((other + ENTRY_CRC32_OFFSET, value))
-        span, listed = self._lists.span(now), stored_chunks(crc32s, now.uncompressed_size)
-        if span is not None and listed is not None and self._is_list(source, now, span):
-            data = listed.format()
-            if extent(len(data)) == span[1] - span[0]:
-                places += places_of(span[0], data)
-        return [place for place in places if source.read_at(place[0], len(place[1])) != place[1]]
-
-    def _is_list(self, source: Source, entry: Entry, span: tuple[int, int]) -> bool:
-        """Return whether the list of a member's chunks is where the index says.
-
-        A flush that was killed may have left an older one there. Then only `repair` writes it,
-        if no member has any of these bytes.
-        """
-        crc32s = {entry.crc32, _header_crc32(source, entry)}
-        if any(self._lists.find(entry._replace(crc32=crc), source) for crc in crc32s):
-            return True
-        if not self._repairs:
-            return False
-        before = [entry for entry in self._entries.values() if entry.header_offset <= span[0]]
-        if not before:
-            return False
-        last = max(before, key=lambda entry: entry.header_offset)
-        end = data_offset(source, last, verify=False) + last.compressed_size
-        return end <= span[0] and span[1] <= last.end_offset
-
-    def write(self, places: Sequence[tuple[int, bytes]]) -> None:
-        """Write what `find_wrong` returned: to the local header first."""
-        for place in places:
-            self.file.patch(*place)
-
-    def _find_again(self, source: Source, entry: Entry) -> Entry:
-        """Return what `_find` does; the directory may be another by now."""
-        try:
-            return self._find(source, entry)
-        except FormatError:
-            self._size = -1
-            return self._find(source, entry)
-
-    def _find(self, source: Source, entry: Entry) -> Entry:
-        """Return the member's entry as it is now, with which its own header agrees."""
-        if source.size != self._size:
-            directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
-            start = directory.directory_offset
-            self._places = _find_entries(directory.data, start)
-            self._copied_places = {}
-            if directory.far_copy is not None:
-                begin, end = directory.far_copy
-                self._copied_places = _find_entries(source.read_at(begin, end - begin), begin)
-            if start != self._opened[0]:
-                self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
-            self._entries = Rows(directory.entries)
-            self._lists = ChunkLists(source, directory)
-            # While the source is open.
-            _ = self._lists.index
-            # Set last, so that an interrupt before causes another complete read. With a
-            # torn end the size proves nothing, because an append may end there too.
-            self._size = directory.end_offset
-        now = self._entries.get(entry.name)
+        now = self._directory.entries.get(entry.name)
         if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
             raise StaleArchiveError(
                 "the member is no longer where it was mapped",
                 key=entry.name,
                 remedy="Its changes are in the file, but not listed. Open the archive again.",
             )
-        data_offset(source, now, verify=False)
-        return now
+        data_offset(self._source, now, verify=False)
+        crc32s = self._chunk_crc32s(now, data, begin, end)
+        return _crc32_of(crc32s, now), self.find_wrong(now, crc32s)
+
+    def _chunk_crc32s(self, now: Entry, data: memoryview, begin: int, end: int) -> list[int]:
+        """Return the CRC-32s of a member's chunks; of those that did not change, as listed."""
+        if end - begin < len(data):
+            listed = self.lists.find(now._replace(crc32=_header_crc32(self._source, now)))
+            if listed is not None and listed.chunk_size == CHECKED_SIZE:
+                crc32s, first = list(listed.crc32s), begin // CHECKED_SIZE
+                changed = data[first * CHECKED_SIZE : -(-end // CHECKED_SIZE) * CHECKED_SIZE]
+                found = chunk_crc32s(changed, CHECKED_SIZE)
+                crc32s[first : first + len(found)] = found
+                return crc32s
+        return chunk_crc32s(data, CHECKED_SIZE)
+
+    def find_wrong(self, entry: Entry, crc32s: Sequence[int]) -> Patches:
+        """Return where the file has other CRC-32s of a member, and the bytes that belong there.
+
+        The local header comes first.
+        """
+        source, value = self._source, _CRC32.pack(_crc32_of(crc32s, entry))
+        places = [(entry.header_offset + LOCAL_CRC32_OFFSET, value)]
+        for directory in self._directories:
+            places += [(place, value) for place in self._listed(entry, *directory)]
+        data = ChunkList(CHECKED_SIZE, entry.uncompressed_size, crc32s).format()
+        begin, end = self.lists.span(entry) or (0, 0)
+        if end - begin == extent(len(data)) and self._is_list(entry, begin, end):
+            places += places_of(begin, data)
+        return [place for place in places if source.read_at(place[0], len(place[1])) != place[1]]
+
+    def _listed(
+        self, entry: Entry, start: int, data: bytes, places: dict[str, int]
+    ) -> Iterator[int]:
+        """Yield where a directory has the CRC-32 of an entry, if it is still in its place."""
+        place = places.get(entry.name)
+        if place is not None:
+            size, crc = CENTRAL_ENTRY_SIZE + len(entry.raw_name), ENTRY_CRC32_OFFSET
+            found, known = self._source.read_at(start + place, size), data[place : place + size]
+            if found[:crc] + found[crc + 4 :] == known[:crc] + known[crc + 4 :]:
+                yield start + place + crc
+
+    def _is_list(self, entry: Entry, begin: int, end: int) -> bool:
+        """Return whether the list of a member's chunks is where the index says.
+
+        A flush that was killed may have left an older one there. Then only `repair` writes it,
+        if no member has any of these bytes.
+        """
+        crc32s = {entry.crc32, _header_crc32(self._source, entry)}
+        if any(self.lists.find(entry._replace(crc32=crc)) for crc in crc32s):
+            return True
+        return self._repairs and any(
+            data_offset(self._source, one, verify=False) + one.compressed_size <= begin
+            for one in self._directory.entries.values()
+            if one.header_offset <= begin and end <= one.end_offset
+        )
 
 
 def _crc32_of(crc32s: Sequence[int], entry: Entry) -> int:
@@ -372,21 +308,6 @@ def _header_crc32(source: Source, entry: Entry) -> int:
     return int.from_bytes(data, "little")
 
 
-def _identity(entry: Entry) -> tuple[int, bytes]:
-    """Bytes are a name only together with flags and extra field, which decode them."""
-    return entry.flags & 0xFFFF, entry.raw_name + entry.extra
-
-
-def _find_entries(data: bytes, offset: int) -> dict[tuple[int, bytes], int]:
-    """Return where each entry lies in the file; of equal ones, the last."""
-    places = {}
-    for begin, _ in walk_entries(data):
-        fields = ENTRY_FIELDS.unpack_from(data, begin)
-        names_end = begin + CENTRAL_ENTRY_SIZE + sum(fields[6:8])
-        places[fields[1], data[begin + CENTRAL_ENTRY_SIZE : names_end]] = offset + begin
-    return places
-
-
 # -- what others changed --------------------------------------------------------
 
 
@@ -397,27 +318,22 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
     """
     if not isinstance(source, FileSource):
         return False
-    with source.call(duplicated) as file:
+    with source.call(duplicated) as file, contextlib.suppress(NpzkitError):
         now = open_source(file)
-        if now.size == directory.end_offset:
-            return False
-        try:
+        if now.size != directory.end_offset:
             found = read_directory(now, starts=starts, silent=True, limits=Limits())
-        except NpzkitError:
-            return False
-    listed = found.entries.get(entry.name)
-    return listed is not None and listed.crc32 != entry.crc32
+            listed = found.entries.get(entry.name)
+            return listed is not None and listed.crc32 != entry.crc32
+    return False
 
 
 def resealed(directory: Directory, source: Source) -> Directory:
     """Return a directory with the CRCs that it has by now."""
     data = source.read_at(directory.directory_offset, directory.size)
-    places, entries = _find_entries(data, 0), Rows(directory.entries)
-    for name, entry in entries.items():
-        place = places.get(_identity(entry))
-        if place is not None:
-            (crc,) = _CRC32.unpack_from(data, place + ENTRY_CRC32_OFFSET)
-            entries[name] = entry._replace(crc32=crc)
+    entries = Rows(directory.entries)
+    for name, place in directory.places().items():
+        (crc,) = _CRC32.unpack_from(data, place + ENTRY_CRC32_OFFSET)
+        entries[name] = entries[name]._replace(crc32=crc)
     return directory._replace(entries=entries, data=data)
 
 
@@ -492,22 +408,18 @@ def complete_flushes(
     left : list of Unflushed
         Members that are left as they are, as neither was the data's.
     """
-    lists, entries = ChunkLists(source, directory), directory.entries.values()
-    found = [find_unsealed(source, entry, threads, lists) for entry in entries]
-    unsealed = [one for one in found if one is not None]
-    complete = [one for one in unsealed if one.is_complete]
+    places = _Places(source, directory, directory, repairs=True)
+    entries = directory.entries.values()
+    found = [find_unsealed(source, entry, threads, places.lists) for entry in entries]
+    left = [one for one in found if one and not one.is_complete]
+    complete = [one for one in found if one and one.is_complete]
     if complete:
-        file = File(source.path)
-        try:
-            opened = directory.directory_offset, directory.size
-            seals = _Seals(file, (0,), opened, repairs=True)
-            with _reader(file) as now:
-                for one in complete:
-                    seals.write(seals.find_wrong(now, one.entry, one.crc32s))
+        with contextlib.closing(File(source.path)) as file:
+            for one in complete:
+                for patch in places.find_wrong(one.entry, one.crc32s):
+                    file.patch(*patch)
             file.sync()
-        finally:
-            file.close()
-    return [one.entry.name for one in complete], [one for one in unsealed if not one.is_complete]
+    return [one.entry.name for one in complete], left
 
 
 def path_of(source: Source) -> str | None:
@@ -530,14 +442,13 @@ def _open_for_writing(source: FileSource) -> File:
     return file
 
 
-def _check_same(path: str, descriptor: Any) -> None:
+def _check_same(path: str | None, descriptor: Any) -> None:
     """Raise if another file has taken the place of the one that is open."""
-    here = os.fstat(descriptor)
     try:
-        there = os.stat(path)
+        is_same = path is None or os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return
-    if not os.path.samestat(here, there):
+    if not is_same:
         raise StaleArchiveError(
             "another file has replaced the mapped one at this path",
             path=path,

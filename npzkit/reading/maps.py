@@ -13,14 +13,12 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
-from npzkit.codecs.checksum import chunk_crc32s
-from npzkit.codecs.coding import CHECKED_SIZE
 from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError
 from npzkit.files.disk import mapped
 from npzkit.files.source import FileSource, Source
@@ -28,7 +26,7 @@ from npzkit.format.array import check_addressable
 from npzkit.members.info import ArrayInfo
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import check_long_double
-from npzkit.reading.flush import Sealer, Take, path_of
+from npzkit.reading.flush import Sealer, path_of
 from npzkit.zip.entries import Entry
 from npzkit.zip.records import FLAG_DESCRIPTOR
 
@@ -43,22 +41,12 @@ class Maps:
     Parameters
     ----------
     source : Source
-    starts, opened
-        As of `npzkit.reading.flush.Sealer`.
-    resealed : set of str
-        Takes the name of each member that was flushed: its CRC may be another.
+    make_sealer : callable
+        Returns what writes the CRCs of members that are mapped for writing.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        starts: Sequence[int],
-        opened: tuple[int, int],
-        resealed: set[str],
-    ) -> None:
-        self._source = source
-        self._starts, self._opened = starts, opened
-        self._resealed = resealed
+    def __init__(self, source: Source, make_sealer: Callable[[], Sealer]) -> None:
+        self._source, self._make_sealer = source, make_sealer
         self._file: mmap.mmap | None = None
         self._sealer: Sealer | None = None
         self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
@@ -82,8 +70,8 @@ class Maps:
             pages, start = self._pages(info, mode)
             return _array(info, pages, start, mode, _filename(self._source))
         if self._sealer is None:
-            self._sealer = Sealer(self._source, self._starts, self._opened)
-        array, pages = _map_writable(info, entry, self._source, self._sealer, self._resealed.add)
+            self._sealer = self._make_sealer()
+        array, pages = _map_writable(info, entry, self._source, self._sealer)
         self._source.is_shared = True
         self._written.add(pages)
         return array
@@ -156,6 +144,10 @@ def _flush_each(flushes: Iterable[Callable[[], None]]) -> None:
         raise errors[0]
 
 
+Seal = Callable[[memoryview, int, int], None]
+"""As `Sealer.seal`, of one member."""
+
+
 class WritablePages(mmap.mmap):
     """The pages of one stored member, for writing.
 
@@ -163,8 +155,8 @@ class WritablePages(mmap.mmap):
     CRC-32s. So does the end of the last array, in the process that mapped it.
     """
 
-    def track(self, seal: Callable[[Take], None], skipped: int, size: int) -> None:
-        """Take what writes the CRC-32s, given what computes them, and where the member lies."""
+    def track(self, seal: Seal, skipped: int, size: int) -> None:
+        """Take what writes the CRC-32s, and where the member begins, and its bytes."""
         self._seal, self._skipped, self._size = seal, skipped, size
         self._process = os.getpid()
         _mapped.add(self)
@@ -172,17 +164,11 @@ class WritablePages(mmap.mmap):
     def flush(self, *args: int) -> None:
         """Flush all pages, or ``(offset, size)`` of them: then only their chunks are read."""
         super().flush(*args)
-
-        def take(of_changed: bool) -> tuple[int, list[int]]:
-            offset, size = (*args, len(self))[:2] if of_changed and args else (0, len(self))
-            begin = max(offset - self._skipped, 0) // CHECKED_SIZE
-            end = min(max(offset + size - self._skipped, 0), self._size)
-            end = min(-(-end // CHECKED_SIZE) * CHECKED_SIZE, self._size)
-            start = self._skipped + begin * CHECKED_SIZE
-            with memoryview(self) as view, view[start : self._skipped + end] as member:
-                return begin, chunk_crc32s(member, CHECKED_SIZE)
-
-        self._seal(take)
+        offset, size = (*args, len(self))[:2] if args else (0, len(self))
+        first = offset - self._skipped
+        begin, end, _ = slice(max(first, 0), max(first + size, 0)).indices(self._size)
+        with memoryview(self) as view, view[self._skipped :][: self._size] as member:
+            self._seal(member, begin, end)
 
     def flush_own(self) -> None:
         """Flush in the process that mapped them; a forked child leaves that to it."""
@@ -195,12 +181,9 @@ class WritablePages(mmap.mmap):
 
 
 def _map_writable(
-    info: ArrayInfo, entry: Entry, source: Source, sealer: Sealer, done: Callable[[str], None]
+    info: ArrayInfo, entry: Entry, source: Source, sealer: Sealer
 ) -> tuple[np.memmap[Any, Any], WritablePages]:
-    """Map a stored member's array for writing.
-
-    `done` is called with the member's name when it was flushed.
-    """
+    """Map a stored member's array for writing."""
     if entry.flags & FLAG_DESCRIPTOR:
         raise UnsupportedError(
             "the member's CRC-32 is stored after its data, where it cannot be updated",
@@ -211,14 +194,7 @@ def _map_writable(
     sealer.fill_holes(start, size)
     before = start % mmap.ALLOCATIONGRANULARITY
     pages = mapped(WritablePages, sealer.descriptor, before + size, offset=start - before)
-
-    def seal(take: Take) -> None:
-        try:
-            sealer.seal(entry, take)
-        finally:
-            done(entry.name)
-
-    pages.track(seal, before, size)
+    pages.track(partial(sealer.seal, entry), before, size)
     return _array(info, pages, start - before, "r+", _filename(source)), pages
 
 

@@ -103,6 +103,10 @@ class Directory(NamedTuple):
         """Return the entries as bytes, by name; of equal names, the last."""
         return dict(zip(self._all_names(), self._records(), strict=True))
 
+    def places(self) -> dict[str, int]:
+        """Return where each entry begins in `data`, by name; of equal names, the last."""
+        return dict(zip(self._all_names(), map(int, self.positions), strict=True))
+
     def repeated_names(self) -> dict[str, int]:
         """Return the names that more than one entry has, and how many have them."""
         if len(self.positions) == len(self.entries):

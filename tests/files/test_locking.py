@@ -761,7 +761,7 @@ def test_a_writable_map_of_what_was_removed(path, edit):
         with pytest.raises(StaleArchiveError, match="no longer where it was mapped"):
             mapped.flush()
         assert is_sound(path)
-        mapped._mmap.track(lambda take_crc32: None, 0, 0)
+        mapped._mmap.track(lambda *changed: None, 0, 0)
 
 
 @replaces_open_files

@@ -16,7 +16,6 @@ import zipfile
 import forge
 import npzkit
 import npzkit.reading.flush
-import npzkit.reading.maps
 import numpy as np
 import pytest
 from crash import recorded, replay
@@ -164,7 +163,7 @@ def test_a_forked_child_and_its_parent_flush_by_turns(path, monkeypatch):
     """A flush locks the file itself: the descriptor's lock is the same one in a forked child."""
     monkeypatch.setattr("npzkit.reading.flush._TIMEOUT", 0.05)
     begun, going_on = os.pipe(), os.pipe()
-    real = npzkit.reading.maps.chunk_crc32s
+    real = npzkit.reading.flush.chunk_crc32s
 
     def crc32s(data, size):
         os.write(begun[1], b"1")
@@ -177,7 +176,7 @@ def test_a_forked_child_and_its_parent_flush_by_turns(path, monkeypatch):
         if not child:
             status = 1
             try:
-                npzkit.reading.maps.chunk_crc32s = crc32s
+                npzkit.reading.flush.chunk_crc32s = crc32s
                 mapped[0] = 5
                 mapped.flush()
                 status = 0
@@ -363,7 +362,7 @@ def test_a_flush_behind_a_replaced_file_is_no_silent_loss(path):
     with pytest.raises(StaleArchiveError, match="another file"):
         npz.close()
     assert is_sound(path)
-    mapped._mmap.track(lambda take_crc32: None, 0, 0)
+    mapped._mmap.track(lambda *changed: None, 0, 0)
 
 
 def test_many_maps_cost_little_each(tmp_path, monkeypatch):
@@ -528,22 +527,23 @@ def test_a_flush_that_fails_keeps_no_other_from_its_own(path):
         assert is_sound(path)
         with npzkit.open(path) as found:
             assert found["a0"][0] == found["a2"][0] == 9
-        maps[1]._mmap.track(lambda take_crc32: None, 0, 0)
+        maps[1]._mmap.track(lambda *changed: None, 0, 0)
 
 
-def test_a_map_dropped_within_a_flush(path, monkeypatch):
+@pytest.mark.parametrize("call", ["chunk_crc32s", "read_directory"])
+def test_a_map_dropped_within_a_flush(path, monkeypatch, call):
     """Python may drop one archive's map while another's is flushed: neither waits for the other."""
     monkeypatch.setattr("npzkit.reading.flush._TIMEOUT", 0.0)
     with npzkit.open(path) as one, npzkit.open(path) as other:
         first, others = one.memmap("a1", "r+"), [other.memmap("a2", "r+")]
         first[0], others[0][0] = 5, 6
-        real = npzkit.reading.maps.chunk_crc32s
+        real = getattr(npzkit.reading.flush, call)
 
-        def crc32s(data, size):
+        def dropping(*args, **options):
             others.clear()
-            return real(data, size)
+            return real(*args, **options)
 
-        monkeypatch.setattr("npzkit.reading.maps.chunk_crc32s", crc32s)
+        monkeypatch.setattr(npzkit.reading.flush, call, dropping)
         first.flush()
         assert is_sound(path)
         assert np.load(path)["a2"][0] == 6
@@ -635,6 +635,28 @@ def test_a_flush_completes_what_a_killed_one_left(path):
             npz.memmap("a1", "r+").flush()
             assert npz["a1"][3] == -1
         assert is_sound(path)
+
+
+def test_a_kill_within_a_flush_beside_a_killed_append(path, monkeypatch):
+    """Both copies of the directory get the CRC; repair cuts one off, and completes the flush."""
+    monkeypatch.setattr("npzkit.files.path_sink._DIRECT_SIZE", 1)
+    first = path.read_bytes()
+    with recorded(path.parent) as recorder, npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w["new"] = np.arange(3)
+    calls = [call for call in recorder.calls if call.kind in ("write", "truncate")]
+    path.write_bytes(replay(first, calls[:-3]))
+    with pytest.warns(npzkit.TornArchiveWarning):
+        states = list(halves(path, edit=False))
+    # The local header, both entries.
+    assert len(states) == 4
+    path.write_bytes(states[-1][1])
+    assert is_sound(path)
+    for count, data in states:
+        path.write_bytes(data)
+        report = npzkit.repair(path)
+        assert report.cut_size == len(data) - len(first)
+        assert report.sealed == (("a1",) if count == 1 else ())
+        assert is_sound(path) == (count > 0)
 
 
 def test_what_has_no_right_crc_is_not_sealed(path):

@@ -170,7 +170,7 @@ def repair(
         try:
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            if partial and source.read_at(0, min(6, source.size)) == MAGIC_PREFIX:
+            if partial and source.read_within(0, 6) == MAGIC_PREFIX:
                 return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
             salvage = Salvage(source, bounds, count, progress, partial=partial)
             return salvage.write(*_open_output(target, path, overwrite))
@@ -243,7 +243,7 @@ def _repair_end(
             return _cut(path, source, sound, threads, size)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
         # No program reads an archive that does not begin with a member.
-        is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
+        is_archive = source.read_within(0, 4) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, partial=False)
             return _relist(salvage, newest, path, lock, size - source.size)

@@ -216,7 +216,7 @@ def least_end(source: Source) -> int:
     size, place, listed = source.size, 0, 0
     allowance = Allowance(size)
     for _ in range(_FOLLOWED_COUNT):
-        head = _read_within(source, place, records.LOCAL_HEADER_SIZE)
+        head = source.read_within(place, records.LOCAL_HEADER_SIZE)
         if not head.startswith(records.LOCAL_HEADER_SIGNATURE):
             break
         start = place + (header_end(head) if len(head) == records.LOCAL_HEADER_SIZE else len(head))
@@ -234,12 +234,12 @@ def least_end(source: Source) -> int:
             place = size + 1 if found is None else found.end_offset
     # What is there of the directory.
     for _ in range(_FOLLOWED_COUNT):
-        head = _read_within(source, place, records.CENTRAL_ENTRY_SIZE)
+        head = source.read_within(place, records.CENTRAL_ENTRY_SIZE)
         is_entry = head.startswith(records.CENTRAL_ENTRY_SIGNATURE)
         if not is_entry or len(head) < records.CENTRAL_ENTRY_SIZE:
             break
         sizes = records.ENTRY_SIZES.unpack(head)
-        if not is_named(_read_within(source, place, HEAD_SIZE)):
+        if not is_named(source.read_within(place, HEAD_SIZE)):
             listed -= records.CENTRAL_ENTRY_SIZE + sizes[0]
         place += records.CENTRAL_ENTRY_SIZE + sum(sizes)
     if head.startswith(records.END_SIGNATURE):
@@ -255,7 +255,7 @@ def is_cut_in_member(source: Source) -> bool:
     """
     place = 0
     for _ in range(_FOLLOWED_COUNT):
-        head = _read_within(source, place, records.LOCAL_HEADER_SIZE)
+        head = source.read_within(place, records.LOCAL_HEADER_SIZE)
         if not head:
             return place > 0
         is_member = head.startswith(records.LOCAL_HEADER_SIGNATURE)
@@ -272,12 +272,6 @@ def is_cut_in_member(source: Source) -> bool:
             return False
         place = entry.end_offset
     return False
-
-
-def _read_within(source: Source, place: int, size: int) -> bytes:
-    """Return what the file has of some bytes, which may be beyond any offset."""
-    room = max(source.size - place, 0)
-    return source.read_at(source.size - room, min(size, room))
 
 
 def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> FoundMember | None:

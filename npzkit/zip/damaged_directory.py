@@ -49,6 +49,9 @@ _TRIED_SIZE = 1 << 28
 """Bytes of directories that are compared with the checksum."""
 
 
+_NAME_SIZE_AND_OFFSET = ENTRY_LAYOUT.picked("name_size", "header_offset").unpack_from
+
+
 class _Place(NamedTuple):
     """Where a directory begins and ends, and what is said of it, if that is known.
 
@@ -99,7 +102,6 @@ class _Restoration:
         self._data = source.read_at(self._begin, min(place.end, source.size) - self._begin)
         self._size = place.end - place.begin
         self._allowance = Allowance(source.size)
-        self._others: list[Entry] = []
         self._last_end = 0 if last is None else last.directory_offset
         self._older: dict[int, _Listed] = {}
         if last is not None and last.directory_offset < place.begin:
@@ -116,22 +118,22 @@ class _Restoration:
             self.is_restored = False
             return written
         kept = dict(self._agreeing())
-        unlisted = self._unlisted([one.entry for one in kept.values()])
-        found = list(self._in_order(kept, unlisted))
+        known, left = self._hinted(kept, self._unlisted([one.entry for one in kept.values()]))
         if self._footer is not None:
             # Most members that the directory before leaves out were removed, but one that
             # was being created when that was written is listed now.
-            offsets = ((one, one.entry.header_offset) for one in unlisted)
+            offsets = ((one, one.entry.header_offset) for one in left)
             current = [one for one, at in offsets if at >= self._last_end or at in self._older]
             count = 2 + _TRIED_SIZE // (self._size + 1)
             possible = itertools.chain(
-                self._possible(_filled(found, current)), self._possible(_filled(found, unlisted))
+                self._possible(self._filled(known, current)),
+                self._possible(self._filled(known, left)),
             )
             for records in filter(self._is_right, itertools.islice(possible, count)):
                 return records
         self.is_complete = False
-        self.others = [*self._others, *(one.entry for one in unlisted if one not in found)]
-        return [one.record for one in found if isinstance(one, _Listed)]
+        self.others += [one.entry for one in left]
+        return [one.record for one in known.values()]
 
     def _is_right(self, records: list[bytes]) -> bool:
         """Return whether entries are all of the directory: by its checksum, if it has one."""
@@ -167,13 +169,9 @@ class _Restoration:
             self._allowance.charge(start, end)
             data_offset(self._source, entry, verify=False)
         except NpzkitError:
-            self._others.append(entry)
+            self.others.append(entry)
             return None
         return entry
-
-    def _own(self, one: _Listed) -> FoundMember | None:
-        """Return what a member's own header says of it."""
-        return find_member(self._source, one.entry.header_offset, self._begin, self._allowance)
 
     def _unlisted(self, listed: list[Entry]) -> list[_Listed]:
         """Return the members that no other entry lists, in the order of a directory.
@@ -196,74 +194,88 @@ class _Restoration:
             if one is not None and one.end_offset <= limit:
                 scan.position = one.end_offset
                 name = one.entry.name
-                if name not in taken and (record := self._record_of(one.entry)) is not None:
+                records = () if name in taken else self._versions(one.entry, one)
+                for record in filter(self._agreed, records):
                     found[name] = _Listed(one.entry, record)
+                    break
         ranks = {one.entry.name: rank for rank, one in enumerate(self._older.values())}
         return sorted(
             found.values(),
             key=lambda one: (ranks.get(one.entry.name, len(ranks)), one.entry.header_offset),
         )
 
-    def _record_of(self, entry: Entry) -> bytes | None:
-        """Return the entry that a member had which is found by its local header."""
-        older = self._older.get(entry.header_offset)
-        possible = [entry_bytes(entry)] if older is None else [older.record, entry_bytes(entry)]
-        return next((record for record in possible if self._agreed(record) is not None), None)
-
-    def _in_order(
+    def _hinted(
         self, kept: dict[int, _Listed], unlisted: list[_Listed]
-    ) -> Iterator[_Listed | int]:
-        """Yield what the directory has at each place, and how many bytes are unknown."""
-        by_offset = {one.entry.header_offset: one for one in unlisted}
-        by_name = {one.entry.raw_name: one for one in unlisted}
-        position = 0
-        for begin in [*kept, len(self._data)]:
-            while position < begin:
-                one = _hinted(self._data, position, by_offset, by_name)
-                if one is None:
-                    following = self._data.find(CENTRAL_ENTRY_SIGNATURE, position + 1, begin)
-                    behind = begin if following < 0 else following
-                    yield behind - position
-                else:
-                    by_offset.pop(one.entry.header_offset, None)
-                    by_name.pop(one.entry.raw_name, None)
-                    behind = position + len(one.record)
-                    yield one
-                position = behind
-            if begin in kept:
-                yield kept[begin]
-                position = begin + len(kept[begin].record)
-        yield self._size - len(self._data)
+    ) -> tuple[dict[int, _Listed], list[_Listed]]:
+        """Return what the directory has at its places, and the members that are nowhere in it.
+
+        These are the entries that are kept, and members whose offset or name is in a damaged one.
+        """
+        hints: dict[int | bytes, _Listed] = {one.entry.raw_name: one for one in unlisted}
+        hints.update((one.entry.header_offset, one) for one in unlisted)
+        known, position = {}, 0
+        # The last entry may be cut off.
+        data = self._data + bytes(CENTRAL_ENTRY_SIZE)
+        while 0 <= position < len(self._data):
+            following = data.find(CENTRAL_ENTRY_SIGNATURE, position + 1)
+            name_size, offset = _NAME_SIZE_AND_OFFSET(data, position)
+            name = position + CENTRAL_ENTRY_SIZE
+            one = (
+                kept.get(position) or hints.get(offset) or hints.get(data[name : name + name_size])
+            )
+            if one is None:
+                position = following
+                continue
+            known[position] = one
+            hints.pop(one.entry.header_offset, None)
+            hints.pop(one.entry.raw_name, None)
+            behind = position + len(one.record)
+            is_short = position not in kept and 0 <= following < behind
+            position = following if is_short else behind
+        return known, [one for one in unlisted if one.entry.header_offset in hints]
+
+    def _filled(self, known: dict[int, _Listed], members: list[_Listed]) -> list[_Listed]:
+        """Return entries in their order, and these members where there is room between them."""
+        left, filled, position = collections.deque(members), [], 0
+        for begin in (*known, self._size):
+            while left and position + len(left[0].record) <= begin:
+                position += len(left[0].record)
+                filled.append(left.popleft())
+            if begin in known:
+                filled.append(known[begin])
+                position = begin + len(known[begin].record)
+        return filled
 
     def _possible(self, found: list[_Listed]) -> Iterator[list[bytes]]:
         """Yield directories: of these entries, of others for all, and of one other."""
         records = [one.record for one in found]
         yield records
-        others = [list(self._others_for(one)) for one in found]
+        others = list(map(self._others_for, found))
         yield [other[0] if other else one for one, other in zip(records, others, strict=True)]
         for number, each in enumerate(others):
             for other in each:
                 yield [*records[:number], other, *records[number + 1 :]]
 
-    def _others_for(self, one: _Listed) -> Iterator[bytes]:
-        """Yield an entry as the directory before has it, and as its member's headers say."""
+    def _others_for(self, one: _Listed) -> list[bytes]:
+        """Return the other entries that a listed member may have had."""
         offset = one.entry.header_offset
-        older = self._older.get(offset, one)
-        if older.record != one.record and older.entry.raw_name == one.entry.raw_name:
+        found = find_member(self._source, offset, self._begin, self._allowance)
+        return [record for record in self._versions(one.entry, found) if record != one.record]
+
+    def _versions(self, entry: Entry, found: FoundMember | None) -> Iterator[bytes]:
+        """Yield a member's entry as the directory before has it, and as its own headers say."""
+        older = self._older.get(entry.header_offset)
+        if older is not None and older.entry.raw_name == entry.raw_name:
             yield older.record
-        found = self._own(one)
         if found is None:
             return
         # Attributes that were changed later are in the directory alone.
-        is_changed = CHANGED_PAIR in one.entry.extra
-        extra = one.entry.extra if is_changed else found.entry.extra
+        extra = entry.extra if CHANGED_PAIR in entry.extra else found.entry.extra
         # Arrays that are created keep room there, in both headers.
         begin = found.entry.name_end
         with_room = self._source.read_at(begin, found.data_start - begin)
         for possible in (extra, with_room):
-            record = entry_bytes(found.entry._replace(extra=possible))
-            if record != one.record:
-                yield record
+            yield entry_bytes(found.entry._replace(extra=possible))
 
 
 def _is_whole(data: bytes, position: int, end: int) -> bool:
@@ -278,36 +290,6 @@ def _is_whole(data: bytes, position: int, end: int) -> bool:
     if following < 0:
         following = len(data)
     return following == end or following >= end + CENTRAL_ENTRY_SIZE
-
-
-def _hinted(
-    data: bytes, position: int, by_offset: dict[int, _Listed], by_name: dict[bytes, _Listed]
-) -> _Listed | None:
-    """Return the member whose offset or name is in a damaged entry."""
-    fixed = data[position : position + CENTRAL_ENTRY_SIZE]
-    one = by_offset.get(int.from_bytes(fixed[ENTRY_LAYOUT.offset_of("header_offset") :], "little"))
-    if one is not None or len(fixed) < CENTRAL_ENTRY_SIZE:
-        return one
-    name_size, *_ = ENTRY_SIZES.unpack(fixed)
-    name = position + CENTRAL_ENTRY_SIZE
-    return by_name.get(data[name : name + name_size])
-
-
-def _filled(found: list[_Listed | int], unlisted: list[_Listed]) -> list[_Listed]:
-    """Return all entries, with members that are listed nowhere else where bytes are unknown."""
-    known = {one.entry.header_offset for one in found if isinstance(one, _Listed)}
-    left = collections.deque(one for one in unlisted if one.entry.header_offset not in known)
-    filled, room = [], 0
-    for one in found:
-        if isinstance(one, _Listed):
-            filled.append(one)
-            room = 0
-            continue
-        room += one
-        while left and len(left[0].record) <= room:
-            room -= len(left[0].record)
-            filled.append(left.popleft())
-    return filled
 
 
 # -- the newest state, and where its directory is ---------------------------------
@@ -482,14 +464,10 @@ def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
 def _is_complete(source: Source, footer: Footer) -> bool:
     """Return whether the commit of a footer was complete: it has a mark, or its end is sealed."""
     mark = footer.intent_offset + MARK_OFFSET
-    if not footer.intent_offset or any(_read_within(source, mark, INTENT_SIZE - MARK_OFFSET)):
+    if not footer.intent_offset or any(source.read_within(mark, INTENT_SIZE - MARK_OFFSET)):
         return True
     record = archive_end(footer) - footer.comment_size - END_SIZE
-    return _read_within(source, record, len(END_SIGNATURE)) == END_SIGNATURE
-
-
-def _read_within(source: Source, offset: int, size: int) -> bytes:
-    return source.read_at(offset, max(min(size, source.size - offset), 0))
+    return source.read_within(record, len(END_SIGNATURE)) == END_SIGNATURE
 
 
 # -- its comment -------------------------------------------------------------------
@@ -518,12 +496,12 @@ def _find_comment(source: Source, place: _Place) -> bytes | None:
 
 def _comment_behind_record(source: Source, offset: int) -> bytes:
     """Return what follows an end record, or zip64's and one, at `offset`."""
-    data = source.read_at(offset, min(max(source.size - offset, 0), ZIP64_RECORDS_SIZE + END_SIZE))
+    data = source.read_within(offset, ZIP64_RECORDS_SIZE + END_SIZE)
     lead = data.find(END_SIGNATURE)
     begin = offset + lead + END_SIZE
     if lead < 0 or begin > source.size:
         return find_comment(source)
-    return source.read_at(begin, min(source.size - begin, COMMENT_MAX_SIZE))
+    return source.read_within(begin, COMMENT_MAX_SIZE)
 
 
 def find_comment(source: Source) -> bytes:

@@ -124,11 +124,9 @@ class _Restoration:
             # was being created when that was written is listed now.
             offsets = ((one, one.entry.header_offset) for one in left)
             current = [one for one, at in offsets if at >= self._last_end or at in self._older]
+            is_enough = len(known) + len(current) >= self._footer.entry_count
+            possible = self._possible(self._filled(known, current if is_enough else left))
             count = 2 + _TRIED_SIZE // (self._size + 1)
-            possible = itertools.chain(
-                self._possible(self._filled(known, current)),
-                self._possible(self._filled(known, left)),
-            )
             for records in filter(self._is_right, itertools.islice(possible, count)):
                 return records
         self.is_complete = False
@@ -194,7 +192,7 @@ class _Restoration:
             if one is not None and one.end_offset <= limit:
                 scan.position = one.end_offset
                 name = one.entry.name
-                records = () if name in taken else self._versions(one.entry, one)
+                records = [] if name in taken else self._versions(one.entry, one)
                 for record in filter(self._agreed, records):
                     found[name] = _Listed(one.entry, record)
                     break
@@ -257,25 +255,27 @@ class _Restoration:
                 yield [*records[:number], other, *records[number + 1 :]]
 
     def _others_for(self, one: _Listed) -> list[bytes]:
-        """Return the other entries that a listed member may have had."""
+        """Return the entries that a listed member may have had."""
         offset = one.entry.header_offset
         found = find_member(self._source, offset, self._begin, self._allowance)
-        return [record for record in self._versions(one.entry, found) if record != one.record]
+        return self._versions(one.entry, found)
 
-    def _versions(self, entry: Entry, found: FoundMember | None) -> Iterator[bytes]:
-        """Yield a member's entry as the directory before has it, and as its own headers say."""
+    def _versions(self, entry: Entry, found: FoundMember | None) -> list[bytes]:
+        """Return a member's entry as the directory before has it, and as its own header says.
+
+        Attributes that were changed later are in the directory alone, and come first.
+        """
+        fields = []
         older = self._older.get(entry.header_offset)
         if older is not None and older.entry.raw_name == entry.raw_name:
-            yield older.record
-        if found is None:
-            return
-        # Attributes that were changed later are in the directory alone.
-        extra = entry.extra if CHANGED_PAIR in entry.extra else found.entry.extra
-        # Arrays that are created keep room there, in both headers.
-        begin = found.entry.name_end
-        with_room = self._source.read_at(begin, found.data_start - begin)
-        for possible in (extra, with_room):
-            yield entry_bytes(found.entry._replace(extra=possible))
+            fields.append(ENTRY_LAYOUT.parse(older.record))
+        if found is not None:
+            fields.append(ENTRY_LAYOUT.parse(entry_bytes(found.entry)))
+            # A flush of a map changes it in the newest directory, and in the header.
+            fields[0] = fields[0]._replace(crc32=found.entry.crc32)
+        if CHANGED_PAIR in entry.extra:
+            fields[:0] = [one._replace(extra=entry.extra) for one in fields]
+        return list(map(ENTRY_LAYOUT.format, fields))
 
 
 def _is_whole(data: bytes, position: int, end: int) -> bool:

@@ -247,7 +247,7 @@ def _repair_end(
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, partial=False)
             return _relist(salvage, newest, path, lock, size - source.size)
-        if is_archive or newest.entries:
+        if is_archive or newest.known.entries:
             error.remedy = "Save what can be read: npzkit.repair(path, output, partial=True)."
         raise
     return _cut(path, source, directory, threads, size)
@@ -298,14 +298,15 @@ def _relist(
     listed = newest.listed()
     if not newest.is_complete:
         salvage.find(newest)
-        entries = {**(newest.last.entries if newest.last else {}), **newest.entries}
+        entries = {**(newest.last.entries if newest.last else {}), **newest.known.entries}
         places = {(name, entry.header_offset) for name, entry in entries.items()}
         # Unreadable members stay listed, because their bytes stay in the file.
         salvage.lost = [lost for lost in salvage.lost if (lost[0], lost[2]) not in places]
     sound = {name: one for name, one in salvage.sound.items() if isinstance(one, Entry)}
     for name, entry in sound.items():
         # Members after the last commit are newer than its directory.
-        known_end = newest.directory_offset if name in newest.records else newest.end_offset
+        is_known = name in newest.known.entries
+        known_end = newest.known.directory_offset if is_known else newest.end_offset
         if entry.header_offset >= known_end or name not in listed:
             listed[name] = entry_bytes(entry)
     comment = salvage.read_comment(newest)

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from npzkit.errors import FormatError, NpzkitError, UnsupportedError
+from npzkit.errors import AmbiguousArchiveError, FormatError, NpzkitError
 from npzkit.files.source import Source
 from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, MARK_OFFSET, Far, Footer
 from npzkit.zip.directory import Directory, read_commit
@@ -59,8 +59,8 @@ class _Place(NamedTuple):
     """
 
     begin: int
-    end: int
-    archive_end: int
+    end: int = 0
+    archive_end: int = 0
     footer: Footer | None = None
 
 
@@ -302,38 +302,27 @@ class NewestState(NamedTuple):
     ----------
     last : Directory or None
         Of the last commit that is complete.
-    directory_offset : int
-        Where the newest directory is: members behind it are newer.
-    entries : dict of str to Entry
-        Those of the newest directory that are known, by the members' names.
-    records : dict of str to bytes
-        The same, as they are or were in the file.
+    known : Directory
+        The newest one, with the entries that are known: members behind it are newer.
+    is_complete : bool
+        Whether these are all.
     is_restored : bool
         Whether any of them comes from the members' own headers.
     is_commit : bool
         Whether there are signs of a commit behind `last`, such as an end record.
     comment : bytes or None
         The archive's; None if it is lost.
-    directory : Directory or None
-        The newest one, if it is complete.
     others : list of Entry
         Of members that may be listed too; see `_Restoration`.
     """
 
     last: Directory | None
-    directory_offset: int
-    entries: dict[str, Entry]
-    records: dict[str, bytes]
+    known: Directory
+    is_complete: bool
     is_restored: bool
     is_commit: bool
     comment: bytes | None
-    directory: Directory | None = None
     others: Sequence[Entry] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all entries of the newest directory are known."""
-        return self.directory is not None
 
     @property
     def end_offset(self) -> int:
@@ -343,8 +332,8 @@ class NewestState(NamedTuple):
     def listed(self) -> dict[str, bytes]:
         """Return the entries of the last commit, and those that are known of the newest."""
         if self.is_complete or self.last is None:
-            return dict(self.records)
-        return {**self.last.listed_records(), **self.records}
+            return self.known.listed_records()
+        return {**self.last.listed_records(), **self.known.listed_records()}
 
 
 def find_newest(source: Source) -> NewestState:
@@ -361,47 +350,48 @@ def find_newest(source: Source) -> NewestState:
     if unfinished is not None:
         source.size = unfinished
     last = _find_last(source)
-    place, is_newest, is_commit = _find_place(source)
+    place, is_newest = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
         own = find_comment(source) if last is None else plain_comment(last.comment)
-        offset = 0 if last is None else last.directory_offset
-        return NewestState(last, offset, {}, {}, True, is_commit, own)
+        nothing = _directory(_Place(0 if last is None else last.directory_offset), [])
+        return NewestState(last, nothing, False, True, _has_damaged_commit(source), own)
     restored = _Restoration(source, place, last)
-    records = restored.records
-    # Of a newer commit there may be no more than members. Other programs write them over an
-    # older directory.
-    allowance, end = Allowance(source.size), source.size
-    is_complete = (
-        restored.is_complete
-        and is_newest
-        and not any(
-            allowance.is_spent or find_member(source, offset, end, allowance) is not None
-            for offset in SignatureScan(source, place.begin, end)
-        )
-    )
+    is_complete = restored.is_complete and is_newest and not _is_followed(source, place.begin)
+    comment = _find_comment(source, place)
+    found = _directory(place, restored.records)._replace(comment=comment or b"")
+    if is_complete or not restored.is_complete:
+        is_restored = restored.is_restored or not is_complete
+        return NewestState(last, found, is_complete, is_restored, True, comment, restored.others)
+    # It is the last one that is complete, and any number may have followed. Others write over a
+    # directory that is not the newest.
+    is_restored = restored.is_restored or source.size > place.archive_end
+    nothing = _directory(_Place(place.begin), [])
+    last = found._replace(end_offset=place.begin)
+    return NewestState(last, nothing, False, is_restored, True, comment)
+
+
+def _directory(place: _Place, records: list[bytes]) -> Directory:
+    """Return a directory of these entries."""
+    data, positions = b"".join(records), positions_of(records)
     try:
-        entries = parse_entries(b"".join(records), len(records), 0, 0, place.begin)[0]
+        entries = parse_entries(data, len(records), 0, 0, place.begin)[0]
     except FormatError:
         # Members overlap.
         entries = [parse_entry(record, place.begin) for record in records]
     named = {entry.name: entry for entry in entries}
-    listed = dict(zip([entry.name for entry in entries], records, strict=True))
-    comment = _find_comment(source, place)
-    directory = None
-    if restored.is_complete:
-        # Others write over a directory that is not the newest.
-        directory = Directory(
-            named, comment or b"", place.begin, place.end if is_complete else place.begin,
-            b"".join(records), positions_of(records), 0, place.footer,
-        )  # fmt: skip
-        if not is_complete:
-            # It is the last one that is complete, and any number may have followed.
-            is_rebuilt = restored.is_restored or source.size > place.archive_end
-            return NewestState(directory, place.begin, {}, {}, is_rebuilt, True, comment)
-    return NewestState(
-        last, place.begin, named, listed, restored.is_restored or not is_complete, True, comment,
-        directory, restored.others,
-    )  # fmt: skip
+    return Directory(named, b"", place.begin, place.end, data, positions, 0, place.footer)
+
+
+def _is_followed(source: Source, offset: int) -> bool:
+    """Return whether there are members behind an offset: of a newer commit there may be no more.
+
+    Other programs write them over an older directory.
+    """
+    allowance, end = Allowance(source.size), source.size
+    return any(
+        allowance.is_spent or find_member(source, place, end, allowance) is not None
+        for place in SignatureScan(source, offset, end)
+    )
 
 
 # -- where it is -------------------------------------------------------------------
@@ -422,43 +412,52 @@ def _find_last(source: Source) -> Directory | None:
     return None
 
 
-def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
-    """Return where the newest directory is: as its footer or its end record says.
-
-    Also returns whether no commit followed it, and whether an append behind the last commit
-    is damaged.
-    """
-    places: list[_Place] = []
-    footers = find_footers(source, (0,))
-    footer = next((one for one in footers if _is_complete(source, one)), None)
-    if footer is not None:
-        end = footer.directory_offset + footer.directory_size
-        places.append(_Place(footer.directory_offset, end, archive_end(footer), footer))
+def _has_damaged_commit(source: Source) -> bool:
+    """Return whether an append behind the last commit was complete, and is damaged."""
     try:
         last = find_last_commit(source, (0,))
-    except UnsupportedError:
-        raise
-    except NpzkitError:
-        last = None
-    offset = last_record(source)
-    with contextlib.suppress(NpzkitError):
-        if offset is not None:
-            record = resolve_end(source, offset)
-            begin = record.records_offset - record.record.directory_size
-            found = footer_before(source, record) if begin >= 0 else None
-            is_far = record.record.comment == FAR_COMMENT or isinstance(found, Far)
-            is_own = is_far or (isinstance(found, Footer) and not _is_complete(source, found))
-            if begin == record.record.directory_offset and begin >= 0 and not is_own:
-                # Of the last append, which is complete, the magic may be missing.
-                known = found if isinstance(found, Footer) else None
-                places.append(_Place(begin, record.records_offset, record.end_offset, known))
+    except AmbiguousArchiveError:
+        return False
+    return last is not None and last.damage is not None
+
+
+def _find_place(source: Source) -> tuple[_Place | None, bool]:
+    """Return where the newest directory is, and whether no commit followed it."""
     # Of the same place, the first one has a checksum.
+    places = [*_place_by_footer(source), *_place_by_record(source)]
     place = max(places, key=lambda place: place.begin, default=None)
     # Of a file that was cut off, nothing says whether a commit followed.
     is_newest = place is not None and any(
         other.begin == place.begin and source.size == other.archive_end for other in places
     )
-    return place, is_newest, last is not None and last.damage is not None
+    return place, is_newest
+
+
+def _place_by_footer(source: Source) -> Iterator[_Place]:
+    """Yield the directory that the footer of the last complete commit leads to."""
+    for footer in find_footers(source, (0,)):
+        if _is_complete(source, footer):
+            end = footer.directory_offset + footer.directory_size
+            yield _Place(footer.directory_offset, end, archive_end(footer), footer)
+            break
+
+
+def _place_by_record(source: Source) -> Iterator[_Place]:
+    """Yield the directory that the last end record leads to, if its append was complete."""
+    offset = last_record(source)
+    with contextlib.suppress(NpzkitError):
+        if offset is None:
+            return
+        end = resolve_end(source, offset)
+        begin = end.directory_offset
+        if not begin == end.record.directory_offset >= 0:
+            return
+        footer = footer_before(source, end)
+        if end.record.comment == FAR_COMMENT or isinstance(footer, Far):
+            return
+        # Of the last append, which is complete, the magic may be missing.
+        if footer is None or _is_complete(source, footer):
+            yield _Place(begin, end.records_offset, end.end_offset, footer)
 
 
 def _is_complete(source: Source, footer: Footer) -> bool:

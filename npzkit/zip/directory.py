@@ -258,14 +258,10 @@ class _Opening:
         if self.limits.member_count is not None:
             check_member_count(record.entry_count, self.limits)
         start, base = end.start_offset, end.base
-        offset = record.directory_offset + base
-        lead_size = min(FOOTER_SIZE, offset - start)
-        size, place = lead_size + record.directory_size, offset - lead_size
-        known = place - source.size + len(tail)
-        data = tail[known : known + size] if known >= 0 else source.read_at(place, size)
+        offset = end.directory_offset
+        lead, data = self._read_entries(end, tail)
         is_last = end.end_offset == source.size
-        footer = parse_footer(data[:lead_size], offset - start, is_last=is_last)
-        data = data[lead_size:]
+        footer = parse_footer(lead, offset - start, is_last=is_last)
         if end.record.comment == FAR_COMMENT and footer is None:
             raise ZipFormatError("the copy of the directory is damaged", offset=offset)
         if isinstance(footer, Far):
@@ -296,6 +292,15 @@ class _Opening:
         if self.limits.total_size is not None:
             check_total_size(found.sizes()[1], self.limits)
         return found
+
+    def _read_entries(self, end: End, tail: bytes) -> tuple[bytes, bytes]:
+        """Return what precedes a directory, where a footer may be, and the directory."""
+        offset, source = end.directory_offset, self.source
+        lead_size = min(FOOTER_SIZE, offset - end.start_offset)
+        size, place = lead_size + end.record.directory_size, offset - lead_size
+        known = place - source.size + len(tail)
+        data = tail[known : known + size] if known >= 0 else source.read_at(place, size)
+        return data[:lead_size], data[lead_size:]
 
     def _older(self, copy: End, far: Far) -> Directory:
         """Read the commit to which a far copy belongs: an append is under way, or was killed."""

@@ -123,15 +123,12 @@ def parse_entries(
     """
     if count * CENTRAL_ENTRY_SIZE > len(data):
         raise _miscounted(count, len(data) // CENTRAL_ENTRY_SIZE, offset)
-    entries: list[Entry] = []
+    found: list[tuple[Any, ...]] = []
     positions: list[int] = []
-    append, unpack, new, size = entries.append, ENTRY_FIELDS.unpack_from, tuple.__new__, len(data)
-    # Where a member ends is known once the next one's offset is.
-    pending: tuple[object, ...] = ()
-    position = 0
+    unpack, size, position = ENTRY_FIELDS.unpack_from, len(data), 0
     for _ in range(count):
         if position + CENTRAL_ENTRY_SIZE > size:
-            raise _miscounted(count, len(entries), offset + position)
+            raise _miscounted(count, len(found), offset + position)
         (
             signature, flags, method, crc32, compressed_size, uncompressed_size,
             name_size, extra_size, comment_size, disk_start, header_offset,
@@ -140,41 +137,43 @@ def parse_entries(
         raw_name = data[position + CENTRAL_ENTRY_SIZE : name_end]
         end = name_end + extra_size + comment_size
         if signature != CENTRAL_ENTRY_SIGNATURE or end > size:
-            try:
-                # At length, for a precise error.
-                ENTRY_LAYOUT.parse(data, position)
-            except ZipFormatError as error:
-                error.offset = offset + position
-                raise
+            _check_entry(data, position, offset)
         extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
         if not name or not name.isprintable() or (extra_size and UNICODE_PATH in extra):
             name, flags = read_name(raw_name, flags, extra)
-        if (
-            extra_size
-            or compressed_size == SENTINEL_32
-            or uncompressed_size == SENTINEL_32
-            or header_offset == SENTINEL_32
-        ):
+        if extra_size or SENTINEL_32 in (compressed_size, uncompressed_size, header_offset):
             compressed_size, uncompressed_size, header_offset = resolve_zip64(
                 extra, (uncompressed_size, compressed_size, header_offset), offset + position
             )
-        header_offset += base
         positions.append(position)
-        if pending:
-            append(new(Entry, (*pending, header_offset)))
-        pending = (
+        found.append((
             name, raw_name, flags, method, crc32, compressed_size, uncompressed_size,
-            header_offset, disk_start, extra,
-        )  # fmt: skip
+            header_offset + base, disk_start, extra,
+        ))  # fmt: skip
         position = end
     if position != size:
         raise _miscounted(count, "more bytes after the last entry", offset + position)
-    if pending:
-        append(new(Entry, (*pending, offset)))
+    entries = _with_ends(found, offset)
     if not _is_laid_out(entries, start):
         entries = _lay_out(entries, start, offset)
     return entries, positions
+
+
+def _with_ends(found: list[tuple[Any, ...]], offset: int) -> list[Entry]:
+    """Return entries, each of which ends where the next one or, at last, the directory begins."""
+    ends = [*[fields[7] for fields in found[1:]], offset]
+    new = tuple.__new__
+    return [new(Entry, (*fields, end)) for fields, end in zip(found, ends, strict=False)]
+
+
+def _check_entry(data: bytes, position: int, offset: int) -> None:
+    """Raise ZipFormatError for an entry with a wrong signature, or that is not complete."""
+    try:
+        ENTRY_LAYOUT.parse(data, position)
+    except ZipFormatError as error:
+        error.offset = offset + position
+        raise
 
 
 def parse_entry(record: bytes, end_offset: int) -> Entry:

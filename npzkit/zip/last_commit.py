@@ -216,8 +216,7 @@ def find_last_commit(source: Source, starts: Sequence[int]) -> LastCommit | None
 
 def _is_pending(source: Source, end: End) -> bool:
     """Return whether an end is that of an append which was not cut off behind it."""
-    place = max(end.directory_offset - len(FOOTER_MAGIC), 0)
-    if end.end_offset == source.size or any(source.read_at(place, len(FOOTER_MAGIC))):
+    if footer_before(source, end) is not None:
         return False
     return _said_before(source, end.start_offset, end.directory_offset, is_last=True) is not None
 

@@ -213,25 +213,13 @@ def least_end(source: Source) -> int:
 
     Members that are in the file are followed one after the other, and then the directory.
     """
-    size, place, listed = source.size, 0, 0
-    allowance = Allowance(size)
-    for _ in range(_FOLLOWED_COUNT):
-        head = source.read_within(place, records.LOCAL_HEADER_SIZE)
-        if not head.startswith(records.LOCAL_HEADER_SIGNATURE):
-            break
-        start = place + (header_end(head) if len(head) == records.LOCAL_HEADER_SIZE else len(head))
-        if start > size or len(head) < records.LOCAL_HEADER_SIZE:
-            place, listed = start, listed + records.CENTRAL_ENTRY_SIZE
-            break
-        try:
-            entry = entry_of_header(source.read_at(place, start - place), place)
-        except ZipFormatError:
-            break
-        listed += records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
-        place = entry.end_offset
-        if entry.flags & records.FLAG_DESCRIPTOR:
-            found = find_member(source, entry.header_offset, size, allowance)
-            place = size + 1 if found is None else found.end_offset
+    place = listed = 0
+    for entry in _side_by_side(source, Allowance(source.size)):
+        place, listed = entry.end_offset, listed + records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
+    head = source.read_within(place, records.LOCAL_HEADER_SIZE)
+    if _is_cut(head, source.size - place):
+        place += header_end(head) if len(head) == records.LOCAL_HEADER_SIZE else len(head)
+        listed += records.CENTRAL_ENTRY_SIZE
     # What is there of the directory.
     for _ in range(_FOLLOWED_COUNT):
         head = source.read_within(place, records.CENTRAL_ENTRY_SIZE)
@@ -254,24 +242,40 @@ def is_cut_in_member(source: Source) -> bool:
     Then no commit is in the file: its directory would come between two of them.
     """
     place = 0
+    for entry in _side_by_side(source, None):
+        place = entry.end_offset
+    head = source.read_within(place, records.LOCAL_HEADER_SIZE)
+    return _is_cut(head, source.size - place) or not (head or place == 0)
+
+
+def _is_cut(head: bytes, room: int) -> bool:
+    """Return whether bytes begin a local header for which there is no room."""
+    is_header = head.startswith(records.LOCAL_HEADER_SIGNATURE)
+    return is_header and (len(head) < records.LOCAL_HEADER_SIZE or header_end(head) > room)
+
+
+def _side_by_side(source: Source, allowance: Allowance | None) -> Iterator[Entry]:
+    """Yield the members that follow each other from the file's start on, by their local headers.
+
+    Without an allowance, one with a descriptor is none.
+    """
+    place, size = 0, source.size
     for _ in range(_FOLLOWED_COUNT):
         head = source.read_within(place, records.LOCAL_HEADER_SIZE)
-        if not head:
-            return place > 0
-        is_member = head.startswith(records.LOCAL_HEADER_SIGNATURE)
-        if not is_member or len(head) < records.LOCAL_HEADER_SIZE:
-            return is_member
-        start = place + header_end(head)
-        if start > source.size:
-            return True
+        is_header = head.startswith(records.LOCAL_HEADER_SIGNATURE)
+        if not is_header or _is_cut(head, size - place):
+            return
         try:
-            entry = entry_of_header(source.read_at(place, start - place), place)
+            entry = entry_of_header(source.read_at(place, header_end(head)), place)
         except ZipFormatError:
-            return False
+            return
         if entry.flags & records.FLAG_DESCRIPTOR:
-            return False
+            if allowance is None:
+                return
+            found = find_member(source, place, size, allowance)
+            entry = entry._replace(end_offset=size + 1 if found is None else found.end_offset)
+        yield entry
         place = entry.end_offset
-    return False
 
 
 def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> FoundMember | None:

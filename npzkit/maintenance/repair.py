@@ -313,12 +313,12 @@ def _relist(
     size, known_size = salvage.source.size, min(salvage.source.size, _KNOWN_SIZE)
     parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
     known = salvage.source.original.read_at(size - known_size, known_size)
+    # No damaged end record may become one that fits.
+    avoided = set(claimed_ends(salvage.source.original, size).values())
     salvage.source.close()
     sink = PathSink(path, resume=True, durable=True, lock=lock)
     try:
         sink.resume(size, known_size, crc32(known))
-        # No damaged end record may become one that fits.
-        avoided = set(claimed_ends(known, size - known_size).values())
         ZipWriter(sink, listed).commit(comment, avoided)
         sink.close()
     except BaseException:

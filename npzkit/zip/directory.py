@@ -206,7 +206,7 @@ class _Opening:
     def directory(self) -> Directory:
         """Return the directory of the archive that ends where the file does, or of the last one."""
         source = self.source
-        tail, _ = read_tail(source, source.size)
+        tail = read_tail(source, source.size)
         usual = None if any(self.starts) else usual_end(source, tail)
         if usual is not None:
             return self._read_or_pass(usual, tail)

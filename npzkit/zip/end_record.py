@@ -48,33 +48,35 @@ class End(NamedTuple):
         return self.end_offset - self.start_offset
 
 
-def claimed_ends(tail: bytes, tail_offset: int) -> dict[int, int]:
-    """Return where the comment of each end record would end, by its offset; last first."""
-    ends = {}
+def read_tail(source: Source, end: int) -> bytes:
+    """Return the bytes before `end` in which an end record may be."""
+    low = max(end - records.END_SIZE - records.COMMENT_MAX_SIZE, 0)
+    return source.read_at(low, end - low)
+
+
+def claimed_ends(source: Source, before: int) -> dict[int, int]:
+    """Return the offset of each end record that other programs may find, last first.
+
+    And where its comment would end.
+    """
+    tail, ends = read_tail(source, before), {}
     position = len(tail) - records.END_SIZE + len(records.END_SIGNATURE)
     while (position := tail.rfind(records.END_SIGNATURE, 0, max(position, 0))) >= 0:
         end = position + records.END_SIZE
         comment_size = int.from_bytes(tail[end - 2 : end], "little")
-        ends[tail_offset + position] = tail_offset + end + comment_size
+        ends[before - len(tail) + position] = before - len(tail) + end + comment_size
         position += len(records.END_SIGNATURE) - 1
     return ends
 
 
-def read_tail(source: Source, end: int) -> tuple[bytes, int]:
-    """Return the bytes before `end` in which an end record may be, and where they begin."""
-    low = max(end - records.END_SIZE - records.COMMENT_MAX_SIZE, 0)
-    return source.read_at(low, end - low), low
-
-
 def find_fitting(source: Source, end: int) -> list[int]:
     """Return the offsets of all end records whose comment ends at `end`, last first."""
-    claimed = claimed_ends(*read_tail(source, end))
-    return [offset for offset, claimed_end in claimed.items() if claimed_end == end]
+    return [offset for offset, claimed in claimed_ends(source, end).items() if claimed == end]
 
 
 def last_record(source: Source) -> int | None:
     """Return where the end record begins that other programs find first, the last one."""
-    return next(iter(claimed_ends(*read_tail(source, source.size))), None)
+    return next(iter(claimed_ends(source, source.size)), None)
 
 
 def usual_end(source: Source, tail: bytes) -> End | None:

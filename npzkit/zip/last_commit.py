@@ -266,7 +266,8 @@ def _with_what_follows(source: Source, end: End) -> LastCommit:
         at = end.end_offset
         return LastCommit(end, damaged_commit(source, at, at, at + INTENT_SIZE))
     place = last_record(source)
-    if place is None or place < end.end_offset or _is_begun(source, end):
+    is_begun = parse_mark(_intent_behind(source, end)) == 0
+    if place is None or place < end.end_offset or is_begun:
         return LastCommit(end)
     if kind == Behind.FOREIGN:
         raise another_archive(source, end.end_offset)
@@ -306,7 +307,11 @@ def unfinished_offset(source: Source) -> int | None:
         if end_offset <= least:
             break
         return None if any(intent[MARK_OFFSET:]) else end_offset
-    if last is not None and kind == Behind.DAMAGED and not _mark(source, last.end):
+    if (
+        last is not None
+        and kind == Behind.DAMAGED
+        and not any(_intent_behind(source, last.end)[MARK_OFFSET:])
+    ):
         return last.end.end_offset
     return None
 
@@ -325,16 +330,6 @@ def _intents(source: Source) -> Iterator[bytes]:
 def is_marked(source: Source, end: End) -> bool:
     """Return whether an append behind an end is marked as complete."""
     return _behind(source, end) == Behind.COMPLETE
-
-
-def _mark(source: Source, end: End) -> bytes:
-    """Return the bytes where an append behind an end has its mark, without zeros."""
-    return _intent_behind(source, end)[MARK_OFFSET:].strip(b"\0")
-
-
-def _is_begun(source: Source, end: End) -> bool:
-    """Return whether the whole intent of an append is behind an end, without a mark."""
-    return parse_mark(_intent_behind(source, end)) == 0
 
 
 def _intent_behind(source: Source, end: End) -> bytes:

@@ -47,8 +47,6 @@ from npzkit.zip.records import (
 
 _TRIED_SIZE = 1 << 28
 """Bytes of directories that are compared with the checksum."""
-
-
 _NAME_SIZE_AND_OFFSET = ENTRY_LAYOUT.picked("name_size", "header_offset").unpack_from
 
 
@@ -480,11 +478,9 @@ def _find_comment(source: Source, place: _Place) -> bytes | None:
     theirs = find_comment(source)
     if theirs and len(theirs) != footer.comment_size:
         return plain_comment(theirs)
-    ends = [place.end + lead + END_SIZE for lead in (0, ZIP64_RECORDS_SIZE)]
+    leads = 0, ZIP64_RECORDS_SIZE
     possible = [
-        source.read_at(end, footer.comment_size)
-        for end in ends
-        if end + footer.comment_size <= source.size
+        source.read_within(place.end + lead + END_SIZE, footer.comment_size) for lead in leads
     ]
     older = (end.record.comment for end in find_commits(source, (0,), source.size))
     for comment in itertools.chain(possible, [b""], older):

@@ -258,10 +258,14 @@ class _Opening:
         if self.limits.member_count is not None:
             check_member_count(record.entry_count, self.limits)
         start, base = end.start_offset, end.base
-        offset = end.directory_offset
-        lead, data = self._read_entries(end, tail)
+        offset = record.directory_offset + base
+        lead_size = min(FOOTER_SIZE, offset - start)
+        size, place = lead_size + record.directory_size, offset - lead_size
+        known = place - source.size + len(tail)
+        data = tail[known : known + size] if known >= 0 else source.read_at(place, size)
         is_last = end.end_offset == source.size
-        footer = parse_footer(lead, offset - start, is_last=is_last)
+        footer = parse_footer(data[:lead_size], offset - start, is_last=is_last)
+        data = data[lead_size:]
         if end.record.comment == FAR_COMMENT and footer is None:
             raise ZipFormatError("the copy of the directory is damaged", offset=offset)
         if isinstance(footer, Far):
@@ -275,13 +279,8 @@ class _Opening:
         except ZipFormatError as error:
             error.remedy = _DAMAGED
             raise
-        # If a member begins at the start, its local header is checked when it is read.
-        if (
-            source.is_distant
-            and source.at_hand(start, 4) is None
-            and all(entry.header_offset != start for entry in named.values())
-        ):
-            find_base(source, end, self.starts, certain=True)
+        if source.is_distant:
+            self._check_start(end, named)
         if self.strict:
             check_names(named.values() if isinstance(named, dict) else named.marked())
         found = Directory(
@@ -293,14 +292,13 @@ class _Opening:
             check_total_size(found.sizes()[1], self.limits)
         return found
 
-    def _read_entries(self, end: End, tail: bytes) -> tuple[bytes, bytes]:
-        """Return what precedes a directory, where a footer may be, and the directory."""
-        offset, source = end.directory_offset, self.source
-        lead_size = min(FOOTER_SIZE, offset - end.start_offset)
-        size, place = lead_size + end.record.directory_size, offset - lead_size
-        known = place - source.size + len(tail)
-        data = tail[known : known + size] if known >= 0 else source.read_at(place, size)
-        return data[:lead_size], data[lead_size:]
+    def _check_start(self, end: End, named: dict[str, Entry] | Columns) -> None:
+        """Look whether the archive begins where it should, if that takes a request."""
+        # If a member begins there, its local header is checked when it is read.
+        if self.source.at_hand(end.start_offset, 4) is None and all(
+            entry.header_offset != end.start_offset for entry in named.values()
+        ):
+            find_base(self.source, end, self.starts, certain=True)
 
     def _older(self, copy: End, far: Far) -> Directory:
         """Read the commit to which a far copy belongs: an append is under way, or was killed."""

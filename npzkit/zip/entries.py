@@ -123,12 +123,15 @@ def parse_entries(
     """
     if count * CENTRAL_ENTRY_SIZE > len(data):
         raise _miscounted(count, len(data) // CENTRAL_ENTRY_SIZE, offset)
-    found: list[tuple[Any, ...]] = []
+    entries: list[Entry] = []
     positions: list[int] = []
-    unpack, size, position = ENTRY_FIELDS.unpack_from, len(data), 0
+    append, unpack, new, size = entries.append, ENTRY_FIELDS.unpack_from, tuple.__new__, len(data)
+    # Where a member ends is known once the next one's offset is.
+    pending: tuple[object, ...] = ()
+    position = 0
     for _ in range(count):
         if position + CENTRAL_ENTRY_SIZE > size:
-            raise _miscounted(count, len(found), offset + position)
+            raise _miscounted(count, len(positions), offset + position)
         (
             signature, flags, method, crc32, compressed_size, uncompressed_size,
             name_size, extra_size, comment_size, disk_start, header_offset,
@@ -146,25 +149,22 @@ def parse_entries(
             compressed_size, uncompressed_size, header_offset = resolve_zip64(
                 extra, (uncompressed_size, compressed_size, header_offset), offset + position
             )
+        header_offset += base
         positions.append(position)
-        found.append((
+        if pending:
+            append(new(Entry, (*pending, header_offset)))
+        pending = (
             name, raw_name, flags, method, crc32, compressed_size, uncompressed_size,
-            header_offset + base, disk_start, extra,
-        ))  # fmt: skip
+            header_offset, disk_start, extra,
+        )  # fmt: skip
         position = end
     if position != size:
         raise _miscounted(count, "more bytes after the last entry", offset + position)
-    entries = _with_ends(found, offset)
+    if pending:
+        append(new(Entry, (*pending, offset)))
     if not _is_laid_out(entries, start):
         entries = _lay_out(entries, start, offset)
     return entries, positions
-
-
-def _with_ends(found: list[tuple[Any, ...]], offset: int) -> list[Entry]:
-    """Return entries, each of which ends where the next one or, at last, the directory begins."""
-    ends = [*[fields[7] for fields in found[1:]], offset]
-    new = tuple.__new__
-    return [new(Entry, (*fields, end)) for fields, end in zip(found, ends, strict=False)]
 
 
 def _check_entry(data: bytes, position: int, offset: int) -> None:

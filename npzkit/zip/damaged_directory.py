@@ -1,9 +1,10 @@
 """What is known of the newest state of an archive whose end or directory is damaged.
 
-Decides where the newest directory and its comment are, which of its entries are
-believed, and which are made again from the members' own headers. The footer has
-the directory's checksum, which says when all of it is right. The caller checks whether
-a listed member is sound. Knows no NPY.
+Decides where the newest directory and its comment are, and which of its entries are
+believed: those that agree with their members' own headers. The others are made again, as
+the directory before has them or as those headers say. The footer has the directory's
+checksum, which says when all of it is right. The caller checks whether a listed member
+is sound. Knows no NPY.
 """
 
 from __future__ import annotations

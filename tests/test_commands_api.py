@@ -8,8 +8,8 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.analysis.statistics import ArrayPart
-from npzkit.files.progress import receiving
 from npzkit.files.urls import default_storage_options
+from npzkit.stores.reception import receiving
 from range_server import RangeServer
 
 

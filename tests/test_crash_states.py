@@ -671,8 +671,8 @@ MAPS = {"mmap.mmap", "np.memmap"}
 WRITING_MODULES = {"shutil", "tempfile", "posix", "nt"}
 EXCEPTIONS = {
     ("files.destinations", "open"): "a device or a pipe, where nothing is kept",
-    ("format.memmap", "open"): "numpy's open_memmap: a new .npy, which is no archive",
-    ("format.memmap", "np.memmap"): "the same",
+    ("drop_ins.numpy_memmap", "open"): "numpy's open_memmap: a new .npy, which is no archive",
+    ("drop_ins.numpy_memmap", "np.memmap"): "the same",
     ("files.locking", "open"): "to lock it: nothing is written by that descriptor",
     ("writing.filled_array", "mmap.mmap"): "a map of an array that is not listed yet",
     ("reading.maps", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",

@@ -38,7 +38,7 @@ ROOMS = {
 ROOMS["open"] = ROOMS["load"] - {"drop_ins"} | {"datasets"}
 """The rooms of what is imported."""
 READING = {
-    "archive.contents", "codecs.decompressors", "codecs.encoders", "files.block_reading",
+    "archive.lazyarray", "codecs.decompressors", "codecs.encoders", "files.block_reading",
     "files.locking", "files.progress", "files.sink", "files.threads", "members.info",
     "members.metadata", "members.tensors", "reading.indexed_headers", "reading.load_all",
     "reading.member", "zip.array_index", "zip.chunks", "zip.entry_columns", "zip.last_commit",
@@ -50,7 +50,7 @@ UNNEEDED = {
     "save": {
         "archive.npzfile", "archive.npzwriter", "archive.written_archive", "codecs.decompressors",
         "codecs.encoders", "files.block_reading", "files.progress", "files.threads",
-        "members.containers", "members.labels", "members.notes", "members.tensors",
+        "trees.containers", "members.labels", "trees.notes", "members.tensors",
         "writing.append", "writing.prepared_array", "zip.chunks", "zip.directory",
         "zip.entry_columns", "zip.last_commit", "zip.member_stream",
         "zip.member_writer",

@@ -31,7 +31,7 @@ from npzkit.codecs import coding
 from npzkit.datasets import index_format
 from npzkit.errors import AmbiguousArchiveError, NpzkitError, TornArchiveWarning, UnsupportedError
 from npzkit.files import room
-from npzkit.zip import chunks, commit, member_layout, record
+from npzkit.zip import chunk_list, commit, member_layout, record
 from npzkit.zip.array_index import ChunkLists, find_array_index
 
 GUIDE = Path(npzkit.__file__).parent / "guide"
@@ -593,12 +593,12 @@ def test_the_numbers_are_those_of_the_code():
     """Sizes, identifiers and versions are the code's."""
     assert "sectors of 512 bytes, and then of 4,096" in PAGE
     assert commit._SECTOR_SIZES == (512, 4096)
-    for number in (record.PIECE_SIZE, commit.COMMENT_SIZE, chunks.CHUNK_SIZE_LIMITS[1]):
+    for number in (record.PIECE_SIZE, commit.COMMENT_SIZE, chunk_list.CHUNK_SIZE_LIMITS[1]):
         assert f"{number:,}" in PAGE
     assert f"0x{record._BLOCK_ID:04X}" in PAGE
     assert f"0x{member_layout.EXTERNAL_ATTRIBUTES:08X}" in PAGE
     assert (coding.CHUNK_SIZE, coding.CHECKED_SIZE) == (256 << 10, 64 << 10)
-    assert (member_layout.ALIGNMENT, chunks._LEAST_CHUNK_SIZE) == (64, 1024)
+    assert (member_layout.ALIGNMENT, chunk_list._LEAST_CHUNK_SIZE) == (64, 1024)
     versions = dict(
         re.findall(r"^\| (\S.*?) \| (\d+) \| ", PAGE.split("## Versions")[1], re.MULTILINE)
     )

@@ -8,8 +8,8 @@ import npzkit
 import numpy as np
 import pytest
 from deep import by_turns
+from npzkit.display import blocks
 from npzkit.errors import LimitExceededError
-from npzkit.reading import blocks
 
 FIELDS = [(f"field{number:04}", "u1") for number in range(1000)]
 """Of a header of 24,000 bytes."""

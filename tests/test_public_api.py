@@ -26,9 +26,13 @@ def names_of(module: str) -> dict[str, ast.AST]:
     """Return what each name of a module is: a definition, an import, or a value."""
     place = Path(npzkit.__file__).parent.joinpath(*module.split(".")[1:])
     path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    # What is imported on first use, checkers of types learn from a stub.
+    path = stub if (stub := path.with_suffix(".pyi")).exists() else path
     found: dict[str, ast.AST] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
+            case ast.ImportFrom(module=other, names=[ast.alias("*")]):
+                found |= names_of(other)
             case ast.ImportFrom(names=names):
                 found |= {alias.asname or alias.name: node for alias in names}
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):

@@ -17,13 +17,13 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
+from npzkit.display.blocks import blocks
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 from npzkit.files.progress import Meter, Part, Report
 from npzkit.files.urls import find_locations
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
-from npzkit.reading.blocks import blocks
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike

@@ -17,6 +17,7 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.datasets.opening import opened
+from npzkit.display.blocks import approach, blocks, for_each_piece, place_of
 from npzkit.display.histograms import Statistics, statistics_of
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.display.sampling import read_habits
@@ -24,7 +25,6 @@ from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Meter, Report
 from npzkit.files.threads import Pipeline
 from npzkit.limits import thread_count
-from npzkit.reading.blocks import approach, blocks, for_each_piece, place_of
 from npzkit.reading.indexing import count_of, select
 
 if TYPE_CHECKING:

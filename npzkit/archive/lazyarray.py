@@ -10,29 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
-from npzkit.format.array import array_bytes, check_addressable, npy_header
+from npzkit.format.array import array_bytes, check_addressable, impossible_array, npy_header
 from npzkit.format.header import NpyHeader
 from npzkit.limits import thread_count
 from npzkit.members.metadata import parse_attrs, user_attrs
 from npzkit.members.tensors import check_long_double, restored_dtype
-from npzkit.reading.blocks import ReadHabits, blocks_of_shape, new_array
 from npzkit.reading.byte_ranges import read_block
-from npzkit.reading.indexing import Positions, Selection, select
+from npzkit.reading.indexing import Positions, ReadHabits, Selection, blocks_of_shape, select
 from npzkit.reading.small_member import check_form, check_out
-from npzkit.zip.random_access import RandomAccess
+from npzkit.zip.chunks import Chunks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_CHUNK_SIZE = 1 << 20
-"""Bytes of a chunk if the member has no chunks of its own."""
 _ROWS_SIZE = 1 << 24
 """Bytes of rows that are read at a time from an array in Fortran order."""
 _UNPROVEN_SIZE = 1 << 24
@@ -88,7 +84,7 @@ class LazyArray:
     def __init__(
         self,
         npz: Any,
-        archive: OpenedArchive,
+        archive: Any,
         key: str,
         header: NpyHeader | None,
         extra: bytes,
@@ -98,7 +94,7 @@ class LazyArray:
         self._header = _check_header(header)
         self._npz, self._archive = npz, archive
         self._key, self._verify = key, verify
-        self._explained = Explained(archive, key)
+        self._explained = archive.explained(key)
         self._attrs = parse_attrs(extra)
         check_long_double(self._header.dtype, self._attrs)
         self.shape = self._header.shape
@@ -118,7 +114,7 @@ class LazyArray:
 
     @property
     def _chunk_size(self) -> int:
-        return self._access().chunk_size or _CHUNK_SIZE
+        return self._access().part_size
 
     @property
     def ndim(self) -> int:
@@ -145,8 +141,9 @@ class LazyArray:
         """Put one value per axis in the order of storage, or back."""
         return axes[::-1] if self._header.fortran_order else axes
 
-    def _access(self) -> RandomAccess:
-        return self._archive.random_access(self._key, verify=self._verify)
+    def _access(self) -> Chunks:
+        chunks: Chunks = self._archive.chunks(self._key, verify=self._verify)
+        return chunks
 
     @property
     def _read_habits(self) -> ReadHabits:
@@ -232,7 +229,7 @@ class LazyArray:
         return block.T if self._header.fortran_order else block
 
     def _fill(
-        self, access: RandomAccess, positions: tuple[Positions, ...], block: np.ndarray[Any, Any]
+        self, access: Chunks, positions: tuple[Positions, ...], block: np.ndarray[Any, Any]
     ) -> None:
         """Fill `block`, which is C-contiguous with its axes in the order of storage."""
         items = block if block.dtype.names is None else block.view(f"V{block.dtype.itemsize}")
@@ -241,7 +238,7 @@ class LazyArray:
             items, thread_count(None),
         )  # fmt: skip
 
-    def _check_reach(self, access: RandomAccess, shape: tuple[int, ...]) -> None:
+    def _check_reach(self, access: Chunks, shape: tuple[int, ...]) -> None:
         """Check that the member has the bytes for a large array, before it is allocated."""
         count = math.prod(shape) * self._header.dtype.itemsize
         if count > _UNPROVEN_SIZE:
@@ -249,7 +246,8 @@ class LazyArray:
 
     def _located(self, error: NpzkitError) -> NpzkitError:
         """Return an error that says where it happened; arrays in many files have other words."""
-        return explain(self._archive, error, self._key)
+        located: NpzkitError = self._archive.explain(error, self._key)
+        return located
 
     def _check_backed(self) -> None:
         """Check that there are bytes for the complete array, in one file or in many."""
@@ -343,3 +341,21 @@ def _restore(npz: Any, key: str, verify: bool) -> LazyArray:
     npz._closes_silently = True
     lazy: LazyArray = npz.lazy(key, verify=verify)
     return lazy
+
+
+def new_array(
+    shape: tuple[int, ...], dtype: np.dtype[Any], order: Literal["C", "F"] = "C"
+) -> np.ndarray[Any, Any]:
+    """Allocate an array; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``.
+
+    Raises
+    ------
+    NpyFormatError, UnsupportedError
+        NumPy has no array of this shape, on any system or on this one.
+    """
+    try:
+        if dtype.itemsize:
+            return np.empty(shape, dtype, order)
+        return np.ndarray(shape, dtype, order=order)
+    except (ValueError, OverflowError) as error:
+        raise impossible_array(shape, dtype, error) from error

@@ -1,8 +1,8 @@
 """Reading archives: what users can do with one.
 
 Owns `NpzFile`: what its calls take, return and promise. Each call checks what it was
-given, and hands its work on to the contents of the archive: `npzkit.archive.single_file`,
-or those of a sharded archive.
+given, and hands its work on to the open archive: `npzkit.archive.opened_archive`, or the
+sharded one that takes its place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 
 from npzkit.archive.numpy_attributes import ArrayAttributes
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode, OpenedArchive, check_mmap_mode
-from npzkit.archive.single_file import SingleFile
 from npzkit.errors import NpzkitError, quoted, shown_key
 from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source
@@ -30,7 +29,6 @@ from npzkit.reading.small_member import check_form, check_out
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from npzkit.archive.contents import ArchiveContents
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.info import ArchiveInfo, ArrayInfo
@@ -162,7 +160,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
             "strict": strict, "limits": check_limits(limits, max_header_size, file),
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
         }  # fmt: skip
-        self._archive = self._contents(file, own_fid, options, storage_options)
+        self._archive: OpenedArchive = self._contents(file, own_fid, options, storage_options)
         self.allow_pickle = allow_pickle
         self.pickle_kwargs = pickle_kwargs
         self.max_header_size = options["limits"].header_size
@@ -176,9 +174,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         own_fid: bool,
         options: dict[str, Any],
         storage_options: Mapping[str, Any] | None,
-    ) -> ArchiveContents:
+    ) -> Any:
         """Open what the archive has inside."""
-        return SingleFile(file, own_fid, options, storage_options)
+        return OpenedArchive(file, own_fid, options, storage_options)
 
     # -- the mapping --------------------------------------------------------
 
@@ -198,7 +196,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, key: str) -> NDArray[Any]:
         if self.mmap_mode is not None:
             return self._archive.memmap(key, self.mmap_mode)
-        return self._archive.read(key, self._verify, None)
+        found: NDArray[Any] = self._archive.read(key, self._verify, None)
+        return found
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the array with this key, or `default` if there is none."""

@@ -11,18 +11,23 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import CHUNK_SIZE, Coding, Compression, check_coding, coding_for
 from npzkit.errors import UnsupportedError, quoted
-from npzkit.members.containers import flatten, is_nested, is_record
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.members.metadata import check_attrs
+from npzkit.members.metadata import check_attrs, nested_data
 from npzkit.writing.array_members import Member, Preparation
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts
     from npzkit.typing import Writable
     from npzkit.writing.created_array import CreatedArray
+
+
+_NOT_NESTED = {np.ndarray, *map(type, (True, 1, 0.5, 1j, "", b""))}
+"""Types of values that hold no others."""
 
 
 class NpzWriter:
@@ -320,8 +325,7 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        may_be_tree = isinstance(array, (Mapping, list, tuple)) or is_record(array)
-        if may_be_tree and is_nested({key: array}):
+        if type(array) not in _NOT_NESTED and nested_data("containers").is_tree(array):
             if attrs:
                 raise ValueError("attrs belong to an array; nested data cannot have any")
             self._add_tree(key, array, coding, overwrite=overwrite)
@@ -335,29 +339,22 @@ class NpzWriter:
         self._archive.alone(self._archive.write, members, self._coding, False)
 
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
-        if overwrite:
-            self._hand_over(key)
-        listing = self._archive.listing
+        archive, listing = self._archive, self._archive.listing
+        if overwrite and archive.tree is not None:
+            archive.tree.hand_over(key.__eq__)
         is_first = key not in listing
         others = listing.others_of(key + SUFFIX) if overwrite else []
-        self._archive.put(members, coding, overwrite)
+        archive.put(members, coding, overwrite)
         for other in set(others).difference(listing.others_of(key + SUFFIX)):
             listing.remove(other)
-        self._archive.note_added(key, is_first=is_first)
-
-    def _hand_over(self, key: str) -> None:
-        """Keep an array that goes, if the metadata says that it has other keys too."""
-        if self._archive.metadata.values:
-            from npzkit.archive.tree_edits import hand_over
-
-            hand_over(self._archive, key.__eq__)
+        if archive.tree is not None:
+            archive.tree.added(key, is_first=is_first)
 
     def _add_tree(self, key: str, tree: Any, coding: Coding, *, overwrite: bool) -> None:
-        from npzkit.archive.tree_edits import write_tree
-
-        arrays, note = flatten(tree, key)
+        arrays, note = nested_data("containers").flatten(tree, key)
         members = list(self._preparation.many(arrays, coding))
         archive = self._archive
+        write_tree = nested_data("tree_edits").write_tree
         archive.alone(write_tree, archive, key, members, note, coding, overwrite)
 
     def create(
@@ -475,12 +472,14 @@ class NpzWriter:
         self._archive.alone(self._remove, key)
 
     def _remove(self, key: str) -> None:
-        listing = self._archive.listing
+        archive, listing = self._archive, self._archive.listing
         name = listing.find(key)
-        others = listing.others_of(name)
-        self._hand_over(name.removesuffix(SUFFIX))
+        others, key = listing.others_of(name), name.removesuffix(SUFFIX)
+        if archive.tree is not None:
+            archive.tree.hand_over(key.__eq__)
         if name in listing.entries:
-            self._archive.note_removed(name.removesuffix(SUFFIX))
+            if archive.tree is not None:
+                archive.tree.removed(key)
             for part in (name, *others):
                 listing.remove(part)
 
@@ -519,7 +518,7 @@ class NpzWriter:
         archive = self._archive
         archive.state.check_open(old)
         name = check_key(new)
-        from npzkit.archive.tree_edits import rename
+        from npzkit.archive.renaming import rename
 
         archive.alone(rename, archive, old, new, name)
 

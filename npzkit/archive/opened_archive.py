@@ -1,60 +1,75 @@
-"""An archive that is open for reading: its file, its directory, and how a key finds its member.
+"""An archive in one file that is open for reading.
 
-Owns whether the archive is open, whether the file still holds what was opened,
-what closing it releases, and what is added to errors of the layers below, which know
-neither keys nor paths. Turning members into arrays is
-`npzkit.reading.member`'s.
+Owns what each call of an `NpzFile` does then: how a key finds its member, whether the file still
+holds what was opened, what closing releases; and what is added to errors of the layers below, which
+know neither keys nor paths. Making arrays of members is `npzkit.reading`'s. What users may pass is
+checked before, and documented, in `npzkit.archive.npzfile`. The shards of a folder have the same
+calls: `npzkit.datasets.sharded_contents`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import numpy as np
 
-from npzkit.archive.numpy_attributes import Handles
+from npzkit.archive.explained import Explained, LocatedStream
+from npzkit.archive.numpy_attributes import Handles, file_of
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError, closed_error
-from npzkit.files.source import Source
+from npzkit.codecs.coding import STORED
+from npzkit.errors import (
+    ChecksumError,
+    ClosedArchiveError,
+    NpzkitError,
+    StaleArchiveError,
+    UnsupportedError,
+    closed_error,
+)
+from npzkit.files.file_objects import can_read
+from npzkit.files.locations import open_anywhere
+from npzkit.files.source import SeekingSource, Source
 from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of, member_of
-from npzkit.reading.small_member import SmallReader
+from npzkit.reading.small_member import SMALL_SIZE, Options, SmallReader
 from npzkit.zip.directory import read_directory
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, Rows
 
 if TYPE_CHECKING:
-    from npzkit.members.info import ArrayInfo
+    from npzkit.archive.lazyarray import LazyArray
+    from npzkit.maintenance.findings import VerifyReport
+    from npzkit.members.info import ArchiveInfo, ArrayInfo
     from npzkit.reading.indexed_headers import IndexedHeaders
+    from npzkit.reading.indexing import Box
     from npzkit.reading.maps import Maps
     from npzkit.reading.member import MemberReader
+    from npzkit.zip.chunks import Chunks
     from npzkit.zip.entry_columns import Columns
-    from npzkit.zip.member_stream import MemberStream
-    from npzkit.zip.random_access import RandomAccess
 
+Join = Callable[[str, Mapping[str, Any]], Any]
+"""Puts an array together, by its key and its attributes."""
 MmapMode = Literal["r", "c", "r+"]
 NOT_MAPPED = (
     "an archive in a store cannot be mapped into memory",
     "Read parts of an array with npz.lazy(key), or download the file and map the copy.",
 )
+_FEW_COUNT = 16
+"""Most small arrays that `load_all` reads one by one."""
 
 
 class OpenedArchive:
-    """An archive that is open for reading.
+    """An archive in one file.
 
     Parameters
     ----------
-    source : Source
-        The caller closes it if this fails.
-    handles : Handles
-    strict : bool
-        Raise on oddities that are otherwise read with a warning.
-    limits : Limits
-    allow_pickle, pickle_kwargs
+    file, own_fid, storage_options
         As of `npzkit.NpzFile`.
+    options : dict
+        ``limits``, and ``strict``, ``allow_pickle`` and ``pickle_kwargs`` as of `npzkit.NpzFile`.
 
     Attributes
     ----------
@@ -68,15 +83,37 @@ class OpenedArchive:
 
     def __init__(
         self,
+        file: Any,
+        own_fid: bool,
+        options: dict[str, Any],
+        storage_options: Mapping[str, Any] | None,
+    ) -> None:
+        given_zip = None
+        if isinstance(file, zipfile.ZipFile):
+            given_zip, file, own_fid = file, file_of(file), False
+        self._options = options
+        is_owner = own_fid and can_read(file)
+        source = open_anywhere(file, owned=own_fid, storage_options=storage_options)
+        try:
+            self.handles = Handles(source, given_zip, source.handle if is_owner else None)
+            self._begin(source, **options)
+        except BaseException as error:
+            source.close()
+            if isinstance(error, NpzkitError):
+                error.locate(path=source.shown_path)
+            raise
+
+    def _begin(
+        self,
         source: Source,
-        handles: Handles,
         *,
         strict: bool,
         limits: Limits,
         allow_pickle: bool,
         pickle_kwargs: Mapping[str, Any] | None,
     ) -> None:
-        self.source, self.handles, self.limits = source, handles, limits
+        """Read the directory."""
+        self.source, self.limits = source, limits
         # In a file object, an archive may begin at the object's position, after other data.
         self._starts = sorted({0, source.position})
         self.directory = read_directory(source, starts=self._starts, strict=strict, limits=limits)
@@ -91,11 +128,100 @@ class OpenedArchive:
         self._keys: list[str] | None = None
         self.is_open = True
 
+    # -- the archive --------------------------------------------------------
+
+    def one_file(self) -> OpenedArchive:
+        """Return the archive; a sharded one raises UnsupportedError."""
+        return self
+
+    @property
+    def has_open_file(self) -> bool:
+        """Whether a file of its own is open, which somebody should close."""
+        return self.source.path is not None and not self.source.file.closed
+
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]:
+        """The path or URL, and the options to open it with again."""
+        path, own_options = self.source.reopening
+        return path, {**self._options, **own_options}
+
+    @property
+    def reading_limits(self) -> Limits:
+        """Pickles are for trusted files only, and their headers have no limit."""
+        return self.limits._replace(header_size=self.small.header_limit)
+
+    @property
+    def nbytes(self) -> int:
+        return self.directory.entries.sizes()[1]
+
+    @property
+    def file_size(self) -> int:
+        return self.source.file_size
+
+    @property
+    def own_file(self) -> Any:
+        return self.handles.file(is_open=self.is_open)
+
+    @cached_property
+    def comment(self) -> bytes:
+        from npzkit.zip.directory import comment_of
+
+        with self.explained():
+            return comment_of(self.directory, self.source, self.limits.metadata_size)
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        from npzkit.members.metadata import parse_metadata
+
+        comment = self.comment
+        with self.explained():
+            return parse_metadata(comment, self.limits.metadata_size)
+
+    def archive_info(self) -> ArchiveInfo:
+        from npzkit.members.info import ArchiveInfo
+        from npzkit.zip.dead_space import dead_size
+
+        with self.explained():
+            directory, source = self.directory, self.source
+            compressed_size, uncompressed_size = directory.entries.sizes()
+            return ArchiveInfo(
+                path=self.path,
+                size=source.file_size,
+                member_count=len(directory.entries),
+                start_offset=directory.start_offset,
+                directory_offset=directory.directory_offset,
+                directory_size=directory.size,
+                end_offset=directory.end_offset,
+                dead_size=dead_size(source, directory),
+                torn_size=max(source.file_size - directory.end_offset, 0),
+                comment=directory.comment,
+                compressed_size=compressed_size,
+                uncompressed_size=uncompressed_size,
+            )
+
+    def verify(
+        self,
+        keys: list[str] | None,
+        progress: Callable[[int, int], object] | None,
+        threads: int,
+    ) -> VerifyReport:
+        from npzkit.maintenance.verify import verify_source
+
+        self._read_resealed()
+        directory, limits = self.directory, self.reading_limits
+        with self.explained():
+            report = verify_source(self.source, directory, limits, keys, progress, threads)
+            if not report.ok:
+                # What was opened may have been written over since.
+                self.check_unchanged()
+                damaged = (row.key for row in report.rows if row.severity == "error")
+                self.check_listed(next(filter(None, damaged), None))
+            return report
+
     @property
     def directory_crc32(self) -> int:
         """The CRC-32 of the directory, which holds those of all members."""
-        if self._resealed and self.is_open:
-            self._read_resealed()
+        self._read_resealed()
         return crc32(self.directory.data)
 
     @property
@@ -103,143 +229,6 @@ class OpenedArchive:
         """Whether a footer covers the directory and the comment, which fit it if it does."""
         footer = self.directory.footer
         return footer is not None and footer.comment_size == len(self.directory.comment)
-
-    # -- members ------------------------------------------------------------
-
-    @property
-    def entries(self) -> dict[str, Entry] | Columns:
-        """The directory's entries, with the CRCs that flushes of maps have changed since."""
-        if self._resealed and self.is_open:
-            self._read_resealed()
-        return self.directory.entries
-
-    def _read_resealed(self) -> None:
-        from npzkit.reading.flush import resealed
-
-        self._resealed.clear()
-        self.directory = resealed(self.directory, self.source)
-        self._index = None
-
-    @property
-    def reader(self) -> MemberReader:
-        """What reads members of every kind, which is imported with the first that is not small."""
-        reader = self._reader  # which another thread may take away by `close`
-        if reader is None:
-            from npzkit.reading.member import MemberReader
-
-            reader = self._reader = MemberReader(
-                self.source, self.limits, self.directory, **self._pickle
-            )
-        return reader
-
-    def read_index(self) -> IndexedHeaders:
-        """Return the array index, which is read now unless it was before."""
-        from npzkit.reading.indexed_headers import IndexedHeaders
-
-        self.check_open()
-        entries, index = self.entries, self._index
-        if index is None:
-            index = IndexedHeaders(self.reader, self.directory._replace(entries=entries))
-            self._index = index
-        return index
-
-    def check_header(self, entry: Entry) -> None:
-        """Compare a member's own header with what the array index says, if that was read."""
-        index = self._index
-        if index is not None:
-            index.check_header(entry)
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """As in `npzkit.NpzFile`."""
-        raise NotImplementedError
-
-    @property
-    def keys(self) -> list[str]:
-        """The key under which each member is listed."""
-        if self._keys is None:
-            self._keys = keys_of(self.entries.keys())
-        return self._keys
-
-    def entry(self, key: str) -> Entry:
-        """Return the entry of the member that a key means.
-
-        Raises
-        ------
-        MemberNotFoundError, ClosedArchiveError
-            No such key, or the archive is closed.
-        """
-        if not self.is_open:
-            self.check_open()
-        entries = self.entries
-        name = member_of(key, entries)
-        if name is None:
-            from npzkit.members.notes import missing_or_tied
-
-            raise missing_or_tied(key, self.keys, self.path, lambda: self.metadata)
-        return entries[name]
-
-    def choose(self, keys: Iterable[str] | None) -> tuple[Sequence[str], Collection[str]]:
-        """Return keys, without repetitions, and their members' names; all if `keys` is None."""
-        entries = self.entries
-        if keys is None:
-            return self.keys, entries
-        chosen = list(dict.fromkeys(keys))
-        # `entry` raises what is wrong with a key.
-        return chosen, [member_of(key, entries) or self.entry(key).name for key in chosen]
-
-    def listed_key(self, entry: Entry) -> str:
-        """Return the key under which a member is listed, whatever key it was asked for by."""
-        return key_of(entry.name, self.entries)
-
-    def random_access(self, key: str, *, verify: bool = True) -> RandomAccess:
-        """Return the bytes of a member, to be read in parts, if the file has not changed."""
-        entry = self.entry(key)
-        self.check_unchanged()
-        # Of some members no CRC-32 is compared, which would show that the file was replaced.
-        self.source.check_versioned()
-        index = self._index
-        checked = index is not None and index.has_checks(entry)
-        start = index.data_start(entry) if index is not None and self.source.is_distant else None
-        if start is not None:
-            check = partial(self.check_header, entry)
-            return self.reader.random_access(entry, start, check, verify=verify, checked=checked)
-        access = self.reader.random_access(entry, verify=verify, checked=checked)
-        self.check_header(entry)
-        return access
-
-    # -- maps ---------------------------------------------------------------
-
-    def map(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
-        """Map the array of a member into memory; see `npzkit.NpzFile.memmap`."""
-        if self._maps is None:
-            from npzkit.reading.maps import Maps
-
-            opened = self.directory.directory_offset, self.directory.size
-            self._maps = Maps(self.source, self._starts, opened, self._resealed)
-        try:
-            return self._maps.array(info, entry, mode)
-        except NpzkitError:
-            raise
-        except ValueError as error:
-            # The file is shorter than it was.
-            try:
-                self.check_unchanged()
-            except StaleArchiveError as stale:
-                raise stale from error
-            raise
-
-    @property
-    def has_writable_maps(self) -> bool:
-        """Whether arrays of mode "r+" still exist."""
-        return self._maps is not None and self._maps.has_writable
-
-    def flush(self) -> None:
-        """Write what was changed through maps, and its CRC-32."""
-        if self._maps is not None:
-            self._maps.flush()
-
-    # -- the file -----------------------------------------------------------
 
     @property
     def path(self) -> str | None:
@@ -297,114 +286,355 @@ class OpenedArchive:
             self.handles.close()
             self.source.close()
 
+    # -- members ------------------------------------------------------------
+
+    @property
+    def entries(self) -> Rows | Columns:
+        """The directory's entries, with the CRCs that flushes of maps have changed since."""
+        if self._resealed:
+            self._read_resealed()
+        return self.directory.entries
+
+    def _read_resealed(self) -> None:
+        """Read the directory again, if flushes have changed CRCs in it."""
+        if self._resealed and self.is_open:
+            from npzkit.reading.flush import resealed
+
+            self._resealed.clear()
+            self.directory = resealed(self.directory, self.source)
+            self._index = None
+
+    @property
+    def reader(self) -> MemberReader:
+        """What reads members of every kind, which is imported with the first that is not small."""
+        reader = self._reader  # which another thread may take away by `close`
+        if reader is None:
+            from npzkit.reading.member import MemberReader
+
+            reader = self._reader = MemberReader(
+                self.source, self.limits, self.directory, **self._pickle
+            )
+        return reader
+
+    def read_index(self) -> IndexedHeaders:
+        """Return the array index, which is read now unless it was before."""
+        from npzkit.reading.indexed_headers import IndexedHeaders
+
+        self.check_open()
+        self._read_resealed()
+        index = self._index
+        if index is None:
+            index = self._index = IndexedHeaders(self.reader, self.directory)
+        return index
+
+    def check_header(self, entry: Entry) -> None:
+        """Compare a member's own header with what the array index says, if that was read."""
+        index = self._index
+        if index is not None:
+            index.check_header(entry)
+
+    @property
+    def keys(self) -> list[str]:
+        """The key under which each member is listed."""
+        if self._keys is None:
+            self._keys = keys_of(self.entries.keys())
+        return self._keys
+
+    def entry(self, key: str) -> Entry:
+        """Return the entry of the member that a key means.
+
+        Raises
+        ------
+        MemberNotFoundError, ClosedArchiveError
+            No such key, or the archive is closed.
+        """
+        if not self.is_open:
+            self.check_open()
+        entries = self.entries
+        name = member_of(key, entries)
+        if name is None:
+            from npzkit.members.metadata import missing_or_tied
+
+            raise missing_or_tied(key, self.keys, self.path, lambda: self.metadata)
+        return entries[name]
+
+    def choose(self, keys: Iterable[str] | None) -> tuple[Sequence[str], Collection[str]]:
+        """Return keys, without repetitions, and their members' names; all if `keys` is None."""
+        entries = self.entries
+        if keys is None:
+            return self.keys, entries
+        chosen = list(dict.fromkeys(keys))
+        # `entry` raises what is wrong with a key.
+        return chosen, [member_of(key, entries) or self.entry(key).name for key in chosen]
+
+    def listed_key(self, entry: Entry) -> str:
+        """Return the key under which a member is listed, whatever key it was asked for by."""
+        return key_of(entry.name, self.entries)
+
+    def chunks(self, key: str, *, verify: bool = True) -> Chunks:
+        """Return the bytes of a member, to be read in parts, if the file has not changed."""
+        entry = self.entry(key)
+        self.check_unchanged()
+        # Of some members no CRC-32 is compared, which would show that the file was replaced.
+        self.source.check_versioned()
+        index = self._index
+        checked = index is not None and index.has_checks(entry)
+        start = index.data_start(entry) if index is not None and self.source.is_distant else None
+        if start is not None:
+            check = partial(self.check_header, entry)
+            return self.reader.chunks(entry, start, check, verify=verify, checked=checked)
+        chunks = self.reader.chunks(entry, verify=verify, checked=checked)
+        self.check_header(entry)
+        return chunks
+
+    # -- arrays -------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, key: object) -> bool:
+        return member_of(key, self.entries) is not None
+
+    def read(self, key: str, verify: bool, threads: int | None) -> Any:
+        entry = self.entry(key)
+        try:
+            is_plain = not entry.extra and entry.method == STORED
+            found: Any = self.small.read_small(entry, verify) if is_plain else None
+            if found is None:
+                found = (self._reader or self.reader).read(entry, Options(None, threads, verify))
+            if self._index is not None:
+                self._index.check_arrays((entry.name,), (found,))
+            return found
+        except NpzkitError as error:
+            # As `explained`, which would add to the time of each small array.
+            raise self.explain(error, key) from error.__cause__
+
+    def load_all(self, keys: Iterable[str] | None, threads: int, verify: bool) -> dict[str, Any]:
+        chosen, names = self.choose(keys)
+        entries = self.entries
+        is_few = len(names) == 1 or (
+            len(names) <= _FEW_COUNT
+            and all(entries[name].uncompressed_size < SMALL_SIZE for name in names)
+        )
+        if is_few and not self.source.is_distant:
+            # Reading them together takes longer than it saves: a process would first import how.
+            return {key: self.read(key, verify, threads) for key in chosen}
+        from npzkit.reading.load_all import read_many
+
+        with self.explained():
+            options = Options(verify=verify)
+            found = read_many(self.reader, entries, chosen, names, threads, options)
+            if self._index is not None:
+                self._index.check_arrays(names, found.values())
+            return found
+
+    def read_boxes(
+        self, boxes: Mapping[str, Iterable[Box]], threads: int, verify: bool
+    ) -> dict[str, dict[Box, np.ndarray[Any, Any]]]:
+        """Return boxes of those arrays that lie in several parts, by key: in one file, none."""
+        return {}
+
+    @property
+    def can_be_read_twice(self) -> bool:
+        """Whether arrays may be checked before they are read, because reading is cheap."""
+        # A file object may fetch or decompress what is read, unless it is known.
+        is_known = (
+            not isinstance(self.source, SeekingSource) or type(self.source.file) is io.BytesIO
+        )
+        return is_known and not self.source.is_distant
+
+    def fill(
+        self, outs: Mapping[str, Any], threads: int, verify: bool, *, is_trial: bool = False
+    ) -> None:
+        from npzkit.reading.load_all import read_many
+
+        keys, names = self.choose(outs)
+        options = Options(verify=verify, keeps=not is_trial, warns=False)
+        with self.explained():
+            self.check_unchanged()
+            try:
+                read_many(self.reader, self.entries, keys, names, threads, options, outs)
+            except NpzkitError:
+                raise
+            except ValueError:
+                # If the member's own header is damaged, an array may be what was saved.
+                self.load_all(outs, threads, verify)
+                raise
+
+    def join(self, key: str, join: Join) -> Any:
+        with self.explained(key):
+            return join(self.listed_key(self.entry(key)), self.saved_attrs(key))
+
+    def split_keys(self, keys: Iterable[str]) -> list[str]:
+        from npzkit.members.metadata import PARTS_ATTRIBUTE
+
+        text = PARTS_ATTRIBUTE.encode()
+        if not self.entries.has_text(text):
+            return []
+        return [key for key in keys if text in self.entry(key).extra]
+
+    def saved_attrs(self, key: str) -> Mapping[str, Any]:
+        from npzkit.members.metadata import parse_attrs
+
+        return parse_attrs(self.entry(key).extra)
+
+    def lazy(self, key: str, npz: Any, *, verify: bool = True) -> LazyArray:
+        entry = self.entry(key)
+        with self.explained(key):
+            from npzkit.archive.lazyarray import LazyArray
+
+            known = self.read_index().find(entry.name)
+            header = self.reader.header(entry)[0] if known is None else known
+            lazy = LazyArray(npz, self, self.listed_key(entry), header, entry.extra, verify=verify)
+            if known is None:
+                # An array that cannot be read in parts raises its error now.
+                self.chunks(key, verify=verify)
+            return lazy
+
+    def memmap(self, key: str, mode: MmapMode) -> np.memmap[Any, Any]:
+        if self.source.is_distant:
+            what, remedy = NOT_MAPPED
+            raise UnsupportedError(what, path=self.path, key=key, remedy=remedy)
+        info = self.read_info(key)
+        with self.explained(key):
+            return self.map(info, self.entry(key), mode)
+
+    def stream(self, key: str, *, verify: bool = True) -> BinaryIO:
+        entry = self.entry(key)
+        with self.explained(key):
+            self.check_header(entry)
+            stream = self.reader.open_stream(entry, verify=verify)
+        located = LocatedStream(stream, self.explain, key)
+        return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
+
+    def streams(self, key: str) -> Iterator[BinaryIO]:
+        yield self.stream(key)
+
+    # -- what is known of them ----------------------------------------------
+
+    def info(self, key: str) -> ArrayInfo:
+        # Whoever asks for many finds out of all at once.
+        infos = self._index.infos if self._index is not None else None
+        known = infos.get(key) if infos and type(key) is str and not self._resealed else None
+        if known is None:
+            entry = self.entry(key)
+            with self.explained(key):
+                known = self.read_index().info(self.listed_key(entry), entry, self.keys)
+        return self.read_info(key) if known is None else known
+
+    def read_info(self, key: str) -> ArrayInfo:
+        """Return what is known of a member by its own headers."""
+        from npzkit.reading.indexed_headers import read_info
+
+        entry = self.entry(key)
+        with self.explained(key):
+            return read_info(self.reader, self.listed_key(entry), entry)
+
+    def infos(self, most: int | None = None) -> Iterator[ArrayInfo]:
+        """Yield what is known of members; without shape and dtype of those that cannot be read."""
+        from npzkit.members.info import describe
+
+        if most is None:
+            with self.explained():
+                self.read_index().describe_all(self.keys)
+        for key in self.keys[:most]:
+            try:
+                yield self.info(key)
+            except (StaleArchiveError, ClosedArchiveError):
+                raise
+            except NpzkitError:
+                entry = self.entry(key)
+                yield describe(key, entry, None, entry.header_offset, {})
+
+    # -- maps ---------------------------------------------------------------
+
+    def map(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
+        """Map the array of a member into memory; see `npzkit.NpzFile.memmap`."""
+        if self._maps is None:
+            from npzkit.reading.maps import Maps
+
+            opened = self.directory.directory_offset, self.directory.size
+            self._maps = Maps(self.source, self._starts, opened, self._resealed)
+        try:
+            return self._maps.array(info, entry, mode)
+        except NpzkitError:
+            raise
+        except ValueError as error:
+            # The file is shorter than it was.
+            try:
+                self.check_unchanged()
+            except StaleArchiveError as stale:
+                raise stale from error
+            raise
+
+    @property
+    def has_writable_maps(self) -> bool:
+        """Whether arrays of mode "r+" still exist."""
+        return self._maps is not None and self._maps.has_writable
+
+    def flush(self) -> None:
+        """Write what was changed through maps, and its CRC-32."""
+        if self._maps is not None:
+            self._maps.flush()
+
+    # -- errors -------------------------------------------------------------
+
+    def explained(self, key: str | None = None) -> Explained:
+        """Return a block of code that reads, from the array with a key, and whose errors say so."""
+        return Explained(self.explain, key)
+
+    def explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
+        """Return an error that says where it happened, and whether the file changed.
+
+        Parameters
+        ----------
+        error : NpzkitError
+            Is completed and returned, unless the file changed.
+        key : str or None
+            The array that was read, if `error` does not say.
+
+        Returns
+        -------
+        NpzkitError
+            To be raised ``from error.__cause__``.
+        """
+        if isinstance(error, ChecksumError) and self.has_writable_maps:
+            error.remedy = (
+                'The archive has maps of mode "r+". If the array was changed through one, '
+                "call npz.flush() first."
+            )
+        if error.is_damage and self.is_open:
+            error = self._stale(error, key) or error
+        error.locate(path=self.path, key=key)
+        name = member_of(error.key, self.entries)
+        if name is not None:
+            error.key = key_of(name, self.entries)
+            if not isinstance(error, StaleArchiveError):
+                error = self._in_chunk(error, self.entries[name])
+        return error
+
+    def _in_chunk(self, error: NpzkitError, entry: Entry) -> NpzkitError:
+        """Return the error that names the damaged chunk of a member, if its chunks are known."""
+        if error.is_damage and self.is_open and not getattr(error, "chunk", None):
+            with contextlib.suppress(NpzkitError, OSError):
+                chunks = self.reader.checked_chunks(entry)
+                for _, damaged in () if chunks is None else chunks.damaged():
+                    damaged.remedy = error.remedy
+                    return damaged.locate(path=error.path, key=error.key)
+        return error.locate(offset=entry.header_offset)
+
+    def _stale(self, error: NpzkitError, key: str | None) -> StaleArchiveError | None:
+        """Return the error of a file that changed, which is then the cause; None if it did not."""
+        try:
+            self.check_unchanged()
+            if isinstance(error, ChecksumError):
+                self.check_listed(error.key or key)
+        except StaleArchiveError as stale:
+            return stale
+        return None
+
 
 def check_mmap_mode(mode: object) -> None:
     """Raise ValueError unless this is a mode of `npzkit.NpzFile.memmap`."""
     if mode not in ("r", "c", "r+"):
         raise ValueError(f"mmap_mode must be 'r', 'c', 'r+' or None, not {mode!r}")
-
-
-class Explained:
-    """A block of code that reads from an archive, and whose errors say where.
-
-    Parameters
-    ----------
-    archive : OpenedArchive
-    key : str or None
-        The array that is read; None for the archive itself.
-    """
-
-    __slots__ = ("_archive", "_key")
-
-    def __init__(self, archive: OpenedArchive, key: str | None) -> None:
-        self._archive, self._key = archive, key
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, error: BaseException | None, *_: object
-    ) -> None:
-        if isinstance(error, NpzkitError):
-            explained = explain(self._archive, error, self._key)
-            if explained is not error:
-                raise explained from error.__cause__
-            # How the layers below came to it is no use to whoever reads the message.
-            error.__suppress_context__ = True
-
-
-def explain(archive: OpenedArchive, error: NpzkitError, key: str | None) -> NpzkitError:
-    """Return an error that says where it happened, and whether the file changed.
-
-    Parameters
-    ----------
-    archive : OpenedArchive
-    error : NpzkitError
-        Is completed and returned, unless the file changed.
-    key : str or None
-        The array that was read, if `error` does not say.
-
-    Returns
-    -------
-    NpzkitError
-        To be raised ``from error.__cause__``.
-    """
-    if isinstance(error, ChecksumError) and archive.has_writable_maps:
-        error.remedy = (
-            'The archive has maps of mode "r+". If the array was changed through one, '
-            "call npz.flush() first."
-        )
-    if error.is_damage and archive.is_open:
-        error = _stale(archive, error, key) or error
-    error.locate(path=archive.path, key=key)
-    name = member_of(error.key, archive.entries)
-    if name is not None:
-        error.key = key_of(name, archive.entries)
-        if not isinstance(error, StaleArchiveError):
-            error = _in_chunk(archive, error, archive.entries[name])
-    return error
-
-
-def _in_chunk(archive: OpenedArchive, error: NpzkitError, entry: Entry) -> NpzkitError:
-    """Return the error that names the damaged chunk of a member, if its chunks are known."""
-    if error.is_damage and archive.is_open and not getattr(error, "chunk", None):
-        with contextlib.suppress(NpzkitError, OSError):
-            chunks = archive.reader.checked_chunks(entry)
-            for _, damaged in () if chunks is None else chunks.damaged():
-                damaged.remedy = error.remedy
-                return damaged.locate(path=error.path, key=error.key)
-    return error.locate(offset=entry.header_offset)
-
-
-def _stale(archive: OpenedArchive, error: NpzkitError, key: str | None) -> StaleArchiveError | None:
-    """Return the error of a file that changed, which is then the cause; None if it did not."""
-    try:
-        archive.check_unchanged()
-        if isinstance(error, ChecksumError):
-            archive.check_listed(error.key or key)
-    except StaleArchiveError as stale:
-        return stale
-    return None
-
-
-class LocatedStream(io.RawIOBase):
-    """A member's stream whose errors say which archive and key it is."""
-
-    def __init__(self, stream: MemberStream, explain: Callable[[NpzkitError], NpzkitError]) -> None:
-        self._stream = stream
-        self._explain = explain
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return self._stream.readinto(buffer)
-        except NpzkitError as error:
-            raise self._explain(error) from error.__cause__
-
-    def readall(self) -> bytes:
-        try:
-            return self._stream.readall()
-        except NpzkitError as error:
-            raise self._explain(error) from error.__cause__

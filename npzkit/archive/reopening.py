@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from npzkit.archive.contents import ArchiveContents
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import StaleArchiveError
 
 
 def reduced(
-    archive: ArchiveContents, open_again: Callable[..., Any], options: Mapping[str, Any]
+    archive: OpenedArchive, open_again: Callable[..., Any], options: Mapping[str, Any]
 ) -> tuple[Any, ...]:
     """Return what ``__reduce__`` returns.
 
     Parameters
     ----------
-    archive : ArchiveContents
+    archive : OpenedArchive
     open_again : callable
         Takes the path and the options.
     options : mapping

@@ -29,7 +29,7 @@ from npzkit.files.urls import Location, find_location
 from npzkit.files.whole_file import WholeFile
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, without_note
+from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, nested_data
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.zip.writer import ZipWriter
 
@@ -129,17 +129,9 @@ def save(
     ['file', 'layer/w']
     """
     check_is_mapping(metadata)
-    is_dict = type(arrays) is dict
-    if not is_dict:
+    if type(arrays) is not dict:
         _check_arrays(file, arrays)
-        is_dict = isinstance(arrays, dict)
-    is_tree = is_spread = False
-    if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
-        arrays, metadata, is_tree = _flattened(arrays, metadata)
-        is_spread = _are_spread(arrays)
-    if not is_tree and is_dict and "/" in "".join(map(str, arrays)):
-        # A copy of an archive may come with the note of that one.
-        metadata = {TREE_KEY: FLAT, **(metadata or {})}
+    arrays, metadata, is_spread = _as_saved(arrays, metadata)
     if is_spread:
         joint = importlib.import_module(_JOINT)
         joint.save(
@@ -169,21 +161,17 @@ def _check_arrays(file: Any, arrays: Any) -> None:
     check_unlabelled(arrays)
 
 
-def _flattened(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
-    """Return arrays and metadata as they are saved, and whether the arrays were a tree."""
-    # Not imported for a dict of NumPy's arrays.
-    from npzkit.members.containers import check_tree, flatten, is_nested, with_numbers
-
-    check_tree(arrays)
-    plain, has_note = without_note(metadata or {})
-    if isinstance(arrays, Mapping) and not is_nested(arrays):
-        # A copy of an archive may come with the note of that one, which knows its numbers.
-        arrays, note = (arrays, None) if has_note else with_numbers(arrays)
-        if note is None:
-            return arrays, metadata, False
-    else:
-        arrays, note = flatten(arrays)
-    return arrays, plain if note is None else {**plain, TREE_KEY: note}, True
+def _as_saved(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
+    """Return arrays by key, metadata with a note of what the keys do not say, and `_are_spread`."""
+    is_dict = isinstance(arrays, dict)
+    is_tree = is_spread = False
+    if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
+        arrays, metadata, is_tree = nested_data("containers").as_saved(arrays, metadata)
+        is_spread = _are_spread(arrays)
+    if not is_tree and is_dict and "/" in "".join(map(str, arrays)):
+        # A copy of an archive may come with the note of that one.
+        metadata = {TREE_KEY: FLAT, **(metadata or {})}
+    return arrays, metadata, is_spread
 
 
 def _are_spread(arrays: Mapping[str, Any]) -> bool:

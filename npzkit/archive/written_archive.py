@@ -28,6 +28,7 @@ from npzkit.members.metadata import (
     check_tree_version,
     format_checked,
     format_metadata,
+    nested_data,
     parse_metadata,
 )
 from npzkit.writing.append import Resumed, open_archive
@@ -36,7 +37,6 @@ from npzkit.writing.listing import MemberListing
 from npzkit.zip.dead_space import fills_most
 
 if TYPE_CHECKING:
-    from npzkit.members.note_edits import EditedNote
     from npzkit.writing.array_plan import Plan
     from npzkit.writing.created_array import CreatedArray
 
@@ -102,40 +102,20 @@ class WrittenArchive:
         self.alone = self.state.run
         self.metadata = EditedMetadata(resumed.comment, metadata)
         self.maps: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._tree: EditedNote | None = None
+        self._tree: Any = None
         # Edits would have to change it as well.
         check_tree_version(self.metadata.values.get(TREE_KEY))
 
     # -- the note of nested data --------------------------------------------
 
     @property
-    def tree(self) -> EditedNote | None:
-        """The note in the metadata, to be changed, or None if no edit changes it."""
-        note = self.metadata.values.get(TREE_KEY)
-        if note is None or note == FLAT:
+    def tree(self) -> Any:
+        """What follows edits, if the metadata has a note that they change; else None."""
+        if self.metadata.values.get(TREE_KEY) in (None, FLAT):
             return None
-        if self._tree is None or self._tree.note is not note:
-            from npzkit.members.note_edits import EditedNote
-
-            self._tree = EditedNote(note, self.listing.__contains__)
-            self.metadata.values[TREE_KEY] = self._tree.note
+        if self._tree is None:
+            self._tree = nested_data("tree_edits").TreeEdits(self)
         return self._tree
-
-    def note_added(self, key: str, *, is_first: bool) -> None:
-        """Note that an array was added, the first one under its key, or was replaced."""
-        if self.tree is not None:
-            self.tree.put(key, is_first=is_first)
-
-    def note_removed(self, key: str) -> None:
-        """Note that an array is about to be removed."""
-        if self.tree is not None:
-            self.tree.take(key)
-            self.drop_empty_note()
-
-    def drop_empty_note(self) -> None:
-        """Remove a note that says nothing from the metadata."""
-        if self.metadata.values.get(TREE_KEY) == {}:
-            del self.metadata.values[TREE_KEY]
 
     # -- members ------------------------------------------------------------
 
@@ -198,7 +178,8 @@ class WrittenArchive:
         with self.state.giving_up():
             created = begin(plan, self.zip, self.threads, self)
         self.listing.begin(created, grows=plan.grows)
-        self.note_added(plan.key, is_first=True)
+        if self.tree is not None:
+            self.tree.added(plan.key, is_first=True)
         return created
 
     def write_part(self, work: Callable[..., None], *args: Any) -> None:

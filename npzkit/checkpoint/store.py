@@ -48,8 +48,8 @@ from npzkit.files.urls import Location, find_location
 from npzkit.jax import agreement_of, joint_save
 from npzkit.jax.agreement import Agreement
 from npzkit.maintenance.findings import VerifyReport
-from npzkit.members.containers import flatten
 from npzkit.members.keys import suggestion
+from npzkit.trees.containers import flatten
 from npzkit.trees.restoring import KeySelection
 
 WhenBusy = Literal["wait", "skip", "raise"]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 import npzkit
-from npzkit.files.progress import receiving
 from npzkit.files.urls import default_storage_options
+from npzkit.stores.reception import receiving
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -123,7 +123,7 @@ class Run(NamedTuple):
     ----------
     is_debugging : bool
         Whether --debug was given.
-    reception : npzkit.files.progress.Reception
+    reception : npzkit.stores.reception.Reception
         What URLs send.
     interrupts : list of BaseException
         Those that Python could not raise.

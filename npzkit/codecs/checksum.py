@@ -198,7 +198,9 @@ class ChunkChecks:
 
     def add(self, data: Any) -> None:
         """Take the next bytes."""
-        self.put(len(data), chunk_crc32s(data, self.chunk_size, self.size))
+        value = self.crc32s.pop() if self.size % self.chunk_size and len(data) else 0
+        self.crc32s += chunk_crc32s(data, self.chunk_size, self.size, value)
+        self.size += len(data)
 
     def put(self, size: int, crc32s: Sequence[int]) -> None:
         """Take the CRC-32s of the next bytes, as `chunk_crc32s` returns them."""

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.coding import DEFLATED
+from npzkit.display.blocks import blocks
 from npzkit.errors import ConversionError, printable
 from npzkit.files.progress import Advance
 from npzkit.format import descr_to_dtype
 from npzkit.members.keys import missing
 from npzkit.members.tensors import extension_name
-from npzkit.reading.blocks import blocks
 
 Say = Callable[[str], object]
 """Takes a note for the user: what is not kept, or changes."""

@@ -40,7 +40,7 @@ from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import TREE_KEY
-from npzkit.members.notes import is_value, links, nodes_of
+from npzkit.trees.notes import is_value, links, nodes_of
 
 
 class ConvertReport(NamedTuple):

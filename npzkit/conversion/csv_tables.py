@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from npzkit.display import blocks
+from npzkit.display.blocks import PIECE_SIZE
 from npzkit.errors import ConversionError
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed
-from npzkit.reading import blocks
-from npzkit.reading.blocks import PIECE_SIZE
 
 
 def check_delimiter(delimiter: str) -> None:

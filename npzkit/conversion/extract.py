@@ -14,13 +14,13 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
 from npzkit.conversion.output_paths import check_file_path, path_within, replacing, same_files
 from npzkit.datasets.opening import opened
+from npzkit.display.blocks import PIECE_SIZE, checked_array
 from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, seekable
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
-from npzkit.reading.blocks import PIECE_SIZE, checked_array
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike

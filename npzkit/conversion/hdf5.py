@@ -23,8 +23,8 @@ from npzkit.conversion.hierarchies import (
     split_json,
     stored_in,
 )
+from npzkit.display.blocks import block_shape
 from npzkit.errors import printable
-from npzkit.reading.blocks import block_shape
 
 NESTED = True
 """A group is not an array: no key may be the folder of another."""

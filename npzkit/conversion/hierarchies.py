@@ -18,12 +18,12 @@ import numpy as np
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
 from npzkit.conversion.claims import Claims
+from npzkit.display.blocks import blocks
 from npzkit.errors import ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
 from npzkit.members.keys import check_depth
 from npzkit.members.metadata import format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
-from npzkit.reading.blocks import blocks
 
 JSON_ATTRIBUTE = "npzkit.json"
 """Holds, as one JSON text, the attributes that a format has no type for."""

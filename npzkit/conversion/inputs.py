@@ -19,11 +19,11 @@ from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.datasets.opening import holds_index, is_sharded, open
+from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.reading.blocks import is_taken_by_parts
 
 ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")

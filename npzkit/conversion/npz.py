@@ -21,10 +21,10 @@ from npzkit.codecs.coding import STORED
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
 from npzkit.conversion.claims import Claims
 from npzkit.datasets.opening import open
+from npzkit.display import blocks
 from npzkit.errors import NpzkitError, printable
 from npzkit.files import disk
 from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, format_metadata
-from npzkit.reading import blocks
 
 
 @contextlib.contextmanager

@@ -17,12 +17,12 @@ from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import Archives, Given, Input, given_inputs, opened_inputs
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
+from npzkit.display import blocks
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, find_location, find_locations
-from npzkit.members.metadata import without_note
-from npzkit.reading import blocks
+from npzkit.trees.containers import without_note
 
 if TYPE_CHECKING:
     from npzkit.typing import Writable

@@ -21,9 +21,9 @@ from safetensors import safe_open
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
 from npzkit.conversion.claims import Claims
+from npzkit.display.blocks import BLOCK_SIZE
 from npzkit.errors import printable
 from npzkit.members.metadata import format_json, parse_json
-from npzkit.reading.blocks import BLOCK_SIZE
 
 _NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "complex64": "C64", "bool": "BOOL",

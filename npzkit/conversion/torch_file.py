@@ -29,9 +29,9 @@ from npzkit.errors import (
     shown_value,
 )
 from npzkit.limits import MAX_DEPTH
-from npzkit.members.containers import flatten
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.tensors import as_unlabelled
+from npzkit.trees.containers import flatten
 
 _REFUSED = re.compile(r"\bGLOBAL (\S+)")
 """Finds what PyTorch does not unpickle."""

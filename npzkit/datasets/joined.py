@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.archive.lazyarray import LazyArray
+from npzkit.archive.lazyarray import LazyArray, new_array
 from npzkit.archive.npzfile import READ_ONCE_SIZE
-from npzkit.archive.skeleton import own_dtype
+from npzkit.datasets.skeleton import own_dtype
 from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
-from npzkit.reading.blocks import ReadHabits, new_array
-from npzkit.reading.indexing import Positions, Selection, select
+from npzkit.reading.indexing import Positions, ReadHabits, Selection, select
 
 
 class JoinedLayout(NamedTuple):

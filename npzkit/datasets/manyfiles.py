@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from npzkit.archive.skeleton import Arrays
 from npzkit.datasets.joined import JoinedArray, JoinedLayout
 from npzkit.datasets.opened_files import Files, Known, all_named, read_headers
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import OPEN_COUNT
+from npzkit.datasets.skeleton import Arrays
 from npzkit.errors import (
     DifferentFilesError,
     UnsupportedError,

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import Explained
 from npzkit.archive.reopening import shown_state
-from npzkit.archive.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
+from npzkit.datasets.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
 from npzkit.errors import (
     ClosedArchiveError,
     NpzkitError,
@@ -326,7 +325,7 @@ def _arrays_of(npz: NpzFile) -> Arrays:
     index = archive.read_index()
     for key in npz.files:
         entry = archive.entry(key)
-        with Explained(archive, key):
+        with archive.explained(key):
             header = index.find(entry.name) or archive.reader.header(entry)[0]
             if header is not None:
                 dtype = restored_dtype(header.fresh().dtype, parse_attrs(entry.extra))

@@ -20,8 +20,7 @@ from npzkit.datasets.touched_parts import pieces, read_piece
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.members.metadata import user_attrs
-from npzkit.reading.blocks import ReadHabits
-from npzkit.reading.indexing import Box, Positions, Selection
+from npzkit.reading.indexing import Box, Positions, ReadHabits, Selection
 
 Piece = tuple[int, tuple[Positions, ...], tuple[slice, ...]]
 """A part, positions in it, and where these are in what is read."""

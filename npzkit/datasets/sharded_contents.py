@@ -1,7 +1,7 @@
 """The arrays of a sharded archive, and what is known of them by its index alone.
 
-Owns what each call of a `ShardedFile` does; see `npzkit.archive.contents`. That a part is what
-the index says is `npzkit.datasets.shards`'s.
+Owns what each call of a `ShardedFile` does, as `npzkit.archive.opened_archive` does for one file.
+That a part is what the index says is `npzkit.datasets.shards`'s.
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from npzkit.archive.contents import Join
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import MmapMode, OpenedArchive
+from npzkit.archive.opened_archive import Join, MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
 from npzkit.datasets.sharded_array import PartsStream, Piece, ShardedArray
 from npzkit.datasets.shards import OpenShards
 from npzkit.datasets.touched_parts import as_index
+from npzkit.display.blocks import PIECE_SIZE
 from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import SUFFIX
-from npzkit.members.metadata import format_metadata, user_attrs
-from npzkit.members.notes import missing_or_tied
-from npzkit.reading.blocks import PIECE_SIZE
+from npzkit.members.metadata import format_metadata, missing_or_tied, user_attrs
 from npzkit.reading.indexing import Box
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ _Place = tuple[int, int, np.ndarray[Any, Any]]
 
 
 class ShardedContents(OpenShards):
-    """A sharded archive; see `npzkit.archive.contents.ArchiveContents`."""
+    """A sharded archive, in the place of an `OpenedArchive`."""
 
     has_open_file = False
     own_file = None

@@ -127,7 +127,7 @@ class ShardedFile(NpzFile):
     ((4, 3), array([0., 1.]))
     """
 
-    _archive: ShardedContents
+    _archive: ShardedContents  # type: ignore[assignment]
 
     def __init__(
         self,

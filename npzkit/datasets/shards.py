@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.archive.lazyarray import LazyArray
+from npzkit.archive.lazyarray import LazyArray, new_array
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index_format import state_of
@@ -33,7 +33,6 @@ from npzkit.errors import (
 )
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
-from npzkit.reading.blocks import new_array
 
 _OPEN_COUNT = 64
 """Shards that are kept open at most."""

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from npzkit.display.blocks import block_shape
 from npzkit.files.threads import Pipeline
-from npzkit.reading.blocks import ReadHabits, block_shape, blocks_of_shape
+from npzkit.reading.indexing import ReadHabits, blocks_of_shape
 
 Proceed = Callable[[], object]
 """Called between reads of a few MiB at most. It raises an exception to cancel."""

@@ -1,1 +1,1 @@
-"""The functions of NumPy that npzkit replaces: load, savez and savez_compressed."""
+"""The functions of NumPy that npzkit replaces: load, savez, savez_compressed, numpy.lib.format."""

@@ -6,10 +6,8 @@ that began the work, and not for every byte. Knows nothing about the work.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 
 Report = Callable[[int, int], object]
 """A function of the bytes done so far and the bytes in total."""
@@ -20,8 +18,6 @@ _REPORT_SIZE = 1 << 20
 """Bytes between two reports of large work."""
 _STEP_COUNT = 200
 """Most reports of small work."""
-
-_RECEPTION: ContextVar[Reception | None] = ContextVar("reception", default=None)
 
 
 class Meter:
@@ -118,50 +114,3 @@ class Part:
         if counted > self._counted:
             difference, self._counted = counted - self._counted, counted
             self._meter.add(difference)
-
-
-class Reception:
-    """What distant archives send, and how much they have.
-
-    Attributes
-    ----------
-    size : int
-        Bytes of all distant archives that were opened.
-    received : int
-        Bytes that came, those of repeated requests included.
-    watch : callable or None
-        Called in any thread after bytes came.
-    """
-
-    def __init__(self) -> None:
-        self.size = self.received = 0
-        self.watch: Callable[[], object] | None = None
-        self._lock = threading.Lock()
-
-    def expect(self, size: int) -> None:
-        """Count an archive that was opened."""
-        with self._lock:
-            self.size += size
-
-    def add(self, count: int) -> None:
-        """Count bytes, from any thread."""
-        with self._lock:
-            self.received += count
-        if self.watch is not None:
-            self.watch()
-
-
-@contextlib.contextmanager
-def receiving() -> Iterator[Reception]:
-    """Count what the archives send that are opened by their URLs in a ``with`` block."""
-    reception = Reception()
-    token = _RECEPTION.set(reception)
-    try:
-        yield reception
-    finally:
-        _RECEPTION.reset(token)
-
-
-def current_reception() -> Reception | None:
-    """Return what counts, or None outside of such a block."""
-    return _RECEPTION.get()

@@ -152,11 +152,7 @@ def repack(
     if dst is None and not isinstance(src, (str, os.PathLike)):
         raise ValueError("dst is needed unless src is a path or a URL")
     timeout = check_timeout(lock_timeout)
-    origin, target = find_locations((src, src if dst is None else dst), storage_options)
-    if isinstance(target, Location):
-        transport().check_writable(target)
-    elif not can_write(target):
-        target = as_path(target)
+    origin, target = _find_places(src, src if dst is None else dst, storage_options)
     # Nobody may write to the replaced file while it is read.
     lock = None
     if _is_replaced(origin, target):
@@ -181,6 +177,16 @@ def repack(
             raise error.locate(
                 path=source.name if source.is_distant else source.path
             ) from error.__cause__
+
+
+def _find_places(src: Any, dst: Any, storage_options: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """Return what is read, and what is written: a location, a file object or a path."""
+    origin, target = find_locations((src, dst), storage_options)
+    if isinstance(target, Location):
+        transport().check_writable(target)
+    elif not can_write(target):
+        target = as_path(target)
+    return origin, target
 
 
 def repack_dead(sink: Sink, *, durable: bool) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from npzkit.codecs.coding import CHUNKED, DEFLATED, MAX_RATIOS, STORED, Coding
 from npzkit.errors import LimitExceededError, NpzkitError, some_of
-from npzkit.files.ahead import merged
 from npzkit.files.block_reading import crc32_at
+from npzkit.files.requests import merged
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import npy_header, read_header
 from npzkit.format.header import NpyHeader
@@ -25,11 +25,10 @@ from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import PARTS_ATTRIBUTE, format_attrs, parse_attrs
 from npzkit.members.multipart import MASK, other_suffixes
 from npzkit.reading.member import MemberReader
-from npzkit.zip.chunks import Chunks
+from npzkit.zip.chunks import Chunks, open_chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.random_access import open_random_access
 from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
@@ -51,6 +50,7 @@ class Damage(NamedTuple):
     Attributes
     ----------
     chunks : Chunks
+        With known CRC-32s.
     numbers : list of int
         Of the damaged ones, from 0.
     header : NpyHeader or None
@@ -249,7 +249,7 @@ def _all_rows(reader: MemberReader, entry: Entry) -> RowsLeft | None:
     header = reader.find_header(entry)[0]
     if header is None:
         return None
-    return RowsLeft(entry, header, _data_of(header, reader.random_access(entry).readinto))
+    return RowsLeft(entry, header, _data_of(header, reader.chunks(entry).readinto))
 
 
 def rows_in_chunks(entry: Entry, damage: Damage, *, drop: bool) -> RowsLeft | None:
@@ -306,7 +306,7 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
     count = min(_readable_size(reader, entry, data_start, header.data_offset) // size, all_count)
     if not count:
         return None
-    access = open_random_access(reader.source, entry, data_start, verify=False)
+    access = open_chunks(reader.source, entry, data_start, verify=False)
     outcome = (
         f"its last {all_count - count:,} of {all_count:,} rows; the rows before are kept, but no "
         "CRC-32 can check them"

@@ -37,7 +37,7 @@ from npzkit.reading.indexed_headers import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
 from npzkit.zip.array_index import ChunkLists
-from npzkit.zip.chunks import ChunkList
+from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.commit import COMMENT_NAME, read_comment
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory

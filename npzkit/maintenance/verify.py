@@ -28,7 +28,6 @@ from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.entry_columns import Columns
 
 
 def verify(
@@ -52,18 +51,7 @@ def verify(
         return report._replace(path=known_name(file))
     source = open_anywhere(file, storage_options=storage_options)
     try:
-        starts = sorted({0, source.position})
-        try:
-            directory = read_directory(source, starts=starts, silent=True, limits=bounds)
-        except StaleArchiveError:
-            raise
-        except NpzkitError as error:
-            # The directory has member names instead of keys.
-            key = None if error.key is None else error.key.removesuffix(SUFFIX)
-            found = Finding._of(key, error)._replace(remedy=error.remedy)
-            report = VerifyReport(source.shown_path, (found,), 0, 0)
-        else:
-            report = verify_source(source, directory, bounds, keys, progress, count)
+        report = _verify(source, bounds, keys, progress, count)
         if is_archive(file) and not report.ok:
             # What was opened may have been written over since.
             source.check_unchanged()
@@ -73,6 +61,27 @@ def verify(
             # The archive may begin at this position, where the next reader looks for it.
             source.file.seek(source.position)
         source.close()
+
+
+def _verify(
+    source: Source,
+    limits: Limits,
+    keys: Sequence[str] | None,
+    progress: Report | None,
+    threads: int,
+) -> VerifyReport:
+    """Check an archive, also one whose directory is damaged."""
+    starts = sorted({0, source.position})
+    try:
+        directory = read_directory(source, starts=starts, silent=True, limits=limits)
+    except StaleArchiveError:
+        raise
+    except NpzkitError as error:
+        # The directory has member names instead of keys.
+        key = None if error.key is None else error.key.removesuffix(SUFFIX)
+        found = Finding._of(key, error)._replace(remedy=error.remedy)
+        return VerifyReport(source.shown_path, (found,), 0, 0)
+    return verify_source(source, directory, limits, keys, progress, threads)
 
 
 def verify_source(
@@ -94,8 +103,26 @@ def verify_source(
     rows: list[Finding] = []
     if keys is None:
         rows += archive_findings(source, directory, wanted, limits.metadata_size, meter.begin)
+    rows += _members_findings(reader, directory, wanted, threads, meter)
+    meter.finish()
+    torn_size = 0
+    if keys is None and not source.is_being_written():
+        torn_size = max(source.file_size - directory.end_offset, 0)
+    unchecked = len(directory.entries) - len(wanted)
+    return VerifyReport(path, tuple(rows), len(wanted), total, torn_size, unchecked)
+
+
+def _members_findings(
+    reader: MemberReader,
+    directory: Directory,
+    wanted: Mapping[str, Entry],
+    threads: int,
+    meter: Meter,
+) -> list[Finding]:
+    """Return what is wrong with members, which are checked on several threads."""
+    rows: list[Finding] = []
     indexed = IndexedHeaders(reader, directory)
-    with Pipeline(threads, None if progress is None else meter.report) as pipeline:
+    with Pipeline(threads, meter.report) as pipeline:
 
         def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:
             for key, entry in items:
@@ -107,19 +134,14 @@ def verify_source(
                     task = partial(member_findings, near, key, entry, indexed, 1, meter)
                     pipeline.submit(task, rows.extend)
 
-        if source.is_distant:
+        if reader.source.is_distant:
             fetch_groups(reader, wanted.items(), check)
         else:
             sound: set[str] = set()
-            if isinstance(directory.entries, Columns):
-                sound = find_sound(reader, directory.entries, wanted, meter.add)
+            if directory.entries.columns is not None:
+                sound = find_sound(reader, directory.entries.columns, wanted, meter.add)
             check(reader, (item for item in wanted.items() if item[0] not in sound))
-    meter.finish()
-    torn_size = 0
-    if keys is None and not source.is_being_written():
-        torn_size = max(source.file_size - directory.end_offset, 0)
-    unchecked = len(directory.entries) - len(wanted)
-    return VerifyReport(path, tuple(rows), len(wanted), total, torn_size, unchecked)
+    return rows
 
 
 def _wanted_entries(

@@ -18,7 +18,7 @@ from npzkit.errors import format_count, format_dtype, format_ratio, format_size,
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
 from npzkit.members.tensors import restored_dtype
-from npzkit.zip.chunks import only_chunk
+from npzkit.zip.chunk_list import only_chunk
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_layout import ALIGNMENT
 

@@ -12,20 +12,30 @@ first use.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from itertools import repeat
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from npzkit.errors import LimitExceededError, UnsupportedError
+from npzkit.errors import (
+    LimitExceededError,
+    MemberNotFoundError,
+    NpzkitError,
+    UnsupportedError,
+    shown_value,
+)
 from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, nests_deeper, parsed_size
+from npzkit.members.keys import missing
 from npzkit.zip.commit import find_long_comment
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 
 TREE_KEY = "npzkit.tree"
-"""The key of the note about nested data, which `npzkit.members.containers` makes and reads."""
+"""The key of the note about nested data, which `npzkit.trees.containers` makes and reads."""
 
 FLAT = ["flat"]
 """The note of a mapping of arrays whose names are the keys."""
@@ -47,6 +57,29 @@ _LEAVES = {str, int, float, bool, NoneType}
 """Types of values that need no check. The structure of a tree has many of them."""
 _PLAIN = str, int, float, NoneType
 """Types that JSON can represent, with those derived from them."""
+
+
+def nested_data(module: str) -> Any:
+    """Return a module of what handles nested data, imported with the first value or note."""
+    return import_module(f"npzkit.trees.{module}")
+
+
+def missing_or_tied(
+    key: object,
+    keys: Sequence[str],
+    path: str | os.PathLike[str] | None,
+    metadata: Callable[[], Mapping[str, Any]],
+) -> MemberNotFoundError:
+    """Return the error of `missing`; if the key is of a tied tensor, it says which has the array.
+
+    `metadata` returns those of the archive, which may raise.
+    """
+    error = missing(key, keys, path)
+    with contextlib.suppress(NpzkitError, OSError):
+        note = metadata().get(TREE_KEY) if isinstance(key, str) else None
+        if note is not None and (tied := nested_data("notes").tied_to(key, note)) is not None:
+            error.remedy = f"This tensor is tied to {shown_value(tied)}: read that one."
+    return error
 
 
 def check_tree_version(note: Any) -> None:
@@ -225,13 +258,6 @@ def check_metadata_size(comment: bytes, limit: int | None) -> None:
             remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
             is_damage=True,
         )
-
-
-def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return metadata without the note about nested data, and whether it was there."""
-    others = dict(metadata)
-    is_tree = others.pop(TREE_KEY, None) is not None
-    return others, is_tree
 
 
 def check_attrs(attrs: Mapping[str, Any] | None) -> None:

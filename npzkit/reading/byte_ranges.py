@@ -16,7 +16,7 @@ from npzkit.files.threads import run
 from npzkit.format.array import array_bytes
 from npzkit.limits import MAX_DIMENSIONS
 from npzkit.reading.indexing import Positions
-from npzkit.zip.random_access import RandomAccess
+from npzkit.zip.chunks import Chunks
 
 _SPAN_SIZE = 1 << 22
 """Bytes read at a time if only part of them is wanted."""
@@ -48,7 +48,7 @@ class _Axis(NamedTuple):
 
 
 def read_block(
-    access: RandomAccess,
+    access: Chunks,
     start: int,
     shape: Sequence[int],
     positions: Sequence[Positions],
@@ -59,7 +59,7 @@ def read_block(
 
     Parameters
     ----------
-    access : RandomAccess
+    access : Chunks
         The member.
     start : int
         Where the array begins in the member's bytes.
@@ -102,7 +102,7 @@ class _Reading:
     """One block being filled, axis by axis."""
 
     def __init__(
-        self, access: RandomAccess, axes: list[_Axis], dtype: np.dtype[Any], threads: int
+        self, access: Chunks, axes: list[_Axis], dtype: np.dtype[Any], threads: int
     ) -> None:
         self._access = access
         self._axes = axes

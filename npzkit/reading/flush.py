@@ -37,9 +37,9 @@ from npzkit.files.locking import FileLock, holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import ChunkLists
-from npzkit.zip.chunks import stored_chunks
+from npzkit.zip.chunk_list import stored_chunks
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entries import Entry, walk_entries
+from npzkit.zip.entries import Entry, Rows, walk_entries
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.record import extent, places_of
 from npzkit.zip.records import (
@@ -343,7 +343,7 @@ class _Seals:
                 self._copied_places = _find_entries(source.read_at(begin, end - begin), begin)
             if start != self._opened[0]:
                 self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
-            self._entries = dict(directory.entries)
+            self._entries = Rows(directory.entries)
             self._lists = ChunkLists(source, directory)
             # While the source is open.
             _ = self._lists.index
@@ -412,7 +412,7 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
 def resealed(directory: Directory, source: Source) -> Directory:
     """Return a directory with the CRCs that it has by now."""
     data = source.read_at(directory.directory_offset, directory.size)
-    places, entries = _find_entries(data, 0), dict(directory.entries)
+    places, entries = _find_entries(data, 0), Rows(directory.entries)
     for name, entry in entries.items():
         place = places.get(_identity(entry))
         if place is not None:

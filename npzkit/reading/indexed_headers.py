@@ -8,7 +8,7 @@ member that is read.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -21,10 +21,10 @@ from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.reading.member_headers import parse_plain
-from npzkit.zip.chunks import most_compressed
+from npzkit.zip.chunk_list import most_compressed
 from npzkit.zip.directory import Directory
-from npzkit.zip.entries import Entry
-from npzkit.zip.entry_columns import Bools, Columns, Ints
+from npzkit.zip.entries import LARGEST, Entry
+from npzkit.zip.entry_columns import Bools, Ints
 from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
 
@@ -37,7 +37,6 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-_MOST = 1 << 62
 _ASKED_COUNT = 8
 """The most members that are described one by one before all are described at once."""
 _PRICE = 50
@@ -80,14 +79,15 @@ class IndexedHeaders:
         self._is_damaged = index is None and directory.footer is not None
         if index is not None:
             self._headers = [None, *(parse_plain(head, limit) for head in index.heads[1:])]
-            self._fields = _columns_of(entries)
+            columns = [np.asarray(column, np.int64) for column in entries.fields()]
+            self._fields = dict(zip(_COLUMNS, columns, strict=True))
             self._numbers = self._believe(index.numbers)
 
     def _believe(self, numbers: Ints) -> Ints:
         """Return the number of each member's header, 0 if it does not fit the member."""
         fields, size_limit = self._fields, self._reader.size_limit
         sizes = [-1 if one is None else one.data_offset + one.nbytes for one in self._headers]
-        fits = np.array([size if size < _MOST else -1 for size in sizes], np.int64)[numbers]
+        fits = np.array([size if size < LARGEST else -1 for size in sizes], np.int64)[numbers]
         is_known = (fits == fields["uncompressed_size"]) & (fields["disk_start"] == 0)
         is_known &= fields["flags"] & ~FLAG_UTF8 == 0
         is_known &= np.isin(fields["method"], [STORED, *CHUNKED])
@@ -271,15 +271,3 @@ def _are_one_chunk(fields: Mapping[str, Ints]) -> Bools:
     is_known = np.isin(methods, (STORED, *CHUNKED))
     found: Bools = is_small & is_known & (fields["compressed_size"] <= most_compressed(size))
     return found
-
-
-def _columns_of(entries: Mapping[str, Entry]) -> dict[str, Ints]:
-    if isinstance(entries, Columns):
-        return {name: getattr(entries, name) for name in _COLUMNS}
-    rows: Iterator[tuple[int, ...]] = (
-        # Zip64 values may be any, of which those that no file has fit no column.
-        (*(min(value, _MOST) for value in entry[2:9]), len(entry.raw_name), len(entry.extra))
-        for entry in entries.values()
-    )
-    table: Any = np.array(list(rows), np.int64).reshape(-1, len(_COLUMNS)).T
-    return dict(zip(_COLUMNS, table, strict=True))

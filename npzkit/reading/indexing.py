@@ -1,17 +1,18 @@
 """An index expression and a shape: what must be read, and how NumPy indexes that.
 
-Owns NumPy's indexing rules. Knows no file: the answer is, for each axis, the
-positions that are needed, and an index that NumPy applies to the block of
-exactly these positions. NumPy itself raises its errors, on an array of a few
-bytes, but for what is out of bounds: on a 32-bit system it has no longer axes.
+Owns NumPy's indexing rules, and the blocks of which an array is made up. Knows no file: the answer
+is, for each axis, the positions that are needed, and an index that NumPy applies to the block of
+exactly these positions. NumPy itself raises its errors, on an array of a few bytes, but for what is
+out of bounds: on a 32-bit system it has no longer axes.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,27 @@ class Selection:
     def shape(self) -> tuple[int, ...]:
         """The shape of the block."""
         return tuple(map(count_of, self.positions))
+
+
+class ReadHabits(NamedTuple):
+    """How a lazy array is read.
+
+    Attributes
+    ----------
+    gap_size : int
+        A gap between two items that is shorter than these bytes is read as well.
+    at_once : int
+        How many reads are best made at a time: several, if each is a request.
+    by_columns : bool
+        Whether it is stored in Fortran's order.
+    is_in_order : bool
+        Whether data before a part is decompressed first, because there is no seek index.
+    """
+
+    gap_size: int = 1 << 14
+    at_once: int = 1
+    by_columns: bool = False
+    is_in_order: bool = False
 
 
 def count_of(positions: Positions) -> int:
@@ -226,3 +248,32 @@ def _compact(positions: np.ndarray[Any, Any]) -> Positions:
     if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
         return range(int(positions[0]), int(positions[-1]) + 1)
     return positions
+
+
+def blocks_of_shape(
+    shape: Sequence[int], step: Sequence[int], *, by_columns: bool = False
+) -> Iterator[tuple[slice, ...]]:
+    """Yield indices of blocks of the shape `step` that together are an array."""
+    axes = inner_first(shape, by_columns=by_columns)[::-1]
+    for start in _starts(axes, shape, step):
+        yield tuple(
+            slice(start[axis], min(start[axis] + step[axis], shape[axis]))
+            for axis in range(len(shape))
+        )
+
+
+def _starts(axes: list[int], shape: Sequence[int], step: Sequence[int]) -> Iterator[dict[int, int]]:
+    """Yield where parts begin, one by one, because a list of all may not fit in memory."""
+    if not axes:
+        yield {}
+        return
+    first, *rest = axes
+    for start in range(0, shape[first], step[first]):
+        for inner in _starts(rest, shape, step):
+            yield {first: start, **inner}
+
+
+def inner_first(shape: Sequence[int], *, by_columns: bool) -> list[int]:
+    """Return the axes, beginning with the one along which items are contiguous."""
+    axes = list(range(len(shape)))
+    return axes if by_columns else axes[::-1]

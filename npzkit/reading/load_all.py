@@ -18,8 +18,8 @@ import numpy as np
 
 from npzkit.codecs.coding import CHUNKED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.ahead import REQUEST_COUNT, piece_size
 from npzkit.files.block_reading import TASK_SIZE
+from npzkit.files.requests import REQUEST_COUNT, piece_size
 from npzkit.files.threads import Pipeline, grouped, run
 from npzkit.reading.distant import member_span
 from npzkit.reading.member import CHUNKED_SIZE, NOTHING, MemberReader, Result
@@ -31,7 +31,7 @@ from npzkit.reading.small_member import (
     is_plain,
     read_between,
 )  # fmt: skip
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, Rows
 from npzkit.zip.entry_columns import Columns, Ints
 from npzkit.zip.member_checks import check_entry
 
@@ -57,7 +57,7 @@ Item = tuple[str, Entry]
 
 def read_many(
     reader: MemberReader,
-    entries: Mapping[str, Entry],
+    entries: Rows | Columns,
     keys: Sequence[str],
     names: Collection[str],
     threads: int,
@@ -69,8 +69,8 @@ def read_many(
     Parameters
     ----------
     reader : MemberReader
-    entries : mapping of str to Entry
-        All of the archive, by member name.
+    entries : Rows or Columns
+        All of the archive.
     keys : sequence of str
         What to call the members; no key twice.
     names : collection of str
@@ -124,18 +124,19 @@ class _Batch(NamedTuple):
         self.results.update(zip([key for key, _ in large], found, strict=True))
 
         def read(near: MemberReader, items: list[Item]) -> None:
-            entries = {entry.name: entry for _, entry in items}
+            entries = Rows((entry.name, entry) for _, entry in items)
             keys, names = [key for key, _ in items], [entry.name for _, entry in items]
             self._replace(reader=near).read_near(entries, keys, names)
 
         fetch_groups(self.reader, [item for item in wanted if not _is_direct(item[1])], read)
 
     def read_near(
-        self, entries: Mapping[str, Entry], keys: Sequence[str], names: Collection[str]
+        self, entries: Rows | Columns, keys: Sequence[str], names: Collection[str]
     ) -> None:
         """Read members from a source whose reads are cheap."""
-        if isinstance(entries, Columns):
-            rows, row_keys, wanted = small_neighbours(entries, keys, names)
+        columns = entries.columns
+        if columns is not None:
+            rows, row_keys, wanted = small_neighbours(columns, keys, names)
         else:
             wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
         brief: list[Item] = []
@@ -144,8 +145,8 @@ class _Batch(NamedTuple):
             (brief if _is_brief(item[1]) else queued).append(item)
 
         def read_brief() -> None:
-            if isinstance(entries, Columns):
-                self._read_neighbours(entries, rows, row_keys)
+            if columns is not None:
+                self._read_neighbours(columns, rows, row_keys)
             self._read_brief(brief)
 
         if queued:
@@ -219,8 +220,7 @@ class _Batch(NamedTuple):
         for key, entry in span:
             try:
                 check_entry(entry, reader.size_limit)
-                read = reader.read_in if entry.method == STORED else reader.inflate_in
-                self.results[key] = read(window, entry, self.options)
+                self.results[key] = reader.read_in(window, entry, self.options)
             except NpzkitError as error:
                 error.locate(key=key)
                 raise

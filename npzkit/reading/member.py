@@ -1,13 +1,12 @@
 """One member to an array, read in the way that suits its size and compression.
 
-Owns the choice of how a member is read. Knows no keys. Six ways, of which the last takes
+Owns the choice of how a member is read. Knows no keys. Five ways, of which the last takes
 anything:
 
 - a small stored member: one read, used in place (`npzkit.reading.small_member`);
-- a small compressed member: one read, decoded in one call (`MemberReader.inflate_in`);
-- a large stored member: blocks straight into the array, each block's CRC-32 computed while it is
-  in the cache (`MemberReader.begin`);
-- a large compressed member whose chunks are listed: these straight into the array (likewise);
+- a small compressed member: one read, decoded in one call (`MemberReader.array_in`);
+- a large stored member, or a large compressed one whose chunks are listed: these straight into
+  the array, each CRC-32 computed while its bytes are in the cache (`MemberReader.begin`);
 - a large deflated member without one: inflated in one call;
 - any other, such as a pickle, or one that is described after its data: a `MemberStream`.
 
@@ -31,7 +30,6 @@ from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.coding import CHUNKED, DEFLATED, STORED
 from npzkit.codecs.decompressors import decode_chunk, decode_start, inflate_whole
 from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.files.block_reading import block_tasks, crc_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.format.array import array_bytes, read_growing, read_pickle, shaped
@@ -52,7 +50,8 @@ from npzkit.reading.small_member import (
     read_window,
 )
 from npzkit.zip.array_index import ChunkLists
-from npzkit.zip.chunks import Chunks, KeptChunks, only_chunk, stored_chunks
+from npzkit.zip.chunk_list import ChunkList, only_chunk, stored_chunks
+from npzkit.zip.chunks import Chunks, KeptChunks, Part, StoredChunks, open_chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
@@ -60,7 +59,6 @@ from npzkit.zip.records import FLAG_DESCRIPTOR
 
 if TYPE_CHECKING:
     from npzkit.zip.directory import Directory
-    from npzkit.zip.random_access import RandomAccess
 
 _KEPT_SIZE = 1 << 8
 """Extra fields of fewer bytes are remembered with their attributes."""
@@ -75,8 +73,6 @@ NOTHING: np.ndarray[Any, Any] = np.empty(0, np.uint8)
 """Instead of an array that was only checked."""
 
 Result = np.ndarray[Any, Any] | bytes
-Part = tuple[int, int]
-"""The CRC-32 and the size of some bytes of a member."""
 
 
 class Filling(NamedTuple):
@@ -129,7 +125,7 @@ class MemberReader(SmallReader):
         super().__init__(source, limits, allow_pickle=allow_pickle)
         self.lists = ChunkLists(source, directory)
         self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
-        self._accesses: dict[tuple[str, int, bool], RandomAccess] = {}
+        self._chunks: dict[tuple[str, int, bool], Chunks] = {}
         self._kept = KeptChunks()
         self._process = os.getpid()
         self.ends = MemberEnds(source, self.lists)
@@ -143,12 +139,20 @@ class MemberReader(SmallReader):
         if out is not None and not self._fits(self.find_header(entry)[0], entry, options):
             out[...] = self.read(entry, options._replace(out=None))
             return out
-        if not is_plain(entry):
-            return self.ahead([entry])._read_compressed(entry, options)
-        window = read_window(self.source, entry.header_offset, self.extent(entry))
-        if entry.compressed_size >= self._window_size:
-            return self._read_long(window, entry, options)
-        found = self.array_in(window, entry, options)
+        if is_plain(entry):
+            return self._read(entry, options, entry.compressed_size < self._window_size)
+        return self.ahead([entry])._read(entry, options, is_small(entry))
+
+    def _read(self, entry: Entry, options: Options, is_brief: bool) -> Result:
+        """Read a member, in one call if it is `is_brief`."""
+        if is_brief:
+            window = read_window(self.source, entry.header_offset, self.extent(entry))
+            return self.read_in(window, entry, options)
+        filling = self.begin(entry, options)
+        if filling is not None:
+            parts = run(filling.tasks, thread_count(options.threads))
+            return self.finish(filling, parts, entry, options)
+        found = self._read_whole(entry, options)
         return self._read_stream(entry, options) if found is None else found
 
     def ahead(
@@ -178,43 +182,46 @@ class MemberReader(SmallReader):
             at_once = sum(end - begin for begin, end in spans) <= WHOLE_SIZE
         nearer = copy.copy(self)
         nearer.source = self.source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
-        nearer._accesses, nearer.ends = {}, MemberEnds(nearer.source, self.lists)
+        nearer._chunks, nearer.ends = {}, MemberEnds(nearer.source, self.lists)
         nearer._window_size = self._window_size if others else SMALL_SIZE
         return nearer
 
     # -- in memory ----------------------------------------------------------
 
     def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
-        """Read a plain member that lies in `window`, and that `check_entry` accepts."""
+        """Read a small member that lies in `window`, and that `check_entry` accepts."""
         found = self.array_in(window, entry, options)
         return self._read_stream(entry, options) if found is None else found
 
-    def inflate_in(self, window: Window, entry: Entry, options: Options) -> Result:
-        """Read a compressed member that lies in `window`, and that `check_entry` accepts.
+    def array_in(
+        self, window: Window, entry: Entry, options: Options
+    ) -> np.ndarray[Any, Any] | None:
+        """Return what `SmallReader.array_in` does, also of a compressed member.
 
-        Takes 10 microseconds. A stream takes 30.
+        That takes 10 microseconds. A stream takes 30.
         """
+        if entry.method == STORED:
+            return super().array_in(window, entry, options)
         _, view, offset = window
         position = entry.header_offset - offset
         start = find_data(bytes(view[position : position + HEADS_SIZE]), entry, options.verify)
-        found: Result | None = None
-        if start is not None and not entry.flags & FLAG_DESCRIPTOR:
-            start += position
-            data = _inflated(view[start : start + entry.compressed_size], entry)
-            found = self._array_in(data, entry, options)
-        return self._read_stream(entry, options) if found is None else found
+        if start is None or entry.flags & FLAG_DESCRIPTOR:
+            return None
+        start += position
+        data = _inflated(view[start : start + entry.compressed_size], entry)
+        return self._array_of(data, entry, options)
 
-    def read_held(self, data: bytes, entry: Entry) -> Result | None:
+    def read_held(self, data: bytes, entry: Entry) -> np.ndarray[Any, Any] | None:
         """Return the array of a small member, stored or in chunks, whose bytes are `data`.
 
         None if it is not a sound array of plain values.
         """
         held = bytearray(data) if entry.method == STORED else _inflated(memoryview(data), entry)
-        return self._array_in(held, entry, Options())
+        return self._array_of(held, entry, Options())
 
-    def _array_in(
+    def _array_of(
         self, data: bytearray | memoryview | None, entry: Entry, options: Options
-    ) -> Result | None:
+    ) -> np.ndarray[Any, Any] | None:
         """Return the array that is in a member's uncompressed bytes; None as `read_held`."""
         if data is None or len(data) != entry.uncompressed_size:
             return None
@@ -255,66 +262,44 @@ class MemberReader(SmallReader):
         pickle.
         """
         check_entry(entry, self.size_limit)
+        located = self._locate(entry, options)
+        if located is None or not self._fits(located[0], entry, options):
+            return None
+        header, start, head, listed = located
+        array, view = _target(header, options, memory)
+        # The whole is compared, and not each chunk.
+        chunks = open_chunks(self.source, entry, start, listed, verify=False)
+        kept = None if array is NOTHING else view
+        count = thread_count(options.threads)
+        tasks = chunks.tasks(header.data_offset, kept, count, verify=options.verify)
+        if listed is not None:
+            tasks = [functools.partial(_decoded_part, task) for task in tasks]
+        return Filling(header, array, (crc32(head), len(head)), tasks)
+
+    def _locate(
+        self, entry: Entry, options: Options
+    ) -> tuple[NpyHeader, int, bytes, ChunkList | None] | None:
+        """Return the NPY header of a member that tasks can read, and where its data begins.
+
+        Then come the bytes of the header that they do not read, and the list of the chunks. None
+        for another member.
+        """
         if is_plain(entry):
             near = self._find_near(entry, options.verify)
             if near is not None:
                 header, position, head = near
-                head, start = head[position:], entry.header_offset + position
-            else:
-                found, start = self._find_in_stream(entry, options.verify)
-                if found is None or found.dtype.hasobject:
-                    return None
-                header, head = found, self.source.read_at(start, found.data_offset)
-            head = head[: header.data_offset]
-            if not self._fits(header, entry, options):
+                head = head[position : position + header.data_offset]
+                return header, entry.header_offset + position, head, None
+            found, start = self._find_in_stream(entry, options.verify)
+            if found is None or found.dtype.hasobject:
                 return None
-            return self._filling(header, start + len(head), head, options, memory)
+            return found, start, self.source.read_at(start, found.data_offset), None
         if entry.method not in CHUNKED or entry.uncompressed_size < CHUNKED_SIZE:
             return None
         start = data_offset(self.source, entry, verify=options.verify)
         listed = self.lists.find_near(entry)
         found = None if listed is None else self.find_header(entry)[0]
-        if listed is None or found is None or found.dtype.hasobject:
-            return None
-        if not self._fits(found, entry, options):
-            return None
-        array, view = _target(found, options)
-        chunks = Chunks(self.source, start, listed, verify=False)
-        tasks = chunks.whole_tasks(found.data_offset, view, thread_count(options.threads))
-        return Filling(found, array, (0, 0), [functools.partial(_part, task) for task in tasks])
-
-    def _read_long(self, window: Window, entry: Entry, options: Options) -> Result:
-        """Read a plain member that begins in `window`."""
-        (_, view, offset), find, verify = window, self._headers.find, options.verify
-        head = view[entry.header_offset - offset :]
-        heads = find(bytes(head[:HEADS_SIZE]), entry, verify) or find(head, entry, verify)
-        if heads is None:
-            return self._read_stream(entry, options)
-        (header, start), offset = heads, entry.header_offset
-        data_start = start + header.data_offset
-        head = head[start:data_start]
-        filling = self._filling(header, offset + data_start, head, options)
-        return self._fill(filling, entry, options)
-
-    def _filling(
-        self,
-        header: NpyHeader,
-        offset: int,
-        head: bytes | memoryview,
-        options: Options,
-        memory: np.ndarray[Any, Any] | None = None,
-    ) -> Filling:
-        """Make the array of a stored member, whose data begins at `offset` of the file."""
-        array, view = _target(header, options, memory)
-        tasks = (
-            crc_tasks(self.source, offset, header.nbytes) if array is NOTHING
-            else block_tasks(self.source, offset, view, verify=options.verify)
-        )  # fmt: skip
-        return Filling(header, array, (crc32(head), len(head)), tasks)
-
-    def _fill(self, filling: Filling, entry: Entry, options: Options) -> Result:
-        parts = run(filling.tasks, thread_count(options.threads))
-        return self.finish(filling, parts, entry, options)
+        return None if found is None or found.dtype.hasobject else (found, start, b"", listed)
 
     def finish(
         self, filling: Filling, parts: Sequence[Part], entry: Entry, options: Options
@@ -324,21 +309,11 @@ class MemberReader(SmallReader):
         for part_crc, part_size in parts:
             crc = crc32_combine(crc, part_crc, part_size)
             size += part_size
-        if not options.verify and entry.method == STORED:
+        if not options.verify:
             crc = entry.crc32
         found = None
         if size == entry.uncompressed_size:
             found = self._finished(filling.header, filling.array, crc, entry, options)
-        return self._read_stream(entry, options) if found is None else found
-
-    def _read_compressed(self, entry: Entry, options: Options) -> Result:
-        if is_small(entry):
-            window = read_window(self.source, entry.header_offset, self.extent(entry))
-            return self.inflate_in(window, entry, options)
-        filling = self.begin(entry, options)
-        if filling is not None:
-            return self._fill(filling, entry, options)
-        found = self._read_whole(entry, options)
         return self._read_stream(entry, options) if found is None else found
 
     def _read_whole(self, entry: Entry, options: Options) -> Result | None:
@@ -355,7 +330,7 @@ class MemberReader(SmallReader):
         header, start = self.find_header(entry, verify=options.verify)
         if header is None or header.dtype.hasobject:
             return None
-        return self._array_in(self._inflate_whole(entry, start), entry, options)
+        return self._array_of(self._inflate_whole(entry, start), entry, options)
 
     def _inflate_whole(self, entry: Entry, start: int) -> memoryview | bytearray | None:
         """Return a member's bytes; None while threads hold too many compressed ones, or if the
@@ -381,7 +356,7 @@ class MemberReader(SmallReader):
         start = data_offset(source, entry, verify=verify)
         return MemberStream(source, entry, start, verify=verify)
 
-    def random_access(
+    def chunks(
         self,
         entry: Entry,
         data_start: int | None = None,
@@ -389,7 +364,7 @@ class MemberReader(SmallReader):
         *,
         verify: bool = True,
         checked: bool = False,
-    ) -> RandomAccess:
+    ) -> Chunks:
         """Return the archive's one access to a member's bytes, which it keeps.
 
         With `verify`, it compares the CRC-32 of each chunk where that is known. If these should
@@ -401,55 +376,52 @@ class MemberReader(SmallReader):
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
-            self._accesses, self._kept, self._process = {}, KeptChunks(), os.getpid()
+            self._chunks, self._kept, self._process = {}, KeptChunks(), os.getpid()
             self.ends = MemberEnds(self.source, self.lists)
         # A map may have changed its CRC-32.
         kept = entry.name, entry.crc32, verify
-        access = self._accesses.get(kept)
-        if access is None:
+        chunks = self._chunks.get(kept)
+        if chunks is None:
             check_entry(entry, self.size_limit)
             if data_start is None:
-                access = self._open_access(entry, verify, checked)
+                chunks = self._open_chunks(entry, verify, checked)
             else:
-                access = self._foreseen_access(entry, data_start, check, verify, checked)
+                chunks = self._foreseen_chunks(entry, data_start, check, verify, checked)
             # If two threads get here, both use the first one's object.
-            access = self._accesses.setdefault(kept, access)
-        return access
+            chunks = self._chunks.setdefault(kept, chunks)
+        return chunks
 
-    def _open_access(self, entry: Entry, verify: bool, checked: bool) -> RandomAccess:
+    def _open_chunks(self, entry: Entry, verify: bool, checked: bool) -> Chunks:
         """Return access to a member, after its own headers were read."""
-        from npzkit.zip.random_access import open_random_access
-
         source = self.ends.of(entry)
         start = data_offset(source, entry, verify=False)
-        chunks = None
+        listed = None
         if verify or entry.method != STORED:
-            chunks = self.lists.find(entry, source)
-        access = open_random_access(source, entry, start, chunks, verify=verify, kept=self._kept)
-        if verify and checked and not access.is_checked:
+            listed = self.lists.find(entry, source)
+        chunks = open_chunks(source, entry, start, listed, verify=verify, kept=self._kept)
+        if verify and checked and not chunks.is_checked:
             self.read(entry, Options(keeps=False))
-        return access
+        return chunks
 
-    def _foreseen_access(
+    def _foreseen_chunks(
         self,
         entry: Entry,
         data_start: int,
         check: Callable[[], object],
         verify: bool,
         checked: bool,
-    ) -> RandomAccess:
+    ) -> Chunks:
         """Return access to a stored member whose own headers are read with its first bytes."""
-        from npzkit.zip.random_access import StoredBytes
 
-        def find() -> StoredBytes:
+        def find() -> StoredChunks:
             check()
-            return cast(StoredBytes, self._open_access(entry, verify, checked))
+            return cast(StoredChunks, self._open_chunks(entry, verify, checked))
 
-        checks = only_chunk(entry)
-        if checks is None and checked:
-            checks = stored_chunks((), entry.uncompressed_size)
+        listed = only_chunk(entry)
+        if listed is None and checked:
+            listed = stored_chunks((), entry.uncompressed_size)
         source = self.ends.of(entry)
-        return StoredBytes(source, entry, data_start, checks if verify else None, find)
+        return StoredChunks(source, entry, data_start, listed if verify else None, find)
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
         return self.read_stream(self.open_stream(entry, verify=options.verify), entry, options)
@@ -497,7 +469,7 @@ class MemberReader(SmallReader):
         try:
             check_entry(entry, self.size_limit)
             listed = self.lists.find(entry, source)
-            return listed and Chunks(source, data_offset(source, entry), listed)
+            return listed and open_chunks(source, entry, data_offset(source, entry), listed)
         except NpzkitError:
             return None
 
@@ -596,7 +568,7 @@ def _inflated(data: memoryview, entry: Entry) -> bytearray | None:
         return None
 
 
-def _part(task: Callable[[], Part]) -> Part:
+def _decoded_part(task: Callable[[], Part]) -> Part:
     """Decode chunks. If one is damaged, this returns no bytes, and the member is read as a stream,
     which says what is wrong.
     """
@@ -607,7 +579,7 @@ def _part(task: Callable[[], Part]) -> Part:
 
 
 def is_small(entry: Entry) -> bool:
-    """Whether a member is compressed, and `inflate_in` reads it faster than a stream."""
+    """Whether a member is compressed, and `array_in` reads it faster than a stream."""
     return (
         entry.method in CHUNKED
         and entry.compressed_size < SMALL_SIZE

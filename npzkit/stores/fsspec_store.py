@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
-from npzkit.files.urls import Location, hide_secrets
+from npzkit.files.urls import Location
 from npzkit.stores.base_store import (
     Opened,
     Store,
@@ -38,6 +38,7 @@ from npzkit.stores.base_store import (
     tried,
 )
 from npzkit.stores.calls import Calls, extend, is_limited, limited, timeout_in
+from npzkit.stores.hidden_secrets import hide_secrets
 from npzkit.stores.loop_tasks import follow, started_in_loop
 from npzkit.stores.quiet_logs import keep_quiet
 

@@ -16,10 +16,11 @@ from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError, printable, shown_url
-from npzkit.files.urls import Location, hide_secrets
+from npzkit.files.urls import Location
 from npzkit.stores.base_store import Opened, Store, TransientError, Version, parse_content_range
 from npzkit.stores.calls import limited, timeout_in
 from npzkit.stores.connections import Connections, basic_auth, origin_of, split_url, transfer_coding
+from npzkit.stores.hidden_secrets import hide_secrets
 
 _MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)

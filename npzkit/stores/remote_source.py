@@ -16,12 +16,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from npzkit.errors import UnversionedFileWarning, closed_error, warn
-from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, giving_up, pieces_of
-from npzkit.files.progress import current_reception
+from npzkit.files.requests import REQUEST_COUNT, Span
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
+from npzkit.stores.ahead import AheadSource, giving_up, pieces_of
 from npzkit.stores.base_store import Store, Version, tried
+from npzkit.stores.reception import current_reception
 
 _PLACE_SECONDS = 60.0
 """Seconds to wait for one of them to end."""

@@ -40,9 +40,9 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
-from npzkit.members.containers import decode_value, encode_value
 from npzkit.members.keys import check_key
 from npzkit.members.tensors import SPECIAL
+from npzkit.trees.containers import decode_value, encode_value
 from npzkit.trees.frameworks import from_array
 
 ENTRY = "npzkit.torch"

@@ -30,9 +30,9 @@ from npzkit.datasets.touched_parts import read_piece
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits
-from npzkit.members.containers import decode_value
 from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
 from npzkit.torch.storage import NpzStorage
+from npzkit.trees.containers import decode_value
 from npzkit.trees.frameworks import from_array, view_of
 
 _LARGE_SIZE = 1 << 20

@@ -27,12 +27,12 @@ from npzkit.datasets.shard_names import ShardRecord, attempt_of, new_attempt, ne
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
 from npzkit.files.threads import run
-from npzkit.members.containers import encode_value
 from npzkit.members.metadata import format_metadata
 from npzkit.members.tensors import special_dtype, to_array
 from npzkit.stores.objects import LocalFolder, StorePrefix, is_temporary
 from npzkit.torch.description import ENTRY, format_entry, key_for
 from npzkit.torch.storage import NpzStorage
+from npzkit.trees.containers import encode_value
 
 
 class _Attempt(NamedTuple):

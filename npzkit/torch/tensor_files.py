@@ -19,8 +19,8 @@ from npzkit.datasets.opening import opened
 from npzkit.errors import NotAnArrayError, UnsupportedError
 from npzkit.format import descr_to_dtype
 from npzkit.members.metadata import TREE_KEY
-from npzkit.members.notes import is_leaf, links, nodes_of
 from npzkit.trees.frameworks import from_array
+from npzkit.trees.notes import is_leaf, links, nodes_of
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, Writable

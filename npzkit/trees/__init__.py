@@ -1,1 +1,1 @@
-"""Trees: nested data from the arrays of an archive, as it was saved or like an example."""
+"""Trees: nested data as arrays and a note, and back: as it was saved, or like an example."""

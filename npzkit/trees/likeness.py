@@ -17,7 +17,6 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.imported import imported
-from npzkit.members.containers import PYTHON, children_of, is_changeable, is_record, rebuilt, update
 from npzkit.members.keys import child_key, common_start, is_within
 from npzkit.members.tensors import (
     extension_name,
@@ -27,6 +26,7 @@ from npzkit.members.tensors import (
     is_spread,
     is_tensor,
 )
+from npzkit.trees.containers import PYTHON, children_of, is_changeable, is_record, rebuilt, update
 from npzkit.trees.frameworks import (
     ReadBoxes,
     array_like,

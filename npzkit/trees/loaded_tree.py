@@ -2,7 +2,7 @@
 
 Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
 `npzkit.datasets.opening`'s. How nested data is made of them is
-`npzkit.members.containers`'s; what fits an example, `npzkit.trees.likeness`'s.
+`npzkit.trees.containers`'s; what fits an example, `npzkit.trees.likeness`'s.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.containers import MISSING
 from npzkit.members.keys import is_within, missing, with_folders
 from npzkit.members.metadata import TREE_KEY
-from npzkit.members.notes import links
+from npzkit.trees.containers import MISSING
 from npzkit.trees.frameworks import ReadBoxes, boxes_of, jax_form
 from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in, spread_in
+from npzkit.trees.notes import links
 from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
 
 _SMALL_SIZE = 1 << 20

@@ -1,7 +1,7 @@
 """A tree, or a part of it, from arrays by their keys and a note.
 
 Owns the conversion of a flat mapping of arrays to the tree that
-`npzkit.members.containers` flattened, and what a pattern of keys means: a key, everything
+`npzkit.trees.containers` flattened, and what a pattern of keys means: a key, everything
 below a key, or a shell pattern whose ``*`` matches slashes too. Only where a pattern can
 match is looked at. Where the arrays do not match the note, because the archive was edited,
 all arrays and values are kept. Knows nothing about archives.
@@ -24,10 +24,10 @@ from npzkit.errors import (
     ZipFormatError,
     shown_value,
 )
-from npzkit.members.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
 from npzkit.members.keys import check_depth, child_key, is_within, missing, suggestion, with_folders
 from npzkit.members.metadata import check_tree_version
-from npzkit.members.notes import is_value, items_of, kind_of, listed, name_in
+from npzkit.trees.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
+from npzkit.trees.notes import is_value, items_of, kind_of, listed, name_in
 
 UNREAD: Any = object()
 """The place of what is there, but was not read."""
@@ -212,7 +212,7 @@ def unflatten(
         What of the tree to return, for which `arrays` has the arrays. A list, tuple
         or namedtuple that loses items becomes a dict by index or name.
     as_tensor : callable, optional
-        As in `npzkit.members.containers.decode`.
+        As in `npzkit.trees.containers.decode`.
 
     Returns
     -------

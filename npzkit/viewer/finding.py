@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.display.blocks import position_at
 from npzkit.display.cells import cell_text
 from npzkit.display.piecewise import as_numbers, is_nan_in
 from npzkit.display.sampling import box_of, spread_parts
-from npzkit.reading.blocks import position_at
 from npzkit.viewer.shown import Shown, Window, drawn_axes, settled
 
 SOUGHT = {

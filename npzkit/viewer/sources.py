@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
+from npzkit.display.blocks import approach
 from npzkit.display.piecewise import is_numeric
-from npzkit.reading.blocks import approach
 
 Index = tuple[Any, ...]
 

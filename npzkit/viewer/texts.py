@@ -23,8 +23,8 @@ from npzkit.errors import (
     shown_key,
 )
 from npzkit.members.info import ArchiveInfo, ArrayInfo
-from npzkit.members.metadata import without_note
 from npzkit.tables import short_texts
+from npzkit.trees.containers import without_note
 from npzkit.viewer.archives import ShownArchive
 from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn
 

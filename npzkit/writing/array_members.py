@@ -23,7 +23,7 @@ from npzkit.zip.member_layout import SmallMembers
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
     from npzkit.writing.prepared_array import Prepared
-    from npzkit.zip.chunks import ChunkList
+    from npzkit.zip.chunk_list import ChunkList
 
 _SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is written together with those that follow it."""
@@ -220,7 +220,7 @@ def _checked(head: _Head, data: bytes) -> tuple[int, ChunkList | None]:
     """Return the CRC-32 of a stored member and the list of its chunks, if it has one."""
     if head.size <= CHUNK_SIZE:
         return crc32(data, head.crc32), None
-    from npzkit.zip.chunks import stored_chunks
+    from npzkit.zip.chunk_list import stored_chunks
 
     crc32s = chunk_crc32s(data, CHECKED_SIZE, len(head.data), head.crc32)
     crc = combined_with_last(crc32s, CHECKED_SIZE, head.size)

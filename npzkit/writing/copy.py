@@ -15,7 +15,7 @@ from npzkit.errors import NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source, WrittenSource
 from npzkit.format.header import PREFIX_SIZE, npy_header_size
-from npzkit.zip.chunks import ChunkList, stored_chunks
+from npzkit.zip.chunk_list import ChunkList, stored_chunks
 from npzkit.zip.entries import Entry, accepting_name, parse_entry
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset

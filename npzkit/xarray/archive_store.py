@@ -18,7 +18,7 @@ from npzkit.conversion.dimensions import DIMENSIONS, made_up_dimensions, named_d
 from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MadeUpDimensionsWarning, UnsupportedError, warn
 from npzkit.members.keys import check_depth
-from npzkit.members.metadata import without_note
+from npzkit.trees.containers import without_note
 
 GROUPS = "npzkit.groups"
 """The key of the archive's metadata for groups: their attributes by their paths."""

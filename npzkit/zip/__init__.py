@@ -16,8 +16,8 @@ read, each importing only those before it:
 - `directory`: end record and entries together, and what else belongs to a commit
 - `array_index`: the NPY headers of all members, and where the lists of their chunks are
 - `member_stream`: a member's data, decompressed piece by piece
-- `chunks`: the chunks of a member, and the list of them
-- `random_access`: the bytes at an offset
+- `chunk_list`: the list of a member's chunks, and whether it is believed
+- `chunks`: the bytes of a member at any offset, read and checked by chunks
 - `forward`: an archive that is read from front to back
 
 Those that write:

@@ -38,7 +38,7 @@ from npzkit.zip.commit import FOOTER_MAGIC
 from npzkit.zip.records import SENTINEL_16
 
 if TYPE_CHECKING:
-    from npzkit.zip.chunks import ChunkList
+    from npzkit.zip.chunk_list import ChunkList
     from npzkit.zip.directory import Directory
     from npzkit.zip.entries import Entry
     from npzkit.zip.entry_columns import Bools, Ints
@@ -375,7 +375,7 @@ class ChunkLists:
 
     def span(self, entry: Entry) -> tuple[int, int] | None:
         """Return where a member's list begins and ends in the file; None if it has none."""
-        from npzkit.zip.chunks import list_size
+        from npzkit.zip.chunk_list import list_size
 
         place = self._place(entry)
         size = 0 if place is None else list_size(entry, place[1])
@@ -420,7 +420,7 @@ class ChunkLists:
 
 def _read_list(source: Source, entry: Entry, place: tuple[int, int], end: int) -> ChunkList | None:
     """Read the list of a member's chunks at a place before `end`; None if it is not believed."""
-    from npzkit.zip.chunks import list_size, parse_list
+    from npzkit.zip.chunk_list import list_size, parse_list
 
     (offset, chunk_size), size = place, list_size(entry, place[1])
     if not size or offset + record.extent(size) > end:

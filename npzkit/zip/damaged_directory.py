@@ -21,7 +21,7 @@ from npzkit.files.source import Source
 from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, MARK_OFFSET, Far, Footer
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import find_fitting, last_record, resolve_end
-from npzkit.zip.entries import Entry, parse_entries, parse_entry, positions_of, walk_entries
+from npzkit.zip.entries import Entry, Rows, parse_entries, parse_entry, positions_of, walk_entries
 from npzkit.zip.extra_fields import CHANGED_PAIR
 from npzkit.zip.last_commit import (
     archive_end,
@@ -377,7 +377,7 @@ def _directory(place: _Place, records: list[bytes]) -> Directory:
     except FormatError:
         # Members overlap.
         entries = [parse_entry(record, place.begin) for record in records]
-    named = {entry.name: entry for entry in entries}
+    named = Rows((entry.name, entry) for entry in entries)
     return Directory(named, b"", place.begin, place.end, data, positions, 0, place.footer)
 
 

@@ -5,7 +5,7 @@ Owns how they are counted. Deleted, replaced and unfinished members leave them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import compress
 
 from npzkit.errors import FormatError
@@ -14,7 +14,6 @@ from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.commit import find_long_comment
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.entry_columns import Columns
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.record import extent
 from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, ENTRY_LAYOUT, FLAG_DESCRIPTOR, SENTINEL_32
@@ -44,11 +43,7 @@ def dead_size(source: Source, directory: Directory) -> int:
     end = directory.directory_offset
     if directory.footer is not None:
         end -= min(directory.footer.record_size, end - directory.start_offset)
-    found = directory.entries
-    entries: Collection[Entry] = found.values()
-    full_size = 0
-    if isinstance(found, Columns):
-        full_size, entries = found.rooms(end, _SLACK_SIZE)
+    full_size, entries = directory.entries.rooms(end, _SLACK_SIZE)
     used = full_size + _older_size(source, directory, end)
     if source.is_distant:
         source = source.ahead(_ends(entries, end), at_once=True)

@@ -40,7 +40,7 @@ from npzkit.zip.end_record import (
     read_tail,
     usual_end,
 )
-from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
+from npzkit.zip.entries import Rows, check_names, parse_entries, parse_entry
 
 if TYPE_CHECKING:
     from npzkit.zip.entry_columns import Columns, Ints
@@ -62,7 +62,7 @@ class Directory(NamedTuple):
 
     Attributes
     ----------
-    entries : dict of str to Entry, or Columns
+    entries : Rows or Columns
         By member name, in the directory's order; of equal names, the last.
     comment : bytes
         The archive's comment.
@@ -84,7 +84,7 @@ class Directory(NamedTuple):
         Where its far copy begins and ends, if an append has one; see `npzkit.zip.commit`.
     """
 
-    entries: dict[str, Entry] | Columns
+    entries: Rows | Columns
     comment: bytes
     directory_offset: int
     end_offset: int
@@ -99,13 +99,6 @@ class Directory(NamedTuple):
     def size(self) -> int:
         """Bytes of its entries."""
         return len(self.data)
-
-    def sizes(self) -> tuple[int, int]:
-        """Return the sums of compressed and of uncompressed sizes."""
-        if not isinstance(self.entries, dict):
-            return self.entries.sizes()
-        found = list(self.entries.values())
-        return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
 
     def listed_records(self) -> dict[str, bytes]:
         """Return the entries as bytes, by name; of equal names, the last."""
@@ -282,17 +275,17 @@ class _Opening:
         if source.is_distant:
             self._check_start(end, named)
         if self.strict:
-            check_names(named.values() if isinstance(named, dict) else named.marked())
+            check_names(named.marked())
         found = Directory(
             named, record.comment, offset, end.end_offset, data, positions, start, footer
         )
         if len(named) < len(positions) and (self.strict or not self.silent):
             _report_repeated(found.repeated_names(), self.strict)
         if self.limits.total_size is not None:
-            check_total_size(found.sizes()[1], self.limits)
+            check_total_size(named.sizes()[1], self.limits)
         return found
 
-    def _check_start(self, end: End, named: dict[str, Entry] | Columns) -> None:
+    def _check_start(self, end: End, named: Rows | Columns) -> None:
         """Look whether the archive begins where it should, if that takes a request."""
         # If a member begins there, its local header is checked when it is read.
         if self.source.at_hand(end.start_offset, 4) is None and all(
@@ -355,7 +348,7 @@ def read_commit(source: Source, end: End) -> Directory:
 
 def _parse(
     data: bytes, count: int, base: int, start: int, offset: int
-) -> tuple[dict[str, Entry] | Columns, list[int] | Ints]:
+) -> tuple[Rows | Columns, list[int] | Ints]:
     """Return the entries by name, and the position of each, repeated ones too."""
     if count >= _COLUMNS_COUNT:
         # Few archives have as many members.
@@ -365,7 +358,7 @@ def _parse(
         if columns is not None:
             return columns, columns.positions
     entries, positions = parse_entries(data, count, base, start, offset)
-    return {entry.name: entry for entry in entries}, positions
+    return Rows((entry.name, entry) for entry in entries), positions
 
 
 def check_member_count(count: int, limits: Limits) -> None:

@@ -99,6 +99,42 @@ class Entry(NamedTuple):
         return LOCAL_HEADER_SIZE + len(self.raw_name) + self.compressed_size
 
 
+LARGEST = 1 << 62
+"""Sizes and offsets from here on need Python's integers: the sum of two fits no column."""
+
+
+class Rows(dict[str, Entry]):
+    """Entries by member name; those of many members are `npzkit.zip.entry_columns.Columns`."""
+
+    columns = None
+    """The same as columns, if that is what they are."""
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the sums of compressed and of uncompressed sizes."""
+        found = list(self.values())
+        return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
+
+    def marked(self) -> list[Entry]:
+        """Return the entries whose names cannot be used."""
+        return [entry for entry in self.values() if entry.flags & BAD_NAME]
+
+    def rooms(self, end_offset: int, slack: int) -> tuple[int, list[Entry]]:
+        """Return the room of members that leave little of it, and other entries: here, all."""
+        return 0, list(self.values())
+
+    def has_text(self, text: bytes) -> bool:
+        """Whether some bytes are in an extra field."""
+        return any(text in entry.extra for entry in self.values())
+
+    def fields(self) -> list[list[int]]:
+        """Return the columns from `flags` to `disk_start`, and the sizes of names and extra fields.
+
+        What is too large for a column is `LARGEST`: no file has it.
+        """
+        rows = [(*e[2:9], len(e.raw_name), len(e.extra)) for e in self.values()]
+        return [[min(row[place], LARGEST) for row in rows] for place in range(9)]
+
+
 def parse_entries(
     data: bytes, count: int, base: int, start: int, offset: int
 ) -> tuple[list[Entry], list[int]]:

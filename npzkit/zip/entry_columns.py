@@ -18,7 +18,15 @@ import numpy as np
 
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
-from npzkit.zip.entries import BAD_NAME, UNICODE_PATH, Entry, is_usual, read_name, resolve_zip64
+from npzkit.zip.entries import (
+    BAD_NAME,
+    LARGEST,
+    UNICODE_PATH,
+    Entry,
+    is_usual,
+    read_name,
+    resolve_zip64,
+)
 from npzkit.zip.extra_fields import KEY_VALUE_SIGNATURE, UNICODE_PATH_ID, ZIP64_ID
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -35,8 +43,6 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 _ENTRY = np.dtype(ENTRY_LAYOUT.columns(*ENTRY_READ[1:]))
 _BLOCK = np.dtype("<u2,<u2")
 """Identifier and size of a block in an extra field."""
-_LARGEST = 1 << 62
-"""Larger sizes and offsets need Python's integers: the sum of two must fit."""
 _WORD_SIZE = 8
 _SCAN_SIZE = 1 << 22
 """Bytes that are searched at a time."""
@@ -188,7 +194,7 @@ class Columns(Mapping[str, Entry]):
             compressed, uncompressed, offset = resolve_zip64(extra, values, 0)
             for column, value in zip(large, (uncompressed, compressed, offset), strict=True):
                 column[row] = value
-        if any((column >= _LARGEST).any() or (column < 0).any() for column in large):
+        if any((column >= LARGEST).any() or (column < 0).any() for column in large):
             raise OverflowError
 
     @property
@@ -268,6 +274,14 @@ class Columns(Mapping[str, Entry]):
         if KEY_VALUE_SIGNATURE in self._data:
             return self.name_size + self.extra_size
         return self.name_size
+
+    @property
+    def columns(self) -> Columns:
+        return self
+
+    def fields(self) -> list[Ints]:
+        """As of `Rows`."""
+        return [*self._copied, self.name_size, self.extra_size]
 
     def marked(self) -> list[Entry]:
         """Return the entries whose names cannot be used."""

@@ -41,7 +41,7 @@ from npzkit.zip.records import (
 )
 
 if TYPE_CHECKING:
-    from npzkit.zip.chunks import ChunkList
+    from npzkit.zip.chunk_list import ChunkList
     from npzkit.zip.entry_columns import Ints
 
 ALIGNMENT = 64

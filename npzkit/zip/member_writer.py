@@ -27,7 +27,7 @@ from npzkit.codecs.zstandard import ZstandardEncoder
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip.array_index import head_of
-from npzkit.zip.chunks import ChunkList, stored_chunks
+from npzkit.zip.chunk_list import ChunkList, stored_chunks
 from npzkit.zip.member_layout import local_header, may_need_zip64
 from npzkit.zip.records import LocalHeader
 

@@ -54,7 +54,7 @@ from npzkit.zip.records import (
 if TYPE_CHECKING:
     from npzkit.files.source import Source
     from npzkit.files.threads import Pipeline
-    from npzkit.zip.chunks import ChunkList
+    from npzkit.zip.chunk_list import ChunkList
     from npzkit.zip.entries import Entry
     from npzkit.zip.member_writer import MemberWriter
 
@@ -246,7 +246,7 @@ class ZipWriter:
             return
         crc, chunks = 0, None
         if is_seekable and size > CHUNK_SIZE:
-            from npzkit.zip.chunks import stored_chunks
+            from npzkit.zip.chunk_list import stored_chunks
 
             checks = ChunkChecks(CHECKED_SIZE)
             for piece in pieces:
@@ -491,7 +491,7 @@ class ReservedMember:
         head : bytes
             What the array index keeps of it.
         """
-        from npzkit.zip.chunks import stored_chunks
+        from npzkit.zip.chunk_list import stored_chunks
 
         size = self.size
         header = self._header._replace(crc32=combined_with_last(crc32s, CHECKED_SIZE, size))

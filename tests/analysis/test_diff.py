@@ -349,7 +349,7 @@ def test_rows_against_columns_are_read_in_large_parts(part_size, tmp_path, monke
     b[349, 2] -= 2
     np.savez_compressed(tmp_path / "a.npz", x=a)
     np.savez_compressed(tmp_path / "b.npz", x=b)
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", part_size)
     read, parts = npzkit.LazyArray.__getitem__, []
     monkeypatch.setattr(
         npzkit.LazyArray, "__getitem__", lambda lazy, at: parts.append(at) or read(lazy, at)

@@ -46,7 +46,7 @@ def test_pieces_of_an_endless_array_come_one_by_one():
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_part_is_approached_with_progress(order, monkeypatch):
     """What lies before a part is counted where all of it is decompressed, and nowhere else."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 1 << 16)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", 1 << 16)
     array = np.asarray(np.arange(90_000.0).reshape(300, 300), order=order)
     stream = io.BytesIO()
     np.savez_compressed(stream, in_order=array)

@@ -17,7 +17,7 @@ import pytest
 from commits import parts_of
 from crash import recorded, replay
 from deep import amount
-from npzkit.archive.skeleton import skeleton_of
+from npzkit.datasets.skeleton import skeleton_of
 from npzkit.errors import ChecksumError, NpyFormatError, NpzkitError, ZipFormatError
 from npzkit.zip.commit import FOOTER_SIZE
 from range_server import RangeServer

@@ -15,7 +15,7 @@ import pytest
 from counting import CountingBytes
 from deep import by_turns, needs_deep
 from npzkit.archive import npzfile
-from npzkit.archive.single_file import SingleFile
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import (
     ChecksumError,
     MemberNotFoundError,
@@ -258,14 +258,14 @@ def test_what_is_read_slowly_is_read_once(tmp_path, is_url):
 def changing(monkeypatch, change):
     """Have a file change when all was checked, and nothing was filled yet."""
     monkeypatch.setattr(npzfile, "READ_ONCE_SIZE", 0)
-    fill = SingleFile.fill
+    fill = OpenedArchive.fill
 
     def changed(self, outs, threads, verify, *, is_trial=False):
         if not is_trial:
             change()
         fill(self, outs, threads, verify, is_trial=is_trial)
 
-    monkeypatch.setattr(SingleFile, "fill", changed)
+    monkeypatch.setattr(OpenedArchive, "fill", changed)
 
 
 def test_a_file_that_is_overwritten_meanwhile_fills_nothing(tmp_path, monkeypatch):

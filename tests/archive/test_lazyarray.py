@@ -44,7 +44,7 @@ from npzkit.files.threads import run
 from npzkit.reading import byte_ranges as spans
 from npzkit.reading import load_all as bulk
 from npzkit.reading import member as reader
-from npzkit.zip import chunks, random_access
+from npzkit.zip import chunks
 from strategies import any_arrays, indices
 
 HAS_FORK = hasattr(os, "fork")
@@ -86,10 +86,10 @@ def check_same(found, expected):
 @pytest.fixture(autouse=True)
 def _small_sizes(monkeypatch):
     """Seek points, gaps and threads for arrays of kilobytes."""
-    monkeypatch.setattr(random_access, "SPACING", 512)
-    monkeypatch.setattr(random_access, "_STEP_SIZE", 256)
-    monkeypatch.setattr(random_access, "STORED_GRANULARITY", 16)
-    monkeypatch.setattr(random_access._Streamed, "granularity", 512)
+    monkeypatch.setattr(chunks, "SPACING", 512)
+    monkeypatch.setattr(chunks, "_STREAM_STEP", 256)
+    monkeypatch.setattr(chunks, "STORED_GRANULARITY", 16)
+    monkeypatch.setattr(chunks.StreamedChunks, "granularity", 512)
     monkeypatch.setattr(reader, "CHUNKED_SIZE", 0)
     monkeypatch.setattr(bulk, "CHUNKED_SIZE", 0)
 
@@ -257,7 +257,7 @@ def test_a_slice_reads_its_chunks():
 
 def test_gaps_are_read_along(monkeypatch):
     """Rows that lie close together are read in one call."""
-    monkeypatch.setattr(random_access, "STORED_GRANULARITY", 1 << 14)
+    monkeypatch.setattr(chunks, "STORED_GRANULARITY", 1 << 14)
     calls = []
     monkeypatch.setattr(
         Counting,
@@ -277,7 +277,7 @@ def test_gaps_are_read_along(monkeypatch):
 
 def test_wide_gaps_are_read_in_spans(monkeypatch):
     """Where all of it would be too much at once, spans of a bounded size are read."""
-    monkeypatch.setattr(random_access, "STORED_GRANULARITY", 1 << 14)
+    monkeypatch.setattr(chunks, "STORED_GRANULARITY", 1 << 14)
     monkeypatch.setattr(spans, "_SPAN_SIZE", 20_000)
     sizes = []
     monkeypatch.setattr(
@@ -393,8 +393,8 @@ def test_closed_and_changed(tmp_path):
     with npzkit.open(path) as npz:
         lazy = npz.lazy("a")
         lazy[5]
-        assert npz._archive.reader._accesses
-    assert not npz._archive.reader._accesses
+        assert npz._archive.reader._chunks
+    assert not npz._archive.reader._chunks
     with pytest.raises(ClosedArchiveError):
         lazy[5]
     with npzkit.open(path) as npz:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from npzkit.members.containers import flatten
+from npzkit.trees.containers import flatten
 from report import (
     BENCH,
     Memory,

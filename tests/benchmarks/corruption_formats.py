@@ -18,7 +18,7 @@ import npzkit
 import numpy as np
 from data import KEYS, Arrays
 from npzkit.checkpoint import CheckpointStore
-from npzkit.members.containers import flatten
+from npzkit.trees.containers import flatten
 
 Piece = tuple[str, Any, Any]
 Way = Callable[[Path, Arrays], Iterator[Piece]]

@@ -21,7 +21,7 @@ from npzkit.checkpoint import CheckpointStore
 from npzkit.codecs.checksum import crc32
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
-from npzkit.members.containers import flatten
+from npzkit.trees.containers import flatten
 from works import Place, bare_read, bare_write
 
 MISSING = [name for name in ("torch", "safetensors") if importlib.util.find_spec(name) is None]

@@ -169,7 +169,7 @@ def test_a_name_that_cannot_be_used_is_replaced(cli, tmp_path, monkeypatch):
 
 def test_large_arrays_are_added_in_parts(cli, archive, monkeypatch):
     """A large one is compressed, and replaces another, as a small one does."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 16)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", 16)
     assert cli("add", "a.npz", "z.npy", "-c", "deflated").code == 0
     np.save("z.npy", np.arange(7.0))
     assert cli("add", "a.npz", "z.npy").code == 2

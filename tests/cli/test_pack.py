@@ -197,7 +197,7 @@ def test_a_name_never_leaves_the_folder(cli, here, name):
 def test_large_arrays_through_a_pipe(here):
     """A pipe takes large arrays too, though nothing in it is patched."""
     np.save("x.npy", np.arange(1000))
-    code = "import npzkit.reading.blocks as b; b.BLOCK_SIZE = 100; from npzkit.cli.commands import run; "
+    code = "import npzkit.display.blocks as b; b.BLOCK_SIZE = 100; from npzkit.cli.commands import run; "
     packed = subprocess.run(
         [sys.executable, "-c", code + "run(['pack', '-', 'x.npy'])"],
         capture_output=True, timeout=60,
@@ -388,7 +388,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
         np.savez_compressed("z.npz", x=array)
     if "a.safetensors" in line:
         assert cli("convert", "a.npz", "a.safetensors").code == 0
-    for name in ("reading.blocks.BLOCK_SIZE", "reading.blocks.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
+    for name in ("display.blocks.BLOCK_SIZE", "display.blocks.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
                  "conversion.csv_tables.PIECE_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.analysis.statistics._PIECE_SIZE", 1 << 8)

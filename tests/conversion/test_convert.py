@@ -103,7 +103,7 @@ def same(found, expected, *, byte_order=True):
 @pytest.mark.parametrize("name", FORMATS)
 def test_arrays_go_there_and_back(here, monkeypatch, name, compression, part_size):
     """Names, shapes, dtypes and values come back, taken whole or in many parts."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", part_size)
     arrays = FORMATS[name]
     npzkit.save("a.npz", arrays)
     npzkit.convert("a.npz", name, compression=compression)
@@ -1116,7 +1116,7 @@ def test_large_arrays_take_little_memory(here):
 @pytest.mark.parametrize("name", ["b.safetensors", "b.npz"])
 def test_a_full_disk_is_an_error(here, monkeypatch, name):
     """Where there is no room it is said, and nothing is left behind."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 100)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", 100)
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

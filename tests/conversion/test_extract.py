@@ -232,7 +232,7 @@ def test_a_file_that_may_not_be_written_to_is_not_replaced(here, monkeypatch):
 @pytest.mark.parametrize("kind", ["npy", "csv"])
 def test_damage_leaves_no_file(here, monkeypatch, kind, part_size):
     """An array whose checksum differs raises, is no file, and what was there stays."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", part_size)
     npzkit.save("a.npz", {"x": np.arange(1000)})
     damage(here / "a.npz", "x")
     (here / f"x.{kind}").write_bytes(b"old")
@@ -285,7 +285,7 @@ def test_members_that_are_no_arrays(here):
 
 def test_large_arrays_in_parts(here, monkeypatch):
     """Arrays larger than a part come out the same as tables, checked all the same."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 1000)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", 1000)
     array = np.arange(3000.0).reshape(1000, 3)
     npzkit.save("a.npz", {"x": array, "f": np.asfortranarray(array)}, compression="deflated")
     npzkit.extract("a.npz", format="csv", delimiter=";")

@@ -62,7 +62,7 @@ def test_every_kind_of_input_together(here):
 @pytest.mark.parametrize("block_size", [100, 1 << 25])
 def test_to_a_file_object(here, monkeypatch, compression, block_size):
     """A stream that takes bytes alone gets the same archive as a path."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", block_size)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", block_size)
     npzkit.save("old.npz", {"f": np.asfortranarray(np.arange(900.0).reshape(30, 30))})
     np.save("x.npy", np.arange(1000))
 
@@ -226,7 +226,7 @@ def test_nested_data_becomes_plain_keys(here):
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_large_arrays_of_an_archive_go_by_parts(here, monkeypatch, compression):
     """An array that is taken by parts is the same, and its damage is found before it is kept."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 1000)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", 1000)
     arrays = {"c": np.arange(900.0).reshape(30, 30), "f": np.arange(900.0).reshape(30, 30).T}
     npzkit.save("a.npz", arrays)
     npzkit.pack("b.npz", "a.npz", compression=compression)
@@ -278,7 +278,7 @@ def several(name, arrays, allow_pickle=False):
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_several_arrays_of_one_file(here, monkeypatch, compression, block_size):
     """Each gets the key and its number, also in a folder, with a given key, and in an addition."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", block_size)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", block_size)
     arrays = [
         np.arange(30), np.zeros((0, 3)), np.asfortranarray(np.arange(6.0).reshape(2, 3)),
         np.array(2.5), np.ones(4, [("a", ">i2"), ("b", "U3")]),

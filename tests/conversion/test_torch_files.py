@@ -35,7 +35,7 @@ STATE = {
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_a_checkpoint_comes_back(here, monkeypatch, is_zip, part_size):
     """The archive is that of `npzkit.save`, from files of any version, taken whole or in parts."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", part_size)
     torch.save(STATE, "a.pt", _use_new_zipfile_serialization=is_zip)
     report = npzkit.convert("a.pt", "a.npz")
     npzkit.save("b.npz", STATE)

@@ -19,7 +19,7 @@ from children import forked, read_rest
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.archive import skeleton
+from npzkit.datasets import skeleton
 from npzkit.datasets.paths import in_order
 from npzkit.display.histograms import histogram_overview
 from npzkit.errors import (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import pickle
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,10 +14,10 @@ import npzkit
 import numpy as np
 import pytest
 from children import forked, read_rest
-from npzkit.archive.contents import ArchiveContents
-from npzkit.archive.single_file import SingleFile
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.datasets import sharded_array, shards
 from npzkit.datasets.sharded_contents import ShardedContents
+from npzkit.display import blocks
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -25,8 +27,8 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
 )
-from npzkit.reading import blocks
 from sharded import index_of, write_index, write_run
+from structure import MODULES
 from systems import replaces_open_files
 
 
@@ -104,10 +106,19 @@ def test_it_pickles(folder, whole):
 
 def test_it_is_an_npzfile_throughout(folder, whole):
     """Whatever an NpzFile asks of its contents, those of a ShardedFile have too."""
-    asked = {name for name in vars(ArchiveContents) if not name.startswith("_")}
-    assert asked
-    for contents in (SingleFile, ShardedContents):
-        assert asked <= {*dir(contents), "path", "state"}
+    sources = {name: path.read_text("utf-8") for name, path in MODULES.items()}
+    # What a LazyArray of one file asks, those of many files do not.
+    callers = "".join(sources[name] for name in sources.keys() - {"archive.lazyarray"})
+    names = re.findall(r"_archive\.([a-z]\w*)", callers)
+    names += re.findall(r"\barchive\.([a-z]\w*)", sources["archive.npzfile"])
+    asked = {*names} & {*dir(OpenedArchive)}
+    assert {"read", "load_all", "fill", "split_keys", "streams", "one_file"} <= asked
+    assert asked <= {*dir(ShardedContents), "path", "state"}
+    for name in asked:
+        one, many = getattr(OpenedArchive, name), getattr(ShardedContents, name, None)
+        if inspect.isfunction(one):
+            taken = inspect.signature(many).parameters
+            assert inspect.signature(one).parameters.keys() <= taken.keys(), name
     public = {name for name in vars(npzkit.ShardedFile) if not name.startswith("_")}
     assert public == {"path", "parts"}
     with npzkit.open(folder) as npz:
@@ -177,9 +188,9 @@ def test_parts_are_read_into_the_array_itself(tmp_path, monkeypatch):
             w.add("w", np.full((2, 3), row), (row, 0), (4, 3))
         w.commit()
     found = []
-    fill = SingleFile.fill
+    fill = OpenedArchive.fill
     monkeypatch.setattr(
-        SingleFile, "fill",
+        OpenedArchive, "fill",
         lambda self, outs, *rest, **kw: found.extend(outs.values()) or fill(self, outs, *rest, **kw),
     )  # fmt: skip
     with npzkit.open(tmp_path) as npz:

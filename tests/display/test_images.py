@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from npzkit.display.images import image_overview
-from npzkit.reading.blocks import ReadHabits
+from npzkit.reading.indexing import ReadHabits
 from virtual_array import VirtualArray
 
 

@@ -18,8 +18,9 @@ from deep import amount, extent
 from npzkit.checkpoint import CheckpointStore
 from npzkit.cli.commands import run
 from npzkit.errors import shown_url
-from npzkit.files.urls import Location, find_location, hide_secrets
+from npzkit.files.urls import Location, find_location
 from npzkit.stores import base_store
+from npzkit.stores.hidden_secrets import hide_secrets
 from range_server import RangeServer
 
 da = pytest.importorskip("dask.array", reason="dask is not installed")

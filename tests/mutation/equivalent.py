@@ -56,7 +56,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if place > 1:",
     ): "The signature cannot begin at its own second byte.",
     (
-        "zip/random_access.py",
+        "zip/chunks.py",
         "self._source = source.ahead([(data_start, data_start + entry.compressed_size)])",
         "self._source = source.ahead([(data_start, (data_start - entry.compressed_size))])",
     ): "Nothing is fetched ahead.",

@@ -9,9 +9,9 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from npzkit.archive.lazyarray import new_array
 from npzkit.errors import NpyFormatError, UnsupportedError
 from npzkit.format import open_memmap, read_array
-from npzkit.reading.blocks import new_array
 from npzkit.zip.entry_columns import places_of
 from systems import IS_32_BIT
 

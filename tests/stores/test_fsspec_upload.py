@@ -233,7 +233,7 @@ def test_a_rewrite_in_place():
 
 def test_large_arrays_are_converted_in_parts(monkeypatch, tmp_path):
     """They pass through a file, because an upload is not filled in any order."""
-    from npzkit.reading import blocks
+    from npzkit.display import blocks
 
     monkeypatch.setattr(blocks, "BLOCK_SIZE", 5000)
     npzkit.save(tmp_path / "a.npz", ARRAYS)

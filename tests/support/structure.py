@@ -20,7 +20,7 @@ CORE = {
 }  # fmt: skip
 """The rooms of the core. `npzkit.__init__` and `drop_ins` are the front door; others are wings."""
 FRONT = {"", "__main__", "drop_ins"}
-IMPLEMENTS = {"stores": "files", "datasets": "archive"}
+IMPLEMENTS = {"stores": {"files"}, "datasets": {"archive"}, "trees": {"archive", "members"}}
 """A wing that implements the interfaces of a room of the core imports that room."""
 BY_ALL = {"errors", "imported", "limits", "tables", "typing"}
 """What every module imports."""
@@ -84,7 +84,7 @@ def reached(room: str) -> set[str]:
         for module, name in names_imported(path):
             inner = f"{module}.{name}".removeprefix("npzkit.")
             target = inner if inner in MODULES else module.removeprefix("npzkit.")
-            if room_of(target) in CORE - BY_ALL - {IMPLEMENTS.get(room)} and not (
+            if room_of(target) in CORE - BY_ALL - IMPLEMENTS.get(room, set()) and not (
                 target in allowed or name in public
             ):
                 found.add(target)

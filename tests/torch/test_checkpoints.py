@@ -620,9 +620,9 @@ def test_parts_are_compared_with_what_their_shards_say(tmp_path, rows):
 
 def test_a_nearly_full_stack_is_no_bad_tensor(monkeypatch):
     """Deep in a recursion, no tensor is called unfit, no note invalid, and no dtype unknown."""
-    from npzkit.members.containers import decode_value
     from npzkit.members.tensors import to_array
     from npzkit.torch import description
+    from npzkit.trees.containers import decode_value
 
     def fail(*args, **options):
         raise RecursionError

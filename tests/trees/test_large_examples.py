@@ -9,7 +9,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.archive import npzfile
-from npzkit.archive.single_file import SingleFile
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning
 
 
@@ -49,14 +49,14 @@ def path(request, tmp_path):
 def test_arrays_are_read_into_the_example(path, monkeypatch):
     """The memory of the example is filled by the archive itself, and all of it once."""
     filled = []
-    fill = SingleFile.fill
+    fill = OpenedArchive.fill
 
     def noted(self, outs, threads, verify, *, is_trial=False):
         if not is_trial:
             filled.extend(outs.values())
         fill(self, outs, threads, verify, is_trial=is_trial)
 
-    monkeypatch.setattr(SingleFile, "fill", noted)
+    monkeypatch.setattr(OpenedArchive, "fill", noted)
     example = tree_of(0)
     assert npzkit.load_tree(path, into=example) is example
     assert all((array == 3).all() for array in arrays_of(example))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from npzkit.reading.blocks import ReadHabits
+from npzkit.reading.indexing import ReadHabits
 from npzkit.viewer.sources import DifferenceSource
 
 

@@ -63,12 +63,17 @@ def entries(data: bytes, start: int, count: int) -> object:
         except NpzkitError as error:
             return type(error), str(error)
     fields = found._replace(positions=list(map(int, found.positions)))[1:]
-    return list(found.entries.items()), fields, [str(warning.message) for warning in caught]
+    named = found.entries
+    many = [named.sizes()]
+    if len(named) == len(found.positions):
+        # Else the columns have rows of those names that do not count.
+        many = [*many, named.marked(), [list(map(int, column)) for column in named.fields()]]
+    return list(named.items()), fields, many, [str(warning.message) for warning in caught]
 
 
 @given(st.lists(members(), max_size=5), st.binary(max_size=9), st.booleans(), st.data())
 def test_both_walks_agree(listed, prefix, is_relative, data):
-    """Names, values, order, warnings and errors are the same, damaged or not."""
+    """Names, values, order, sums, warnings and errors are the same, damaged or not."""
     base = len(prefix) if is_relative else 0
     whole = bytearray(archive(*listed, prefix=prefix, base=base))
     assert entries(bytes(whole), len(prefix), 1) == entries(bytes(whole), len(prefix), 1 << 60)

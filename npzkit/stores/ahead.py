@@ -1,7 +1,6 @@
 """Ranges that will be read soon, fetched by few requests.
 
-Owns which ranges are joined, how large a request is, and how much is
-kept in memory. Knows nothing about zip or stores.
+Owns which ranges are joined, and how much is kept in memory. Knows no store.
 """
 
 from __future__ import annotations
@@ -13,36 +12,17 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from npzkit.files.requests import REQUEST_SIZE, Span, merged, piece_size
 from npzkit.files.source import LentSource, Source
-
-Span = tuple[int, int]
-"""Where a range begins and ends in the file."""
 
 JOIN_SIZE = 1 << 20
 """Gaps below this are read too, rather than making another request."""
-REQUEST_COUNT = 10
-"""Requests under way at a time."""
-REQUEST_SIZE = 1 << 24
-"""Most bytes of one request."""
-_LEAST_SIZE = 1 << 22
-"""Ranges of no more bytes are fetched by one request."""
 _WASTE = 20
 """A gap may be read if all gaps together are at most one part in so many of the bytes."""
 _KEPT_SIZE = 1 << 26
 """Bytes that are fetched at a time. Twice as many are kept."""
 _FIRST_SIZE = 1 << 20
 """Bytes that a reader is given at first. It may want no more than the beginning."""
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return ranges in order, without empty ones, and those that touch as one."""
-    found: list[Span] = []
-    for begin, end in sorted(spans):
-        if begin < end and found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        elif begin < end:
-            found.append((begin, end))
-    return found
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
@@ -72,14 +52,6 @@ def joined(spans: Iterable[Span]) -> list[Span]:
         (apart[first][0], apart[last - 1][1])
         for first, last in itertools.pairwise([*starts, len(apart)])
     ]
-
-
-def piece_size(total: int) -> int:
-    """Return the bytes of one request, so that all requests are under way at the same time.
-
-    They are limited for the sake of memory, and many small ones take longer.
-    """
-    return min(max(-(-total // REQUEST_COUNT), _LEAST_SIZE), REQUEST_SIZE)
 
 
 def pieces_of(spans: Iterable[Span], size: int | None = None) -> list[Span]:

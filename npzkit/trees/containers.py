@@ -3,9 +3,9 @@
 Owns which values are containers (mappings, lists, tuples, namedtuples, dataclasses, JAX's
 pytrees) and what is inside one; how a leaf is stored, as an array, as an entry of the note,
 or both; and the conversion of a tree to arrays by their keys and a note. The note, of
-`npzkit.members.notes`, has what keys cannot express. `npzkit.trees.restoring` makes a tree
+`npzkit.trees.notes`, has what keys cannot express. `npzkit.trees.restoring` makes a tree
 again. Knows nothing about archives, and runs no code from a file: every name of a namedtuple
-is checked to be an identifier. Which values need no array is `npzkit.members.values`'s.
+is checked to be an identifier. Which values need no array is `npzkit.trees.values`'s.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from npzkit.imported import imported
 from npzkit.limits import is_backed
 from npzkit.members.keys import MAX_PARTS, child_key, is_within
 from npzkit.members.labels import check_unlabelled
+from npzkit.members.metadata import TREE_KEY
 from npzkit.members.tensors import (
     identity,
     is_jax_array,
@@ -36,7 +37,7 @@ from npzkit.members.tensors import (
     to_array,
     without_pickle,
 )
-from npzkit.members.values import is_noted, note_of, value_of
+from npzkit.trees.values import is_noted, note_of, value_of
 
 MAX_DEPTH = MAX_PARTS
 """Largest depth of a tree."""
@@ -381,7 +382,7 @@ def _as_python(array: Any, kind: str) -> Any:
 def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
     """Return the note of a value that is in no tree, and its arrays by their keys.
 
-    The note is one of `npzkit.members.values`, or ``["array", key, ...]`` with the entry of a
+    The note is one of `npzkit.trees.values`, or ``["array", key, ...]`` with the entry of a
     leaf, or ``["named", type, ["list", field, ...], note, ...]``: a namedtuple.
 
     Parameters
@@ -476,6 +477,12 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
     )
 
 
+def is_tree(value: Any) -> bool:
+    """Return whether a value is saved as several arrays."""
+    may_be = isinstance(value, (Mapping, list, tuple)) or is_record(value)
+    return may_be and is_nested({"": value})
+
+
 def with_numbers(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Return the arrays of a mapping that is not nested, and the note of its numbers, or None.
 
@@ -501,6 +508,27 @@ def with_numbers(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     elif notes:
         notes |= {key: None for key in arrays if "/" in str(key) and key not in notes}
     return found, notes or None
+
+
+def as_saved(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
+    """Return arrays and metadata as they are saved, and whether the arrays were a tree."""
+    check_tree(arrays)
+    plain, has_note = without_note(metadata or {})
+    if isinstance(arrays, Mapping) and not is_nested(arrays):
+        # A copy of an archive may come with the note of that one, which knows its numbers.
+        arrays, note = (arrays, None) if has_note else with_numbers(arrays)
+        if note is None:
+            return arrays, metadata, False
+    else:
+        arrays, note = flatten(arrays)
+    return arrays, plain if note is None else {**plain, TREE_KEY: note}, True
+
+
+def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return metadata without the note about nested data, and whether it was there."""
+    others = dict(metadata)
+    is_tree = others.pop(TREE_KEY, None) is not None
+    return others, is_tree
 
 
 def check_tree(value: Any) -> None:

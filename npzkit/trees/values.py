@@ -13,7 +13,7 @@ A note is one of these:
   ``"datetime.time"``, ``"datetime.datetime"``, ``"torch.dtype"`` or ``"torch.device"``; the days,
   seconds and microseconds of a ``"datetime.timedelta"``; the ``descr`` of a ``"numpy.dtype"``, and
   its name if ml_dtypes has it;
-- the same with a kind of the caller's, as `npzkit.members.containers` has some.
+- the same with a kind of the caller's, as `npzkit.trees.containers` has some.
 """
 
 from __future__ import annotations

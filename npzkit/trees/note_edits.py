@@ -21,10 +21,10 @@ from contextlib import suppress
 from typing import Any
 
 from npzkit.errors import UnsafeNameError
-from npzkit.members.containers import INT
 from npzkit.members.keys import check_key, child_key, is_within
 from npzkit.members.metadata import TREE_KEY, as_read
-from npzkit.members.notes import is_leaf, is_value, items_of, kind_of, links, name_in, nodes_of
+from npzkit.trees.containers import INT
+from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, name_in, nodes_of
 
 
 class EditedNote:

@@ -13,8 +13,8 @@ from deep import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npzkit.errors import KeyExistsError, NpzkitError
-from npzkit.members.containers import flatten
 from npzkit.members.metadata import TREE_KEY
+from npzkit.trees.containers import flatten
 
 
 class Pair(NamedTuple):

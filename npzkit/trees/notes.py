@@ -19,7 +19,7 @@ A note is one of these:
   that contain slashes;
 - ``["version", number, ...]``, for a tree alone: what a newer npzkit writes if this one could
   not read it;
-- the entry of a leaf: ``["value", note]`` with a note of `npzkit.members.values`; ``["as",
+- the entry of a leaf: ``["value", note]`` with a note of `npzkit.trees.values`; ``["as",
   kind]`` for an array that was a Python value (``"value"``), a list or a tuple of values, a NumPy
   scalar (``"scalar"``), bytes (``"bytes"``), an `io.BytesIO` (``"stream"``) or a tensor of
   PyTorch (``"tensor"``, with the name of its dtype if neither NumPy nor ml_dtypes has it).
@@ -30,15 +30,12 @@ before it, if that one has arrays.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from npzkit.errors import MemberNotFoundError, NpzkitError, shown_value
-from npzkit.members.containers import KINDS, MAX_FIELDS
-from npzkit.members.keys import child_key, missing
-from npzkit.members.metadata import FLAT, TREE_KEY
+from npzkit.members.keys import child_key
+from npzkit.members.metadata import FLAT
+from npzkit.trees.containers import KINDS, MAX_FIELDS
 
 
 def kind_of(note: Any) -> str | None:
@@ -135,26 +132,11 @@ def links(note: Any, names_in: Callable[[str], Set[str] | None] | None = None) -
     return found
 
 
-def missing_or_tied(
-    key: object,
-    keys: Sequence[str],
-    path: str | os.PathLike[str] | None,
-    metadata: Callable[[], Mapping[str, Any]],
-) -> MemberNotFoundError:
-    """Return the error of `missing`; if the key is of a tied tensor, it says which has the array.
-
-    `metadata` returns those of the archive, which may raise.
-    """
-    error = missing(key, keys, path)
-    if isinstance(key, str):
-        with contextlib.suppress(NpzkitError, OSError):
-            note = metadata().get(TREE_KEY)
-            # Only the containers that the key leads through are looked at.
-            tied = links(note, lambda folder: {key[len(folder) :].lstrip("/").partition("/")[0]})
-            if key in tied:
-                shown = shown_value(tied[key])
-                error.remedy = f"This tensor is tied to {shown}: read that one."
-    return error
+def tied_to(key: str, note: Any) -> str | None:
+    """Return the key that has the array of a tied tensor; None if the key is of no such tensor."""
+    # Only the containers that the key leads through are looked at.
+    found = links(note, lambda folder: {key[len(folder) :].lstrip("/").partition("/")[0]})
+    return found.get(key)
 
 
 def is_leaf(note: Any) -> bool:

@@ -207,7 +207,7 @@ def skeleton_of(archive: OpenedArchive, infos: Mapping[str, ArrayInfo]) -> Skele
         if not _is_simple(info, entry.method, entry.flags):
             return None
         # Compares the member's own headers with those that the directory and the index say.
-        archive.random_access(info.key)
+        archive.chunks(info.key)
         gaps.append((end, bytearray(source.read_at(end, info.data_offset - end))))
         # The member's bytes begin with the NPY header, which ends where the data begins.
         head_size = entry.uncompressed_size - info.nbytes

@@ -1,8 +1,7 @@
 """An array block by block, so that no array has to be in memory as a whole.
 
-Owns how large a block is, the order in which blocks follow each other, and the check of the
-CRC-32 of an array that is read so: reading a part alone does not make it. Of an archive, it uses
-what users can call.
+Owns how large a block is, and the check of the CRC-32 of an array that is read so: reading a part
+alone does not make it. Of an archive, it uses what users can call.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,10 +17,10 @@ from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.errors import StaleArchiveError
 from npzkit.files.progress import Advance
 from npzkit.files.threads import Pipeline
-from npzkit.format.array import array_bytes, impossible_array, read_header
-from npzkit.format.header import PREFIX_SIZE, header_size
+from npzkit.format.array import array_bytes, read_header
 from npzkit.limits import thread_count
 from npzkit.members.info import ArrayInfo
+from npzkit.reading.indexing import blocks_of_shape, inner_first
 
 BLOCK_SIZE = 1 << 25
 """Bytes of an array that are in memory at a time, roughly."""
@@ -29,27 +28,6 @@ PIECE_SIZE = 1 << 20
 """Bytes of a piece of a stream."""
 
 T = TypeVar("T")
-
-
-class ReadHabits(NamedTuple):
-    """How a lazy array is read.
-
-    Attributes
-    ----------
-    gap_size : int
-        A gap between two items that is shorter than these bytes is read as well.
-    at_once : int
-        How many reads are best made at a time: several, if each is a request.
-    by_columns : bool
-        Whether it is stored in Fortran's order.
-    is_in_order : bool
-        Whether data before a part is decompressed first, because there is no seek index.
-    """
-
-    gap_size: int = 1 << 14
-    at_once: int = 1
-    by_columns: bool = False
-    is_in_order: bool = False
 
 
 def block_shape(
@@ -78,16 +56,10 @@ def block_shape(
     step = [1] * len(shape)
     if least is not None and math.prod(least) * itemsize <= size:
         step = [max(min(part, n), 1) for part, n in zip(least, shape, strict=True)]
-    for axis in _inner_first(shape, by_columns=by_columns):
+    for axis in inner_first(shape, by_columns=by_columns):
         room = size // (math.prod(step) * max(itemsize, 1))
         step[axis] = max(min(step[axis] * max(room, 1), shape[axis]), 1)
     return tuple(step)
-
-
-def _inner_first(shape: Sequence[int], *, by_columns: bool) -> list[int]:
-    """Return the axes, beginning with the one along which items are contiguous."""
-    axes = list(range(len(shape)))
-    return axes if by_columns else axes[::-1]
 
 
 def blocks(
@@ -106,47 +78,6 @@ def blocks(
         return
     step = block_shape(shape, itemsize, least, by_columns=by_columns, size=size)
     yield from blocks_of_shape(shape, step, by_columns=by_columns)
-
-
-def new_array(
-    shape: tuple[int, ...], dtype: np.dtype[Any], order: Literal["C", "F"] = "C"
-) -> np.ndarray[Any, Any]:
-    """Allocate an array; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``.
-
-    Raises
-    ------
-    NpyFormatError, UnsupportedError
-        NumPy has no array of this shape, on any system or on this one.
-    """
-    try:
-        if dtype.itemsize:
-            return np.empty(shape, dtype, order)
-        return np.ndarray(shape, dtype, order=order)
-    except (ValueError, OverflowError) as error:
-        raise impossible_array(shape, dtype, error) from error
-
-
-def blocks_of_shape(
-    shape: Sequence[int], step: Sequence[int], *, by_columns: bool = False
-) -> Iterator[tuple[slice, ...]]:
-    """Yield indices of blocks of the shape `step` that together are an array."""
-    axes = _inner_first(shape, by_columns=by_columns)[::-1]
-    for start in _starts(axes, shape, step):
-        yield tuple(
-            slice(start[axis], min(start[axis] + step[axis], shape[axis]))
-            for axis in range(len(shape))
-        )
-
-
-def _starts(axes: list[int], shape: Sequence[int], step: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Yield where parts begin, one by one, because a list of all may not fit in memory."""
-    if not axes:
-        yield {}
-        return
-    first, *rest = axes
-    for start in range(0, shape[first], step[first]):
-        for inner in _starts(rest, shape, step):
-            yield {first: start, **inner}
 
 
 def place_of(position: Sequence[int], shape: Sequence[int], *, by_columns: bool = False) -> int:
@@ -280,13 +211,24 @@ def for_each_piece(
         raise StaleArchiveError("the file changed while it was read", key=key)
 
 
+class _Remembered:
+    """A stream that keeps the bytes which were read."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.data = stream, b""
+
+    def read(self, size: int) -> bytes:
+        found: bytes = self._stream.read(size)
+        self.data += found
+        return found
+
+
 def _header_bytes(npz: Any, key: str) -> bytes:
     """Return the bytes before an array's data in its member."""
     with npz.stream(key) as stream:
-        prefix = stream.read(PREFIX_SIZE)
-        size = header_size(prefix, npz._limits.header_size)
-        head: bytes = prefix + stream.read(size - len(prefix))
-    return head
+        remembered = _Remembered(stream)
+        read_header(remembered, npz._limits.header_size)
+        return remembered.data
 
 
 def _stream_pieces(npz: Any, key: str) -> Iterator[np.ndarray[Any, Any]]:

@@ -1,0 +1,139 @@
+"""Nested data in an archive that is being written: what its arrays go through, the note does.
+
+Owns what the writer of an archive calls: `TreeEdits`, once its metadata has a note, and
+`write_tree`. What an edit does to the note alone is `npzkit.trees.note_edits`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from npzkit.archive.renaming import rename
+from npzkit.archive.written_archive import WrittenArchive
+from npzkit.codecs.coding import Coding
+from npzkit.errors import KeyExistsError
+from npzkit.members.keys import SUFFIX, check_key, is_within
+from npzkit.members.metadata import FLAT, TREE_KEY, format_metadata
+from npzkit.trees.note_edits import EditedNote
+from npzkit.trees.notes import listed
+
+
+class TreeEdits:
+    """What follows the edits of an archive whose metadata has a note."""
+
+    def __init__(self, archive: WrittenArchive) -> None:
+        self._archive = archive
+        self._edited: EditedNote | None = None
+
+    @property
+    def _note(self) -> EditedNote:
+        values, edited = self._archive.metadata.values, self._edited
+        if edited is None or edited.note is not values[TREE_KEY]:
+            # Users may have put another one in its place.
+            edited = EditedNote(values[TREE_KEY], self._archive.listing.__contains__)
+            self._edited, values[TREE_KEY] = edited, edited.note
+        return edited
+
+    def added(self, key: str, *, is_first: bool) -> None:
+        """Note that an array was added, the first one under its key, or was replaced."""
+        self._note.put(key, is_first=is_first)
+
+    def removed(self, key: str) -> None:
+        """Note that an array is about to be removed."""
+        self._note.take(key)
+        self._drop_empty()
+
+    def renaming(self, old: str, new: str) -> Callable[[], None]:
+        """Note that an array is about to be renamed; return what is called when it was."""
+        entry = self._note.take(old)
+
+        def renamed() -> None:
+            self._note.move(old, new, entry)
+            self._drop_empty()
+
+        return renamed
+
+    def hand_over(self, is_going: Callable[[str], bool]) -> None:
+        """Keep the arrays of tied tensors that go under one key, and stay under another.
+
+        Parameters
+        ----------
+        is_going : callable
+            Returns whether what is under a key is about to be removed or replaced.
+        """
+        listing = self._archive.listing
+        for key, others in self._note.tied().items():
+            heirs = [other for other in others if not is_going(other) and other not in listing]
+            if heirs and is_going(key) and key in listing:
+                rename(self._archive, key, heirs[0], check_key(heirs[0]))
+
+    def has(self, key: str) -> bool:
+        """Return whether a value, or an empty container, is at a key or below it."""
+        return self._note.has(key)
+
+    def clear(self, key: str) -> None:
+        """Note that all that is under a key is about to be removed."""
+        self.hand_over(lambda other: is_within(other, key))
+        self._note.clear(key)
+
+    def put_tree(self, key: str, note: Any, last: str | None) -> None:
+        """Note that a tree was added; see `EditedNote`."""
+        self._note.put_tree(key, note, last)
+        self._drop_empty()
+
+    def _drop_empty(self) -> None:
+        """Remove a note that says nothing."""
+        if self._archive.metadata.values.get(TREE_KEY) == {}:
+            del self._archive.metadata.values[TREE_KEY]
+
+
+def write_tree(
+    archive: WrittenArchive,
+    key: str,
+    members: list[Any],
+    note: Any,
+    coding: Coding,
+    overwrite: bool,
+) -> None:
+    """Write the arrays of a tree, and note its structure in the metadata.
+
+    Parameters
+    ----------
+    archive : WrittenArchive
+    key : str
+        Of the tree.
+    members : list of Member
+        Its arrays.
+    note : object
+        Its structure.
+    coding : Coding
+    overwrite : bool
+        Replace all that is under the key.
+    """
+    listing, values = archive.listing, archive.metadata.values
+    if values.get(TREE_KEY) == FLAT:
+        values[TREE_KEY] = listed(FLAT, listing.keys)
+    old = {name for name in listing.entries if is_within(name.removesuffix(SUFFIX), key)}
+    old.update(listing.others_of(key + SUFFIX))
+    if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
+        raise KeyExistsError(
+            "this key is already in the archive", path=archive.path, key=key,
+            remedy="Pass overwrite=True to add(), which replaces everything under this key.",
+        )  # fmt: skip
+    for name in old:
+        listing.check_sealed(name.removesuffix(SUFFIX), name)
+    for member in members:
+        listing.check_all_free(member, overwrite=True)
+    # Raised before anything is written.
+    format_metadata({TREE_KEY: note})
+    if archive.tree is not None:
+        archive.tree.clear(key)
+    for name in old & listing.entries.keys():
+        listing.remove(name)
+    last = next(reversed(listing.entries), "").removesuffix(SUFFIX)
+    archive.write(members, coding, overwrite)
+    if note is not None:
+        values.setdefault(TREE_KEY, {})
+    if archive.tree is not None:
+        archive.tree.put_tree(key, note, None if members or not last else last)

@@ -123,6 +123,11 @@ class Source:
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
 
+    def read_within(self, offset: int, size: int) -> bytes:
+        """Return as many of `size` bytes at `offset`, which may be anywhere, as the source has."""
+        room = max(self.size - offset, 0)
+        return self.read_at(self.size - room, min(size, room))
+
     def at_hand(self, offset: int, size: int) -> bytes | None:
         """Return bytes like `read_at`, or None if that takes a request."""
         return self.read_at(offset, size)

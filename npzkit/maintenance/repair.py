@@ -170,7 +170,7 @@ def repair(
         try:
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            if partial and source.read_at(0, min(6, source.size)) == MAGIC_PREFIX:
+            if partial and source.read_within(0, 6) == MAGIC_PREFIX:
                 return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
             salvage = Salvage(source, bounds, count, progress, partial=partial)
             return salvage.write(*_open_output(target, path, overwrite))
@@ -243,11 +243,11 @@ def _repair_end(
             return _cut(path, source, sound, threads, size)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
         # No program reads an archive that does not begin with a member.
-        is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
+        is_archive = source.read_within(0, 4) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, partial=False)
             return _relist(salvage, newest, path, lock, size - source.size)
-        if is_archive or newest.entries:
+        if is_archive or newest.known.entries:
             error.remedy = "Save what can be read: npzkit.repair(path, output, partial=True)."
         raise
     return _cut(path, source, directory, threads, size)
@@ -300,26 +300,27 @@ def _relist(
     listed = newest.listed()
     if not newest.is_complete:
         salvage.find(newest)
-        entries = {**(newest.last.entries if newest.last else {}), **newest.entries}
+        entries = {**(newest.last.entries if newest.last else {}), **newest.known.entries}
         places = {(name, entry.header_offset) for name, entry in entries.items()}
         # Unreadable members stay listed, because their bytes stay in the file.
         salvage.lost = [lost for lost in salvage.lost if (lost[0], lost[2]) not in places]
     sound = {name: one for name, one in salvage.sound.items() if isinstance(one, Entry)}
     for name, entry in sound.items():
         # Members after the last commit are newer than its directory.
-        known_end = newest.directory_offset if name in newest.records else newest.end_offset
+        is_known = name in newest.known.entries
+        known_end = newest.known.directory_offset if is_known else newest.end_offset
         if entry.header_offset >= known_end or name not in listed:
             listed[name] = entry_bytes(entry)
     comment = salvage.read_comment(newest)
     size, known_size = salvage.source.size, min(salvage.source.size, _KNOWN_SIZE)
     parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
     known = salvage.source.original.read_at(size - known_size, known_size)
+    # No damaged end record may become one that fits.
+    avoided = set(claimed_ends(salvage.source.original, size).values())
     salvage.source.close()
     sink = PathSink(path, resume=True, durable=True, lock=lock)
     try:
         sink.resume(size, known_size, crc32(known))
-        # No damaged end record may become one that fits.
-        avoided = set(claimed_ends(known, size - known_size).values())
         ZipWriter(sink, listed).commit(comment, avoided)
         sink.close()
     except BaseException:

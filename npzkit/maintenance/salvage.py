@@ -137,7 +137,7 @@ class Salvage:
     def read_comment(self, newest: NewestState) -> bytes:
         """Return the archive's comment, of any size; an empty one if it is damaged."""
         size = self.source.size
-        names = {*self.sound, *newest.entries, *(lost[0] for lost in self.lost)}
+        names = {*self.sound, *newest.known.entries, *(lost[0] for lost in self.lost)}
         note = _LOST_NOTE if any("/" in name for name in names) else ""
         if newest.comment is None:
             self.lost.append((COMMENT_NAME, f"the metadata is lost or damaged{note}", size))
@@ -198,15 +198,15 @@ class Salvage:
     def find(self, newest: NewestState) -> None:
         """Check the members of an archive whose end is damaged."""
         if newest.is_complete:
-            self._check(newest.entries, newest.directory)
+            self._check(newest.known.entries, newest.known)
             return
         if newest.last is None:
             self._scan(0)
         else:
             self._check(newest.last.entries, newest.last)
             self._scan_after(newest.end_offset)
-        offset = newest.directory_offset
-        listed = newest.entries.items()
+        offset = newest.known.directory_offset
+        listed = newest.known.entries.items()
         self._check({n: one for n, one in listed if not self._is_found_later(n, offset)})
         # Of two that disagree, the local header is right if its member is sound.
         found = {one.header_offset for one in self.sound.values() if isinstance(one, Entry)}

@@ -1,9 +1,10 @@
 """What is known of the newest state of an archive whose end or directory is damaged.
 
-Decides where the newest directory and its comment are, which of its entries are
-believed, and which are made again from the members' own headers. The footer has
-the directory's checksum, which says when all of it is right. The caller checks whether
-a listed member is sound. Knows no NPY.
+Decides where the newest directory and its comment are, and which of its entries are
+believed: those that agree with their members' own headers. The others are made again, as
+the directory before has them or as those headers say. The footer has the directory's
+checksum, which says when all of it is right. The caller checks whether a listed member
+is sound. Knows no NPY.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from npzkit.errors import FormatError, NpzkitError, UnsupportedError
+from npzkit.errors import AmbiguousArchiveError, FormatError, NpzkitError
 from npzkit.files.source import Source
 from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, MARK_OFFSET, Far, Footer
 from npzkit.zip.directory import Directory, read_commit
@@ -47,6 +48,7 @@ from npzkit.zip.records import (
 
 _TRIED_SIZE = 1 << 28
 """Bytes of directories that are compared with the checksum."""
+_NAME_SIZE_AND_OFFSET = ENTRY_LAYOUT.picked("name_size", "header_offset").unpack_from
 
 
 class _Place(NamedTuple):
@@ -56,8 +58,8 @@ class _Place(NamedTuple):
     """
 
     begin: int
-    end: int
-    archive_end: int
+    end: int = 0
+    archive_end: int = 0
     footer: Footer | None = None
 
 
@@ -99,7 +101,6 @@ class _Restoration:
         self._data = source.read_at(self._begin, min(place.end, source.size) - self._begin)
         self._size = place.end - place.begin
         self._allowance = Allowance(source.size)
-        self._others: list[Entry] = []
         self._last_end = 0 if last is None else last.directory_offset
         self._older: dict[int, _Listed] = {}
         if last is not None and last.directory_offset < place.begin:
@@ -116,22 +117,20 @@ class _Restoration:
             self.is_restored = False
             return written
         kept = dict(self._agreeing())
-        unlisted = self._unlisted([one.entry for one in kept.values()])
-        found = list(self._in_order(kept, unlisted))
+        known, left = self._hinted(kept, self._unlisted([one.entry for one in kept.values()]))
         if self._footer is not None:
             # Most members that the directory before leaves out were removed, but one that
             # was being created when that was written is listed now.
-            offsets = ((one, one.entry.header_offset) for one in unlisted)
+            offsets = ((one, one.entry.header_offset) for one in left)
             current = [one for one, at in offsets if at >= self._last_end or at in self._older]
+            is_enough = len(known) + len(current) >= self._footer.entry_count
+            possible = self._possible(self._filled(known, current if is_enough else left))
             count = 2 + _TRIED_SIZE // (self._size + 1)
-            possible = itertools.chain(
-                self._possible(_filled(found, current)), self._possible(_filled(found, unlisted))
-            )
             for records in filter(self._is_right, itertools.islice(possible, count)):
                 return records
         self.is_complete = False
-        self.others = [*self._others, *(one.entry for one in unlisted if one not in found)]
-        return [one.record for one in found if isinstance(one, _Listed)]
+        self.others += [one.entry for one in left]
+        return [one.record for one in known.values()]
 
     def _is_right(self, records: list[bytes]) -> bool:
         """Return whether entries are all of the directory: by its checksum, if it has one."""
@@ -167,13 +166,9 @@ class _Restoration:
             self._allowance.charge(start, end)
             data_offset(self._source, entry, verify=False)
         except NpzkitError:
-            self._others.append(entry)
+            self.others.append(entry)
             return None
         return entry
-
-    def _own(self, one: _Listed) -> FoundMember | None:
-        """Return what a member's own header says of it."""
-        return find_member(self._source, one.entry.header_offset, self._begin, self._allowance)
 
     def _unlisted(self, listed: list[Entry]) -> list[_Listed]:
         """Return the members that no other entry lists, in the order of a directory.
@@ -196,74 +191,90 @@ class _Restoration:
             if one is not None and one.end_offset <= limit:
                 scan.position = one.end_offset
                 name = one.entry.name
-                if name not in taken and (record := self._record_of(one.entry)) is not None:
+                records = [] if name in taken else self._versions(one.entry, one)
+                for record in filter(self._agreed, records):
                     found[name] = _Listed(one.entry, record)
+                    break
         ranks = {one.entry.name: rank for rank, one in enumerate(self._older.values())}
         return sorted(
             found.values(),
             key=lambda one: (ranks.get(one.entry.name, len(ranks)), one.entry.header_offset),
         )
 
-    def _record_of(self, entry: Entry) -> bytes | None:
-        """Return the entry that a member had which is found by its local header."""
-        older = self._older.get(entry.header_offset)
-        possible = [entry_bytes(entry)] if older is None else [older.record, entry_bytes(entry)]
-        return next((record for record in possible if self._agreed(record) is not None), None)
-
-    def _in_order(
+    def _hinted(
         self, kept: dict[int, _Listed], unlisted: list[_Listed]
-    ) -> Iterator[_Listed | int]:
-        """Yield what the directory has at each place, and how many bytes are unknown."""
-        by_offset = {one.entry.header_offset: one for one in unlisted}
-        by_name = {one.entry.raw_name: one for one in unlisted}
-        position = 0
-        for begin in [*kept, len(self._data)]:
-            while position < begin:
-                one = _hinted(self._data, position, by_offset, by_name)
-                if one is None:
-                    following = self._data.find(CENTRAL_ENTRY_SIGNATURE, position + 1, begin)
-                    behind = begin if following < 0 else following
-                    yield behind - position
-                else:
-                    by_offset.pop(one.entry.header_offset, None)
-                    by_name.pop(one.entry.raw_name, None)
-                    behind = position + len(one.record)
-                    yield one
-                position = behind
-            if begin in kept:
-                yield kept[begin]
-                position = begin + len(kept[begin].record)
-        yield self._size - len(self._data)
+    ) -> tuple[dict[int, _Listed], list[_Listed]]:
+        """Return what the directory has at its places, and the members that are nowhere in it.
+
+        These are the entries that are kept, and members whose offset or name is in a damaged one.
+        """
+        hints: dict[int | bytes, _Listed] = {one.entry.raw_name: one for one in unlisted}
+        hints.update((one.entry.header_offset, one) for one in unlisted)
+        known, position = {}, 0
+        # The last entry may be cut off.
+        data = self._data + bytes(CENTRAL_ENTRY_SIZE)
+        while 0 <= position < len(self._data):
+            following = data.find(CENTRAL_ENTRY_SIGNATURE, position + 1)
+            name_size, offset = _NAME_SIZE_AND_OFFSET(data, position)
+            name = position + CENTRAL_ENTRY_SIZE
+            one = (
+                kept.get(position) or hints.get(offset) or hints.get(data[name : name + name_size])
+            )
+            if one is None:
+                position = following
+                continue
+            known[position] = one
+            hints.pop(one.entry.header_offset, None)
+            hints.pop(one.entry.raw_name, None)
+            behind = position + len(one.record)
+            is_short = position not in kept and 0 <= following < behind
+            position = following if is_short else behind
+        return known, [one for one in unlisted if one.entry.header_offset in hints]
+
+    def _filled(self, known: dict[int, _Listed], members: list[_Listed]) -> list[_Listed]:
+        """Return entries in their order, and these members where there is room between them."""
+        left, filled, position = collections.deque(members), [], 0
+        for begin in (*known, self._size):
+            while left and position + len(left[0].record) <= begin:
+                position += len(left[0].record)
+                filled.append(left.popleft())
+            if begin in known:
+                filled.append(known[begin])
+                position = begin + len(known[begin].record)
+        return filled
 
     def _possible(self, found: list[_Listed]) -> Iterator[list[bytes]]:
         """Yield directories: of these entries, of others for all, and of one other."""
         records = [one.record for one in found]
         yield records
-        others = [list(self._others_for(one)) for one in found]
+        others = list(map(self._others_for, found))
         yield [other[0] if other else one for one, other in zip(records, others, strict=True)]
         for number, each in enumerate(others):
             for other in each:
                 yield [*records[:number], other, *records[number + 1 :]]
 
-    def _others_for(self, one: _Listed) -> Iterator[bytes]:
-        """Yield an entry as the directory before has it, and as its member's headers say."""
+    def _others_for(self, one: _Listed) -> list[bytes]:
+        """Return the entries that a listed member may have had."""
         offset = one.entry.header_offset
-        older = self._older.get(offset, one)
-        if older.record != one.record and older.entry.raw_name == one.entry.raw_name:
-            yield older.record
-        found = self._own(one)
-        if found is None:
-            return
-        # Attributes that were changed later are in the directory alone.
-        is_changed = CHANGED_PAIR in one.entry.extra
-        extra = one.entry.extra if is_changed else found.entry.extra
-        # Arrays that are created keep room there, in both headers.
-        begin = found.entry.name_end
-        with_room = self._source.read_at(begin, found.data_start - begin)
-        for possible in (extra, with_room):
-            record = entry_bytes(found.entry._replace(extra=possible))
-            if record != one.record:
-                yield record
+        found = find_member(self._source, offset, self._begin, self._allowance)
+        return self._versions(one.entry, found)
+
+    def _versions(self, entry: Entry, found: FoundMember | None) -> list[bytes]:
+        """Return a member's entry as the directory before has it, and as its own header says.
+
+        Attributes that were changed later are in the directory alone, and come first.
+        """
+        fields = []
+        older = self._older.get(entry.header_offset)
+        if older is not None and older.entry.raw_name == entry.raw_name:
+            fields.append(ENTRY_LAYOUT.parse(older.record))
+        if found is not None:
+            fields.append(ENTRY_LAYOUT.parse(entry_bytes(found.entry)))
+            # A flush of a map changes it in the newest directory, and in the header.
+            fields[0] = fields[0]._replace(crc32=found.entry.crc32)
+        if CHANGED_PAIR in entry.extra:
+            fields[:0] = [one._replace(extra=entry.extra) for one in fields]
+        return list(map(ENTRY_LAYOUT.format, fields))
 
 
 def _is_whole(data: bytes, position: int, end: int) -> bool:
@@ -280,36 +291,6 @@ def _is_whole(data: bytes, position: int, end: int) -> bool:
     return following == end or following >= end + CENTRAL_ENTRY_SIZE
 
 
-def _hinted(
-    data: bytes, position: int, by_offset: dict[int, _Listed], by_name: dict[bytes, _Listed]
-) -> _Listed | None:
-    """Return the member whose offset or name is in a damaged entry."""
-    fixed = data[position : position + CENTRAL_ENTRY_SIZE]
-    one = by_offset.get(int.from_bytes(fixed[ENTRY_LAYOUT.offset_of("header_offset") :], "little"))
-    if one is not None or len(fixed) < CENTRAL_ENTRY_SIZE:
-        return one
-    name_size, *_ = ENTRY_SIZES.unpack(fixed)
-    name = position + CENTRAL_ENTRY_SIZE
-    return by_name.get(data[name : name + name_size])
-
-
-def _filled(found: list[_Listed | int], unlisted: list[_Listed]) -> list[_Listed]:
-    """Return all entries, with members that are listed nowhere else where bytes are unknown."""
-    known = {one.entry.header_offset for one in found if isinstance(one, _Listed)}
-    left = collections.deque(one for one in unlisted if one.entry.header_offset not in known)
-    filled, room = [], 0
-    for one in found:
-        if isinstance(one, _Listed):
-            filled.append(one)
-            room = 0
-            continue
-        room += one
-        while left and len(left[0].record) <= room:
-            room -= len(left[0].record)
-            filled.append(left.popleft())
-    return filled
-
-
 # -- the newest state, and where its directory is ---------------------------------
 
 
@@ -320,38 +301,27 @@ class NewestState(NamedTuple):
     ----------
     last : Directory or None
         Of the last commit that is complete.
-    directory_offset : int
-        Where the newest directory is: members behind it are newer.
-    entries : dict of str to Entry
-        Those of the newest directory that are known, by the members' names.
-    records : dict of str to bytes
-        The same, as they are or were in the file.
+    known : Directory
+        The newest one, with the entries that are known: members behind it are newer.
+    is_complete : bool
+        Whether these are all.
     is_restored : bool
         Whether any of them comes from the members' own headers.
     is_commit : bool
         Whether there are signs of a commit behind `last`, such as an end record.
     comment : bytes or None
         The archive's; None if it is lost.
-    directory : Directory or None
-        The newest one, if it is complete.
     others : list of Entry
         Of members that may be listed too; see `_Restoration`.
     """
 
     last: Directory | None
-    directory_offset: int
-    entries: dict[str, Entry]
-    records: dict[str, bytes]
+    known: Directory
+    is_complete: bool
     is_restored: bool
     is_commit: bool
     comment: bytes | None
-    directory: Directory | None = None
     others: Sequence[Entry] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all entries of the newest directory are known."""
-        return self.directory is not None
 
     @property
     def end_offset(self) -> int:
@@ -361,8 +331,8 @@ class NewestState(NamedTuple):
     def listed(self) -> dict[str, bytes]:
         """Return the entries of the last commit, and those that are known of the newest."""
         if self.is_complete or self.last is None:
-            return dict(self.records)
-        return {**self.last.listed_records(), **self.records}
+            return self.known.listed_records()
+        return {**self.last.listed_records(), **self.known.listed_records()}
 
 
 def find_newest(source: Source) -> NewestState:
@@ -379,47 +349,48 @@ def find_newest(source: Source) -> NewestState:
     if unfinished is not None:
         source.size = unfinished
     last = _find_last(source)
-    place, is_newest, is_commit = _find_place(source)
+    place, is_newest = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
         own = find_comment(source) if last is None else plain_comment(last.comment)
-        offset = 0 if last is None else last.directory_offset
-        return NewestState(last, offset, {}, {}, True, is_commit, own)
+        nothing = _directory(_Place(0 if last is None else last.directory_offset), [])
+        return NewestState(last, nothing, False, True, _has_damaged_commit(source), own)
     restored = _Restoration(source, place, last)
-    records = restored.records
-    # Of a newer commit there may be no more than members. Other programs write them over an
-    # older directory.
-    allowance, end = Allowance(source.size), source.size
-    is_complete = (
-        restored.is_complete
-        and is_newest
-        and not any(
-            allowance.is_spent or find_member(source, offset, end, allowance) is not None
-            for offset in SignatureScan(source, place.begin, end)
-        )
-    )
+    is_complete = restored.is_complete and is_newest and not _is_followed(source, place.begin)
+    comment = _find_comment(source, place)
+    found = _directory(place, restored.records)._replace(comment=comment or b"")
+    if is_complete or not restored.is_complete:
+        is_restored = restored.is_restored or not is_complete
+        return NewestState(last, found, is_complete, is_restored, True, comment, restored.others)
+    # It is the last one that is complete, and any number may have followed. Others write over a
+    # directory that is not the newest.
+    is_restored = restored.is_restored or source.size > place.archive_end
+    nothing = _directory(_Place(place.begin), [])
+    last = found._replace(end_offset=place.begin)
+    return NewestState(last, nothing, False, is_restored, True, comment)
+
+
+def _directory(place: _Place, records: list[bytes]) -> Directory:
+    """Return a directory of these entries."""
+    data, positions = b"".join(records), positions_of(records)
     try:
-        entries = parse_entries(b"".join(records), len(records), 0, 0, place.begin)[0]
+        entries = parse_entries(data, len(records), 0, 0, place.begin)[0]
     except FormatError:
         # Members overlap.
         entries = [parse_entry(record, place.begin) for record in records]
     named = Rows((entry.name, entry) for entry in entries)
-    listed = dict(zip([entry.name for entry in entries], records, strict=True))
-    comment = _find_comment(source, place)
-    directory = None
-    if restored.is_complete:
-        # Others write over a directory that is not the newest.
-        directory = Directory(
-            named, comment or b"", place.begin, place.end if is_complete else place.begin,
-            b"".join(records), positions_of(records), 0, place.footer,
-        )  # fmt: skip
-        if not is_complete:
-            # It is the last one that is complete, and any number may have followed.
-            is_rebuilt = restored.is_restored or source.size > place.archive_end
-            return NewestState(directory, place.begin, {}, {}, is_rebuilt, True, comment)
-    return NewestState(
-        last, place.begin, named, listed, restored.is_restored or not is_complete, True, comment,
-        directory, restored.others,
-    )  # fmt: skip
+    return Directory(named, b"", place.begin, place.end, data, positions, 0, place.footer)
+
+
+def _is_followed(source: Source, offset: int) -> bool:
+    """Return whether there are members behind an offset: of a newer commit there may be no more.
+
+    Other programs write them over an older directory.
+    """
+    allowance, end = Allowance(source.size), source.size
+    return any(
+        allowance.is_spent or find_member(source, place, end, allowance) is not None
+        for place in SignatureScan(source, offset, end)
+    )
 
 
 # -- where it is -------------------------------------------------------------------
@@ -440,56 +411,61 @@ def _find_last(source: Source) -> Directory | None:
     return None
 
 
-def _find_place(source: Source) -> tuple[_Place | None, bool, bool]:
-    """Return where the newest directory is: as its footer or its end record says.
-
-    Also returns whether no commit followed it, and whether an append behind the last commit
-    is damaged.
-    """
-    places: list[_Place] = []
-    footers = find_footers(source, (0,))
-    footer = next((one for one in footers if _is_complete(source, one)), None)
-    if footer is not None:
-        end = footer.directory_offset + footer.directory_size
-        places.append(_Place(footer.directory_offset, end, archive_end(footer), footer))
+def _has_damaged_commit(source: Source) -> bool:
+    """Return whether an append behind the last commit was complete, and is damaged."""
     try:
         last = find_last_commit(source, (0,))
-    except UnsupportedError:
-        raise
-    except NpzkitError:
-        last = None
-    offset = last_record(source)
-    with contextlib.suppress(NpzkitError):
-        if offset is not None:
-            record = resolve_end(source, offset)
-            begin = record.records_offset - record.record.directory_size
-            found = footer_before(source, record) if begin >= 0 else None
-            is_far = record.record.comment == FAR_COMMENT or isinstance(found, Far)
-            is_own = is_far or (isinstance(found, Footer) and not _is_complete(source, found))
-            if begin == record.record.directory_offset and begin >= 0 and not is_own:
-                # Of the last append, which is complete, the magic may be missing.
-                known = found if isinstance(found, Footer) else None
-                places.append(_Place(begin, record.records_offset, record.end_offset, known))
+    except AmbiguousArchiveError:
+        return False
+    return last is not None and last.damage is not None
+
+
+def _find_place(source: Source) -> tuple[_Place | None, bool]:
+    """Return where the newest directory is, and whether no commit followed it."""
     # Of the same place, the first one has a checksum.
+    places = [*_place_by_footer(source), *_place_by_record(source)]
     place = max(places, key=lambda place: place.begin, default=None)
     # Of a file that was cut off, nothing says whether a commit followed.
     is_newest = place is not None and any(
         other.begin == place.begin and source.size == other.archive_end for other in places
     )
-    return place, is_newest, last is not None and last.damage is not None
+    return place, is_newest
+
+
+def _place_by_footer(source: Source) -> Iterator[_Place]:
+    """Yield the directory that the footer of the last complete commit leads to."""
+    for footer in find_footers(source, (0,)):
+        if _is_complete(source, footer):
+            end = footer.directory_offset + footer.directory_size
+            yield _Place(footer.directory_offset, end, archive_end(footer), footer)
+            break
+
+
+def _place_by_record(source: Source) -> Iterator[_Place]:
+    """Yield the directory that the last end record leads to, if its append was complete."""
+    offset = last_record(source)
+    with contextlib.suppress(NpzkitError):
+        if offset is None:
+            return
+        end = resolve_end(source, offset)
+        begin = end.directory_offset
+        if not begin == end.record.directory_offset >= 0:
+            return
+        footer = footer_before(source, end)
+        if end.record.comment == FAR_COMMENT or isinstance(footer, Far):
+            return
+        # Of the last append, which is complete, the magic may be missing.
+        if footer is None or _is_complete(source, footer):
+            yield _Place(begin, end.records_offset, end.end_offset, footer)
 
 
 def _is_complete(source: Source, footer: Footer) -> bool:
     """Return whether the commit of a footer was complete: it has a mark, or its end is sealed."""
     mark = footer.intent_offset + MARK_OFFSET
-    if not footer.intent_offset or any(_read_within(source, mark, INTENT_SIZE - MARK_OFFSET)):
+    if not footer.intent_offset or any(source.read_within(mark, INTENT_SIZE - MARK_OFFSET)):
         return True
     record = archive_end(footer) - footer.comment_size - END_SIZE
-    return _read_within(source, record, len(END_SIGNATURE)) == END_SIGNATURE
-
-
-def _read_within(source: Source, offset: int, size: int) -> bytes:
-    return source.read_at(offset, max(min(size, source.size - offset), 0))
+    return source.read_within(record, len(END_SIGNATURE)) == END_SIGNATURE
 
 
 # -- its comment -------------------------------------------------------------------
@@ -503,11 +479,9 @@ def _find_comment(source: Source, place: _Place) -> bytes | None:
     theirs = find_comment(source)
     if theirs and len(theirs) != footer.comment_size:
         return plain_comment(theirs)
-    ends = [place.end + lead + END_SIZE for lead in (0, ZIP64_RECORDS_SIZE)]
+    leads = 0, ZIP64_RECORDS_SIZE
     possible = [
-        source.read_at(end, footer.comment_size)
-        for end in ends
-        if end + footer.comment_size <= source.size
+        source.read_within(place.end + lead + END_SIZE, footer.comment_size) for lead in leads
     ]
     older = (end.record.comment for end in find_commits(source, (0,), source.size))
     for comment in itertools.chain(possible, [b""], older):
@@ -518,12 +492,12 @@ def _find_comment(source: Source, place: _Place) -> bytes | None:
 
 def _comment_behind_record(source: Source, offset: int) -> bytes:
     """Return what follows an end record, or zip64's and one, at `offset`."""
-    data = source.read_at(offset, min(max(source.size - offset, 0), ZIP64_RECORDS_SIZE + END_SIZE))
+    data = source.read_within(offset, ZIP64_RECORDS_SIZE + END_SIZE)
     lead = data.find(END_SIGNATURE)
     begin = offset + lead + END_SIZE
     if lead < 0 or begin > source.size:
         return find_comment(source)
-    return source.read_at(begin, min(source.size - begin, COMMENT_MAX_SIZE))
+    return source.read_within(begin, COMMENT_MAX_SIZE)
 
 
 def find_comment(source: Source) -> bytes:

@@ -36,6 +36,7 @@ from npzkit.zip.end_record import (
     last_record,
     not_an_archive,
     place_end,
+    placed_ends,
     read_tail,
     usual_end,
 )
@@ -202,12 +203,12 @@ class _Opening:
     def directory(self) -> Directory:
         """Return the directory of the archive that ends where the file does, or of the last one."""
         source = self.source
-        tail, _ = read_tail(source, source.size)
+        tail = read_tail(source, source.size)
         usual = None if any(self.starts) else usual_end(source, tail)
         if usual is not None:
             return self._read_or_pass(usual, tail)
-        end, fault = self._find_end(source.size)
-        return self._last_commit(fault) if end is None else self._read_or_pass(end)
+        end = self._find_end(source.size)
+        return self._last_commit() if end is None else self._read_or_pass(end)
 
     def _read_or_pass(self, end: End, tail: bytes = b"") -> Directory:
         """Read the directory of the file's end, or pass over one of which the disk lost a part."""
@@ -217,22 +218,16 @@ class _Opening:
             if end.record.comment != FAR_COMMENT:
                 raise
             try:
-                return self._last_commit(error)
+                return self._last_commit()
             except ZipFormatError:
                 raise error from None
 
-    def _find_end(self, end_offset: int) -> tuple[End | None, NpzkitError | None]:
-        """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
+    def _find_end(self, end_offset: int) -> End | None:
+        """Return the end whose comment ends at `end_offset`; None if none leads to its archive."""
         source = self.source
-        fault: NpzkitError | None = None
-        ends = []
-        for offset in find_fitting(source, end_offset):
-            try:
-                ends.append(place_end(source, offset, self.starts))
-            except (ZipFormatError, UnsupportedError) as error:
-                fault = fault or error
+        ends = list(placed_ends(source, find_fitting(source, end_offset), self.starts))
         if not ends:
-            return None, fault
+            return None
         # Of an end record in another's comment, other programs take the inner one.
         end = ends[-1]
         if len(ends) > 1:
@@ -240,7 +235,16 @@ class _Opening:
 
             end = ends[0] if appends_behind(source, *ends[:2]) else end
         check_alone(source, end)
-        return end, None
+        return end
+
+    def _fault(self) -> NpzkitError:
+        """Return what is wrong with the end record that ends where the file does, if one does."""
+        for offset in find_fitting(self.source, self.source.size)[:1]:
+            try:
+                place_end(self.source, offset, self.starts)
+            except (ZipFormatError, UnsupportedError) as error:
+                return error
+        return not_an_archive(self.source)
 
     def read(self, end: End, tail: bytes = b"") -> Directory:
         """Check an end record against the file and read the entries it counts.
@@ -272,13 +276,8 @@ class _Opening:
         except ZipFormatError as error:
             error.remedy = _DAMAGED
             raise
-        # If a member begins at the start, its local header is checked when it is read.
-        if (
-            source.is_distant
-            and source.at_hand(start, 4) is None
-            and all(entry.header_offset != start for entry in named.values())
-        ):
-            find_base(source, end, self.starts, certain=True)
+        if source.is_distant:
+            self._check_start(end, named)
         if self.strict:
             check_names(named.marked())
         found = Directory(
@@ -290,6 +289,14 @@ class _Opening:
             check_total_size(named.sizes()[1], self.limits)
         return found
 
+    def _check_start(self, end: End, named: Rows | Columns) -> None:
+        """Look whether the archive begins where it should, if that takes a request."""
+        # If a member begins there, its local header is checked when it is read.
+        if self.source.at_hand(end.start_offset, 4) is None and all(
+            entry.header_offset != end.start_offset for entry in named.values()
+        ):
+            find_base(self.source, end, self.starts, certain=True)
+
     def _older(self, copy: End, far: Far) -> Directory:
         """Read the commit to which a far copy belongs: an append is under way, or was killed."""
         from npzkit.zip.last_commit import damaged_commit, is_marked, older_end
@@ -298,32 +305,27 @@ class _Opening:
         end = older_end(source, copy, far)
         if end is None or is_marked(source, end):
             raise damaged_commit(source, copy.start_offset + far.end_offset, copy.record_offset)
-        begin = copy.records_offset - copy.record.directory_size
-        directory = self._beside_append(end)
-        return directory._replace(far_copy=(begin, copy.records_offset))
+        far_copy = copy.directory_offset, copy.records_offset
+        return self._beside_append(end)._replace(far_copy=far_copy)
 
-    def _last_commit(self, fault: NpzkitError | None) -> Directory:
-        """Read the last commit of an archive that does not end with one.
-
-        `fault` is what is wrong with the end record that ends where the file does.
-        """
+    def _last_commit(self) -> Directory:
+        """Read the last commit of an archive that does not end with one."""
         from npzkit.zip import last_commit, member_search
 
         source, starts = self.source, self.starts
-        beginnings = [source.read_at(start, 2) for start in starts if start + 2 <= source.size]
-        if _SIGNATURE_BEGINNING not in beginnings:
+        if all(source.read_within(start, 2) != _SIGNATURE_BEGINNING for start in starts):
             # Without a record at its start it has no commit, and it may be long.
-            raise fault or not_an_archive(source)
+            raise self._fault()
         is_cut = 0 in starts and member_search.is_cut_in_member(source)
         if is_cut and last_record(source) is None:
             # So that only `repair` searches a file that was cut off.
-            raise fault or not_an_archive(source)
+            raise self._fault()
         source = source.ahead([(0, source.size)])
         last = last_commit.find_last_commit(source, starts)
         if last is None:
             footer = next(last_commit.find_footers(source, starts), None)
             if footer is None:
-                raise fault or not_an_archive(source)
+                raise self._fault()
             raise last_commit.end_missing(source, footer)
         if last.damage is not None:
             raise last.damage

@@ -6,7 +6,7 @@ archive begins. Parses no entry.
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from npzkit.errors import TO_CONVERT, AmbiguousArchiveError, UnsupportedError, ZipFormatError
@@ -37,34 +37,46 @@ class End(NamedTuple):
     start_offset: int = 0
     base: int = 0
 
+    @property
+    def directory_offset(self) -> int:
+        """Where the directory begins."""
+        return self.records_offset - self.record.directory_size
 
-def claimed_ends(tail: bytes, tail_offset: int) -> dict[int, int]:
-    """Return where the comment of each end record would end, by its offset; last first."""
-    ends = {}
+    @property
+    def archive_size(self) -> int:
+        """Bytes from where the archive begins to where it ends."""
+        return self.end_offset - self.start_offset
+
+
+def read_tail(source: Source, end: int) -> bytes:
+    """Return the bytes before `end` in which an end record may be."""
+    low = max(end - records.END_SIZE - records.COMMENT_MAX_SIZE, 0)
+    return source.read_at(low, end - low)
+
+
+def claimed_ends(source: Source, before: int) -> dict[int, int]:
+    """Return the offset of each end record that other programs may find, last first.
+
+    And where its comment would end.
+    """
+    tail, ends = read_tail(source, before), {}
     position = len(tail) - records.END_SIZE + len(records.END_SIGNATURE)
     while (position := tail.rfind(records.END_SIGNATURE, 0, max(position, 0))) >= 0:
         end = position + records.END_SIZE
         comment_size = int.from_bytes(tail[end - 2 : end], "little")
-        ends[tail_offset + position] = tail_offset + end + comment_size
+        ends[before - len(tail) + position] = before - len(tail) + end + comment_size
         position += len(records.END_SIGNATURE) - 1
     return ends
 
 
-def read_tail(source: Source, end: int) -> tuple[bytes, int]:
-    """Return the bytes before `end` in which an end record may be, and where they begin."""
-    low = max(end - records.END_SIZE - records.COMMENT_MAX_SIZE, 0)
-    return source.read_at(low, end - low), low
-
-
 def find_fitting(source: Source, end: int) -> list[int]:
     """Return the offsets of all end records whose comment ends at `end`, last first."""
-    claimed = claimed_ends(*read_tail(source, end))
-    return [offset for offset, claimed_end in claimed.items() if claimed_end == end]
+    return [offset for offset, claimed in claimed_ends(source, end).items() if claimed == end]
 
 
 def last_record(source: Source) -> int | None:
     """Return where the end record begins that other programs find first, the last one."""
-    return next(iter(claimed_ends(*read_tail(source, source.size))), None)
+    return next(iter(claimed_ends(source, source.size)), None)
 
 
 def usual_end(source: Source, tail: bytes) -> End | None:
@@ -123,6 +135,15 @@ def check_alone(source: Source, end: End) -> None:
         )
 
 
+def placed_ends(source: Source, offsets: Iterable[int], starts: Sequence[int]) -> Iterator[End]:
+    """Yield those of the end records at `offsets` that lie where their directory ends."""
+    for offset in offsets:
+        try:
+            yield place_end(source, offset, starts)
+        except (ZipFormatError, UnsupportedError):
+            continue
+
+
 def place_end(source: Source, offset: int, starts: Sequence[int]) -> End:
     """Parse the end record at `offset`, and find where its archive starts."""
     end = resolve_end(source, offset)
@@ -132,7 +153,7 @@ def place_end(source: Source, offset: int, starts: Sequence[int]) -> End:
 
 def resolve_end(source: Source, offset: int) -> End:
     """Parse the end record at `offset` and the zip64 records before it."""
-    head = source.read_at(offset, min(records.END_SIZE, source.size - offset))
+    head = source.read_within(offset, records.END_SIZE)
     comment_size = int.from_bytes(head[20:22], "little")
     if offset + records.END_SIZE + comment_size > source.size:
         raise ZipFormatError(
@@ -235,13 +256,12 @@ def find_base(
     that fits all numbers.
     """
     record = end.record
-    base = end.records_offset - record.directory_size - record.directory_offset
-    directory_offset = end.records_offset - record.directory_size
+    base = end.directory_offset - record.directory_offset
     for start in starts:
         size = min(4, max(source.size - start, 0))
         first = source.read_at(start, size) if certain else source.at_hand(start, size)
         is_empty = record.entry_count == 0 and (
-            start == directory_offset or first == records.END_SIGNATURE
+            start == end.directory_offset or first == records.END_SIGNATURE
         )
         if base in (start, 0) and (first in (records.LOCAL_HEADER_SIGNATURE, None) or is_empty):
             return start, base
@@ -250,7 +270,7 @@ def find_base(
         raise ZipFormatError(
             "bytes precede the first local header",
             offset=0,
-            found=source.read_at(0, min(16, source.size)),
+            found=source.read_within(0, 16),
             expected=records.LOCAL_HEADER_SIGNATURE,
             remedy="Save the arrays: npzkit.repair(path, output); or pass a file object at the "
             f"archive's beginning{place}.",
@@ -304,7 +324,7 @@ _OTHER_FILES = (
 
 def not_an_archive(source: Source) -> ZipFormatError:
     """Return the error for a file without an end record, which says what it seems to be."""
-    head = source.read_at(0, min(source.size, 512))
+    head = source.read_within(0, 512)
     if head.startswith(b"PK") and not _is_safetensors(head, source.size):
         from npzkit.zip.member_search import least_end
 

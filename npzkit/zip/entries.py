@@ -167,7 +167,7 @@ def parse_entries(
     position = 0
     for _ in range(count):
         if position + CENTRAL_ENTRY_SIZE > size:
-            raise _miscounted(count, len(entries), offset + position)
+            raise _miscounted(count, len(positions), offset + position)
         (
             signature, flags, method, crc32, compressed_size, uncompressed_size,
             name_size, extra_size, comment_size, disk_start, header_offset,
@@ -176,22 +176,12 @@ def parse_entries(
         raw_name = data[position + CENTRAL_ENTRY_SIZE : name_end]
         end = name_end + extra_size + comment_size
         if signature != CENTRAL_ENTRY_SIGNATURE or end > size:
-            try:
-                # At length, for a precise error.
-                ENTRY_LAYOUT.parse(data, position)
-            except ZipFormatError as error:
-                error.offset = offset + position
-                raise
+            _check_entry(data, position, offset)
         extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
         if not name or not name.isprintable() or (extra_size and UNICODE_PATH in extra):
             name, flags = read_name(raw_name, flags, extra)
-        if (
-            extra_size
-            or compressed_size == SENTINEL_32
-            or uncompressed_size == SENTINEL_32
-            or header_offset == SENTINEL_32
-        ):
+        if extra_size or SENTINEL_32 in (compressed_size, uncompressed_size, header_offset):
             compressed_size, uncompressed_size, header_offset = resolve_zip64(
                 extra, (uncompressed_size, compressed_size, header_offset), offset + position
             )
@@ -211,6 +201,15 @@ def parse_entries(
     if not _is_laid_out(entries, start):
         entries = _lay_out(entries, start, offset)
     return entries, positions
+
+
+def _check_entry(data: bytes, position: int, offset: int) -> None:
+    """Raise ZipFormatError for an entry with a wrong signature, or that is not complete."""
+    try:
+        ENTRY_LAYOUT.parse(data, position)
+    except ZipFormatError as error:
+        error.offset = offset + position
+        raise
 
 
 def parse_entry(record: bytes, end_offset: int) -> Entry:

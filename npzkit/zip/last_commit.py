@@ -75,7 +75,7 @@ from npzkit.zip.commit import (
     parse_mark,
     read_behind,
 )
-from npzkit.zip.end_record import End, check_alone, cut_off, find_fitting, last_record, place_end
+from npzkit.zip.end_record import End, check_alone, cut_off, find_fitting, last_record, placed_ends
 from npzkit.zip.entries import parse_entries
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
 from npzkit.zip.member_layout import end_bytes
@@ -140,11 +140,8 @@ def find_commits(source: Source, starts: Sequence[int], end: int) -> Iterator[En
     A record of an archive inside an array counts from that archive's own first
     byte, so its numbers do not fit this file, and it is passed over unread.
     """
-    for offset in itertools.islice(_fitting_records(source, starts, end), _COMMIT_COUNT):
-        try:
-            yield place_end(source, offset, starts)
-        except (ZipFormatError, UnsupportedError):
-            continue
+    offsets = itertools.islice(_fitting_records(source, starts, end), _COMMIT_COUNT)
+    return placed_ends(source, offsets, starts)
 
 
 def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterator[int]:
@@ -219,19 +216,17 @@ def find_last_commit(source: Source, starts: Sequence[int]) -> LastCommit | None
 
 def _is_pending(source: Source, end: End) -> bool:
     """Return whether an end is that of an append which was not cut off behind it."""
-    offset = end.records_offset - end.record.directory_size
-    size = len(FOOTER_MAGIC)
-    if end.end_offset == source.size or any(source.read_at(max(offset - size, 0), size)):
+    if footer_before(source, end) is not None:
         return False
-    return _said_before(source, end.start_offset, offset, is_last=True) is not None
+    return _said_before(source, end.start_offset, end.directory_offset, is_last=True) is not None
 
 
 def _is_listing(source: Source, end: End) -> bool:
     """Return whether the directory of an end consists of entries."""
-    record, offset = end.record, end.records_offset - end.record.directory_size
-    data = source.read_at(offset, record.directory_size)
+    offset = end.directory_offset
+    data = source.read_at(offset, end.record.directory_size)
     try:
-        parse_entries(data, record.entry_count, end.base, end.start_offset, offset)
+        parse_entries(data, end.record.entry_count, end.base, end.start_offset, offset)
     except (ZipFormatError, UnsupportedError):
         return False
     return True
@@ -239,8 +234,8 @@ def _is_listing(source: Source, end: End) -> bool:
 
 def footer_before(source: Source, end: End) -> Footer | Far | None:
     """Return what is said of a directory right before it; raises `UnsupportedError`."""
-    offset, is_last = end.records_offset - end.record.directory_size, end.end_offset == source.size
-    return _said_before(source, end.start_offset, offset, is_last=is_last)
+    is_last = end.end_offset == source.size
+    return _said_before(source, end.start_offset, end.directory_offset, is_last=is_last)
 
 
 def _said_before(
@@ -259,15 +254,8 @@ def older_end(source: Source, end: End, far: Far) -> End | None:
     place = end.start_offset + far.end_offset
     if not end.start_offset <= place <= end.record_offset:
         return None
-    starts = (end.start_offset,)
-    for offset in find_fitting(source, place):
-        try:
-            older = place_end(source, offset, starts)
-        except (ZipFormatError, UnsupportedError):
-            continue
-        if _followed(source, older)[1] == far.end_crc32:
-            return older
-    return None
+    ends = placed_ends(source, find_fitting(source, place), (end.start_offset,))
+    return next((one for one in ends if _followed(source, one)[1] == far.end_crc32), None)
 
 
 def _with_what_follows(source: Source, end: End) -> LastCommit:
@@ -278,7 +266,8 @@ def _with_what_follows(source: Source, end: End) -> LastCommit:
         at = end.end_offset
         return LastCommit(end, damaged_commit(source, at, at, at + INTENT_SIZE))
     place = last_record(source)
-    if place is None or place < end.end_offset or _is_begun(source, end):
+    is_begun = parse_mark(_intent_behind(source, end)) == 0
+    if place is None or place < end.end_offset or is_begun:
         return LastCommit(end)
     if kind == Behind.FOREIGN:
         raise another_archive(source, end.end_offset)
@@ -289,7 +278,7 @@ def _with_what_follows(source: Source, end: End) -> LastCommit:
     if kind == Behind.ZEROS:
         return LastCommit(end, is_joined=not is_left)
     # An array in an unfinished append may contain an archive: the intent precedes it.
-    first = end.start_offset + members_begin(end.end_offset - end.start_offset)
+    first = end.start_offset + members_begin(end.archive_size)
     if not (is_own or is_left) and begin < first:
         raise another_archive(source, end.end_offset)
     return LastCommit(end)
@@ -305,8 +294,8 @@ def unfinished_offset(source: Source) -> int | None:
     except AmbiguousArchiveError:
         place, last = last_record(source), None
         # Behind an end whose size is damaged, what is not committed is no archive of others.
-        found = None if place is None else _placed(source, 0, place)
-        if found is None or not _is_uncommitted(source, found):
+        found = placed_ends(source, [] if place is None else [place], (0,))
+        if not any(_is_uncommitted(source, one) for one in found):
             return None
     kind = Behind.NOTHING if last is None else _behind(source, last.end)
     if last is not None and kind == Behind.UNFINISHED:
@@ -318,7 +307,11 @@ def unfinished_offset(source: Source) -> int | None:
         if end_offset <= least:
             break
         return None if any(intent[MARK_OFFSET:]) else end_offset
-    if last is not None and kind == Behind.DAMAGED and not _mark(source, last.end):
+    if (
+        last is not None
+        and kind == Behind.DAMAGED
+        and not any(_intent_behind(source, last.end)[MARK_OFFSET:])
+    ):
         return last.end.end_offset
     return None
 
@@ -339,20 +332,10 @@ def is_marked(source: Source, end: End) -> bool:
     return _behind(source, end) == Behind.COMPLETE
 
 
-def _mark(source: Source, end: End) -> bytes:
-    """Return the bytes where an append behind an end has its mark, without zeros."""
-    offset = end.end_offset - end.start_offset
-    stop = min(end.start_offset + members_begin(offset), source.size)
-    begin = min(end.start_offset + members_begin(offset) - INTENT_SIZE + MARK_OFFSET, stop)
-    return source.read_at(begin, stop - begin).strip(b"\0")
-
-
-def _is_begun(source: Source, end: End) -> bool:
-    """Return whether the whole intent of an append is behind an end, without a mark."""
-    offset = end.end_offset - end.start_offset
-    place = end.start_offset + members_begin(offset) - INTENT_SIZE
-    data = source.read_at(place, min(INTENT_SIZE, max(source.size - place, 0)))
-    return parse_mark(data) == 0
+def _intent_behind(source: Source, end: End) -> bytes:
+    """Return the bytes where the intent of an append behind an end is."""
+    place = end.start_offset + members_begin(end.archive_size) - INTENT_SIZE
+    return source.read_within(place, INTENT_SIZE)
 
 
 def _is_left_over(source: Source, end: End, place: int) -> bool:
@@ -366,22 +349,12 @@ def _is_left_over(source: Source, end: End, place: int) -> bool:
         far = _said_before(source, end.start_offset, place - size)
         if isinstance(far, Far) and (far.end_offset, far.end_crc32) == _followed(source, end):
             return True
-    other = _placed(source, end.start_offset, place)
-    if other is None:
-        return False
-    place = other.records_offset - other.record.directory_size
-    entry = source.read_at(place, CENTRAL_ENTRY_SIZE)
-    is_older = int.from_bytes(entry[-4:], "little") + other.base < end.record_offset
-    has_older = is_older and entry.startswith(CENTRAL_ENTRY_SIGNATURE)
-    return has_older or _is_uncommitted(source, other)
-
-
-def _placed(source: Source, start: int, place: int) -> End | None:
-    """Return the end record at a place, in the archive at `start`; None if it does not fit."""
-    try:
-        return place_end(source, place, (start,))
-    except (ZipFormatError, UnsupportedError):
-        return None
+    for other in placed_ends(source, [place], (end.start_offset,)):
+        entry = source.read_at(other.directory_offset, CENTRAL_ENTRY_SIZE)
+        is_older = int.from_bytes(entry[-4:], "little") + other.base < end.record_offset
+        has_older = is_older and entry.startswith(CENTRAL_ENTRY_SIGNATURE)
+        return has_older or _is_uncommitted(source, other)
+    return False
 
 
 def _is_uncommitted(source: Source, end: End) -> bool:
@@ -391,8 +364,7 @@ def _is_uncommitted(source: Source, end: End) -> bool:
 
 def _behind(source: Source, end: End) -> str:
     """Return what the bytes behind an end are."""
-    room = source.size - end.end_offset
-    data = source.read_at(end.end_offset, min(_BEHIND_SIZE, room))
+    data = source.read_within(end.end_offset, _BEHIND_SIZE)
     return read_behind(data, *_followed(source, end))
 
 
@@ -419,7 +391,7 @@ def check_comment_end(source: Source, end: End, footer: Footer | None) -> None:
     room = source.size - end.end_offset
     if not (size and room):
         return
-    rest = source.read_at(end.end_offset, min(max(size, 0), room))
+    rest = source.read_within(end.end_offset, max(size, 0))
     # Another program that changes a comment leaves nothing behind it, and an append follows it.
     is_foreign = _behind(source, end) == Behind.FOREIGN
     # The comment that is missing fills the file, or all that is left of it is zeros.
@@ -431,7 +403,7 @@ def check_comment_end(source: Source, end: End, footer: Footer | None) -> None:
 def _followed(source: Source, end: End) -> tuple[int, int]:
     """Return what the intent of an append says of the end that it follows."""
     crc = crc32(source.read_at(end.records_offset, end.end_offset - end.records_offset))
-    return end.end_offset - end.start_offset, crc
+    return end.archive_size, crc
 
 
 def appends_behind(source: Source, end: End, older: End) -> bool:

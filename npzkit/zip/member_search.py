@@ -213,33 +213,21 @@ def least_end(source: Source) -> int:
 
     Members that are in the file are followed one after the other, and then the directory.
     """
-    size, place, listed = source.size, 0, 0
-    allowance = Allowance(size)
-    for _ in range(_FOLLOWED_COUNT):
-        head = _read_within(source, place, records.LOCAL_HEADER_SIZE)
-        if not head.startswith(records.LOCAL_HEADER_SIGNATURE):
-            break
-        start = place + (header_end(head) if len(head) == records.LOCAL_HEADER_SIZE else len(head))
-        if start > size or len(head) < records.LOCAL_HEADER_SIZE:
-            place, listed = start, listed + records.CENTRAL_ENTRY_SIZE
-            break
-        try:
-            entry = entry_of_header(source.read_at(place, start - place), place)
-        except ZipFormatError:
-            break
-        listed += records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
-        place = entry.end_offset
-        if entry.flags & records.FLAG_DESCRIPTOR:
-            found = find_member(source, entry.header_offset, size, allowance)
-            place = size + 1 if found is None else found.end_offset
+    place = listed = 0
+    for entry in _side_by_side(source, Allowance(source.size)):
+        place, listed = entry.end_offset, listed + records.CENTRAL_ENTRY_SIZE + len(entry.raw_name)
+    head = source.read_within(place, records.LOCAL_HEADER_SIZE)
+    if _is_cut(head, source.size - place):
+        place += header_end(head) if len(head) == records.LOCAL_HEADER_SIZE else len(head)
+        listed += records.CENTRAL_ENTRY_SIZE
     # What is there of the directory.
     for _ in range(_FOLLOWED_COUNT):
-        head = _read_within(source, place, records.CENTRAL_ENTRY_SIZE)
+        head = source.read_within(place, records.CENTRAL_ENTRY_SIZE)
         is_entry = head.startswith(records.CENTRAL_ENTRY_SIGNATURE)
         if not is_entry or len(head) < records.CENTRAL_ENTRY_SIZE:
             break
         sizes = records.ENTRY_SIZES.unpack(head)
-        if not is_named(_read_within(source, place, HEAD_SIZE)):
+        if not is_named(source.read_within(place, HEAD_SIZE)):
             listed -= records.CENTRAL_ENTRY_SIZE + sizes[0]
         place += records.CENTRAL_ENTRY_SIZE + sum(sizes)
     if head.startswith(records.END_SIGNATURE):
@@ -254,30 +242,40 @@ def is_cut_in_member(source: Source) -> bool:
     Then no commit is in the file: its directory would come between two of them.
     """
     place = 0
-    for _ in range(_FOLLOWED_COUNT):
-        head = _read_within(source, place, records.LOCAL_HEADER_SIZE)
-        if not head:
-            return place > 0
-        is_member = head.startswith(records.LOCAL_HEADER_SIGNATURE)
-        if not is_member or len(head) < records.LOCAL_HEADER_SIZE:
-            return is_member
-        start = place + header_end(head)
-        if start > source.size:
-            return True
-        try:
-            entry = entry_of_header(source.read_at(place, start - place), place)
-        except ZipFormatError:
-            return False
-        if entry.flags & records.FLAG_DESCRIPTOR:
-            return False
+    for entry in _side_by_side(source, None):
         place = entry.end_offset
-    return False
+    head = source.read_within(place, records.LOCAL_HEADER_SIZE)
+    return _is_cut(head, source.size - place) or not (head or place == 0)
 
 
-def _read_within(source: Source, place: int, size: int) -> bytes:
-    """Return what the file has of some bytes, which may be beyond any offset."""
-    room = max(source.size - place, 0)
-    return source.read_at(source.size - room, min(size, room))
+def _is_cut(head: bytes, room: int) -> bool:
+    """Return whether bytes begin a local header for which there is no room."""
+    is_header = head.startswith(records.LOCAL_HEADER_SIGNATURE)
+    return is_header and (len(head) < records.LOCAL_HEADER_SIZE or header_end(head) > room)
+
+
+def _side_by_side(source: Source, allowance: Allowance | None) -> Iterator[Entry]:
+    """Yield the members that follow each other from the file's start on, by their local headers.
+
+    Without an allowance, one with a descriptor is none.
+    """
+    place, size = 0, source.size
+    for _ in range(_FOLLOWED_COUNT):
+        head = source.read_within(place, records.LOCAL_HEADER_SIZE)
+        is_header = head.startswith(records.LOCAL_HEADER_SIGNATURE)
+        if not is_header or _is_cut(head, size - place):
+            return
+        try:
+            entry = entry_of_header(source.read_at(place, header_end(head)), place)
+        except ZipFormatError:
+            return
+        if entry.flags & records.FLAG_DESCRIPTOR:
+            if allowance is None:
+                return
+            found = find_member(source, place, size, allowance)
+            entry = entry._replace(end_offset=size + 1 if found is None else found.end_offset)
+        yield entry
+        place = entry.end_offset
 
 
 def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> FoundMember | None:

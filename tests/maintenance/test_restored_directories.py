@@ -171,6 +171,44 @@ def test_entries_of_other_programs_are_restored(tmp_path):
         assert directory_of(path) == directory
 
 
+def test_flips_in_several_entries(tmp_path):
+    """Dates and versions, which no member repeats, are restored in several entries at once."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(saved(commits=2))
+    with npzkit.NpzWriter(path, "a") as w:
+        w.attrs("half")["unit"] = "cm"
+    data = path.read_bytes()
+    directory, expected = directory_of(data), contents(data)
+    begin = data.rindex(directory)
+    starts = [begin + directory.index(key.encode()) - 46 for key, _ in expected[0]]
+    for place in (4, 12, 36, 38, 41):
+        damaged = bytearray(data)
+        for start in starts:
+            damaged[start + place] ^= 1
+        check_restored(path, bytes(damaged), expected)
+        assert directory_of(path) == directory
+
+
+def test_flushed_arrays_keep_their_crc_32s(tmp_path):
+    """The directory before has those of before a flush, and the checksum leaves them out."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(saved(commits=2))
+    with npzkit.open(path, mmap_mode="r+") as npz:
+        mapped = npz["a"]
+        mapped[:] = 9
+        mapped.flush()
+        del mapped
+    data = path.read_bytes()
+    directory, expected = directory_of(data), contents(data)
+    begin = data.rindex(directory)
+    for place in (4, 12, 36, 41):
+        for start in (begin, begin + directory.rindex(b"PK\1\2")):
+            damaged = bytearray(data)
+            damaged[start + place] ^= 1
+            check_restored(path, bytes(damaged), expected)
+            assert directory_of(path) == directory
+
+
 def test_a_member_that_another_program_added_is_kept(tmp_path):
     """An older index does not prove an older state: zipfile wrote over its directory."""
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"

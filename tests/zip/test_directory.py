@@ -12,7 +12,7 @@ import pytest
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import BufferSource, open_source
 from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
@@ -187,3 +187,15 @@ def test_entries_in_any_order(order):
     npz = npzkit.open(data[:start] + listed + data[start + len(listed) :])
     assert npz.files == ["abc"[i] for i in order]
     assert {key: array[0] for key, array in npz.load_all().items()} == {"a": 0, "b": 1, "c": 2}
+
+
+def test_missing_entries_are_counted():
+    """If there are fewer entries than the end record counts, the error says how many there are."""
+    stream = io.BytesIO()
+    np.savez(stream, **{letter * 60: np.arange(3) for letter in "abc"})
+    data = stream.getvalue()
+    entry, end = data.rindex(b"PK\1\2"), data.rindex(b"PK\5\6")
+    size = int.from_bytes(data[end + 12 : end + 16], "little") - (end - entry)
+    data = data[:entry] + data[end : end + 12] + size.to_bytes(4, "little") + data[end + 16 :]
+    with pytest.raises(ZipFormatError, match="found 2, expected 3"):
+        npzkit.open(data)

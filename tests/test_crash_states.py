@@ -26,6 +26,7 @@ import time
 import types
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -67,6 +68,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
+from npzkit.files import append as append_order
 from npzkit.files import disk, path_sink, sink
 from npzkit.zip import writer as zip_writer
 
@@ -1951,42 +1953,42 @@ def test_a_folder_that_is_not_synced_is_seen(tmp_path, monkeypatch):
 
 
 @contextlib.contextmanager
-def commits_by(complete: Callable[..., bool]) -> Iterator[None]:
+def commits_by(write: Callable[..., None]) -> Iterator[None]:
     """Have appends end in another way."""
+
+    def commit(self: append_order.AppendedFile, position: int, _: object, *rest: Any) -> int:
+        before, last, _, write_all = rest
+        self._append = None
+        write(self, position, before, last, write_all)
+        self.begin(position + len(before + last), len(before + last), zlib.crc32(before + last))
+        self._is_changed = False
+        return self.committed_size
+
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(path_sink.PathSink, "_complete_append", complete)
+        patched.setattr(append_order.AppendedFile, "commit", commit)
         yield
 
 
 def test_a_seal_that_is_written_with_the_rest_is_seen(tmp_path):
     """End record and directory in one stretch between syncs: the disk may have the end alone."""
 
-    def complete(self: path_sink.PathSink, last: bytes, before: bytes, ending: object) -> bool:
-        self._append = None
-        self.write(before + last)
-        self._flush()
-        self._file.sync()
-        self.committed_size, self._is_changed = self.position, False
-        return True
+    def write(file, position, before, last, write_all):
+        write_all(before + last)
+        file.file.sync()
 
-    with commits_by(complete):
+    with commits_by(write):
         assert checked(play_one(tmp_path, append_one), limit=400).violations
 
 
 def test_a_seal_that_is_written_first_is_seen(tmp_path):
     """The end record before the directory: even a program that is killed leaves no archive."""
 
-    def complete(self: path_sink.PathSink, last: bytes, before: bytes, ending: object) -> bool:
-        self._append = None
-        self._flush()
-        self._put_down(self.position + len(before), last)
-        self._put_down(self.position, before)
-        self.position += len(before + last)
-        self._flushed = self.committed_size = self.position
-        self._is_changed = False
-        return True
+    def write(file, position, before, last, write_all):
+        write_all()
+        file.put(position + len(before), last)
+        file.put(position, before)
 
-    with commits_by(complete):
+    with commits_by(write):
         assert checked(play_one(tmp_path, append_one, durable=False)).violations
 
 

@@ -648,7 +648,7 @@ def test_an_interrupt_before_the_writer_is_there(tmp_path, monkeypatch):
     path = tmp_path / "a.npz"
     before = prepare(path)
     descriptors = descriptor_count()
-    monkeypatch.setattr("npzkit.writing.append.ZipWriter", interrupt)
+    monkeypatch.setattr("npzkit.writing.open_for_append.ZipWriter", interrupt)
     for mode in ("w", "a"):
         with pytest.raises(KeyboardInterrupt):
             npzkit.NpzWriter(path, mode)

@@ -49,9 +49,9 @@ UNNEEDED = {
     "open": READING | {"datasets.shardedfile", "datasets.shard_names"},
     "save": {
         "archive.npzfile", "archive.npzwriter", "archive.written_archive", "codecs.decompressors",
-        "codecs.encoders", "files.block_reading", "files.progress", "files.threads",
-        "trees.containers", "members.labels", "trees.notes", "members.tensors",
-        "writing.append", "writing.prepared_array", "zip.chunks", "zip.directory",
+        "codecs.encoders", "files.append", "files.block_reading", "files.path_sink", "files.progress",
+        "files.threads", "trees.containers", "members.labels", "trees.notes", "members.tensors",
+        "writing.open_for_append", "writing.prepared_array", "zip.chunks", "zip.directory",
         "zip.entry_columns", "zip.last_commit", "zip.member_stream",
         "zip.member_writer",
     },

@@ -31,9 +31,9 @@ from npzkit.members.metadata import (
     nested_data,
     parse_metadata,
 )
-from npzkit.writing.append import Resumed, open_archive
 from npzkit.writing.array_members import Member, SmallArrays
 from npzkit.writing.listing import MemberListing
+from npzkit.writing.open_for_append import Resumed, open_archive
 from npzkit.zip.dead_space import fills_most
 
 if TYPE_CHECKING:

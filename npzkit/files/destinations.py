@@ -13,7 +13,6 @@ from npzkit.errors import UnsupportedError
 from npzkit.files.disk import check_binary
 from npzkit.files.file_objects import can_write
 from npzkit.files.locations import transport
-from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink
 from npzkit.files.urls import Location
 
@@ -51,7 +50,7 @@ def open_destination(
     exclusive : bool
         Raise FileExistsError if the file or object exists.
     durable, lock_timeout
-        For paths; see `npzkit.files.path_sink.PathSink`.
+        For paths; see `npzkit.files.new_file.NewFile`.
     tag : str
         For stores: replace only the object with this `npzkit.files.source.Source.tag`.
 
@@ -86,7 +85,11 @@ def open_destination(
         mode = stat.S_IFREG
     if not stat.S_ISREG(mode) and not exclusive:
         return FileSink(open(path, "wb", buffering=0), owned=True)
-    return PathSink(path, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
+    # Small archives do without (`npzkit.files.whole_file`).
+    from npzkit.files.new_file import new_file
+    from npzkit.files.path_sink import PathSink
+
+    return PathSink(new_file(path, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout))
 
 
 def check_name(path: str) -> None:

@@ -173,12 +173,12 @@ class File:
         if hasattr(os, "pwrite"):
             while view:
                 written = os.pwrite(self.descriptor, view[:_CALL_SIZE], offset)
-                view, offset = view[_checked(written) :], offset + written
+                view, offset = view[written or _refused() :], offset + written
             return
         with self._lock, position_kept(self.descriptor):
             os.lseek(self.descriptor, offset, os.SEEK_SET)
             while len(view):
-                view = view[_checked(os.write(self.descriptor, view[:_CALL_SIZE])) :]
+                view = view[os.write(self.descriptor, view[:_CALL_SIZE]) or _refused() :]
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
         """Fill `view` with the bytes at `offset`."""
@@ -207,7 +207,7 @@ class File:
                 raise
             raise _in_use(error, self.path) from None
 
-    def reserve(self, offset: int, size: int, *, mapped: bool = False) -> None:
+    def reserve(self, offset: int, size: int, mapped: bool = False) -> None:
         """Reserve disk space for `size` new bytes, so that a full disk is reported now.
 
         Parameters
@@ -313,11 +313,9 @@ def _allocate(descriptor: int, offset: int, size: int) -> bool:
     return True
 
 
-def _checked(written: int) -> int:
-    """Return the bytes written, and raise OSError if there are none: a loop would not end."""
-    if written <= 0:
-        raise OSError(errno.EIO, "the file accepts no more bytes")
-    return written
+def _refused() -> NoReturn:
+    """Raise OSError, as no bytes were written: a loop would not end."""
+    raise OSError(errno.EIO, "the file accepts no more bytes")
 
 
 def _sync_fully(descriptor: int) -> bool:

@@ -454,7 +454,7 @@ class LentSource(Source):
 
 
 class WrittenSource(Source):
-    """A source that reads back the first `size` bytes of a sink."""
+    """A source that reads back the first `size` bytes of a sink, or of a `File`."""
 
     def __init__(self, sink: Any, size: int) -> None:
         self._sink = sink

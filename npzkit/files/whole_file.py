@@ -1,8 +1,7 @@
 """An archive that is in memory, written to its path in one go.
 
-Owns the order of the calls: as few as keep what `npzkit.files.path_sink` guarantees, which
-writes everything else. At every instant the path has its old contents or the new ones, even
-after a crash, and no other process takes the new file for what a killed one left.
+Owns what is written together. It is an `npzkit.files.new_file.NewFile` that is created when all
+of it is known, by as few calls as keep what that guarantees.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ import stat
 
 from npzkit.errors import quoted
 from npzkit.files.disk import Buffer
-from npzkit.files.locking import FileLock, lock_created
-from npzkit.files.path_sink import PathSink
+from npzkit.files.new_file import NewFile
 from npzkit.files.room import Ending
+from npzkit.files.sink import Sink
 
 _ENDS_OF_FOLDERS = tuple(filter(None, (os.sep, os.altsep)))
 _JOINED_SIZE = 1 << 14
 """Writes below this size are joined."""
 
 
-class WholeFile(PathSink):
+class WholeFile(Sink):
     """A sink for one commit, which keeps what it is given until then.
 
     Parameters
     ----------
     path : str
     durable, lock_timeout
-        As of `npzkit.files.path_sink.PathSink`.
+        As of `npzkit.files.new_file.NewFile`.
 
     Attributes
     ----------
@@ -37,14 +36,14 @@ class WholeFile(PathSink):
         for `npzkit.files.destinations`.
     """
 
-    _kind = FileLock
-
     def __init__(self, path: str, *, durable: bool, lock_timeout: float) -> None:
         # Another thread may change the folder that relative paths begin in.
         absolute = path if path[:1] == "/" == os.sep else os.path.join(os.getcwd(), path)
-        self._set_up(absolute, path, durable)
-        self._lock_timeout = lock_timeout
+        self._file = NewFile(
+            absolute, path, durable=durable, lock_timeout=lock_timeout, is_final=True
+        )
         self._pieces: list[Buffer] = []
+        self._buffer = bytearray()
         self._is_begun = False
         try:
             self.is_possible = self._replaces = stat.S_ISREG(os.lstat(path).st_mode)
@@ -64,40 +63,36 @@ class WholeFile(PathSink):
     def commit(self, last: bytes, before: bytes = b"", ending: Ending | None = None) -> bool:
         self._pieces.append(self._buffer + before + last)
         self.position += len(before) + len(last)
+        file = self._file
         try:
-            self._begin()
+            if self._replaces:
+                file.lock()
+            file.make(os.fstat(file.locks[0].fileno()) if file.locks else None)
+            self._is_begun = True
             offset = 0
             for piece in self._pieces:
-                with self._naming:
-                    self._file.patch(offset, piece)
+                file.put(offset, piece)
                 offset += len(piece)
-            self._complete()
+            file.complete()
+            file.sync_folder()
         except BaseException as error:
             self._discard(error)
             raise
         finally:
-            self.close()
+            file.close()
         return False
-
-    def _begin(self) -> None:
-        if self._replaces:
-            self._lock(self._name, self._lock_timeout, None)
-        self._make(os.fstat(self._locks[0].fileno()) if self._locks else None)
-        self._is_begun = True
-
-    def _hold(self, temporary: str) -> None:
-        # The file is held open by its own lock until it is in its place.
-        self._locks.append(self.descriptor)
-        lock_created(self._locks[-1], temporary)
 
     def _discard(self, error: BaseException) -> None:
         """Remove the new file unless it is in its place, and note which it is."""
         outcome = "what was written is in its place"
-        if not self.committed_size:
+        if not self._file.is_placed:
             outcome = "the archive was discarded"
             try:
-                self.abort()
+                self._file.abort()
             except OSError as second:
                 outcome += f", but could not be removed: {second}"
         if self._is_begun:
-            error.add_note(f"npzkit: {quoted(self._name)}: {outcome}.")
+            error.add_note(f"npzkit: {quoted(self._file.name)}: {outcome}.")
+
+    def close(self) -> None:
+        self._file.close()

@@ -23,10 +23,12 @@ from npzkit.codecs.coding import (
     method_number,
 )
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
+from npzkit.files.append import AppendedFile
 from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import as_path, can_write, check_regular
 from npzkit.files.locations import open_anywhere, transport
 from npzkit.files.locking import FileLock, check_timeout, lock_path
+from npzkit.files.new_file import new_file
 from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Meter, Report
 from npzkit.files.sink import Sink
@@ -201,7 +203,8 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
     RuntimeWarning
         The rewrite failed. The archive stays as it was committed.
     """
-    if not isinstance(sink, PathSink):
+    file = sink.file if isinstance(sink, PathSink) else None
+    if not isinstance(file, AppendedFile):
         return
     try:
         written = WrittenSource(sink, sink.committed_size)
@@ -209,8 +212,8 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
         is_shadowed = all(entry.header_offset for entry in directory.entries.values())
         if not is_shadowed and 2 * dead_size(written, directory) <= directory.end_offset:
             return
-        with sink.hand_over() as lock, contextlib.closing(open_source(sink.path)) as source:
-            _write(source, partial(PathSink, sink.path, durable=durable, lock=lock), _copy)
+        with file.hand_over() as lock, contextlib.closing(open_source(file.target)) as source:
+            _write(source, partial(_replacing, file.target, durable, lock), _copy)
     except (NpzkitError, OSError) as error:
         warn(
             f"the archive is complete, but its dead space could not be removed: {error}",
@@ -231,6 +234,10 @@ def _is_replaced(src: Any, dst: Any) -> bool:
     return False
 
 
+def _replacing(path: str, durable: bool, lock: FileLock) -> Sink:
+    return PathSink(new_file(path, durable=durable, lock=lock))
+
+
 def _open_sink(
     dst: Any,
     source: Source,
@@ -240,7 +247,7 @@ def _open_sink(
     overwrite: bool,
 ) -> Sink:
     if lock is not None:
-        return PathSink(dst, durable=durable, lock=lock)
+        return _replacing(dst, durable, lock)
     # What is read is what is replaced.
     is_same = isinstance(dst, Location) and source.is_distant and source.reopening[0] == dst.url
     tag = source.tag if is_same and overwrite else ""

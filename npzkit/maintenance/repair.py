@@ -14,6 +14,7 @@ from typing import Any
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
+from npzkit.files.append import appended_file
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
 from npzkit.files.file_objects import as_path, check_regular
@@ -318,7 +319,7 @@ def _relist(
     # No damaged end record may become one that fits.
     avoided = set(claimed_ends(salvage.source.original, size).values())
     salvage.source.close()
-    sink = PathSink(path, resume=True, durable=True, lock=lock)
+    sink = PathSink(appended_file(path, durable=True, lock=lock))
     try:
         sink.resume(size, known_size, crc32(known))
         ZipWriter(sink, listed).commit(comment, avoided)

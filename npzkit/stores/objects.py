@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, UnsafeNameError, UnsupportedError
-from npzkit.files import disk, path_sink
+from npzkit.files import disk, new_file
 from npzkit.files.file_objects import Identity, identity_of
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, is_locked, lock_path
@@ -31,7 +31,7 @@ from npzkit.stores.fsspec_store import FsspecStore, version_in
 from npzkit.stores.transport import check_writable, open_sink
 from npzkit.stores.upload_sink import UploadSink
 
-is_temporary = path_sink.is_temporary
+is_temporary = new_file.is_temporary
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
 _LOCK_ATTEMPTS = 10
@@ -252,7 +252,8 @@ class LocalFolder(Objects):
         return None
 
     def _sink(self, name: str, older: bytes | None, *, durable: bool) -> PathSink:
-        return PathSink(self.file(name), exclusive=older is None, durable=durable)
+        file = new_file.new_file(self.file(name), exclusive=older is None, durable=durable)
+        return PathSink(file)
 
     def take(self, place: Objects, name: str, new: str, *, durable: bool = False) -> bool:
         return disk.share(place.file(name), self.file(new)) or super().take(

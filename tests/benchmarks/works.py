@@ -25,7 +25,7 @@ import safetensors
 import safetensors.numpy
 import zarr
 from data import KEYS, KIB, KINDS, MIB, Arrays, keyed, kind, mixed, noise, real, small_arrays
-from npzkit.files.path_sink import PathSink
+from npzkit.files.append import AppendedFile
 from npzkit.zip.commit import FAR_COMMENT
 
 
@@ -942,16 +942,16 @@ def window(path: Path, count: int) -> float:
     Until all of a copy of more than a page is there, np.load finds no end of the archive.
     """
     taken: list[float] = []
-    put = PathSink._put_down
+    put = AppendedFile._put_down
 
-    def timed(sink: PathSink, offset: int, data: bytes) -> None:
+    def timed(file: AppendedFile, offset: int, data: bytes) -> None:
         begin = time.perf_counter()
-        put(sink, offset, data)
+        put(file, offset, data)
         if bytes(data).endswith(FAR_COMMENT):
             taken.append(time.perf_counter() - begin)
 
     array = np.zeros(MIB, "u1")
-    with mock.patch.object(PathSink, "_put_down", timed):
+    with mock.patch.object(AppendedFile, "_put_down", timed):
         for _ in range(9):
             npzkit.save(path, small_arrays(count))
             with npzkit.NpzWriter(path, "a") as w:

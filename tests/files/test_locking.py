@@ -19,8 +19,9 @@ import zipfile
 from pathlib import Path
 
 import npzkit
+import npzkit.files.append
 import npzkit.files.locking
-import npzkit.files.path_sink
+import npzkit.files.new_file
 import numpy as np
 import pytest
 from commits import unfinished
@@ -625,7 +626,7 @@ def test_a_path_that_changes_while_it_is_opened(path, moment, monkeypatch):
     other = path.with_name("other.npz")
     np.savez(other, theirs=NOISE)
     before = other.read_bytes()
-    real = getattr(npzkit.files.path_sink, moment)
+    real = getattr(npzkit.files.append, moment)
 
     def replaced_then(*args, **options):
         result = real(*args, **options)
@@ -633,7 +634,7 @@ def test_a_path_that_changes_while_it_is_opened(path, moment, monkeypatch):
         return result
 
     with monkeypatch.context() as patched:
-        patched.setattr(npzkit.files.path_sink, moment, replaced_then)
+        patched.setattr(npzkit.files.append, moment, replaced_then)
         with pytest.raises(StaleArchiveError, match="replaced") as caught:
             npzkit.NpzWriter(path, "a")
     assert caught.value.path == str(path)
@@ -1014,8 +1015,11 @@ def test_close_repacks_its_own_file_only(path, moment, monkeypatch):
     other = path.with_name("other.npz")
     npzkit.save(other, {"theirs": np.arange(9)})
     theirs = npzkit.NpzWriter(other, "a")
-    name = "hand_over" if moment == "before the repack" else "_put_in_place"
-    real = getattr(npzkit.files.path_sink.PathSink, name)
+    place = {
+        "before the repack": (npzkit.files.append.AppendedFile, "hand_over"),
+        "amid the repack": (npzkit.files.new_file.NewFile, "_put_in_place"),
+    }[moment]
+    real = getattr(*place)
 
     def moved_then(sink):
         if other.exists():
@@ -1025,11 +1029,11 @@ def test_close_repacks_its_own_file_only(path, moment, monkeypatch):
     w = npzkit.NpzWriter(path, "a")
     for key in ("stored", "deflated", "small"):
         del w[key]
-    monkeypatch.setattr(npzkit.files.path_sink.PathSink, name, moved_then)
+    monkeypatch.setattr(*place, moved_then)
     with pytest.warns(RuntimeWarning, match="could not be removed"):
         w.close()
     theirs["more"] = np.arange(5)
-    theirs._archive.sink._path = str(path)
+    theirs._archive.sink.file.target = str(path)
     theirs.close()
     with npzkit.open(path, strict=True) as npz:
         assert npz.files == ["theirs", "more"]
@@ -1040,7 +1044,7 @@ def test_close_repacks_its_own_file_only(path, moment, monkeypatch):
 @pytest.mark.parametrize("work", ["repack", "close"])
 def test_a_rewrite_keeps_what_others_wrote_meanwhile(path, work, monkeypatch):
     """If another program appends to a file while it is rewritten, its bytes are not lost."""
-    real = npzkit.files.path_sink.PathSink._put_in_place
+    real = npzkit.files.new_file.NewFile._put_in_place
 
     def appended_then(sink):
         with zipfile.ZipFile(path, "a") as archive:
@@ -1048,7 +1052,7 @@ def test_a_rewrite_keeps_what_others_wrote_meanwhile(path, work, monkeypatch):
         return real(sink)
 
     w = npzkit.NpzWriter(path, "a") if work == "close" else None
-    monkeypatch.setattr(npzkit.files.path_sink.PathSink, "_put_in_place", appended_then)
+    monkeypatch.setattr(npzkit.files.new_file.NewFile, "_put_in_place", appended_then)
     if w is None:
         with pytest.raises(StaleArchiveError, match="another program"):
             npzkit.repack(path)

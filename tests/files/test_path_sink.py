@@ -427,7 +427,7 @@ def test_writers_at_work_keep_their_files(tmp_path):
 def test_a_file_that_is_removed_before_it_is_locked(tmp_path, monkeypatch):
     """A writer whose new file was taken for a leftover, before it had its lock, makes another one."""
     path = tmp_path / "a.npz"
-    real = npzkit.files.path_sink.PathSink._hold
+    real = npzkit.files.new_file.NewFile._hold
     removed = []
 
     def remove_first(sink, temporary):
@@ -436,7 +436,7 @@ def test_a_file_that_is_removed_before_it_is_locked(tmp_path, monkeypatch):
             os.unlink(temporary)
         return real(sink, temporary)
 
-    monkeypatch.setattr(npzkit.files.path_sink.PathSink, "_hold", remove_first)
+    monkeypatch.setattr(npzkit.files.new_file.NewFile, "_hold", remove_first)
     with npzkit.NpzWriter(path) as w:
         w["x"] = np.arange(3)
     assert len(removed) == 1

@@ -156,7 +156,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "pass",
     ): "The parts go with the sink.",
     (
-        "files/path_sink.py",
+        "files/written_file.py",
         "lock.close()",
         "pass",
     ): "A lock that is dropped is closed.",

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.files.disk import RENAMES_OPEN_FILES
+from npzkit.files.new_file import new_file
 from npzkit.files.path_sink import PathSink
 from systems import replaces_open_files
 
@@ -209,7 +210,7 @@ def test_filling_never_flushes_what_others_write(tmp_path):
             sink.patch(96, b"1234")
             return self
 
-    sink = PathSink(str(tmp_path / "a"), exclusive=False, durable=False)
+    sink = PathSink(new_file(str(tmp_path / "a")))
     sink.skip(100)
     sink._buffer = Interrupted()
     sink.write(b"abc")

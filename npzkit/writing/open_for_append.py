@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.files.append import appended_file
 from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import can_write, check_regular
 from npzkit.files.path_sink import PathSink
@@ -84,7 +85,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     file : str, file object or Location
         A file object holds one archive from its first byte on, or nothing.
     durable, lock_timeout
-        As of `PathSink`.
+        As of `npzkit.files.append.AppendedFile`.
 
     Raises
     ------
@@ -109,13 +110,15 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         # For a link that leads nowhere, the file it names.
         new = os.path.realpath(file) if os.path.islink(file) else file
         return _begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
-    sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
+    opened = appended_file(file, durable=durable, lock_timeout=lock_timeout)
+    sink = PathSink(opened)
     try:
-        if not sink.size:
+        if not opened.size:
             sink.start_over()
             return Resumed(sink, {}, Notes(), b"")
-        directory, resumed = _read(WrittenSource(sink, sink.size), sink)
-        end = _complete(sink, directory)
+        source = WrittenSource(opened.file, opened.size)
+        directory, resumed = _read(source, sink)
+        end = _complete(sink, directory, source)
         size = directory.end_offset - directory.directory_offset
         sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
         return resumed._replace(directory=directory.data, end=end)
@@ -126,13 +129,12 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         raise
 
 
-def _complete(sink: Sink, directory: Directory) -> bytes:
+def _complete(sink: Sink, directory: Directory, source: Source) -> bytes:
     """Write the mark of the last commit, if it is missing; return the bytes of its end."""
-    written = WrittenSource(sink, directory.end_offset)
-    for patch in completion(directory, written):
+    for patch in completion(directory, source):
         sink.patch(*patch)
     behind = directory.directory_offset + directory.size
-    return written.read_at(behind, directory.end_offset - behind)
+    return source.read_at(behind, directory.end_offset - behind)
 
 
 def _resume_file(file: Any) -> Resumed:
@@ -147,7 +149,7 @@ def _resume_file(file: Any) -> Resumed:
     if not source.size:
         return Resumed(sink, {}, Notes(), b"")
     directory, resumed = _read(source, sink)
-    end = _complete(sink, directory)
+    end = _complete(sink, directory, source)
     sink = FileSink(file, committed_size=directory.end_offset)
     return resumed._replace(sink=sink, directory=directory.data, end=end)
 

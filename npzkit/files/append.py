@@ -63,17 +63,16 @@ class AppendedFile(WrittenFile):
         What the file's size must be.
     """
 
-    def __init__(self, path: str, name: str, *, durable: bool, lock_timeout: float) -> None:
-        super().__init__(path, name, durable=durable, lock_timeout=lock_timeout)
-        self.placed: os.stat_result | None = None
-        self.size = 0
-        self._append: Append | None
-        self._room: Room | None
-        # Whether an append is committed by its seal, though it has written into a room.
-        self._is_sealed: bool
-        # What a failed commit had written to be valid, which is taken back then.
-        self._completed: list[tuple[int, int]] = []
-        self.begin(0, 0, 0)
+    placed: os.stat_result | None = None
+    committed_size = size = 0
+    _known = 0, 0
+    _is_changed = False
+    _append: Append | None = None
+    _room: Room | None = None
+    # Whether an append is committed by its seal, though it has written into a room.
+    _is_sealed = False
+    # What a failed commit had written to be valid, which is taken back then.
+    _completed: tuple[tuple[int, int], ...] = ()
 
     def begin(self, committed_size: int, last_size: int, last_crc32: int) -> None:
         """Append behind `committed_size` bytes, the last ones of which, of this CRC-32, are known.
@@ -83,7 +82,7 @@ class AppendedFile(WrittenFile):
         self.committed_size = committed_size
         self._known = last_size, last_crc32
         self._append = self._room = None
-        self._completed.clear()
+        self._completed = ()
         self._is_changed = self._is_sealed = False
 
     def _open(self) -> File:
@@ -258,7 +257,7 @@ class AppendedFile(WrittenFile):
         elif behind := self._cut_rest(end):
             return behind
         elif ending is not None:
-            self._completed.append((end - len(last), SEAL_SIZE))
+            self._completed += ((end - len(last), SEAL_SIZE),)
             self._put_last(*ending.magic)
         self._sync()
         if ending is not None:
@@ -274,7 +273,7 @@ class AppendedFile(WrittenFile):
 
     def _put_last(self, offset: int, data: bytes) -> None:
         """Write bytes that are taken back if what follows fails."""
-        self._completed.append((offset, len(data)))
+        self._completed += ((offset, len(data)),)
         self._put_down(offset, data)
 
     def _cut_rest(self, end: int) -> int:

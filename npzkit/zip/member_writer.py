@@ -78,8 +78,7 @@ class MemberWriter:
     ) -> None:
         self.size = 0
         self.crc32 = 0
-        self._sink = sink
-        self._enter = enter
+        self._sink, self._enter, self._head_size = sink, enter, head_size
         self._has_room = may_need_zip64(coding.method, size)
         self._layout = partial(layout, has_room=self._has_room)
         self._name = name
@@ -92,7 +91,7 @@ class MemberWriter:
         self._compressed_size = 0
         self._checks = ChunkChecks(CHECKED_SIZE)
         self._start, self._start_offset = b"", 0
-        self._head_size, self._head, self._local = head_size, b"", b""
+        self._head = self._local = b""
         self._chunks = (
             None if coding.method == STORED else ChunkedData(self._take, pipeline, coding)
         )

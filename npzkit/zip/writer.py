@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.checksum import ChunkChecks, chunk_crc32s, combined_with_last, crc32
-from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
+from npzkit.codecs.coding import CHECKED_SIZE, STORED, Coding
 from npzkit.files.room import Append, Ending
 from npzkit.files.sink import Sink
 from npzkit.zip.array_index import Notes, head_of
@@ -244,19 +244,14 @@ class ZipWriter:
             member = self.reserve_member(name, size, extra, is_seekable=is_seekable)
             _put_down_all(sink, member, pieces, pipeline, self._head_of(pieces))
             return
-        crc, chunks = 0, None
-        if is_seekable and size > CHUNK_SIZE:
-            from npzkit.zip.chunk_list import stored_chunks
+        from npzkit.zip.chunk_list import stored_chunks
 
-            checks = ChunkChecks(CHECKED_SIZE)
-            for piece in pieces:
-                checks.add(piece)
-            crc, chunks = checks.crc32, stored_chunks(checks.crc32s, size)
-        else:
-            for piece in pieces:
-                crc = crc32(piece, crc)
+        checks = ChunkChecks(CHECKED_SIZE)
+        for piece in pieces:
+            checks.add(piece)
+        chunks = stored_chunks(checks.crc32s, size) if is_seekable else None
         header = local_header(name, STORED, size, extra)
-        header = header._replace(crc32=crc, compressed_size=size)
+        header = header._replace(crc32=checks.crc32, compressed_size=size)
         self.put_member(name, header, pieces, self._head_of(pieces), lambda: chunks)
 
     def put_member(

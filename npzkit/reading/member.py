@@ -51,8 +51,9 @@ from npzkit.reading.small_member import (
 )
 from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList, only_chunk, stored_chunks
-from npzkit.zip.chunks import Chunks, KeptChunks, Part, StoredChunks, open_chunks
+from npzkit.zip.chunks import Chunks, Part, StoredChunks, open_chunks
 from npzkit.zip.entries import Entry
+from npzkit.zip.kept_chunks import KeptChunks
 from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR

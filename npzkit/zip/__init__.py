@@ -17,6 +17,7 @@ read, each importing only those before it:
 - `array_index`: the NPY headers of all members, and where the lists of their chunks are
 - `member_stream`: a member's data, decompressed piece by piece
 - `chunk_list`: the list of a member's chunks, and whether it is believed
+- `kept_chunks`: decoded chunks that an open archive keeps
 - `chunks`: the bytes of a member at any offset, read and checked by chunks
 - `forward`: an archive that is read from front to back
 

@@ -34,6 +34,7 @@ from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.chunk_list import ChunkList, most_compressed, only_chunk
 from npzkit.zip.entries import Entry
+from npzkit.zip.kept_chunks import KeptChunks
 from npzkit.zip.member_stream import MemberStream
 
 Part = tuple[int, int]
@@ -55,8 +56,6 @@ _READ_SIZE = 1 << 19
 """Uncompressed bytes whose compressed ones are read in one call."""
 _FETCHED_SIZE = 1 << 26
 """Compressed bytes that are held at once, of a source that is distant."""
-_KEPT_SIZE = 1 << 26
-"""Bytes of chunks that an open archive keeps."""
 SPACING = 3 << 20
 """Uncompressed bytes between seek points. One takes 38 KiB: 1.2 % of the member,
 for which 1 % of it is read at 50 times the speed of np.load."""
@@ -66,35 +65,6 @@ _IDLE_COUNT = 4
 """Streams kept where they stopped, so that reading goes on there."""
 _STREAM_STEP = 1 << 18
 _NOWHERE = memoryview(b"")
-
-
-class KeptChunks:
-    """The chunks of an open archive that were used last, so that neighbouring reads do not
-    decode them again. Shared by threads, of which one at a time has a chunk.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._chunks: dict[tuple[object, int], bytes | bytearray] = {}
-        self._size = 0
-
-    def has(self, owner: object, number: int) -> bool:
-        return (owner, number) in self._chunks
-
-    def take(self, owner: object, number: int) -> bytes | bytearray | None:
-        """Return a chunk, which is kept no longer; None if it is not there."""
-        with self._lock:
-            chunk = self._chunks.pop((owner, number), None)
-            self._size -= 0 if chunk is None else len(chunk)
-        return chunk
-
-    def keep(self, owner: object, number: int, chunk: bytes | bytearray) -> None:
-        """Keep a chunk instead of those that were not used for the longest time."""
-        with self._lock:
-            self._size += len(chunk) - len(self._chunks.pop((owner, number), b""))
-            self._chunks[owner, number] = chunk
-            while self._size > _KEPT_SIZE and len(self._chunks) > 1:
-                self._size -= len(self._chunks.pop(next(iter(self._chunks))))
 
 
 class Chunks:

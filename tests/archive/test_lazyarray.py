@@ -220,7 +220,7 @@ def test_an_open_archive_keeps_few_chunks(monkeypatch):
             assert all((lazy[row] == i).all() for i, lazy in enumerate(lazies))
         once = len(decoded)
         assert once <= 2 * count
-        monkeypatch.setattr(chunks, "_KEPT_SIZE", 1 << 20)
+        monkeypatch.setattr("npzkit.zip.kept_chunks._KEPT_SIZE", 1 << 20)
         tracemalloc.start()
         for lazy in lazies:
             assert lazy[7].size == 1 << 13

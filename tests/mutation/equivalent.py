@@ -41,7 +41,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (False):",
     ): "A shortcut for few members.",
     (
-        "zip/chunks.py",
+        "zip/kept_chunks.py",
         "while self._size > _KEPT_SIZE and len(self._chunks) > 1:",
         "while (self._size >= _KEPT_SIZE) and len(self._chunks) > 1:",
     ): "One chunk less is kept.",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from npzkit.maintenance.findings import Finding, RepairReport, VerifyReport
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
-    from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.members.array_info import ArchiveInfo, ArrayInfo
     from npzkit.viewer.viewer import Viewer, view
     from npzkit.writing.created_array import CreatedArray
 
@@ -80,7 +80,7 @@ _HOMES = {
         "npzkit.maintenance.findings": "Finding RepairReport VerifyReport",
         "npzkit.maintenance.repack": "repack",
         "npzkit.maintenance.repair": "repair",
-        "npzkit.members.info": "ArchiveInfo ArrayInfo",
+        "npzkit.members.array_info": "ArchiveInfo ArrayInfo",
         "npzkit.viewer.viewer": "Viewer view",
         "npzkit.writing.created_array": "CreatedArray",
     }.items()

@@ -19,7 +19,7 @@ import pytest
 from deep import DEEP, amount
 from hypothesis import HealthCheck, settings
 from npzkit.codecs import checksum, decompressors, zstandard
-from npzkit.files import rename_order
+from npzkit.files import sync_before_rename
 from remedies import Met
 from systems import SLOW_UNDER_WINE
 
@@ -37,7 +37,7 @@ _NUMBERS = itertools.count()
 _OWN_PASSED = pytest.StashKey[list[str]]()
 _ENDED_EARLY = pytest.StashKey[bool]()
 # All machines make the same calls: those for a file system of which nothing is known.
-rename_order.JOURNALS = os.devnull
+sync_before_rename.JOURNALS = os.devnull
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
 """Of glibc alone."""
 

@@ -672,7 +672,7 @@ WRITING_METHODS = {"write_bytes", "write_text", "touch", "hardlink_to", "symlink
 MAPS = {"mmap.mmap", "np.memmap"}
 WRITING_MODULES = {"shutil", "tempfile", "posix", "nt"}
 EXCEPTIONS = {
-    ("files.destinations", "open"): "a device or a pipe, where nothing is kept",
+    ("files.any_sink", "open"): "a device or a pipe, where nothing is kept",
     ("drop_ins.numpy_memmap", "open"): "numpy's open_memmap: a new .npy, which is no archive",
     ("drop_ins.numpy_memmap", "np.memmap"): "the same",
     ("files.locking", "open"): "to lock it: nothing is written by that descriptor",

@@ -30,8 +30,8 @@ from npzkit import checkpoint
 from npzkit.codecs import coding
 from npzkit.datasets import index_format
 from npzkit.errors import AmbiguousArchiveError, NpzkitError, TornArchiveWarning, UnsupportedError
-from npzkit.files import room
-from npzkit.zip import chunk_list, commit, member_layout, record
+from npzkit.files import append_room
+from npzkit.zip import chunk_list, commit, npzkit_record, written_header
 from npzkit.zip.array_index import ChunkLists, find_array_index
 
 GUIDE = Path(npzkit.__file__).parent / "guide"
@@ -569,7 +569,7 @@ def test_the_table_of_a_piece_has_no_gaps():
     for offset, length, _ in rows_below("## The record"):
         assert offset == place
         place += length or 0
-    assert place == record.HEAD_SIZE
+    assert place == npzkit_record.HEAD_SIZE
 
 
 def test_the_lists_have_the_fields_of_the_code():
@@ -578,27 +578,27 @@ def test_the_lists_have_the_fields_of_the_code():
     assert footer[""] == commit.FOOTER_SIZE
     assert tuple(footer)[:-5] == commit.Footer._fields
     assert tuple(footer)[-5:] == ("0", "version", "crc32", commit.FOOTER_MAGIC.decode(), "")
-    assert record.HEAD_SIZE + intent[""] == commit.INTENT_SIZE
-    assert record.HEAD_SIZE + intent["mark"] == commit.MARK_OFFSET
-    assert record.HEAD_SIZE + far[""] == commit._FAR_SIZE
+    assert npzkit_record.HEAD_SIZE + intent[""] == commit.INTENT_SIZE
+    assert npzkit_record.HEAD_SIZE + intent["mark"] == commit.MARK_OFFSET
+    assert npzkit_record.HEAD_SIZE + far[""] == commit._FAR_SIZE
     assert tuple(far)[:-5] == commit.Far._fields
     assert tuple(far)[-5:] == ("0", "version", "crc32", commit._FAR_MAGIC.decode(), "")
     for fields in (footer, far):
         assert f"of the {fields['crc32']} bytes before" in PAGE
     assert f"`{commit.FAR_COMMENT.decode()}`" in PAGE
-    assert f"{room.FOUND_SIZE:,} bytes" in PAGE
+    assert f"{append_room.FOUND_SIZE:,} bytes" in PAGE
 
 
 def test_the_numbers_are_those_of_the_code():
     """Sizes, identifiers and versions are the code's."""
     assert "sectors of 512 bytes, and then of 4,096" in PAGE
     assert commit._SECTOR_SIZES == (512, 4096)
-    for number in (record.PIECE_SIZE, commit.COMMENT_SIZE, chunk_list.CHUNK_SIZE_LIMITS[1]):
+    for number in (npzkit_record.PIECE_SIZE, commit.COMMENT_SIZE, chunk_list.CHUNK_SIZE_LIMITS[1]):
         assert f"{number:,}" in PAGE
-    assert f"0x{record._BLOCK_ID:04X}" in PAGE
-    assert f"0x{member_layout.EXTERNAL_ATTRIBUTES:08X}" in PAGE
+    assert f"0x{npzkit_record._BLOCK_ID:04X}" in PAGE
+    assert f"0x{written_header.EXTERNAL_ATTRIBUTES:08X}" in PAGE
     assert (coding.CHUNK_SIZE, coding.CHECKED_SIZE) == (256 << 10, 64 << 10)
-    assert (member_layout.ALIGNMENT, chunk_list._LEAST_CHUNK_SIZE) == (64, 1024)
+    assert (written_header.ALIGNMENT, chunk_list._LEAST_CHUNK_SIZE) == (64, 1024)
     versions = dict(
         re.findall(r"^\| (\S.*?) \| (\d+) \| ", PAGE.split("## Versions")[1], re.MULTILINE)
     )

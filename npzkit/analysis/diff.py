@@ -22,7 +22,7 @@ from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 from npzkit.files.progress import Meter, Part, Report
 from npzkit.files.urls import find_locations
-from npzkit.members.info import ArrayInfo
+from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 
 if TYPE_CHECKING:

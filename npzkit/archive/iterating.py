@@ -20,7 +20,7 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
-from npzkit.reading.streaming import Comparison, StreamedArchive
+from npzkit.reading.stream import Comparison, StreamedArchive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
-    from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.members.array_info import ArchiveInfo, ArrayInfo
     from npzkit.typing import Readable
 
 _REPR_COUNT = 5
@@ -214,7 +214,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         return f"{type(self).__name__} {self._archive.path or UNNAMED!r}"
 
     def _repr_html_(self) -> str:
-        from npzkit.members.info import summary_html
+        from npzkit.members.array_info import summary_html
         from npzkit.tables import SHOWN_COUNT
 
         archive, metadata = self._archive, {}
@@ -626,7 +626,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         Reads the header of every member. A member that cannot be read is
         listed without shape and dtype.
         """
-        from npzkit.members.info import format_summary
+        from npzkit.members.array_info import format_summary
 
         return format_summary(self._title, self._archive.infos())
 

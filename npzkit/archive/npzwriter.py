@@ -444,7 +444,7 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        from npzkit.writing.array_plan import plan_array
+        from npzkit.writing.create_arguments import plan_array
 
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
         created: CreatedArray = archive.alone(

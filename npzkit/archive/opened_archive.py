@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import numpy as np
 
-from npzkit.archive.explained import Explained, LocatedStream
+from npzkit.archive.located_errors import Explained, LocatedStream
 from npzkit.archive.numpy_attributes import Handles, file_of
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
@@ -30,8 +30,8 @@ from npzkit.errors import (
     UnsupportedError,
     closed_error,
 )
+from npzkit.files.any_source import open_anywhere
 from npzkit.files.file_objects import can_read
-from npzkit.files.locations import open_anywhere
 from npzkit.files.source import SeekingSource, Source
 from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of, member_of
@@ -42,9 +42,9 @@ from npzkit.zip.entries import Entry, Rows
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
-    from npzkit.members.info import ArchiveInfo, ArrayInfo
-    from npzkit.reading.indexed_headers import IndexedHeaders
+    from npzkit.members.array_info import ArchiveInfo, ArrayInfo
     from npzkit.reading.indexing import Box
+    from npzkit.reading.known_arrays import IndexedHeaders
     from npzkit.reading.maps import Maps
     from npzkit.reading.member import MemberReader
     from npzkit.zip.chunks import Chunks
@@ -178,7 +178,7 @@ class OpenedArchive:
             return parse_metadata(comment, self.limits.metadata_size)
 
     def archive_info(self) -> ArchiveInfo:
-        from npzkit.members.info import ArchiveInfo
+        from npzkit.members.array_info import ArchiveInfo
         from npzkit.zip.dead_space import dead_size
 
         with self.explained():
@@ -252,7 +252,7 @@ class OpenedArchive:
 
     def check_listed(self, key: str | None) -> None:
         """Raise StaleArchiveError if the file's current directory has another CRC for a key."""
-        from npzkit.reading.flush import is_outdated
+        from npzkit.reading.map_flush import is_outdated
 
         name = member_of(key, self.entries)
         if name is not None and is_outdated(
@@ -298,7 +298,7 @@ class OpenedArchive:
     def _read_resealed(self) -> None:
         """Read the directory again, if flushes have changed CRCs in it."""
         if self._resealed and self.is_open:
-            from npzkit.reading.flush import resealed
+            from npzkit.reading.map_flush import resealed
 
             self._resealed.clear()
             self.directory = resealed(self.directory, self.source)
@@ -318,7 +318,7 @@ class OpenedArchive:
 
     def read_index(self) -> IndexedHeaders:
         """Return the array index, which is read now unless it was before."""
-        from npzkit.reading.indexed_headers import IndexedHeaders
+        from npzkit.reading.known_arrays import IndexedHeaders
 
         self.check_open()
         self._read_resealed()
@@ -524,7 +524,7 @@ class OpenedArchive:
 
     def read_info(self, key: str) -> ArrayInfo:
         """Return what is known of a member by its own headers."""
-        from npzkit.reading.indexed_headers import read_info
+        from npzkit.reading.known_arrays import read_info
 
         entry = self.entry(key)
         with self.explained(key):
@@ -532,7 +532,7 @@ class OpenedArchive:
 
     def infos(self, most: int | None = None) -> Iterator[ArrayInfo]:
         """Yield what is known of members; without shape and dtype of those that cannot be read."""
-        from npzkit.members.info import describe
+        from npzkit.members.array_info import describe
 
         if most is None:
             with self.explained():
@@ -551,7 +551,7 @@ class OpenedArchive:
     def map(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
         """Map the array of a member into memory; see `npzkit.NpzFile.memmap`."""
         if self._maps is None:
-            from npzkit.reading.flush import Sealer
+            from npzkit.reading.map_flush import Sealer
             from npzkit.reading.maps import Maps
 
             sealing = self.source, self._starts, self.directory, self._resealed

@@ -22,11 +22,11 @@ from npzkit.codecs.coding import (
     method_number,
 )
 from npzkit.errors import ClosedArchiveError
-from npzkit.files.destinations import check_name
+from npzkit.files.any_sink import check_name
 from npzkit.files.file_objects import as_path, can_write
 from npzkit.files.locking import check_timeout
+from npzkit.files.new_file_at_once import WholeFile
 from npzkit.files.urls import Location, find_location
-from npzkit.files.whole_file import WholeFile
 from npzkit.imported import imported
 from npzkit.limits import thread_count
 from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, nested_data
@@ -156,7 +156,7 @@ def _check_arrays(file: Any, arrays: Any) -> None:
     """Refuse a mapping in the place of a file, and arrays that have more than arrays keep."""
     if isinstance(file, Mapping):
         raise TypeError("the file comes first: npzkit.save(file, {'key': array})")
-    from npzkit.members.labels import check_unlabelled
+    from npzkit.members.refused_values import check_unlabelled
 
     check_unlabelled(arrays)
 

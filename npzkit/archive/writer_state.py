@@ -30,7 +30,7 @@ from typing import Any
 
 from npzkit.errors import ClosedArchiveError, NpzkitError, quoted
 from npzkit.files.sink import Sink
-from npzkit.writing.listing import MemberListing
+from npzkit.writing.listed_members import MemberListing
 
 
 class WriterState:

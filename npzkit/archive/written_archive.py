@@ -32,12 +32,12 @@ from npzkit.members.metadata import (
     parse_metadata,
 )
 from npzkit.writing.array_members import Member, SmallArrays
-from npzkit.writing.listing import MemberListing
+from npzkit.writing.listed_members import MemberListing
 from npzkit.writing.open_for_append import Resumed, open_archive
 from npzkit.zip.dead_space import fills_most
 
 if TYPE_CHECKING:
-    from npzkit.writing.array_plan import Plan
+    from npzkit.writing.create_arguments import Plan
     from npzkit.writing.created_array import CreatedArray
 
 

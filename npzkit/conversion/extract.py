@@ -19,7 +19,7 @@ from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, seekable
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.limits import Limits
-from npzkit.members.info import ArrayInfo
+from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX
 
 if TYPE_CHECKING:

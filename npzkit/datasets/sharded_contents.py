@@ -27,7 +27,7 @@ from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
-from npzkit.members.info import ArchiveInfo, ArrayInfo
+from npzkit.members.array_info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import format_metadata, missing_or_tied, user_attrs
 from npzkit.reading.indexing import Box

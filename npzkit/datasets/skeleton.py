@@ -19,7 +19,7 @@ from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.format import descr_to_dtype
-from npzkit.members.info import ArrayInfo
+from npzkit.members.array_info import ArrayInfo
 from npzkit.zip.records import (
     ENTRY_CRC32_OFFSET,
     FLAG_DESCRIPTOR,

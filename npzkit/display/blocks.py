@@ -19,7 +19,7 @@ from npzkit.files.progress import Advance
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import array_bytes, read_header
 from npzkit.limits import thread_count
-from npzkit.members.info import ArrayInfo
+from npzkit.members.array_info import ArrayInfo
 from npzkit.reading.indexing import blocks_of_shape, inner_first
 
 BLOCK_SIZE = 1 << 25

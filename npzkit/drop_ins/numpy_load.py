@@ -18,8 +18,8 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.drop_ins.numpy_memmap import open_memmap
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
+from npzkit.files.any_source import transport
 from npzkit.files.file_objects import can_read, known_name, open_regular
-from npzkit.files.locations import transport
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX

@@ -8,7 +8,7 @@ append is written behind the committed bytes, in one of two ways:
     what is small                          other appends
 ==  =====================================  ====================================================
 1   is kept in memory                      are written into a room, behind which the older end
-                                           is found (`npzkit.files.room`)
+                                           is found (`npzkit.files.append_room`)
 2   all of it is written at once, without  the record, the directory and the end are written,
     the first `SEAL_SIZE` bytes of its     without the magic of the record's footer
     end record, the seal
@@ -35,9 +35,9 @@ from collections.abc import Callable
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import StaleArchiveError
 from npzkit.files import disk
+from npzkit.files.append_room import FOUND_SIZE, SIGNATURE, Append, Ending, Room, without
 from npzkit.files.disk import Buffer, File
 from npzkit.files.locking import FileLock, lock_path
-from npzkit.files.room import FOUND_SIZE, SIGNATURE, Append, Ending, Room, without
 from npzkit.files.sink import SEAL_SIZE, overwritten
 from npzkit.files.written_file import WrittenFile
 

@@ -4,7 +4,7 @@ Owns temporary files, and the replacement of the old file. At every instant the 
 file or the new one, complete, even after a crash. A commit:
 
 1. syncs the file, if it is to be durable, or if it replaces another one and the file system does
-   not order the rename after the data (`npzkit.files.rename_order`);
+   not order the rename after the data (`npzkit.files.sync_before_rename`);
 2. renames it to its path; in mode "x", links it there;
 3. syncs the folder, if it is to be durable.
 
@@ -214,9 +214,9 @@ class NewFile(WrittenFile):
             disk.sync_directory(os.path.dirname(self.target))
 
     def _is_written_first(self) -> bool:
-        from npzkit.files import rename_order
+        from npzkit.files import sync_before_rename
 
-        return rename_order.write_first(self.file)
+        return sync_before_rename.write_first(self.file)
 
     def _check_replaced(self) -> None:
         """Check that the file which is replaced is the one that was locked.

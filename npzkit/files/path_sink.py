@@ -11,9 +11,9 @@ from typing import Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.files.append import AppendedFile
+from npzkit.files.append_room import Append, Ending
 from npzkit.files.disk import Buffer
 from npzkit.files.new_file import NewFile
-from npzkit.files.room import Append, Ending
 from npzkit.files.sink import Sink
 
 _BUFFER_SIZE = 1 << 22

@@ -13,9 +13,9 @@ import threading
 from typing import Any
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
+from npzkit.files.append_room import SIGNATURE, Append, Ending, Room, without
 from npzkit.files.disk import Buffer
 from npzkit.files.file_objects import name_of, unwrapped, write_all
-from npzkit.files.room import SIGNATURE, Append, Ending, Room, without
 
 _ZEROS_SIZE = 1 << 22
 """Zeros written at a time to skip bytes."""

@@ -23,10 +23,10 @@ from npzkit.codecs.coding import (
     method_number,
 )
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
+from npzkit.files.any_sink import open_destination
+from npzkit.files.any_source import open_anywhere, transport
 from npzkit.files.append import AppendedFile
-from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import as_path, can_write, check_regular
-from npzkit.files.locations import open_anywhere, transport
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.new_file import new_file
 from npzkit.files.path_sink import PathSink
@@ -44,11 +44,11 @@ from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import comment_of, read_directory
 from npzkit.zip.entries import Entry, name_error
 from npzkit.zip.extra_fields import foreign_extra
-from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
-from npzkit.zip.member_layout import ALIGNMENT
+from npzkit.zip.local_header import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import SENTINEL_16
 from npzkit.zip.writer import ZipWriter
+from npzkit.zip.written_header import ALIGNMENT
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, Writable

@@ -14,11 +14,11 @@ from typing import Any
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
+from npzkit.files.any_sink import open_destination
+from npzkit.files.any_source import open_anywhere
 from npzkit.files.append import appended_file
-from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
 from npzkit.files.file_objects import as_path, check_regular
-from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Report
@@ -27,20 +27,20 @@ from npzkit.files.source import Source
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
+from npzkit.maintenance.damaged_rows import find_rows
 from npzkit.maintenance.findings import Lost, RepairReport
-from npzkit.maintenance.rows import find_rows
 from npzkit.maintenance.salvage import Partial, Salvage, read_committed
 from npzkit.members.keys import check_key, keys_of
-from npzkit.reading.flush import complete_flushes
+from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
-from npzkit.zip.damaged_directory import NewestState, find_newest
 from npzkit.zip.directory import Directory, check_last, completion
+from npzkit.zip.directory_repair import NewestState, find_newest
 from npzkit.zip.end_record import claimed_ends
 from npzkit.zip.entries import Entry, parse_entries
-from npzkit.zip.member_layout import entry_bytes, local_bytes, local_header
 from npzkit.zip.member_search import entry_of_header
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
+from npzkit.zip.written_header import entry_bytes, local_bytes, local_header
 
 _KNOWN_SIZE = 1 << 16
 """Bytes at the end of a file that are compared before it is written to."""

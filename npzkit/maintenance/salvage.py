@@ -1,7 +1,7 @@
 """A copy of what is sound in a damaged archive.
 
 Decides what is saved and what is lost. Members are found without a directory by
-`npzkit.zip.member_search`, and checked by `npzkit.maintenance.rules`.
+`npzkit.zip.member_search`, and checked by `npzkit.maintenance.verify_rules`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from npzkit.errors import NpzkitError, ZipFormatError, format_count, shown_key
-from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.progress import Meter, Report
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
 from npzkit.limits import Limits
-from npzkit.maintenance.findings import BESIDE_ARRAYS, Lost, RepairReport
-from npzkit.maintenance.rows import (
+from npzkit.maintenance.corrected_source import CorrectedSource
+from npzkit.maintenance.damaged_rows import (
     Damage,
     Ranges,
     RowsLeft,
@@ -30,17 +29,18 @@ from npzkit.maintenance.rows import (
     mask_name,
     rows_in_chunks,
 )
-from npzkit.maintenance.rules import has_wrong_chunks, member_error
+from npzkit.maintenance.findings import BESIDE_ARRAYS, Lost, RepairReport
+from npzkit.maintenance.verify_rules import has_wrong_chunks, member_error
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
-from npzkit.reading.indexed_headers import IndexedHeaders
+from npzkit.reading.known_arrays import IndexedHeaders
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
 from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.commit import COMMENT_NAME, read_comment
-from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
+from npzkit.zip.directory_repair import NewestState, find_newest, plain_comment
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.member_search import (

@@ -1,7 +1,7 @@
 """Small stored members that are found sound many at once.
 
-Owns no rule. It accepts what the rules of `npzkit.maintenance.rules` accept without a word, and
-leaves all else to them.
+Owns no rule. It accepts what the rules of `npzkit.maintenance.verify_rules` accept without a word,
+and leaves all else to them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from npzkit.errors import NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.format.descr import AMBIGUOUS
+from npzkit.reading.adjacent_members import Sound, Sweep, spans_of
 from npzkit.reading.load_all import small_neighbours
 from npzkit.reading.member import MemberReader
-from npzkit.reading.neighbours import Sound, Sweep, spans_of
 from npzkit.reading.small_member import Window, read_between
 from npzkit.zip.entries import BAD_NAME, Entry
 from npzkit.zip.entry_columns import Bools, Columns, Ints

@@ -1,6 +1,6 @@
 """Checking an archive against every rule, and reporting what is wrong.
 
-Owns the order of the checks, which `npzkit.maintenance.rules` has. A stream that cannot
+Owns the order of the checks, which `npzkit.maintenance.verify_rules` has. A stream that cannot
 seek is copied to a temporary file first.
 """
 
@@ -11,21 +11,21 @@ from functools import partial
 from typing import Any, cast
 
 from npzkit.errors import NpzkitError, StaleArchiveError
+from npzkit.files.any_source import open_anywhere
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.file_objects import cannot_seek, is_archive, known_name, seekable
-from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Meter, Report
 from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.findings import Finding, VerifyReport
-from npzkit.maintenance.rules import archive_findings, member_findings
 from npzkit.maintenance.sound_members import find_sound
+from npzkit.maintenance.verify_rules import archive_findings, member_findings
 from npzkit.members.keys import SUFFIX, check_several, keys_of, member_of, missing
-from npzkit.reading.indexed_headers import IndexedHeaders
+from npzkit.reading.known_arrays import IndexedHeaders
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
-from npzkit.reading.streaming import entries_by_key
+from npzkit.reading.stream import entries_by_key
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
 

@@ -34,7 +34,7 @@ from npzkit.format.descr import (
     other_long_double,
 )
 from npzkit.imported import imported
-from npzkit.members.labels import check_unlabelled, instead_of
+from npzkit.members.refused_values import check_unlabelled, instead_of
 
 SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""

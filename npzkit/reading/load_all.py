@@ -19,11 +19,11 @@ import numpy as np
 from npzkit.codecs.coding import CHUNKED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.block_reading import TASK_SIZE
-from npzkit.files.requests import REQUEST_COUNT, piece_size
+from npzkit.files.request_sizes import REQUEST_COUNT, piece_size
 from npzkit.files.threads import Pipeline, grouped, run
-from npzkit.reading.distant import member_span
+from npzkit.reading.adjacent_members import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
+from npzkit.reading.fetched_headers import member_span
 from npzkit.reading.member import CHUNKED_SIZE, NOTHING, MemberReader, Result
-from npzkit.reading.neighbours import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
 from npzkit.reading.small_member import (
     SMALL_SIZE,
     Options,
@@ -33,7 +33,7 @@ from npzkit.reading.small_member import (
 )  # fmt: skip
 from npzkit.zip.entries import Entry, Rows
 from npzkit.zip.entry_columns import Columns, Ints
-from npzkit.zip.member_checks import check_entry
+from npzkit.zip.local_header import check_entry
 
 _SWEEP_COUNT = 64
 """The fewest neighbours that are checked by columns: fewer are read faster one by one."""

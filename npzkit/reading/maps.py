@@ -23,10 +23,10 @@ from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError
 from npzkit.files.disk import mapped
 from npzkit.files.source import FileSource, Source
 from npzkit.format.array import check_addressable
-from npzkit.members.info import ArrayInfo
+from npzkit.members.array_info import ArrayInfo
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import check_long_double
-from npzkit.reading.flush import Sealer, path_of
+from npzkit.reading.map_flush import Sealer, path_of
 from npzkit.zip.entries import Entry
 from npzkit.zip.records import FLAG_DESCRIPTOR
 

@@ -38,7 +38,7 @@ from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
 from npzkit.limits import Limits, thread_count
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import restore
-from npzkit.reading.distant import MemberEnds, member_span
+from npzkit.reading.fetched_headers import MemberEnds, member_span
 from npzkit.reading.member_headers import HEADS_SIZE, is_array, read_stream_header
 from npzkit.reading.small_member import (
     SMALL_SIZE,
@@ -54,7 +54,7 @@ from npzkit.zip.chunk_list import ChunkList, only_chunk, stored_chunks
 from npzkit.zip.chunks import Chunks, Part, StoredChunks, open_chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.kept_chunks import KeptChunks
-from npzkit.zip.member_checks import check_entry, data_offset, find_data
+from npzkit.zip.local_header import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR
 

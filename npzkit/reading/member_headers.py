@@ -23,7 +23,7 @@ from npzkit.format.header import (
 from npzkit.format.literal import DAMAGED_REMEDY
 from npzkit.members.keys import SUFFIX
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
-from npzkit.zip.member_checks import find_data
+from npzkit.zip.local_header import find_data
 
 if TYPE_CHECKING:
     from npzkit.zip.member_stream import MemberStream

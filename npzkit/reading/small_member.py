@@ -19,7 +19,7 @@ from npzkit.format.header import NpyHeader, warn_python2
 from npzkit.limits import Limits
 from npzkit.reading.member_headers import HEADS_SIZE, HeaderFinder
 from npzkit.zip.entries import Entry
-from npzkit.zip.member_checks import check_entry
+from npzkit.zip.local_header import check_entry
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 
 SMALL_SIZE = 1 << 16

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from npzkit.files.requests import REQUEST_SIZE, Span, merged, piece_size
+from npzkit.files.request_sizes import REQUEST_SIZE, Span, merged, piece_size
 from npzkit.files.source import LentSource, Source
 
 JOIN_SIZE = 1 << 20

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, UnsafeNameError, UnsupportedError
 from npzkit.files import disk, new_file
+from npzkit.files.any_source import open_anywhere
 from npzkit.files.file_objects import Identity, identity_of
-from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import Sink

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from npzkit.errors import UnversionedFileWarning, closed_error, warn
-from npzkit.files.requests import REQUEST_COUNT, Span
+from npzkit.files.request_sizes import REQUEST_COUNT, Span
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.files.urls import Location

@@ -1,4 +1,4 @@
-"""What a URL is read and written with: what `npzkit.files.locations` imports.
+"""What a URL is read and written with: what `npzkit.files.any_source` imports.
 
 Owns the choice of a store, and which URLs cannot be written to.
 """

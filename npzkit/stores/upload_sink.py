@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+from npzkit.files.append_room import Ending
 from npzkit.files.disk import Buffer
-from npzkit.files.room import Ending
 from npzkit.files.sink import Sink
 from npzkit.files.source import overlay
 from npzkit.files.threads import Pipeline

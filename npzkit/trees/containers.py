@@ -26,8 +26,8 @@ from npzkit.errors import IndexFormatError, NpyFormatError, NpzkitError, Unsuppo
 from npzkit.imported import imported
 from npzkit.limits import is_backed
 from npzkit.members.keys import MAX_PARTS, child_key, is_within
-from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import TREE_KEY
+from npzkit.members.refused_values import check_unlabelled
 from npzkit.members.tensors import (
     identity,
     is_jax_array,

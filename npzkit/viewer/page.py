@@ -19,7 +19,7 @@ from tornado.ioloop import IOLoop
 
 from npzkit.analysis.diff import DiffReport, diff
 from npzkit.errors import printable, shown_key
-from npzkit.members.info import ArrayInfo
+from npzkit.members.array_info import ArrayInfo
 from npzkit.viewer.archives import ShownArchive, field_dtype, source_of, why_hidden
 from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import HistogramDrawn, Pane, difference_of, draw

@@ -22,7 +22,7 @@ from npzkit.errors import (
     printable,
     shown_key,
 )
-from npzkit.members.info import ArchiveInfo, ArrayInfo
+from npzkit.members.array_info import ArchiveInfo, ArrayInfo
 from npzkit.tables import short_texts
 from npzkit.trees.containers import without_note
 from npzkit.viewer.archives import ShownArchive

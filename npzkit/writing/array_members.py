@@ -18,11 +18,11 @@ from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, STORED, Coding
 from npzkit.format.array import array_bytes, simple_header
 from npzkit.format.descr import AMBIGUOUS
 from npzkit.members.keys import check_key, check_keys
-from npzkit.zip.member_layout import SmallMembers
+from npzkit.zip.written_header import SmallMembers
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
-    from npzkit.writing.prepared_array import Prepared
+    from npzkit.writing.array_bytes import Prepared
     from npzkit.zip.chunk_list import ChunkList
 
 _SMALL_SIZE = (1 << 16) - 1
@@ -234,7 +234,7 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> bytes | memoryview:
 
 def _prepared(*array: Any, **options: Any) -> Prepared:
     """Return an array as a member of its own, by what is imported with the first one."""
-    from npzkit.writing.prepared_array import prepare
+    from npzkit.writing.array_bytes import prepare
 
     return prepare(*array, **options)
 

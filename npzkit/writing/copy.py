@@ -18,11 +18,11 @@ from npzkit.format.header import PREFIX_SIZE, npy_header_size
 from npzkit.zip.chunk_list import ChunkList, stored_chunks
 from npzkit.zip.entries import Entry, accepting_name, parse_entry
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
-from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
-from npzkit.zip.member_layout import ALIGNMENT, header_of
+from npzkit.zip.local_header import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_UTF8, KEPT_FLAGS, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
+from npzkit.zip.written_header import ALIGNMENT, header_of
 
 PIECE_SIZE = 1 << 24
 """Bytes that are read and written at a time."""

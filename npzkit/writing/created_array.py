@@ -20,7 +20,7 @@ import numpy as np
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import check_savable, data_pieces
 from npzkit.members.tensors import as_array
-from npzkit.writing.array_plan import Plan
+from npzkit.writing.create_arguments import Plan
 
 BLOCK_SIZE = 1 << 24
 """Bytes that are copied, or held by a map, at a time."""

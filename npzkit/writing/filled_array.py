@@ -29,7 +29,7 @@ from npzkit.files.block_reading import chunk_crc32s_at
 from npzkit.files.disk import File, mapped
 from npzkit.files.sink import Sink
 from npzkit.writing import created_array
-from npzkit.writing.array_plan import Plan
+from npzkit.writing.create_arguments import Plan
 from npzkit.writing.created_array import CreatedArray, broadcast, row_range
 from npzkit.zip.writer import ZipWriter
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
-from npzkit.writing.array_plan import Plan
+from npzkit.writing.array_bytes import prepare_header
+from npzkit.writing.create_arguments import Plan
 from npzkit.writing.created_array import CreatedArray, broadcast, row_range
-from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
 
 _ENDLESS = (1 << 63) - 1

@@ -8,9 +8,9 @@ read, each importing only those before it:
 - `end_record`: the end record, found and resolved
 - `entries`: the entries of the central directory, parsed and checked together
 - `entry_columns`: the same for many entries at once
-- `member_checks`: whether a member can be read, and where its data begins
+- `local_header`: whether a member can be read, and where its data begins
 - `header_columns`: the same for many members at once
-- `record`: the form of what npzkit adds, on which no other program stumbles
+- `npzkit_record`: the form of what npzkit adds, on which no other program stumbles
 - `commit`: what a commit says of itself: footer, intent, metadata
 - `last_commit`: the bytes after the last end record that fits
 - `directory`: end record and entries together, and what else belongs to a commit
@@ -19,11 +19,11 @@ read, each importing only those before it:
 - `chunk_list`: the list of a member's chunks, and whether it is believed
 - `kept_chunks`: decoded chunks that an open archive keeps
 - `chunks`: the bytes of a member at any offset, read and checked by chunks
-- `forward`: an archive that is read from front to back
+- `forward_archive`: an archive that is read from front to back
 
 Those that write:
 
-- `member_layout`: headers, entries and end records as npzkit writes them
+- `written_header`: headers, entries and end records as npzkit writes them
 - `member_writer`: one member to a sink, front to back
 - `writer`: members, directory and end record to a sink
 
@@ -31,7 +31,7 @@ Those that examine or restore what is there:
 
 - `dead_space`: how many bytes belong to no listed member
 - `member_search`: members found by their local headers alone
-- `damaged_directory`: the newest state of an archive whose end is damaged
+- `directory_repair`: the newest state of an archive whose end is damaged
 
 Source: PKWARE APPNOTE.TXT 6.3.10, cited by section.
 """

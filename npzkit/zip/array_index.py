@@ -3,7 +3,7 @@
 Owns the index's bytes, where it is found, and when it is trusted. With it, one read of a file's
 end tells the shape and dtype of every array, and where the lists of chunks are.
 
-It is in the record (`npzkit.zip.record`), little-endian::
+It is in the record (`npzkit.zip.npzkit_record`), little-endian::
 
     entry_count times, in the directory's order:
         uint32  number of the head, from 1; 0 if it is not kept.
@@ -33,7 +33,7 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.files.source import Source
-from npzkit.zip import record
+from npzkit.zip import npzkit_record
 from npzkit.zip.commit import FOOTER_MAGIC
 from npzkit.zip.records import SENTINEL_16
 
@@ -134,7 +134,7 @@ class Notes:
         return written or _read_list(source, entry, self._places[entry.name], source.size)
 
     def put_lists(
-        self, added: record.RecordWriter, entries: dict[str, bytes]
+        self, added: npzkit_record.RecordWriter, entries: dict[str, bytes]
     ) -> dict[str, tuple[int, int]]:
         """Put the lists that are new in a record; return the places of all."""
         # Threads complete members in any order.
@@ -300,9 +300,9 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     if footer is None or footer.entry_count != len(directory.entries):
         return None
     size, distance, count = footer.index_size, footer.index_distance, footer.entry_count
-    if not record.extent(size) <= distance <= end - directory.start_offset:
+    if not npzkit_record.extent(size) <= distance <= end - directory.start_offset:
         return None
-    data = record.read_bytes(source, end - distance, size)
+    data = npzkit_record.read_bytes(source, end - distance, size)
     if len(data) < count * _ROW.size or crc32(data) != footer.index_crc32:
         return None
     table = np.frombuffer(data, _ROWS, count)
@@ -341,16 +341,18 @@ def has_damaged_index(source: Source, directory: Directory) -> bool:
             return True
         place = max(end - footer.record_size, directory.start_offset)
         while place < end:
-            size = record.piece_size(source.read_at(place, min(record.HEAD_SIZE, end - place)))
+            size = npzkit_record.piece_size(
+                source.read_at(place, min(npzkit_record.HEAD_SIZE, end - place))
+            )
             if not size:
                 return True
             place += size
         return place > end
-    size = min(end - directory.start_offset, record.HEAD_SIZE + record.PIECE_SIZE)
+    size = min(end - directory.start_offset, npzkit_record.HEAD_SIZE + npzkit_record.PIECE_SIZE)
     data = source.read_at(end - size, size)
     # A damaged footer does not say where its piece begins, but its head does.
-    begin = record.find_last(data)
-    is_piece = begin >= 0 and begin + record.piece_size(data[begin:]) == size
+    begin = npzkit_record.find_last(data)
+    is_piece = begin >= 0 and begin + npzkit_record.piece_size(data[begin:]) == size
     return is_piece or data.endswith(FOOTER_MAGIC)
 
 
@@ -381,7 +383,7 @@ class ChunkLists:
         size = 0 if place is None else list_size(entry, place[1])
         if place is None or self._directory is None or not size:
             return None
-        begin, end = place[0], place[0] + record.extent(size)
+        begin, end = place[0], place[0] + npzkit_record.extent(size)
         return (begin, end) if end <= self._directory.directory_offset else None
 
     def find_near(self, entry: Entry) -> ChunkList | None:
@@ -423,6 +425,6 @@ def _read_list(source: Source, entry: Entry, place: tuple[int, int], end: int) -
     from npzkit.zip.chunk_list import list_size, parse_list
 
     (offset, chunk_size), size = place, list_size(entry, place[1])
-    if not size or offset + record.extent(size) > end:
+    if not size or offset + npzkit_record.extent(size) > end:
         return None
-    return parse_list(record.read_bytes(source, offset, size), entry, chunk_size)
+    return parse_list(npzkit_record.read_bytes(source, offset, size), entry, chunk_size)

@@ -171,7 +171,7 @@ def open_chunks(
     ----------
     source : Source
     entry : Entry
-        Checked by `npzkit.zip.member_checks.check_entry`.
+        Checked by `npzkit.zip.local_header.check_entry`.
     data_start : int
         Where the member's data begins in the file.
     listed : ChunkList, optional

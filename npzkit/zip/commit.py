@@ -2,7 +2,7 @@
 
 Guarantees that a reader knows whether a commit is complete and undamaged, so that it infers
 nothing from members or directories. Offsets count from the archive's start. All of it is in the
-form of `npzkit.zip.record`; numbers are little-endian.
+form of `npzkit.zip.npzkit_record`; numbers are little-endian.
 
 The *intent* is the first record of an append: a piece of its own, right behind the end of the
 commit that the append follows. Its data::
@@ -68,13 +68,13 @@ from typing import Any, NamedTuple
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import LimitExceededError, UnsupportedError, ZipFormatError, check_limit
 from npzkit.files.source import Source
-from npzkit.zip import record
+from npzkit.zip import npzkit_record
 from npzkit.zip.records import ENTRY_CRC32_OFFSET
 
 _VERSION = 1
 _FOLLOWS = struct.Struct("<LQL")
 _MARK = struct.Struct("<Q")
-MARK_OFFSET = record.HEAD_SIZE + _FOLLOWS.size + 4
+MARK_OFFSET = npzkit_record.HEAD_SIZE + _FOLLOWS.size + 4
 """Where the mark begins in an intent."""
 INTENT_SIZE = MARK_OFFSET + _MARK.size
 _SECTOR_SIZES = (512, 4096)
@@ -95,7 +95,7 @@ class Behind:
 def format_intent(end_offset: int, end_crc32: int) -> bytes:
     """Format the intent of an append behind an end, with the zeros before it."""
     follows = _FOLLOWS.pack(_VERSION, end_offset, end_crc32)
-    intent = record.format_piece(follows + _crc32(follows) + bytes(_MARK.size))
+    intent = npzkit_record.format_piece(follows + _crc32(follows) + bytes(_MARK.size))
     return intent.rjust(INTENT_SIZE + _padding(end_offset), b"\0")
 
 
@@ -107,7 +107,7 @@ def _padding(end_offset: int) -> int:
 
 def followed_offset(intent: bytes) -> int:
     """Return where the end ends that an intent follows, as its bytes say."""
-    return int(_FOLLOWS.unpack_from(intent, record.HEAD_SIZE)[1])
+    return int(_FOLLOWS.unpack_from(intent, npzkit_record.HEAD_SIZE)[1])
 
 
 def format_mark(end_offset: int) -> bytes:
@@ -119,7 +119,7 @@ def parse_mark(intent: bytes) -> int | None:
     """Return the mark in the bytes of an intent; None if these are not a sound intent."""
     if len(intent) < INTENT_SIZE or not is_intent(intent):
         return None
-    _, end_offset, end_crc32 = _FOLLOWS.unpack_from(intent, record.HEAD_SIZE)
+    _, end_offset, end_crc32 = _FOLLOWS.unpack_from(intent, npzkit_record.HEAD_SIZE)
     if format_intent(end_offset, end_crc32)[-INTENT_SIZE:][:MARK_OFFSET] != intent[:MARK_OFFSET]:
         return None
     (mark,) = _MARK.unpack_from(intent, MARK_OFFSET)
@@ -129,19 +129,19 @@ def parse_mark(intent: bytes) -> int | None:
 def is_intent(data: bytes) -> bool:
     """Return whether bytes are an intent, by its name and what it says of the end before."""
     followed = _followed(data)
-    return record.is_named(data) and followed[-4:] == _crc32(followed[:-4])
+    return npzkit_record.is_named(data) and followed[-4:] == _crc32(followed[:-4])
 
 
 def _followed(intent: bytes) -> bytes:
     """Return what an intent says of the end before it, with its own CRC-32."""
-    return intent[record.HEAD_SIZE : MARK_OFFSET]
+    return intent[npzkit_record.HEAD_SIZE : MARK_OFFSET]
 
 
 def _crc32(data: bytes) -> bytes:
     return crc32(data).to_bytes(4, "little")
 
 
-INTENT_HEAD = format_intent(_SECTOR_SIZES[0], 0)[: record.HEAD_SIZE]
+INTENT_HEAD = format_intent(_SECTOR_SIZES[0], 0)[: npzkit_record.HEAD_SIZE]
 """What all intents begin with."""
 
 
@@ -172,7 +172,7 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> str:
             return Behind.COMPLETE if data.startswith(follows) else Behind.DAMAGED
         return Behind.ZEROS if is_lost else Behind.UNFINISHED
     intent = data[_padding(end_offset) :][:INTENT_SIZE]
-    if not record.is_named(intent):
+    if not npzkit_record.is_named(intent):
         return Behind.FOREIGN
     version = int.from_bytes(_followed(intent)[:4], "little")
     if is_intent(intent) and version > _VERSION:
@@ -212,7 +212,7 @@ _FOOTER, _FAR = struct.Struct("<3Q8L2H"), struct.Struct("<2QL2H")
 _LAYOUTS = {FOOTER_MAGIC: _FOOTER, _FAR_MAGIC: _FAR}
 """By the magic, what is before the CRC-32."""
 FOOTER_SIZE = _FOOTER.size + 8
-_FAR_SIZE = record.HEAD_SIZE + _FAR.size + 8
+_FAR_SIZE = npzkit_record.HEAD_SIZE + _FAR.size + 8
 _CRC32 = struct.Struct("<L")
 _FEW = 200
 """Fewer entries are changed one by one, which takes less time than NumPy's start."""
@@ -281,10 +281,10 @@ def format_far(
     end : bytes
         The bytes of that end.
     """
-    from npzkit.zip.member_layout import end_bytes
+    from npzkit.zip.written_header import end_bytes
 
     begin = offset + _FAR_SIZE
-    piece = record.format_piece(Far(begin, end_offset, crc32(end)).format())
+    piece = npzkit_record.format_piece(Far(begin, end_offset, crc32(end)).format())
     *records64, last = end_bytes(count, len(directory), begin, FAR_COMMENT, directory or piece)
     return piece, directory, *records64, last
 
@@ -376,7 +376,7 @@ class LongComment(NamedTuple):
         return b'{"npzkit.metadata":[%d,%d,%d]}' % self
 
 
-def put_comment(added: record.RecordWriter, comment: bytes) -> LongComment:
+def put_comment(added: npzkit_record.RecordWriter, comment: bytes) -> LongComment:
     """Put a long comment in a record.
 
     Raises
@@ -432,8 +432,8 @@ def read_comment(
         return comment
     check_limit(long.size, size_limit, "metadata_size", "the metadata is too long")
     offset = start_offset + long.offset
-    if record.extent(long.size) <= end_offset - offset:
-        data = record.read_bytes(source, offset, long.size)
+    if npzkit_record.extent(long.size) <= end_offset - offset:
+        data = npzkit_record.read_bytes(source, offset, long.size)
         if crc32(data) == long.crc32:
             return data
     raise ZipFormatError(

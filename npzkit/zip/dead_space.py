@@ -14,8 +14,8 @@ from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.commit import find_long_comment
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.member_checks import data_offset
-from npzkit.zip.record import extent
+from npzkit.zip.local_header import data_offset
+from npzkit.zip.npzkit_record import extent
 from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, ENTRY_LAYOUT, FLAG_DESCRIPTOR, SENTINEL_32
 
 _SLACK_SIZE = 160

@@ -1,7 +1,7 @@
 """The local headers of many members at once, by NumPy.
 
 Owns the fast way to compare local headers with their entries. Members that it does not accept
-are left to `npzkit.zip.member_checks`, which says what is wrong with them.
+are left to `npzkit.zip.local_header`, which says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.zip.entry_columns import Columns, Ints, take_zip64, windows_of
-from npzkit.zip.member_checks import HEADER_READ, REPEATED
+from npzkit.zip.local_header import HEADER_READ, REPEATED
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE, LOCAL_HEADER_SIZE, LOCAL_LAYOUT, SENTINEL_32
 
 _COLUMNS = np.dtype(LOCAL_LAYOUT.columns(*HEADER_READ))

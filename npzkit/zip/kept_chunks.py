@@ -1,7 +1,7 @@
-"""What an open archive keeps in memory of the chunks that it decoded: the last ones, and how many.
+"""The chunks that an open archive keeps in memory after it decoded them.
 
-A cache for all of its members together. Their NPY headers are kept by the array index, and points
-to start from in a stream by `npzkit.zip.chunks`.
+Owns how many: one cache for all members together. Points to start from in a stream are kept by
+`npzkit.zip.chunks`.
 """
 
 from __future__ import annotations

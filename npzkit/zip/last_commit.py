@@ -78,7 +78,6 @@ from npzkit.zip.commit import (
 from npzkit.zip.end_record import End, check_alone, cut_off, find_fitting, last_record, placed_ends
 from npzkit.zip.entries import parse_entries
 from npzkit.zip.entry_columns import Ints, places_before, windows_of
-from npzkit.zip.member_layout import end_bytes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -91,6 +90,7 @@ from npzkit.zip.records import (
     ZIP64_LOCATOR_SIZE,
     ZIP64_RECORDS_SIZE,
 )
+from npzkit.zip.written_header import end_bytes
 
 _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is

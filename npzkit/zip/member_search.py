@@ -1,7 +1,7 @@
 """Members by their local headers alone: where they begin, what they say, where they end.
 
 Guarantees that a hostile file costs no more work than a multiple of its size. Trusts no
-header: the caller compares the data with the CRC. `npzkit.zip.forward` asks the same of
+header: the caller compares the data with the CRC. `npzkit.zip.forward_archive` asks the same of
 a stream. Knows no NPY.
 """
 
@@ -19,9 +19,9 @@ from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.entries import BAD_NAME, UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
-from npzkit.zip.member_checks import header_end, resolve_sizes
+from npzkit.zip.local_header import header_end, resolve_sizes
 from npzkit.zip.member_stream import MemberStream, UndescribedStream
-from npzkit.zip.record import HEAD_SIZE, is_named
+from npzkit.zip.npzkit_record import HEAD_SIZE, is_named
 
 _SCAN_SIZE = 1 << 22
 _MAX_VERSION = 63

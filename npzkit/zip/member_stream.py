@@ -19,7 +19,7 @@ from npzkit.errors import NoDataError, UnsupportedError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import Source
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
-from npzkit.zip.member_checks import check_crc32, check_entry
+from npzkit.zip.local_header import check_crc32, check_entry
 
 _INPUT_SIZES = 1 << 12, 1 << 18
 """Compressed bytes fed at a time: as many as bytes are wanted, within bounds. A

@@ -28,8 +28,8 @@ from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip.array_index import head_of
 from npzkit.zip.chunk_list import ChunkList, stored_chunks
-from npzkit.zip.member_layout import local_header, may_need_zip64
 from npzkit.zip.records import LocalHeader
+from npzkit.zip.written_header import local_header, may_need_zip64
 
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
@@ -50,7 +50,7 @@ class MemberWriter:
     enter : callable
         Lists the member; see `npzkit.zip.writer.ZipWriter.enter`.
     layout : callable
-        Formats its header for the offset it is put at; see `npzkit.zip.member_layout.local_bytes`.
+        Formats its header for the offset it is put at; see `npzkit.zip.written_header.local_bytes`.
     name, size, pipeline, coding, extra
         As in `npzkit.zip.writer.ZipWriter.begin_member`.
     head_size : callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.checksum import ChunkChecks, chunk_crc32s, combined_with_last, crc32
 from npzkit.codecs.coding import CHECKED_SIZE, STORED, Coding
-from npzkit.files.room import Append, Ending
+from npzkit.files.append_room import Append, Ending
 from npzkit.files.sink import Sink
 from npzkit.zip.array_index import Notes, head_of
 from npzkit.zip.commit import (
@@ -33,7 +33,15 @@ from npzkit.zip.commit import (
     room_before_end,
 )
 from npzkit.zip.entries import positions_of
-from npzkit.zip.member_layout import (
+from npzkit.zip.npzkit_record import RecordWriter
+from npzkit.zip.records import (
+    COMMENT_MAX_SIZE,
+    END_SIGNATURE,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+    LocalHeader,
+)
+from npzkit.zip.written_header import (
     ALIGNMENT,
     SmallMembers,
     central_bytes,
@@ -41,14 +49,6 @@ from npzkit.zip.member_layout import (
     format_members,
     local_bytes,
     local_header,
-)
-from npzkit.zip.record import RecordWriter
-from npzkit.zip.records import (
-    COMMENT_MAX_SIZE,
-    END_SIGNATURE,
-    LOCAL_HEADER_SIZE,
-    SENTINEL_32,
-    LocalHeader,
 )
 
 if TYPE_CHECKING:

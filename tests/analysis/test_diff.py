@@ -146,7 +146,7 @@ def test_without_values_checksums_are_compared(monkeypatch):
     a = packed({"x": np.zeros(3), "same": np.ones(3), "y": np.zeros(3), "z": np.zeros(3)})
     b = packed({"x": np.ones(3), "same": np.ones(3), "y": np.zeros(4), "new": np.zeros(3)})
     monkeypatch.setattr(npzkit.LazyArray, "__getitem__", None)
-    monkeypatch.setattr("npzkit.maintenance.rules.check_data", None)
+    monkeypatch.setattr("npzkit.maintenance.verify_rules.check_data", None)
     report = npzkit.diff(a, b, verify=False, values=False)
     assert (report.changed, report.added, report.removed) == (("x", "y"), ("new",), ("z",))
     assert [row.kind for row in report.rows] == ["checksum", "shape", "removed", "added"]

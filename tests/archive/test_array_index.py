@@ -499,7 +499,7 @@ def test_the_index_lists_no_array_that_is_larger_than_the_limit(written):
 
 def test_few_of_very_many_are_described_one_by_one(monkeypatch):
     """Whoever asks for a few of very many arrays keeps nothing of the others in memory."""
-    monkeypatch.setattr("npzkit.reading.indexed_headers._VERY_MANY_COUNT", 5000)
+    monkeypatch.setattr("npzkit.reading.known_arrays._VERY_MANY_COUNT", 5000)
     stream = io.BytesIO()
     npzkit.save(stream, {f"k{number}": np.array(number) for number in range(5000)})
     with npzkit.open(stream) as npz:

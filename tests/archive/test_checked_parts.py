@@ -11,7 +11,7 @@ import zlib
 
 import forge
 import npzkit
-import npzkit.reading.flush
+import npzkit.reading.map_flush
 import numpy as np
 import pytest
 from commits import parts_of
@@ -546,9 +546,9 @@ def test_a_flush_of_a_range_reads_its_chunks(tmp_path, monkeypatch):
     """It costs what the range has; without the checks in the file, all of the array."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": TALL})
-    sizes, real = [], npzkit.reading.flush.chunk_crc32s
+    sizes, real = [], npzkit.reading.map_flush.chunk_crc32s
     monkeypatch.setattr(
-        npzkit.reading.flush, "chunk_crc32s",
+        npzkit.reading.map_flush, "chunk_crc32s",
         lambda data, size: sizes.append(len(data)) or real(data, size),
     )  # fmt: skip
     with npzkit.open(path) as npz:
@@ -678,7 +678,7 @@ def test_data_that_is_damaged_together_with_its_checks(make, reach, tmp_path):
 @pytest.mark.parametrize("piece_size", [70, 65_000])
 def test_files_that_are_alike_but_for_data_and_checks(tmp_path, piece_size, monkeypatch):
     """Files of one kind are recognised, though the CRC-32s of their chunks differ, and damage is not."""
-    monkeypatch.setattr("npzkit.zip.record.PIECE_SIZE", piece_size)
+    monkeypatch.setattr("npzkit.zip.npzkit_record.PIECE_SIZE", piece_size)
     paths = [tmp_path / f"{number}.npz" for number in range(3)]
     for number, path in enumerate(paths):
         npzkit.save(path, {"x": TALL + number, "y": SMALL})
@@ -814,7 +814,7 @@ def test_a_list_of_several_pieces_in_a_store(many_chunks):
 @pytest.fixture
 def _small_pieces(monkeypatch):
     """Pieces that hold a footer, and little more: most lists and indexes are in several."""
-    monkeypatch.setattr("npzkit.zip.record.PIECE_SIZE", 70)
+    monkeypatch.setattr("npzkit.zip.npzkit_record.PIECE_SIZE", 70)
 
 
 @pytest.mark.usefixtures("_small_pieces")

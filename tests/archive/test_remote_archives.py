@@ -12,7 +12,7 @@ import pytest
 from archives import packed
 from kept_connections import idle
 from npzkit.codecs.coding import CHECKED_SIZE
-from npzkit.files import requests
+from npzkit.files import request_sizes
 from range_server import RangeServer
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -277,7 +277,7 @@ def test_large_arrays_are_pieces_under_way_together(server):
 
 def test_memory_is_bounded_while_many_are_read(server, monkeypatch):
     """Groups of neighbours are fetched one after the other."""
-    monkeypatch.setattr(requests, "_LEAST_SIZE", 200 * KIB)
+    monkeypatch.setattr(request_sizes, "_LEAST_SIZE", 200 * KIB)
     arrays = {f"w{i}": numbers(8 * KIB, i) for i in range(12)}
     for compression in ("stored", "deflated"):
         data = packed(arrays, compression=compression)

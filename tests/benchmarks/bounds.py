@@ -41,7 +41,7 @@ from data import MIB, keyed, kind, noise, small_arrays
 from npzkit.codecs.checksum import crc32
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
-from npzkit.members.info import ArrayInfo
+from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import check_keys
 from rich.console import Console
 from rich.table import Table

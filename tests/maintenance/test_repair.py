@@ -1398,7 +1398,7 @@ def test_a_long_header_is_no_damage(tmp_path):
 def test_an_array_whose_size_is_known_modulo_a_power_of_two(paths, monkeypatch):
     """Writers without zip64 keep sizes and offsets modulo 2**32; here it is 2**16."""
     path, output = paths
-    monkeypatch.setattr("npzkit.maintenance.rows.WRAP", 1 << 16)
+    monkeypatch.setattr("npzkit.maintenance.damaged_rows.WRAP", 1 << 16)
     arrays = {"a": np.arange(10), "large": np.arange(10_000), "f": np.ones((90, 100), order="F"),
               "b": np.arange(5)}  # fmt: skip
     np.savez(path, **arrays)

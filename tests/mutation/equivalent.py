@@ -6,7 +6,7 @@ __all__ = ["EQUIVALENT"]
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "reading/streaming.py",
+        "reading/stream.py",
         "if not entry.extra:",
         "if (False):",
     ): "An empty extra field has no attributes either way.",
@@ -76,7 +76,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if any(((fields[size] != SENTINEL_32)).any() for size in sizes):",
     ): "No size has its place in a zip64 block.",
     (
-        "maintenance/rows.py",
+        "maintenance/damaged_rows.py",
         "stream = MemberStream(reader.source, entry, start, verify=False)",
         "stream = MemberStream(reader.source, entry, start, verify=True)",
     ): "The entry was made of the only header.",
@@ -91,7 +91,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "gap = max(gap, (step * stride + extent))",
     ): "Says only which items are read at once.",
     (
-        "maintenance/rows.py",
+        "maintenance/damaged_rows.py",
         "with Pipeline(1) as pipeline:",
         "with Pipeline(2) as pipeline:",
     ): "Two threads compress the same bytes.",

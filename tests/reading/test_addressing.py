@@ -82,7 +82,7 @@ def test_what_no_system_can_have():
 @pytest.mark.parametrize("limit", [1, sys.maxsize])
 def test_many_small_arrays(limit, monkeypatch):
     """Neighbours are read whether or not one array may show all of them at every byte."""
-    monkeypatch.setattr("npzkit.reading.neighbours._LARGEST_ARRAY", limit)
+    monkeypatch.setattr("npzkit.reading.adjacent_members._LARGEST_ARRAY", limit)
     arrays = {f"x{number}": np.full(2500, number % 256, "u1") for number in range(600)}
     stream = io.BytesIO()
     npzkit.save(stream, arrays)

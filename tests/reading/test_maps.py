@@ -15,7 +15,7 @@ import zipfile
 
 import forge
 import npzkit
-import npzkit.reading.flush
+import npzkit.reading.map_flush
 import numpy as np
 import pytest
 from crash import recorded, replay
@@ -161,9 +161,9 @@ def test_a_file_object_without_a_name_waits_for_a_writer(path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_and_its_parent_flush_by_turns(path, monkeypatch):
     """A flush locks the file itself: the descriptor's lock is the same one in a forked child."""
-    monkeypatch.setattr("npzkit.reading.flush._TIMEOUT", 0.05)
+    monkeypatch.setattr("npzkit.reading.map_flush._TIMEOUT", 0.05)
     begun, going_on = os.pipe(), os.pipe()
-    real = npzkit.reading.flush.chunk_crc32s
+    real = npzkit.reading.map_flush.chunk_crc32s
 
     def crc32s(data, size):
         os.write(begun[1], b"1")
@@ -176,7 +176,7 @@ def test_a_forked_child_and_its_parent_flush_by_turns(path, monkeypatch):
         if not child:
             status = 1
             try:
-                npzkit.reading.flush.chunk_crc32s = crc32s
+                npzkit.reading.map_flush.chunk_crc32s = crc32s
                 mapped[0] = 5
                 mapped.flush()
                 status = 0
@@ -371,9 +371,11 @@ def test_many_maps_cost_little_each(tmp_path, monkeypatch):
     # Python keeps a file open for each map, and a system may allow 64.
     npzkit.save(path, {f"a{i}": np.zeros(3) for i in range(40)})
     walks = []
-    real = npzkit.reading.flush.read_directory
+    real = npzkit.reading.map_flush.read_directory
     monkeypatch.setattr(
-        npzkit.reading.flush, "read_directory", lambda *a, **k: (walks.append(1), real(*a, **k))[1]
+        npzkit.reading.map_flush,
+        "read_directory",
+        lambda *a, **k: (walks.append(1), real(*a, **k))[1],
     )
     with npzkit.open(path) as npz:
         maps = [npz.memmap(key, "r+") for key in npz]
@@ -533,17 +535,17 @@ def test_a_flush_that_fails_keeps_no_other_from_its_own(path):
 @pytest.mark.parametrize("call", ["chunk_crc32s", "read_directory"])
 def test_a_map_dropped_within_a_flush(path, monkeypatch, call):
     """Python may drop one archive's map while another's is flushed: neither waits for the other."""
-    monkeypatch.setattr("npzkit.reading.flush._TIMEOUT", 0.0)
+    monkeypatch.setattr("npzkit.reading.map_flush._TIMEOUT", 0.0)
     with npzkit.open(path) as one, npzkit.open(path) as other:
         first, others = one.memmap("a1", "r+"), [other.memmap("a2", "r+")]
         first[0], others[0][0] = 5, 6
-        real = getattr(npzkit.reading.flush, call)
+        real = getattr(npzkit.reading.map_flush, call)
 
         def dropping(*args, **options):
             others.clear()
             return real(*args, **options)
 
-        monkeypatch.setattr(npzkit.reading.flush, call, dropping)
+        monkeypatch.setattr(npzkit.reading.map_flush, call, dropping)
         first.flush()
         assert is_sound(path)
         assert np.load(path)["a2"][0] == 6
@@ -551,7 +553,7 @@ def test_a_map_dropped_within_a_flush(path, monkeypatch, call):
 
 def test_a_map_that_changed_nothing_waits_for_no_writer(path, monkeypatch):
     """A flush that has nothing to write is done, and another one waits, while a writer is at work."""
-    monkeypatch.setattr("npzkit.reading.flush._TIMEOUT", 0.05)
+    monkeypatch.setattr("npzkit.reading.map_flush._TIMEOUT", 0.05)
     with npzkit.open(path) as npz:
         mapped, unchanged = npz.memmap("a1", "r+"), npz.memmap("a2", "r+")
         with npzkit.NpzWriter(path, "a") as w:

@@ -323,9 +323,9 @@ def test_a_version_is_asked_for_with_each_request(server):
 
 def test_replaced_while_many_requests_are_under_way(server, monkeypatch):
     """A mixture of two versions is never returned."""
-    from npzkit.files import requests
+    from npzkit.files import request_sizes
 
-    monkeypatch.setattr(requests, "_LEAST_SIZE", 40_000)
+    monkeypatch.setattr(request_sizes, "_LEAST_SIZE", 40_000)
     with npzkit.open(server.url_of_data) as npz:
         server.forget()
 

@@ -32,7 +32,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from npzkit.files import disk, rename_order
+from npzkit.files import disk, sync_before_rename
 
 __all__ = [
     "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "Unsynced",
@@ -268,7 +268,7 @@ def recorded(folder: Path, *, writes_first: bool = False) -> Iterator[Recorder]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(disk, "os", recorder)
-        patched.setattr(rename_order, "write_first", write_first)
+        patched.setattr(sync_before_rename, "write_first", write_first)
         # macOS's own sync is no call of os; the one it stands for is seen.
         patched.setattr(disk, "_sync_fully", lambda descriptor: False)
         yield recorder

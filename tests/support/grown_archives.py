@@ -200,7 +200,7 @@ def by_zipfile(path):
 @contextlib.contextmanager
 def zip64_from(count: int) -> Iterator[None]:
     """Have archives of so many members written as those of 65,535 are."""
-    real = npzkit.zip.member_layout.records.END_LAYOUT.format
+    real = npzkit.zip.written_header.records.END_LAYOUT.format
 
     def format_end(record):
         if record.entry_count == count:
@@ -209,8 +209,8 @@ def zip64_from(count: int) -> Iterator[None]:
         return real(record)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("npzkit.zip.member_layout.SENTINEL_16", count)
-        patched.setattr(npzkit.zip.member_layout.records.END_LAYOUT, "format", format_end)
+        patched.setattr("npzkit.zip.written_header.SENTINEL_16", count)
+        patched.setattr(npzkit.zip.written_header.records.END_LAYOUT, "format", format_end)
         yield
 
 

@@ -8,7 +8,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.writing import array_members
-from npzkit.zip import member_layout
+from npzkit.zip import written_header
 
 KEYS = ["a", "größe", "层/größe", "x" * 300, "model/dense_1/kernel:0", "['p']['\N{GRINNING FACE}']"]
 ARRAYS = {
@@ -32,7 +32,7 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
         patch.setattr(array_members, "_RUN_SIZE", 1000)
         assert saved(compression) == together
     with monkeypatch.context() as patch:
-        patch.setattr(member_layout, "_COLUMN_COUNT", 1)
+        patch.setattr(written_header, "_COLUMN_COUNT", 1)
         assert saved(compression) == together
         patch.setattr(array_members, "_RUN_SIZE", 1)
         assert saved(compression) == together

@@ -25,7 +25,7 @@ from npzkit.zip import chunks, member_stream
 from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunks import open_chunks
 from npzkit.zip.directory import read_directory
-from npzkit.zip.member_checks import data_offset
+from npzkit.zip.local_header import data_offset
 
 CHUNK_SIZE = 4096
 DATA = np.random.default_rng(0).integers(0, 50, 100_000).astype("u1").tobytes()

@@ -13,8 +13,7 @@ from npzkit.errors import ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.zip import records
 from npzkit.zip.directory import read_directory
-from npzkit.zip.member_checks import LOCAL_FIELDS
-from npzkit.zip.member_layout import entry_bytes
+from npzkit.zip.local_header import LOCAL_FIELDS
 from npzkit.zip.records import (
     CentralEntry,
     EndOfCentralDirectory,
@@ -22,6 +21,7 @@ from npzkit.zip.records import (
     Zip64EndOfCentralDirectory,
     Zip64Locator,
 )
+from npzkit.zip.written_header import entry_bytes
 
 TABLE = [
     (

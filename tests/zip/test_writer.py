@@ -15,15 +15,15 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.codecs.coding import DEFLATED, STORED, Coding
-from npzkit.files.destinations import open_destination
+from npzkit.files.any_sink import open_destination
 from npzkit.files.sink import Sink
 from npzkit.files.source import BufferSource
 from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits
 from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.directory import read_directory
-from npzkit.zip.member_layout import SmallMembers
 from npzkit.zip.writer import ZipWriter
+from npzkit.zip.written_header import SmallMembers
 
 NOISE = np.random.default_rng(0).integers(0, 9, 1_000_000, dtype="u1")
 KEYS = ["a", "layer/1/w", "größe", "层/größe"]

@@ -10,7 +10,7 @@ import sys
 import npzkit
 import numpy as np
 import pytest
-from npzkit.files import disk, rename_order
+from npzkit.files import disk, sync_before_rename
 
 OLD, NEW = {"a": np.arange(3)}, {"a": np.arange(4)}
 
@@ -24,15 +24,15 @@ def saved_over(tmp_path, monkeypatch):
         for folder in (devices, listed, tmp_path / "vda3"):
             folder.mkdir()
         (tmp_path / "vda3" / "options").write_text(options)
-        monkeypatch.setattr(rename_order, "OPTIONS", str(tmp_path))
+        monkeypatch.setattr(sync_before_rename, "OPTIONS", str(tmp_path))
         npzkit.save(tmp_path / "a.npz", OLD)
         number = os.stat(tmp_path / "a.npz").st_dev
         if name:
             (devices / f"{os.major(number)}:{os.minor(number)}").symlink_to(f"../block/{name}")
         for journal in journals:
             (listed / journal).mkdir()
-        monkeypatch.setattr(rename_order, "DEVICES", str(devices))
-        monkeypatch.setattr(rename_order, "JOURNALS", str(listed))
+        monkeypatch.setattr(sync_before_rename, "DEVICES", str(devices))
+        monkeypatch.setattr(sync_before_rename, "JOURNALS", str(listed))
         calls = []
 
         def ioctl(descriptor, request, argument):
@@ -42,8 +42,8 @@ def saved_over(tmp_path, monkeypatch):
 
         for call in ("fsync", "fdatasync"):
             monkeypatch.setattr(os, call, lambda fd: calls.append("sync"), raising=False)
-        if rename_order.fcntl is not None:
-            monkeypatch.setattr(rename_order.fcntl, "ioctl", ioctl)
+        if sync_before_rename.fcntl is not None:
+            monkeypatch.setattr(sync_before_rename.fcntl, "ioctl", ioctl)
         npzkit.save(tmp_path / "a.npz", NEW)
         with npzkit.open(tmp_path / "a.npz") as npz:
             assert npz["a"].size == 4
@@ -80,7 +80,7 @@ def test_each_kind(saved_over, journals, options, expected):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no numbers of devices")
 def test_other_systems(saved_over, monkeypatch):
     """Without fcntl, as on Windows, a file that replaces another is synced."""
-    monkeypatch.setattr(rename_order, "fcntl", None)
+    monkeypatch.setattr(sync_before_rename, "fcntl", None)
     assert saved_over("vda3-8") == ["sync"]
 
 
@@ -103,15 +103,17 @@ def test_the_call_of_this_system(tmp_path, monkeypatch):
     (tmp_path / "x-8").touch()
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "options").touch()
-    monkeypatch.setattr(rename_order, "OPTIONS", str(tmp_path))
-    monkeypatch.setattr(rename_order, "DEVICES", str(tmp_path))
-    monkeypatch.setattr(rename_order, "JOURNALS", str(tmp_path))
-    blocks = bytearray(rename_order._WRITTEN_FIRST)
+    monkeypatch.setattr(sync_before_rename, "OPTIONS", str(tmp_path))
+    monkeypatch.setattr(sync_before_rename, "DEVICES", str(tmp_path))
+    monkeypatch.setattr(sync_before_rename, "JOURNALS", str(tmp_path))
+    blocks = bytearray(sync_before_rename._WRITTEN_FIRST)
     with contextlib.closing(disk.File(str(tmp_path / "file"), is_new=True)) as file:
         file.patch(0, bytes(10_000))
-        is_written = rename_order.write_first(file)
+        is_written = sync_before_rename.write_first(file)
         try:
-            rename_order.fcntl.ioctl(file.descriptor, rename_order._FIEMAP, blocks, True)
+            sync_before_rename.fcntl.ioctl(
+                file.descriptor, sync_before_rename._FIEMAP, blocks, True
+            )
         except OSError:
             assert not is_written
         else:

@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.codecs.coding import CHUNKED, DEFLATED, MAX_RATIOS, STORED, Coding
 from npzkit.errors import LimitExceededError, NpzkitError, some_of
 from npzkit.files.block_reading import crc32_at
-from npzkit.files.requests import merged
+from npzkit.files.request_sizes import merged
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import npy_header, read_header
 from npzkit.format.header import NpyHeader

@@ -31,8 +31,7 @@ from npzkit.zip.last_commit import (
     footer_before,
     unfinished_offset,
 )
-from npzkit.zip.member_checks import data_offset, header_end
-from npzkit.zip.member_layout import entry_bytes
+from npzkit.zip.local_header import data_offset, header_end
 from npzkit.zip.member_search import Allowance, FoundMember, SignatureScan, find_member
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -45,6 +44,7 @@ from npzkit.zip.records import (
     LOCAL_HEADER_SIZE,
     ZIP64_RECORDS_SIZE,
 )
+from npzkit.zip.written_header import entry_bytes
 
 _TRIED_SIZE = 1 << 28
 """Bytes of directories that are compared with the checksum."""

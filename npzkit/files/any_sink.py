@@ -10,9 +10,9 @@ import stat
 from typing import Any
 
 from npzkit.errors import UnsupportedError
+from npzkit.files.any_source import transport
 from npzkit.files.disk import check_binary
 from npzkit.files.file_objects import can_write
-from npzkit.files.locations import transport
 from npzkit.files.sink import FileSink, Sink
 from npzkit.files.urls import Location
 
@@ -85,7 +85,7 @@ def open_destination(
         mode = stat.S_IFREG
     if not stat.S_ISREG(mode) and not exclusive:
         return FileSink(open(path, "wb", buffering=0), owned=True)
-    # Small archives do without (`npzkit.files.whole_file`).
+    # Small archives do without (`npzkit.files.new_file_at_once`).
     from npzkit.files.new_file import new_file
     from npzkit.files.path_sink import PathSink
 

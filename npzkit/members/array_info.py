@@ -20,7 +20,7 @@ from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
 from npzkit.members.tensors import restored_dtype
 from npzkit.zip.chunk_list import only_chunk
 from npzkit.zip.entries import Entry
-from npzkit.zip.member_layout import ALIGNMENT
+from npzkit.zip.written_header import ALIGNMENT
 
 
 class ArchiveInfo(NamedTuple):

@@ -34,8 +34,8 @@ from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, Rows
-from npzkit.zip.member_checks import data_offset
-from npzkit.zip.record import extent, places_of
+from npzkit.zip.local_header import data_offset
+from npzkit.zip.npzkit_record import extent, places_of
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
     ENTRY_CRC32_OFFSET,

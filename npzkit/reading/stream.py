@@ -19,7 +19,7 @@ from npzkit.reading.member import CHUNKED_SIZE, MemberReader, Result
 from npzkit.reading.small_member import SMALL_SIZE, Options
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.forward import ForwardArchive, ForwardMember
+from npzkit.zip.forward_archive import ForwardArchive, ForwardMember
 
 
 class Comparison(NamedTuple):

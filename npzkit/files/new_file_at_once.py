@@ -10,9 +10,9 @@ import os
 import stat
 
 from npzkit.errors import quoted
+from npzkit.files.append_room import Ending
 from npzkit.files.disk import Buffer
 from npzkit.files.new_file import NewFile
-from npzkit.files.room import Ending
 from npzkit.files.sink import Sink
 
 _ENDS_OF_FOLDERS = tuple(filter(None, (os.sep, os.altsep)))
@@ -33,7 +33,7 @@ class WholeFile(Sink):
     ----------
     is_possible : bool
         Whether the path leads to a regular file, without a link, or to none yet. Others are
-        for `npzkit.files.destinations`.
+        for `npzkit.files.any_sink`.
     """
 
     def __init__(self, path: str, *, durable: bool, lock_timeout: float) -> None:

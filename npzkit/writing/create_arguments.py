@@ -17,7 +17,7 @@ from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.files.sink import Sink
 from npzkit.format.array import described_size
 from npzkit.format.header import index_shape
-from npzkit.writing.prepared_array import prepare_header
+from npzkit.writing.array_bytes import prepare_header
 from npzkit.zip.member_writer import MAX_BLOCK_SIZE
 
 _HEADER_ROOM = 256

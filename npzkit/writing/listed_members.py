@@ -24,13 +24,13 @@ from npzkit.members.metadata import (
 )
 from npzkit.writing.array_members import SmallArrays
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
-from npzkit.zip.member_layout import with_block
 from npzkit.zip.records import ENTRY_LAYOUT
 from npzkit.zip.writer import ZipWriter
+from npzkit.zip.written_header import with_block
 
 if TYPE_CHECKING:
+    from npzkit.writing.array_bytes import Prepared
     from npzkit.writing.created_array import CreatedArray
-    from npzkit.writing.prepared_array import Prepared
 
 
 class MemberListing:

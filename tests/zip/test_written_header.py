@@ -9,7 +9,7 @@ import sys
 import npzkit
 import numpy as np
 import pytest
-from npzkit.zip import member_layout
+from npzkit.zip import written_header
 
 LIMIT = 5 << 19
 """What stands for 4 GiB. Arrays that are smaller than 2 MiB are not written one by one."""
@@ -78,7 +78,7 @@ def test_sizes_around_4_gib(method, way, tmp_path, monkeypatch):
     Noise gets larger when it is compressed, so it may need zip64 although its size does not.
     """
     zipfile = zipfile_for(method)
-    monkeypatch.setattr(member_layout, "LARGE", LIMIT)
+    monkeypatch.setattr(written_header, "LARGE", LIMIT)
     path, copy, again = tmp_path / "a.npz", tmp_path / "copy.npz", tmp_path / "again.npz"
     large = set()
     for size in (LIMIT * 8 // 9, LIMIT - 20, LIMIT - 1, LIMIT, LIMIT + 1):

@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED, method_name
 from npzkit.errors import ZipFormatError
 from npzkit.format.header import NpyHeader
-from npzkit.members.info import ArrayInfo, describe
+from npzkit.members.array_info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.reading.member_headers import parse_plain
@@ -25,8 +25,8 @@ from npzkit.zip.chunk_list import most_compressed
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import LARGEST, Entry
 from npzkit.zip.entry_columns import Bools, Ints
-from npzkit.zip.member_layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
+from npzkit.zip.written_header import ALIGNMENT
 
 _METHOD_NAMES = np.array([method_name(number) for number in range(max(CHUNKED) + 1)], object)
 """By their numbers."""

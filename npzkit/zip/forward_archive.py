@@ -27,10 +27,10 @@ from npzkit.zip.commit import FOOTER_SIZE, INTENT_SIZE
 from npzkit.zip.directory import Directory, check_member_count, check_total_size, read_directory
 from npzkit.zip.end_record import not_an_archive
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
-from npzkit.zip.member_checks import check_crc32, check_entry, data_offset, header_end
+from npzkit.zip.local_header import check_crc32, check_entry, data_offset, header_end
 from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
 from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream
-from npzkit.zip.record import HEAD_SIZE, piece_size
+from npzkit.zip.npzkit_record import HEAD_SIZE, piece_size
 
 _TAIL_SIZE = records.ZIP64_RECORDS_SIZE + records.END_SIZE + records.COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""

@@ -11,7 +11,7 @@ from forge import Member, archive, npy
 from npzkit.errors import ChecksumError, NpzkitError, ZipFormatError
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra_fields import CHANGED_NAME, format_extra, format_key_value_pairs
-from npzkit.zip.member_checks import REPEATED
+from npzkit.zip.local_header import REPEATED
 from npzkit.zip.records import LOCAL_HEADER_SIZE, LOCAL_LAYOUT
 
 ARRAY = np.arange(6.0)

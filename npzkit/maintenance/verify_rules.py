@@ -27,14 +27,14 @@ from npzkit.files.progress import Advance, Meter
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.format.descr import OTHER_LONG_DOUBLE
+from npzkit.maintenance.damaged_rows import find_damage
 from npzkit.maintenance.findings import HAS_OBJECTS, NOT_AN_ARRAY, NOT_SAFE, Finding
-from npzkit.maintenance.rows import find_damage
-from npzkit.members.info import describe
+from npzkit.members.array_info import describe
 from npzkit.members.keys import SUFFIX, are_plain, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.members.tensors import check_long_double
-from npzkit.reading.flush import find_unsealed
-from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
+from npzkit.reading.known_arrays import IndexedHeaders, index_disagrees
+from npzkit.reading.map_flush import find_unsealed
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
 from npzkit.zip.chunks import Chunks
@@ -42,7 +42,7 @@ from npzkit.zip.commit import MARK_OFFSET, parse_mark
 from npzkit.zip.dead_space import dead_size
 from npzkit.zip.directory import Directory, check_last, comment_of, read_intent
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
-from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.local_header import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_UTF8
 

@@ -114,7 +114,7 @@ class LazyArray:
 
     @property
     def _chunk_size(self) -> int:
-        return self._access().part_size
+        return self._member_chunks().part_size
 
     @property
     def ndim(self) -> int:
@@ -141,7 +141,7 @@ class LazyArray:
         """Put one value per axis in the order of storage, or back."""
         return axes[::-1] if self._header.fortran_order else axes
 
-    def _access(self) -> Chunks:
+    def _member_chunks(self) -> Chunks:
         chunks: Chunks = self._archive.chunks(self._key, verify=self._verify)
         return chunks
 
@@ -149,9 +149,9 @@ class LazyArray:
     def _read_habits(self) -> ReadHabits:
         is_in_order = not self._npz.info(self._key).seekable
         with self._explained:
-            access = self._access()
+            chunks = self._member_chunks()
             return ReadHabits(
-                access.granularity, access.reads_at_once, self._header.fortran_order, is_in_order
+                chunks.granularity, chunks.reads_at_once, self._header.fortran_order, is_in_order
             )
 
     def _repr_html_(self) -> str:
@@ -222,27 +222,27 @@ class LazyArray:
         if self._verify and selection.shape == self.shape:
             return self.read()
         with self._explained:
-            access = self._access()
-            self._check_reach(access, selection.shape)
+            chunks = self._member_chunks()
+            self._check_reach(chunks, selection.shape)
             block = new_array(self._stored(selection.shape), self.dtype)
-            self._fill(access, selection.positions, block)
+            self._fill(chunks, selection.positions, block)
         return block.T if self._header.fortran_order else block
 
     def _fill(
-        self, access: Chunks, positions: tuple[Positions, ...], block: np.ndarray[Any, Any]
+        self, chunks: Chunks, positions: tuple[Positions, ...], block: np.ndarray[Any, Any]
     ) -> None:
         """Fill `block`, which is C-contiguous with its axes in the order of storage."""
         items = block if block.dtype.names is None else block.view(f"V{block.dtype.itemsize}")
         read_block(
-            access, self._header.data_offset, self._stored(self.shape), self._stored(positions),
+            chunks, self._header.data_offset, self._stored(self.shape), self._stored(positions),
             items, thread_count(None),
         )  # fmt: skip
 
-    def _check_reach(self, access: Chunks, shape: tuple[int, ...]) -> None:
+    def _check_reach(self, chunks: Chunks, shape: tuple[int, ...]) -> None:
         """Check that the member has the bytes for a large array, before it is allocated."""
         count = math.prod(shape) * self._header.dtype.itemsize
         if count > _UNPROVEN_SIZE:
-            access.check_reach(count)
+            chunks.check_reach(count)
 
     def _located(self, error: NpzkitError) -> NpzkitError:
         """Return an error that says where it happened; arrays in many files have other words."""
@@ -251,7 +251,7 @@ class LazyArray:
 
     def _check_backed(self) -> None:
         """Check that there are bytes for the complete array, in one file or in many."""
-        self._check_reach(self._access(), self.shape)
+        self._check_reach(self._member_chunks(), self.shape)
 
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one chunk of the others."""

@@ -30,7 +30,7 @@ from npzkit.errors import (
     UnsupportedError,
     closed_error,
 )
-from npzkit.files.any_source import open_anywhere
+from npzkit.files.any_source import open_any_source
 from npzkit.files.file_objects import can_read
 from npzkit.files.source import SeekingSource, Source
 from npzkit.limits import Limits
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.array_info import ArchiveInfo, ArrayInfo
     from npzkit.reading.indexing import Box
-    from npzkit.reading.known_arrays import IndexedHeaders
+    from npzkit.reading.known_arrays import KnownArrays
     from npzkit.reading.maps import Maps
     from npzkit.reading.member import MemberReader
     from npzkit.zip.chunks import Chunks
@@ -93,7 +93,7 @@ class OpenedArchive:
             given_zip, file, own_fid = file, file_of(file), False
         self._options = options
         is_owner = own_fid and can_read(file)
-        source = open_anywhere(file, owned=own_fid, storage_options=storage_options)
+        source = open_any_source(file, owned=own_fid, storage_options=storage_options)
         try:
             self.handles = Handles(source, given_zip, source.handle if is_owner else None)
             self._begin(source, **options)
@@ -122,9 +122,9 @@ class OpenedArchive:
         self._reader: MemberReader | None = None
         # A writer may cut off what follows, or write there.
         source.size = self.directory.end_offset
-        self._index: IndexedHeaders | None = None
+        self._index: KnownArrays | None = None
         self._maps: Maps | None = None
-        self._resealed: set[str] = set()
+        self._flushed: set[str] = set()
         self._keys: list[str] | None = None
         self.is_open = True
 
@@ -207,7 +207,7 @@ class OpenedArchive:
     ) -> VerifyReport:
         from npzkit.maintenance.verify import verify_source
 
-        self._read_resealed()
+        self._read_flushed()
         directory, limits = self.directory, self.reading_limits
         with self.explained():
             report = verify_source(self.source, directory, limits, keys, progress, threads)
@@ -221,7 +221,7 @@ class OpenedArchive:
     @property
     def directory_crc32(self) -> int:
         """The CRC-32 of the directory, which holds those of all members."""
-        self._read_resealed()
+        self._read_flushed()
         return crc32(self.directory.data)
 
     @property
@@ -291,17 +291,17 @@ class OpenedArchive:
     @property
     def entries(self) -> Rows | Columns:
         """The directory's entries, with the CRCs that flushes of maps have changed since."""
-        if self._resealed:
-            self._read_resealed()
+        if self._flushed:
+            self._read_flushed()
         return self.directory.entries
 
-    def _read_resealed(self) -> None:
+    def _read_flushed(self) -> None:
         """Read the directory again, if flushes have changed CRCs in it."""
-        if self._resealed and self.is_open:
-            from npzkit.reading.map_flush import resealed
+        if self._flushed and self.is_open:
+            from npzkit.reading.map_flush import with_flushed_crc32s
 
-            self._resealed.clear()
-            self.directory = resealed(self.directory, self.source)
+            self._flushed.clear()
+            self.directory = with_flushed_crc32s(self.directory, self.source)
             self._index = None
 
     @property
@@ -316,15 +316,15 @@ class OpenedArchive:
             )
         return reader
 
-    def read_index(self) -> IndexedHeaders:
+    def read_index(self) -> KnownArrays:
         """Return the array index, which is read now unless it was before."""
-        from npzkit.reading.known_arrays import IndexedHeaders
+        from npzkit.reading.known_arrays import KnownArrays
 
         self.check_open()
-        self._read_resealed()
+        self._read_flushed()
         index = self._index
         if index is None:
-            index = self._index = IndexedHeaders(self.reader, self.directory)
+            index = self._index = KnownArrays(self.reader, self.directory)
         return index
 
     def check_header(self, entry: Entry) -> None:
@@ -515,7 +515,7 @@ class OpenedArchive:
     def info(self, key: str) -> ArrayInfo:
         # Whoever asks for many finds out of all at once.
         infos = self._index.infos if self._index is not None else None
-        known = infos.get(key) if infos and type(key) is str and not self._resealed else None
+        known = infos.get(key) if infos and type(key) is str and not self._flushed else None
         if known is None:
             entry = self.entry(key)
             with self.explained(key):
@@ -551,11 +551,11 @@ class OpenedArchive:
     def map(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
         """Map the array of a member into memory; see `npzkit.NpzFile.memmap`."""
         if self._maps is None:
-            from npzkit.reading.map_flush import Sealer
+            from npzkit.reading.map_flush import MapFlush
             from npzkit.reading.maps import Maps
 
-            sealing = self.source, self._starts, self.directory, self._resealed
-            self._maps = Maps(self.source, partial(Sealer, *sealing))
+            begun = self.source, self._starts, self.directory, self._flushed
+            self._maps = Maps(self.source, partial(MapFlush, *begun))
         try:
             return self._maps.array(info, entry, mode)
         except NpzkitError:

@@ -25,7 +25,7 @@ from npzkit.errors import ClosedArchiveError
 from npzkit.files.any_sink import check_name
 from npzkit.files.file_objects import as_path, can_write
 from npzkit.files.locking import check_timeout
-from npzkit.files.new_file_at_once import WholeFile
+from npzkit.files.new_file_at_once import NewFileAtOnce
 from npzkit.files.urls import Location, find_location
 from npzkit.imported import imported
 from npzkit.limits import thread_count
@@ -255,7 +255,9 @@ class PreparedArchive:
         if self._is_written:
             raise ClosedArchiveError("these arrays were written", remedy="Prepare them again.")
         self._is_written = True
-        if _are_few(self._members) and self._write_whole(file, self._members, formatted, **options):
+        if _are_few(self._members) and self._write_at_once(
+            file, self._members, formatted, **options
+        ):
             return
         from npzkit.archive.written_archive import WrittenArchive
 
@@ -268,7 +270,7 @@ class PreparedArchive:
             archive.state.abandon(error)
             raise
 
-    def _write_whole(
+    def _write_at_once(
         self,
         file: Any,
         members: list[SmallArrays],
@@ -291,7 +293,7 @@ class PreparedArchive:
                 return False
             file = as_path(file)
         check_name(file)
-        sink = WholeFile(file, durable=durable, lock_timeout=timeout)
+        sink = NewFileAtOnce(file, durable=durable, lock_timeout=timeout)
         if not sink.is_possible:
             return False
         writer = ZipWriter(sink)

@@ -117,6 +117,6 @@ def read_piece(
     stored = place.T if part._header.fortran_order else place
     if stored.flags.c_contiguous and stored.ndim:
         with part._explained:
-            part._fill(part._access(), positions, stored)
+            part._fill(part._member_chunks(), positions, stored)
     else:
         place[...] = part._read_block(Selection(positions, ()))

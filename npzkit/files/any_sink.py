@@ -31,7 +31,7 @@ _OTHER_FORMATS = {
 """Suffixes under which other programs look for other bytes, and what to do."""
 
 
-def open_destination(
+def open_any_sink(
     file: Any,
     *,
     exclusive: bool = False,

@@ -21,7 +21,7 @@ def transport() -> Any:
     return importlib.import_module(TRANSPORT)
 
 
-def open_anywhere(
+def open_any_source(
     file: Any, *, owned: bool = False, storage_options: Mapping[str, Any] | None = None
 ) -> Source:
     """Return a source for a URL, or for anything else that `open_source` takes.

@@ -20,7 +20,7 @@ _JOINED_SIZE = 1 << 14
 """Writes below this size are joined."""
 
 
-class WholeFile(Sink):
+class NewFileAtOnce(Sink):
     """A sink for one commit, which keeps what it is given until then.
 
     Parameters

@@ -306,12 +306,12 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
     count = min(_readable_size(reader, entry, data_start, header.data_offset) // size, all_count)
     if not count:
         return None
-    access = open_chunks(reader.source, entry, data_start, verify=False)
+    chunks = open_chunks(reader.source, entry, data_start, verify=False)
     outcome = (
         f"its last {all_count - count:,} of {all_count:,} rows; the rows before are kept, but no "
         "CRC-32 can check them"
     )
-    read, lost = _data_of(header, access.readinto), [(count, all_count)]
+    read, lost = _data_of(header, chunks.readinto), [(count, all_count)]
     return RowsLeft(entry, _with_rows(header, count), read, outcome, lost)
 
 

@@ -23,8 +23,8 @@ from npzkit.codecs.coding import (
     method_number,
 )
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
-from npzkit.files.any_sink import open_destination
-from npzkit.files.any_source import open_anywhere, transport
+from npzkit.files.any_sink import open_any_sink
+from npzkit.files.any_source import open_any_source, transport
 from npzkit.files.append import AppendedFile
 from npzkit.files.file_objects import as_path, can_write, check_regular
 from npzkit.files.locking import FileLock, check_timeout, lock_path
@@ -162,7 +162,7 @@ def repack(
         lock = lock_path(target, timeout)
     with (
         lock or contextlib.nullcontext(),
-        contextlib.closing(open_anywhere(origin)) as source,
+        contextlib.closing(open_any_source(origin)) as source,
     ):
         try:
             source.is_locked = lock is not None
@@ -252,9 +252,7 @@ def _open_sink(
     is_same = isinstance(dst, Location) and source.is_distant and source.reopening[0] == dst.url
     tag = source.tag if is_same and overwrite else ""
     exclusive = not overwrite
-    return open_destination(
-        dst, exclusive=exclusive, durable=durable, lock_timeout=timeout, tag=tag
-    )
+    return open_any_sink(dst, exclusive=exclusive, durable=durable, lock_timeout=timeout, tag=tag)
 
 
 def _is_same_file(source: Source, dst: Any) -> bool:

@@ -14,8 +14,8 @@ from typing import Any
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
-from npzkit.files.any_sink import open_destination
-from npzkit.files.any_source import open_anywhere
+from npzkit.files.any_sink import open_any_sink
+from npzkit.files.any_source import open_any_source
 from npzkit.files.append import appended_file
 from npzkit.files.disk import File
 from npzkit.files.file_objects import as_path, check_regular
@@ -164,7 +164,7 @@ def repair(
         contextlib.nullcontext()
         if is_distant
         else lock_path(path, check_timeout(lock_timeout)) as lock,
-        contextlib.closing(open_anywhere(location if is_distant else path)) as opened,
+        contextlib.closing(open_any_source(location if is_distant else path)) as opened,
     ):
         source = opened.ahead([(0, opened.size)])
         source.is_locked = True
@@ -215,7 +215,7 @@ def _checked_path(path: Any) -> str:
 def _open_output(target: Any, path: str, overwrite: bool) -> tuple[Sink, str]:
     """Return a sink for what is sound, and the path or the URL that it writes to."""
     if isinstance(target, Location):
-        return open_destination(target, exclusive=not overwrite), str(target)
+        return open_any_sink(target, exclusive=not overwrite), str(target)
     output = as_path(target)
     if os.path.exists(path) and os.path.exists(output) and os.path.samefile(path, output):
         raise UnsupportedError(
@@ -223,7 +223,7 @@ def _open_output(target: Any, path: str, overwrite: bool) -> tuple[Sink, str]:
             path=output, remedy="Write to another path. A damaged array is removed in place by "
             'NpzWriter(path, "a") and del writer[key].',
         )  # fmt: skip
-    return open_destination(output, exclusive=not overwrite), output
+    return open_any_sink(output, exclusive=not overwrite), output
 
 
 def _repair_end(

@@ -33,7 +33,7 @@ from npzkit.maintenance.findings import BESIDE_ARRAYS, Lost, RepairReport
 from npzkit.maintenance.verify_rules import has_wrong_chunks, member_error
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
-from npzkit.reading.known_arrays import IndexedHeaders
+from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
 from npzkit.zip.array_index import ChunkLists
@@ -92,7 +92,7 @@ class Salvage:
         self._claimed: set[str] = set()
         # What is wrong with the member that was checked last.
         self._damage: tuple[str, Damage | None] = "", None
-        self._known: tuple[Directory, IndexedHeaders] | None = None
+        self._known: tuple[Directory, KnownArrays] | None = None
         # The offsets of members whose chunks lead to wrong data.
         self._wrongly_listed: set[int] = set()
         # The offsets of members whose two headers have different CRC-32s, or attributes.
@@ -295,12 +295,12 @@ class Salvage:
         if place >= 0:
             yield named + place
 
-    def _indexed_by(self, directory: Directory | None, entry: Entry) -> IndexedHeaders | None:
+    def _indexed_by(self, directory: Directory | None, entry: Entry) -> KnownArrays | None:
         """Return what the array index of a directory says of the members that it lists."""
         if directory is None or entry.name not in directory.entries:
             return None
         if self._known is None or self._known[0] is not directory:
-            self._known = directory, IndexedHeaders(self._reader, directory)
+            self._known = directory, KnownArrays(self._reader, directory)
         return self._known[1]
 
     def _scan_after(self, end_offset: int) -> None:

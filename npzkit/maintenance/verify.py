@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from npzkit.errors import NpzkitError, StaleArchiveError
-from npzkit.files.any_source import open_anywhere
+from npzkit.files.any_source import open_any_source
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.file_objects import cannot_seek, is_archive, known_name, seekable
 from npzkit.files.progress import Meter, Report
@@ -22,7 +22,7 @@ from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.maintenance.sound_members import find_sound
 from npzkit.maintenance.verify_rules import archive_findings, member_findings
 from npzkit.members.keys import SUFFIX, check_several, keys_of, member_of, missing
-from npzkit.reading.known_arrays import IndexedHeaders
+from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
 from npzkit.reading.stream import entries_by_key
@@ -49,7 +49,7 @@ def verify(
         with seekable(file, bounds.total_size) as copy:
             report = verify(copy, keys, progress, threads=threads, limits=limits)
         return report._replace(path=known_name(file))
-    source = open_anywhere(file, storage_options=storage_options)
+    source = open_any_source(file, storage_options=storage_options)
     try:
         report = _verify(source, bounds, keys, progress, count)
         if is_archive(file) and not report.ok:
@@ -121,7 +121,7 @@ def _members_findings(
 ) -> list[Finding]:
     """Return what is wrong with members, which are checked on several threads."""
     rows: list[Finding] = []
-    indexed = IndexedHeaders(reader, directory)
+    indexed = KnownArrays(reader, directory)
     with Pipeline(threads, meter.report) as pipeline:
 
         def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:

@@ -33,8 +33,8 @@ from npzkit.members.array_info import describe
 from npzkit.members.keys import SUFFIX, are_plain, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.members.tensors import check_long_double
-from npzkit.reading.known_arrays import IndexedHeaders, index_disagrees
-from npzkit.reading.map_flush import find_unsealed
+from npzkit.reading.known_arrays import KnownArrays, index_disagrees
+from npzkit.reading.map_flush import find_unflushed
 from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import has_damaged_index
 from npzkit.zip.chunks import Chunks
@@ -168,7 +168,7 @@ def member_findings(
     reader: MemberReader,
     key: str,
     entry: Entry,
-    indexed: IndexedHeaders,
+    indexed: KnownArrays,
     threads: int,
     meter: Meter,
 ) -> list[Finding]:
@@ -199,7 +199,7 @@ def member_findings(
 
 
 def _header_findings(
-    reader: MemberReader, key: str, entry: Entry, indexed: IndexedHeaders
+    reader: MemberReader, key: str, entry: Entry, indexed: KnownArrays
 ) -> Iterator[Finding]:
     """Check what the headers of a member and its array say, and the attributes."""
     header, start = reader.find_header(entry)
@@ -268,7 +268,7 @@ def _data_findings(
     reader: MemberReader,
     key: str,
     entry: Entry,
-    indexed: IndexedHeaders,
+    indexed: KnownArrays,
     threads: int,
     advance: Advance,
 ) -> Iterator[Finding]:
@@ -280,14 +280,14 @@ def _data_findings(
         if not error.is_damage:
             raise
         is_wrong = isinstance(error, ChecksumError)
-        unsealed = find_unsealed(source, entry, threads) if is_wrong else None
+        unflushed = find_unflushed(source, entry, threads) if is_wrong else None
         found = Finding._of(key, error, entry.header_offset)
-        damage = None if unsealed else find_damage(reader, entry, indexed.find(entry.name))
+        damage = None if unflushed else find_damage(reader, entry, indexed.find(entry.name))
         if damage is not None:
             found = found._replace(where=damage.offset)
-        elif unsealed is None:
+        elif unflushed is None:
             raise
-        yield found._replace(what=f"{found.what}; {damage or unsealed}")
+        yield found._replace(what=f"{found.what}; {damage or unflushed}")
         return
     if indexed.is_listed(entry):
         chunks, span = reader.checked_chunks(entry), reader.lists.span(entry)

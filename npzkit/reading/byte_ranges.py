@@ -48,7 +48,7 @@ class _Axis(NamedTuple):
 
 
 def read_block(
-    access: Chunks,
+    chunks: Chunks,
     start: int,
     shape: Sequence[int],
     positions: Sequence[Positions],
@@ -59,7 +59,7 @@ def read_block(
 
     Parameters
     ----------
-    access : Chunks
+    chunks : Chunks
         The member.
     start : int
         Where the array begins in the member's bytes.
@@ -79,7 +79,7 @@ def read_block(
         shape, positions = [shape[i] for i in kept], [positions[i] for i in kept]
         block = block.reshape([block.shape[i] for i in kept])
     axes = _axes(shape, positions, block.dtype.itemsize)
-    _Reading(access, axes, block.dtype, threads).fill(0, start, block)
+    _Reading(chunks, axes, block.dtype, threads).fill(0, start, block)
 
 
 def _axes(shape: Sequence[int], positions: Sequence[Positions], itemsize: int) -> list[_Axis]:
@@ -102,13 +102,13 @@ class _Reading:
     """One block being filled, axis by axis."""
 
     def __init__(
-        self, access: Chunks, axes: list[_Axis], dtype: np.dtype[Any], threads: int
+        self, chunks: Chunks, axes: list[_Axis], dtype: np.dtype[Any], threads: int
     ) -> None:
-        self._access = access
+        self._chunks = chunks
         self._axes = axes
         self._dtype = dtype
         self._threads = threads
-        self._reads_at_once = access.reads_at_once
+        self._reads_at_once = chunks.reads_at_once
 
     def fill(self, depth: int, offset: int, block: np.ndarray[Any, Any]) -> None:
         """Fill `block` from an axis on, whose position 0 lies at `offset`.
@@ -118,7 +118,7 @@ class _Reading:
         if depth == 0:
             block = block[np.newaxis]
         axis = self._axes[depth]
-        if axis.gap >= self._access.granularity or (axis.gap and axis.extent > _SPAN_SIZE):
+        if axis.gap >= self._chunks.granularity or (axis.gap and axis.extent > _SPAN_SIZE):
             self._each(
                 partial(self.fill, depth + 1, offset + int(position) * axis.stride, block[place])
                 for place, position in enumerate(axis.positions)
@@ -157,7 +157,7 @@ class _Reading:
         where = offset + first * axis.stride
         size = (last - first) * axis.stride + axis.extent
         if part.nbytes == size:
-            self._access.readinto(where, array_bytes(part), self._threads)
+            self._chunks.readinto(where, array_bytes(part), self._threads)
         else:
             self._cut(depth, where, size, positions, part)
 
@@ -171,7 +171,7 @@ class _Reading:
         gap = positions.step * axis.stride - axis.extent
         step = count
         if gap:
-            step = room // positions.step + 1 if gap < self._access.granularity else 1
+            step = room // positions.step + 1 if gap < self._chunks.granularity else 1
         for begin in range(0, count, step):
             yield begin, min(begin + step, count)
 
@@ -179,7 +179,7 @@ class _Reading:
         places = np.asarray(axis.positions)
         gaps = np.diff(places) * axis.stride - axis.extent
         begin = 0
-        for end in (*(np.flatnonzero(gaps >= self._access.granularity) + 1).tolist(), len(places)):
+        for end in (*(np.flatnonzero(gaps >= self._chunks.granularity) + 1).tolist(), len(places)):
             while begin < end:
                 stop = int(np.searchsorted(places, places[begin] + room, "right"))
                 stop = max(min(stop, end), begin + 1)
@@ -192,7 +192,7 @@ class _Reading:
         """Read a span and take from it what is wanted."""
         inner = self._axes[depth + 1 :]
         data = np.empty(size, np.uint8)
-        self._access.readinto(where, data.data, self._threads)
+        self._chunks.readinto(where, data.data, self._threads)
         first = int(positions[0])
         shape = [int(positions[-1]) - first + 1, *(axis.last - axis.first + 1 for axis in inner)]
         strides = [self._axes[depth].stride, *(axis.stride for axis in inner)]

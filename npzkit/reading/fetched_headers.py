@@ -18,7 +18,7 @@ _FORESEEN_COUNT = 20_000
 """Members whose headers are fetched together: a few kilobytes each."""
 
 
-class MemberEnds:
+class FetchedHeaders:
     """The headers of an archive's members and the lists of their chunks, and what is near to them.
 
     Parameters

@@ -49,7 +49,7 @@ _FEW_COUNT = 10
 requests than may be under way at once, so the others cost no time."""
 
 
-class IndexedHeaders:
+class KnownArrays:
     """The headers of the arrays of an open archive, as far as its index can be believed.
 
     Nothing is known of a member that is not an array of plain values, or whose
@@ -150,7 +150,7 @@ class IndexedHeaders:
         self._asked += 1
         if self._index is None:
             if self._asked == (1 if len(self._entries) <= _FEW_COUNT else _ASKED_COUNT + 1):
-                self._reader.ends.foresee(self._entries.values())
+                self._reader.headers_ahead.foresee(self._entries.values())
             return None
         most = _ASKED_COUNT if len(keys) < _VERY_MANY_COUNT else len(keys)
         if self._asked > min(most, 1 + len(keys) // _PRICE):
@@ -260,7 +260,7 @@ def read_info(reader: MemberReader, key: str, entry: Entry) -> ArrayInfo:
     """Return what is known of a member by its own headers."""
     header, start = reader.header(entry)
     attrs = parse_attrs(entry.extra)
-    is_listed = reader.lists.find(entry, reader.ends.of(entry)) is not None
+    is_listed = reader.lists.find(entry, reader.headers_ahead.of(entry)) is not None
     return describe(key, entry, header, start, attrs, is_listed=is_listed)
 
 

@@ -56,7 +56,7 @@ _held = threading.local()
 """The files that this thread has locked: a map may be dropped while another one is flushed."""
 
 
-class Sealer:
+class MapFlush:
     """Writes the CRCs of one archive's members that are mapped for writing.
 
     Parameters
@@ -66,7 +66,7 @@ class Sealer:
         As of `read_directory`.
     opened : Directory
         As it was opened.
-    resealed : set of str
+    flushed : set of str
         Takes the name of each member that was flushed: its CRC may be another.
 
     Attributes
@@ -76,11 +76,11 @@ class Sealer:
     """
 
     def __init__(
-        self, source: Source, starts: Sequence[int], opened: Directory, resealed: set[str]
+        self, source: Source, starts: Sequence[int], opened: Directory, flushed: set[str]
     ) -> None:
         self._file = _open_for_writing(cast(FileSource, source))
         self.descriptor = self._file.descriptor
-        self._starts, self._opened, self._resealed = starts, opened, resealed
+        self._starts, self._opened, self._flushed = starts, opened, flushed
         self._checked_path, self._path = source.path, path_of(source)
         self._places: _Places | None = None
         # The CRC of each member when it was flushed last, by its name.
@@ -88,7 +88,7 @@ class Sealer:
         self._lock = threading.RLock()
         self._process = os.getpid()
 
-    def seal(self, entry: Entry, data: memoryview, begin: int, end: int) -> None:
+    def flush(self, entry: Entry, data: memoryview, begin: int, end: int) -> None:
         """Write the CRC-32s of a member's bytes unless they are in the file already.
 
         Parameters
@@ -110,19 +110,19 @@ class Sealer:
         """
         last = self._last.get(entry.name, entry.crc32)
         try:
-            crc, wrong = self._seal(entry, data, begin, end)
+            crc, wrong = self._flush(entry, data, begin, end)
         except StaleArchiveError:
             if _crc32_of(chunk_crc32s(data, CHECKED_SIZE), entry) == last:
                 return
             raise
         finally:
-            self._resealed.add(entry.name)
+            self._flushed.add(entry.name)
         # Another map may have written the CRC of changes that were made by this one.
         if wrong or crc != last:
             _check_same(self._checked_path, self.descriptor)
             self._last[entry.name] = crc
 
-    def _seal(self, entry: Entry, *changed: Any) -> tuple[int, Patches]:
+    def _flush(self, entry: Entry, *changed: Any) -> tuple[int, Patches]:
         """Return the CRC-32 of a member's bytes, and what the file lacked."""
         try:
             return self._write(0.0, entry, *changed)
@@ -327,7 +327,7 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
     return False
 
 
-def resealed(directory: Directory, source: Source) -> Directory:
+def with_flushed_crc32s(directory: Directory, source: Source) -> Directory:
     """Return a directory with the CRCs that it has by now."""
     data = source.read_at(directory.directory_offset, directory.size)
     entries = Rows(directory.entries)
@@ -373,7 +373,7 @@ class Unflushed(NamedTuple):
         )
 
 
-def find_unsealed(
+def find_unflushed(
     source: Source, entry: Entry, threads: int, lists: ChunkLists | None = None
 ) -> Unflushed | None:
     """Return what is known about a member that a killed flush may have left; None for any other.
@@ -387,12 +387,12 @@ def find_unsealed(
     except NpzkitError:
         return None
     crc = _header_crc32(source, entry)
-    is_sealed = crc == entry.crc32
-    if is_sealed and (lists is None or lists.span(entry) is None or lists.find(entry)):
+    is_flushed = crc == entry.crc32
+    if is_flushed and (lists is None or lists.span(entry) is None or lists.find(entry)):
         return None
     crc32s = chunk_crc32s_at(source, start, entry.compressed_size, CHECKED_SIZE, threads)
     found = Unflushed(entry, crc, crc32s)
-    return None if is_sealed and not found.is_complete else found
+    return None if is_flushed and not found.is_complete else found
 
 
 def complete_flushes(
@@ -402,7 +402,7 @@ def complete_flushes(
 
     Returns
     -------
-    sealed : list of str
+    flushed : list of str
         Names of members whose two CRCs differed and are the data's now, or whose list of
         chunks is.
     left : list of Unflushed
@@ -410,7 +410,7 @@ def complete_flushes(
     """
     places = _Places(source, directory, directory, repairs=True)
     entries = directory.entries.values()
-    found = [find_unsealed(source, entry, threads, places.lists) for entry in entries]
+    found = [find_unflushed(source, entry, threads, places.lists) for entry in entries]
     left = [one for one in found if one and not one.is_complete]
     complete = [one for one in found if one and one.is_complete]
     if complete:

@@ -26,7 +26,7 @@ from npzkit.format.array import check_addressable
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import check_long_double
-from npzkit.reading.map_flush import Sealer, path_of
+from npzkit.reading.map_flush import MapFlush, path_of
 from npzkit.zip.entries import Entry
 from npzkit.zip.records import FLAG_DESCRIPTOR
 
@@ -41,14 +41,14 @@ class Maps:
     Parameters
     ----------
     source : Source
-    make_sealer : callable
+    make_flush : callable
         Returns what writes the CRCs of members that are mapped for writing.
     """
 
-    def __init__(self, source: Source, make_sealer: Callable[[], Sealer]) -> None:
-        self._source, self._make_sealer = source, make_sealer
+    def __init__(self, source: Source, make_flush: Callable[[], MapFlush]) -> None:
+        self._source, self._make_flush = source, make_flush
         self._file: mmap.mmap | None = None
-        self._sealer: Sealer | None = None
+        self._flush_of_file: MapFlush | None = None
         self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
 
     def array(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
@@ -69,9 +69,9 @@ class Maps:
         if mode in _ACCESS:
             pages, start = self._pages(info, mode)
             return _array(info, pages, start, mode, _filename(self._source))
-        if self._sealer is None:
-            self._sealer = self._make_sealer()
-        array, pages = _map_writable(info, entry, self._source, self._sealer)
+        if self._flush_of_file is None:
+            self._flush_of_file = self._make_flush()
+        array, pages = _map_writable(info, entry, self._source, self._flush_of_file)
         self._source.is_shared = True
         self._written.add(pages)
         return array
@@ -105,7 +105,7 @@ class Maps:
 
     def forget(self) -> None:
         """Close the file; arrays that are mapped keep their pages and write their own CRC."""
-        self._file = self._sealer = None
+        self._file = self._flush_of_file = None
 
 
 def _array(
@@ -144,8 +144,8 @@ def _flush_each(flushes: Iterable[Callable[[], None]]) -> None:
         raise errors[0]
 
 
-Seal = Callable[[memoryview, int, int], None]
-"""As `Sealer.seal`, of one member."""
+Flush = Callable[[memoryview, int, int], None]
+"""As `MapFlush.flush`, of one member."""
 
 
 class WritablePages(mmap.mmap):
@@ -155,9 +155,9 @@ class WritablePages(mmap.mmap):
     CRC-32s. So does the end of the last array, in the process that mapped it.
     """
 
-    def track(self, seal: Seal, skipped: int, size: int) -> None:
+    def track(self, flush: Flush, skipped: int, size: int) -> None:
         """Take what writes the CRC-32s, and where the member begins, and its bytes."""
-        self._seal, self._skipped, self._size = seal, skipped, size
+        self._flush, self._skipped, self._size = flush, skipped, size
         self._process = os.getpid()
         _mapped.add(self)
 
@@ -168,11 +168,11 @@ class WritablePages(mmap.mmap):
         first = offset - self._skipped
         begin, end, _ = slice(max(first, 0), max(first + size, 0)).indices(self._size)
         with memoryview(self) as view, view[self._skipped :][: self._size] as member:
-            self._seal(member, begin, end)
+            self._flush(member, begin, end)
 
     def flush_own(self) -> None:
         """Flush in the process that mapped them; a forked child leaves that to it."""
-        if hasattr(self, "_seal") and not self.closed and os.getpid() == self._process:
+        if hasattr(self, "_flush") and not self.closed and os.getpid() == self._process:
             self.flush()
 
     def __del__(self) -> None:
@@ -181,7 +181,7 @@ class WritablePages(mmap.mmap):
 
 
 def _map_writable(
-    info: ArrayInfo, entry: Entry, source: Source, sealer: Sealer
+    info: ArrayInfo, entry: Entry, source: Source, flush: MapFlush
 ) -> tuple[np.memmap[Any, Any], WritablePages]:
     """Map a stored member's array for writing."""
     if entry.flags & FLAG_DESCRIPTOR:
@@ -191,10 +191,10 @@ def _map_writable(
         )
     size = entry.uncompressed_size
     start = info.data_offset + info.nbytes - size
-    sealer.fill_holes(start, size)
+    flush.fill_holes(start, size)
     before = start % mmap.ALLOCATIONGRANULARITY
-    pages = mapped(WritablePages, sealer.descriptor, before + size, offset=start - before)
-    pages.track(partial(sealer.seal, entry), before, size)
+    pages = mapped(WritablePages, flush.descriptor, before + size, offset=start - before)
+    pages.track(partial(flush.flush, entry), before, size)
     return _array(info, pages, start - before, "r+", _filename(source)), pages
 
 

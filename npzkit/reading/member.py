@@ -38,7 +38,7 @@ from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
 from npzkit.limits import Limits, thread_count
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import restore
-from npzkit.reading.fetched_headers import MemberEnds, member_span
+from npzkit.reading.fetched_headers import FetchedHeaders, member_span
 from npzkit.reading.member_headers import HEADS_SIZE, is_array, read_stream_header
 from npzkit.reading.small_member import (
     SMALL_SIZE,
@@ -129,7 +129,7 @@ class MemberReader(SmallReader):
         self._chunks: dict[tuple[str, int, bool], Chunks] = {}
         self._kept = KeptChunks()
         self._process = os.getpid()
-        self.ends = MemberEnds(source, self.lists)
+        self.headers_ahead = FetchedHeaders(source, self.lists)
         # Compressed bytes that each thread holds. Nobody waits here, so it needs no lock.
         self._held: dict[object, int] = {}
 
@@ -183,7 +183,7 @@ class MemberReader(SmallReader):
             at_once = sum(end - begin for begin, end in spans) <= WHOLE_SIZE
         nearer = copy.copy(self)
         nearer.source = self.source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
-        nearer._chunks, nearer.ends = {}, MemberEnds(nearer.source, self.lists)
+        nearer._chunks, nearer.headers_ahead = {}, FetchedHeaders(nearer.source, self.lists)
         nearer._window_size = self._window_size if others else SMALL_SIZE
         return nearer
 
@@ -378,7 +378,7 @@ class MemberReader(SmallReader):
         """
         if self._process != os.getpid():
             self._chunks, self._kept, self._process = {}, KeptChunks(), os.getpid()
-            self.ends = MemberEnds(self.source, self.lists)
+            self.headers_ahead = FetchedHeaders(self.source, self.lists)
         # A map may have changed its CRC-32.
         kept = entry.name, entry.crc32, verify
         chunks = self._chunks.get(kept)
@@ -394,7 +394,7 @@ class MemberReader(SmallReader):
 
     def _open_chunks(self, entry: Entry, verify: bool, checked: bool) -> Chunks:
         """Return access to a member, after its own headers were read."""
-        source = self.ends.of(entry)
+        source = self.headers_ahead.of(entry)
         start = data_offset(source, entry, verify=False)
         listed = None
         if verify or entry.method != STORED:
@@ -421,7 +421,7 @@ class MemberReader(SmallReader):
         listed = only_chunk(entry)
         if listed is None and checked:
             listed = stored_chunks((), entry.uncompressed_size)
-        source = self.ends.of(entry)
+        source = self.headers_ahead.of(entry)
         return StoredChunks(source, entry, data_start, listed if verify else None, find)
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
@@ -505,7 +505,7 @@ class MemberReader(SmallReader):
         if entry.method not in (STORED, *CHUNKED) or entry.flags & FLAG_DESCRIPTOR:
             return None
         room = entry.end_offset - entry.header_offset
-        source = self.ends.of(entry) if self.source.is_distant else self.source
+        source = self.headers_ahead.of(entry) if self.source.is_distant else self.source
         head = source.read_at(entry.header_offset, min(HEADS_SIZE, room))
         if entry.method == STORED:
             found = self._headers.find(head, entry, verify)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, UnsafeNameError, UnsupportedError
 from npzkit.files import disk, new_file
-from npzkit.files.any_source import open_anywhere
+from npzkit.files.any_source import open_any_source
 from npzkit.files.file_objects import Identity, identity_of
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink
@@ -99,7 +99,7 @@ class Objects(abc.ABC):
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file; FileNotFoundError if there is none."""
-        with contextlib.closing(open_anywhere(self.file(name))) as source:
+        with contextlib.closing(open_any_source(self.file(name))) as source:
             return source.read_at(0, source.size)
 
     def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
@@ -132,7 +132,7 @@ class Objects(abc.ABC):
         """
         sink = self._sink(new, None, durable=durable)
         try:
-            with contextlib.closing(open_anywhere(place.file(name))) as source:
+            with contextlib.closing(open_any_source(place.file(name))) as source:
                 for offset in range(0, source.size, _COPIED_SIZE):
                     size = min(_COPIED_SIZE, source.size - offset)
                     sink.write(source.read_at(offset, size))

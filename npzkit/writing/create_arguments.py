@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     coding : Coding
     fortran_order : bool
     grows : bool
-        Whether its bytes come one after the other, as in an `AppendedArray`;
+        Whether its bytes come one after the other, as in an `GrowingArray`;
         if not, it is a `FilledArray`. See `for_sink`.
     head, extra : bytes
         The NPY header, with no rows if their number is not known, and the

@@ -23,7 +23,7 @@ _ENDLESS = (1 << 63) - 1
 """Rows that an array has room for whose number is not known yet."""
 
 
-class AppendedArray(CreatedArray):
+class GrowingArray(CreatedArray):
     """An array that is written by appending rows, or by assigning them in order.
 
     Parameters
@@ -105,7 +105,7 @@ class AppendedArray(CreatedArray):
         super()._seal()
 
 
-def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> AppendedArray:
+def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> GrowingArray:
     """Write the header of an array that grows; rows are written after it.
 
     Until the array is sealed, nothing else can be written to the archive.
@@ -130,5 +130,5 @@ def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Any) -> Ap
         member.write_start(plan.head)
     else:
         write(iter([memoryview(plan.head)]))
-    appended = AppendedArray(plan, owner, write, complete)
+    appended = GrowingArray(plan, owner, write, complete)
     return appended

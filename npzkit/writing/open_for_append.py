@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, UnsupportedError
-from npzkit.files.any_sink import open_destination
+from npzkit.files.any_sink import open_any_sink
 from npzkit.files.append import appended_file
 from npzkit.files.file_objects import can_write, check_regular
 from npzkit.files.path_sink import PathSink
@@ -70,10 +70,10 @@ def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) ->
 
 
 def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
-    """Begin a new archive; see `npzkit.files.any_sink.open_destination`."""
+    """Begin a new archive; see `npzkit.files.any_sink.open_any_sink`."""
     # Before there is a lock, which an interrupt would have to let go.
     notes = Notes()
-    sink = open_destination(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
+    sink = open_any_sink(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
     return Resumed(sink, {}, notes, b"")
 
 

@@ -351,12 +351,12 @@ def find_newest(source: Source) -> NewestState:
     last = _find_last(source)
     place, is_newest = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
-        own = find_comment(source) if last is None else plain_comment(last.comment)
+        own = _last_comment(source) if last is None else plain_comment(last.comment)
         nothing = _directory(_Place(0 if last is None else last.directory_offset), [])
         return NewestState(last, nothing, False, True, _has_damaged_commit(source), own)
     restored = _Restoration(source, place, last)
     is_complete = restored.is_complete and is_newest and not _is_followed(source, place.begin)
-    comment = _find_comment(source, place)
+    comment = _newest_comment(source, place)
     found = _directory(place, restored.records)._replace(comment=comment or b"")
     if is_complete or not restored.is_complete:
         is_restored = restored.is_restored or not is_complete
@@ -471,12 +471,12 @@ def _is_complete(source: Source, footer: Footer) -> bool:
 # -- its comment -------------------------------------------------------------------
 
 
-def _find_comment(source: Source, place: _Place) -> bytes | None:
+def _newest_comment(source: Source, place: _Place) -> bytes | None:
     """Return the comment of the newest commit: the one that fits its checksum, if it has one."""
     footer = place.footer
     if footer is None:
         return plain_comment(_comment_behind_record(source, place.end))
-    theirs = find_comment(source)
+    theirs = _last_comment(source)
     if theirs and len(theirs) != footer.comment_size:
         return plain_comment(theirs)
     leads = 0, ZIP64_RECORDS_SIZE
@@ -496,11 +496,11 @@ def _comment_behind_record(source: Source, offset: int) -> bytes:
     lead = data.find(END_SIGNATURE)
     begin = offset + lead + END_SIZE
     if lead < 0 or begin > source.size:
-        return find_comment(source)
+        return _last_comment(source)
     return source.read_within(begin, COMMENT_MAX_SIZE)
 
 
-def find_comment(source: Source) -> bytes:
+def _last_comment(source: Source) -> bytes:
     """Return the comment of an end record that ends where the file does, if one does."""
     start = next((offset + END_SIZE for offset in find_fitting(source, source.size)), source.size)
     return source.read_at(start, source.size - start)

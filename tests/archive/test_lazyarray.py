@@ -663,7 +663,7 @@ def test_a_lock_that_is_held_at_the_fork(path):
     with npzkit.open(path) as npz, contextlib.ExitStack() as stack:
         lazy = npz.lazy("a")
         lazy[-1]
-        access = lazy._access()
+        access = lazy._member_chunks()
         lock = getattr(access, "_lock", None) or getattr(
             getattr(access, "_chunks", None), "_lock", None
         )

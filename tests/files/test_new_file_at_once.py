@@ -33,9 +33,9 @@ ARRAYS = {
 def test_the_bytes_are_those_of_any_other_file(tmp_path, monkeypatch, arrays, compression):
     """An archive that is written in one go has the bytes that a file object gets, and a writer."""
     written = []
-    commit = new_file_at_once.WholeFile.commit
+    commit = new_file_at_once.NewFileAtOnce.commit
     monkeypatch.setattr(
-        new_file_at_once.WholeFile, "commit", lambda *a: (written.append(1), commit(*a))[1]
+        new_file_at_once.NewFileAtOnce, "commit", lambda *a: (written.append(1), commit(*a))[1]
     )
     stream, path = io.BytesIO(), tmp_path / "a.npz"
     options = {"compression": compression, "metadata": {"step": 1}}
@@ -145,7 +145,7 @@ def test_a_relative_path_stays_in_its_folder(tmp_path, monkeypatch, before_the_r
 @needs_symlinks
 def test_links_and_other_files_are_written_in_the_other_way(tmp_path, monkeypatch):
     """What a link leads to is replaced, and the link stays; a slash at the end names no file."""
-    monkeypatch.setattr(new_file_at_once.WholeFile, "commit", lambda *_: 1 / 0)
+    monkeypatch.setattr(new_file_at_once.NewFileAtOnce, "commit", lambda *_: 1 / 0)
     target, link = tmp_path / "target.npz", tmp_path / "link.npz"
     target.write_bytes(b"old")
     link.symlink_to(target)

@@ -15,7 +15,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.codecs.coding import DEFLATED, STORED, Coding
-from npzkit.files.any_sink import open_destination
+from npzkit.files.any_sink import open_any_sink
 from npzkit.files.sink import Sink
 from npzkit.files.source import BufferSource
 from npzkit.files.threads import Pipeline
@@ -66,7 +66,7 @@ def seekable_archive(request, tmp_path):
 def test_members_stored_and_deflated_by_turns(tmp_path):
     """What is stored is put behind what is still being deflated, in the order they came."""
     path = tmp_path / "a.npz"
-    sink = open_destination(path)
+    sink = open_any_sink(path)
     writer = ZipWriter(sink)
     members = {
         f"{letter}.npy": np.tile(NOISE, count)
@@ -174,7 +174,7 @@ def test_chunks_stand_alone(chunk_size, created):
 def test_methods_take_turns_in_one_pipeline(tmp_path, threads, size):
     """A stored member begins where the deflated one before it ended, though threads are at it still."""
     path = tmp_path / "a.zip"
-    sink = open_destination(path)
+    sink = open_any_sink(path)
     writer = ZipWriter(sink)
     data = bytes(NOISE) * 4
     with Pipeline(threads) as pipeline:

@@ -75,7 +75,7 @@ class OpenedArchive:
     ----------
     source, handles, limits
     directory : Directory
-        As it was opened.
+        As it was opened, but for CRC-32s that flushes of maps have changed since.
     small : SmallReader
         Reads small stored members.
     is_open : bool

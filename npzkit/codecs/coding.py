@@ -59,7 +59,8 @@ class Coding(NamedTuple):
     chunk_size : int
         Uncompressed bytes of the chunks that are compressed on their own.
     is_seekable : bool
-        Whether a seek index follows a member of more than one chunk.
+        Whether the record gets a list of the chunks of a member that has several, which users
+        know as its seek index.
     """
 
     method: int = STORED

@@ -1,7 +1,9 @@
 """Where the bytes of an archive are written to.
 
 Owns the interface of a sink, and the sink for a caller's file object.
-`npzkit.files.path_sink` writes to paths. Knows nothing about zip or NPY.
+`npzkit.files.path_sink` writes to paths, `npzkit.files.new_file_at_once` small archives, and
+`npzkit.stores.upload_sink` to stores. Knows of zip only that an archive's last record begins with
+`SIGNATURE`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which names are URLs, and what of them is secret.
+"""Which names are URLs, and what their schemes mean.
 
-Owns what counts as a URL, how secrets are found in what a library says, and the
-storage options that apply where none were passed. Opens nothing. How a URL is
-shown is `npzkit.errors.shown_url`'s.
+Owns what counts as a URL, and the storage options that apply where none were passed. Opens
+nothing. How a URL is shown is `npzkit.errors.shown_url`'s; which parts of what a library says
+are secret, `npzkit.stores.hidden_secrets`'.
 """
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.

@@ -35,7 +35,8 @@ from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_v
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 
 TREE_KEY = "npzkit.tree"
-"""The key of the note about nested data, which `npzkit.trees.containers` makes and reads."""
+"""The key of the note about nested data: `npzkit.trees.containers` makes it, and
+`npzkit.trees.restoring` reads it."""
 
 FLAT = ["flat"]
 """The note of a mapping of arrays whose names are the keys."""

@@ -39,9 +39,9 @@ from npzkit.members.refused_values import check_unlabelled, instead_of
 SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
 DTYPE_ATTRIBUTE = "npzkit.dtype"
+"""The attribute of an array with the name of its dtype, of ml_dtypes."""
 _DATA_REMEDY = "Save a tensor that has its data on the CPU."
 _PLAIN_REMEDY = "Save tensor.to_dense(), tensor.dequantize() or tensor.full_tensor(), or its parts."
-"""The attribute of an array with the name of its dtype, of ml_dtypes."""
 
 
 def is_tensor(value: object) -> bool:

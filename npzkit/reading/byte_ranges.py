@@ -1,7 +1,7 @@
 """From positions along each axis to the bytes of a member that hold them.
 
 Owns the choice of what is read in one call. Knows nothing about indices or
-compression: callers say what a gap costs.
+compression: `Chunks` say what a gap costs.
 """
 
 from __future__ import annotations

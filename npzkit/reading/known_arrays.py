@@ -118,7 +118,7 @@ class KnownArrays:
         return self._index is not None and self._index.is_listed(entry.name)
 
     def has_checks(self, entry: Entry) -> bool:
-        """Whether CRC-32s of chunks should be in the record; true if that is not known."""
+        """Whether CRC-32s of chunks should be in the record; true if the index is damaged."""
         return self._is_damaged or self.is_listed(entry)
 
     def describe(self, key: str, entry: Entry) -> ArrayInfo | None:

@@ -2,7 +2,7 @@
 
 Owns the order of the work. Small neighbours are read by the calling thread. All others are in
 one queue for the threads, the largest first: blocks of stored members, chunks of compressed
-members with an index, and other members as a whole. Knows nothing about bytes:
+members with a list of them, and other members as a whole. Knows nothing about bytes:
 `npzkit.reading.member` reads a member.
 """
 

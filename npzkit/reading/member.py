@@ -7,11 +7,11 @@ anything:
 - a small compressed member: one read, decoded in one call (`MemberReader.array_in`);
 - a large stored member, or a large compressed one whose chunks are listed: these straight into
   the array, each CRC-32 computed while its bytes are in the cache (`MemberReader.begin`);
-- a large deflated member without one: inflated in one call;
+- a large deflated member without a list of its chunks: inflated in one call;
 - any other, such as a pickle, or one that is described after its data: a `MemberStream`.
 
-Each way ends in `SmallReader._finished`. If a fast way finds anything wrong or unusual, the
-member is read again as a stream, which reads it or says what is wrong.
+Each way to an array of plain values ends in `SmallReader._finished`. If a fast way finds anything
+wrong or unusual, the member is read again as a stream, which reads it or says what is wrong.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
 `npzkit.datasets.opening`'s. How nested data is made of them is
-`npzkit.trees.containers`'s; what fits an example, `npzkit.trees.likeness`'s.
+`npzkit.trees.restoring`'s; what fits an example, `npzkit.trees.likeness`'s.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How an archive is opened to be written: a new one, or an existing one to be appended to.
 
 Owns which files may be appended to, which are refused unchanged, and what is
-then known of the archive: its sink, its entries, its comment. Writes nothing.
+then known of the archive: its sink, its entries, its comment. Writes nothing
+but what the last commit lacks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The zip container: bytes to local headers, directory and end record, and back.
 
-Knows no NumPy, except where records are handled by the thousand. The modules that
-read, each importing only those before it:
+Knows no NumPy, except where records are handled by the thousand, or data by the megabyte. The
+modules that read; at the top, each imports those before it (`last_commit` also `written_header`,
+and `forward_archive` also `member_search`), and what is rare is imported in functions:
 
 - `records`: the fixed records, parsed and formatted without I/O
 - `extra_fields`: the extra fields (zip64, key-value pairs, alignment, Unicode path)

@@ -1,6 +1,6 @@
 """The array index: what the record keeps of each member, while it is written and when it is read.
 
-Owns the index's bytes, where it is found, and when it is trusted. With it, one read of a file's
+Owns the index's bytes, where it is found, and whether it is sound. With it, one read of a file's
 end tells the shape and dtype of every array, and where the lists of chunks are.
 
 It is in the record (`npzkit.zip.npzkit_record`), little-endian::
@@ -9,7 +9,7 @@ It is in the record (`npzkit.zip.npzkit_record`), little-endian::
         uint32  number of the head, from 1; 0 if it is not kept.
                 The top bit is set if the record has a list of the member's chunks.
         uint16  size of the local header's extra field
-    for each member with a list (`npzkit.zip.chunks`), in the same order:
+    for each member with a list (`npzkit.zip.chunk_list`), in the same order:
         uint64  where the list begins, from the archive's start: maybe in an older record
         uint32  uncompressed bytes of a chunk
     for each head:  uint16 size, then as many bytes

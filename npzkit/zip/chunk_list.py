@@ -9,7 +9,8 @@ of them, little-endian::
     uint32  of a compressed member: the bytes of each chunk in the compressed stream
     uint32  of a compressed member: the CRC-32 of both
 
-`npzkit.zip.array_index` says where it is, and how large the chunks are.
+`npzkit.zip.array_index` says where it is, and how large the chunks are. Users read of it as the
+*seek index* of a member.
 
 Decides whether a list is believed: its CRC-32s, combined, must be the member's own. A chunk
 that does not have its CRC-32 is damaged, and raises `ChecksumError`.

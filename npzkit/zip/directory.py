@@ -65,7 +65,7 @@ class Directory(NamedTuple):
     entries : Rows or Columns
         By member name, in the directory's order; of equal names, the last.
     comment : bytes
-        The archive's comment.
+        Of its end record; it may lead to a longer one, as `comment_of` says.
     directory_offset : int
         Where its central directory begins.
     end_offset : int

@@ -306,7 +306,7 @@ class NewestState(NamedTuple):
     is_complete : bool
         Whether these are all.
     is_restored : bool
-        Whether any of them comes from the members' own headers.
+        Whether any of them was made again, or whether these are not all.
     is_commit : bool
         Whether there are signs of a commit behind `last`, such as an end record.
     comment : bytes or None

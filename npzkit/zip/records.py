@@ -3,7 +3,7 @@
 Owns signatures, lengths, flag bits and the `RecordLayout` of each record, which parses and
 formats it: `parse` takes bytes and an offset, `format` is the inverse. Parsing
 checks the signature and that the bytes suffice, nothing else: `end_record`, `entries`
-and `member_checks` decide what fields may mean together.
+and `local_header` decide what fields may mean together.
 """
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.

@@ -450,7 +450,7 @@ def inflate_chunk(
 ) -> bytes | bytearray | memoryview:
     """Decode one chunk as `decode_chunk` does. All but the final one end with an empty block."""
     # A size of 0 means "unknown" to libdeflate.
-    if not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
+    if not 0 < size <= MAX_RATIOS[DEFLATED] * len(data):
         raise _wrong_chunk(f"{len(data)} compressed bytes", size)
     libdeflate = library("libdeflate")
     if libdeflate is None or final:
@@ -517,7 +517,7 @@ def inflate_whole(
         anything else.
     """
     libdeflate = library("libdeflate")
-    if libdeflate is None or not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
+    if libdeflate is None or not 0 < size <= MAX_RATIOS[DEFLATED] * len(data):
         return None
     if can_inflate_into():
         memory = memory_of(size)
@@ -542,7 +542,6 @@ def _ended(data: Any) -> Any:
     return b"".join((data, _EMPTY_FINAL_BLOCK))
 
 
-_MAX_DEFLATE_RATIO = 1032
 _NO_MEMORY = *NO_MEMORY, "Error -4 "
 """What errors of Zstandard and of zlib say if there is too little memory."""
 _EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"

@@ -19,6 +19,9 @@ append is written behind the committed bytes, in one of two ways:
 6   the mark is written                    the mark is written
 ==  =====================================  ====================================================
 
+If the system refuses the cut, as Windows does while somebody maps the file, record, directory and
+end are written again behind the copy, and committed by their seal.
+
 It is synced only if it is to be durable; then the copy of the older end is synced, too, and a cut
 that comes before the first write.
 

@@ -50,8 +50,8 @@ _UNSAFE = (
 _SAFE_ASCII = bytes({*range(0x20, 0x7F), ord("\n")} - {ord("\\")})
 
 
-def check_key(key: str, use: str = "saved") -> str:
-    """Return the member name for a new key; the errors say that it cannot be `use`.
+def check_key(key: str) -> str:
+    """Return the member name for a new key.
 
     Raises
     ------
@@ -72,12 +72,12 @@ def check_key(key: str, use: str = "saved") -> str:
         for pattern, reason in _UNSAFE:
             if re.match(pattern, key, re.DOTALL):
                 raise UnsafeNameError(
-                    f"this key cannot be {use}: {reason}", key=key, remedy="Choose another key."
+                    f"this key cannot be saved: {reason}", key=key, remedy="Choose another key."
                 )
     name = key + SUFFIX
     if len(name) > _NAME_MAX_SIZE // 4 and len(name.encode("utf-8")) > _NAME_MAX_SIZE:
         raise UnsafeNameError(
-            f"this key cannot be {use}: it is too long",
+            "this key cannot be saved: it is too long",
             key=key,
             found=f"{len(key.encode('utf-8'))} bytes",
             expected=f"at most {_NAME_MAX_SIZE - len(SUFFIX)} bytes",

@@ -338,17 +338,10 @@ def is_float(value: Mapping[Any, Any]) -> bool:
     return isinstance(name, str) and name in _FLOATS
 
 
-def format_json(
-    value: object,
-    depth: int | None = None,
-    *,
-    special: Callable[[str], Any] = lambda name: {_FLOAT_KEY: name},
-    **options: Any,
-) -> str:
+def format_json(value: object, depth: int | None = None, **options: Any) -> str:
     """Return a value, which does not contain itself, as JSON.
 
-    `depth` is the largest with the floats that are objects, if it matters. `special` returns
-    what is written for a NaN or an infinity, of which it gets the name. `options` are those of
+    `depth` is the largest with the floats that are objects, if it matters. `options` are those of
     `json.dumps`.
 
     Raises
@@ -370,7 +363,7 @@ def format_json(
     except ValueError:
         # Almost always one of these floats. If not, the next line raises it again.
         text = json.dumps(value, default=_plain)
-    strict = json.loads(text, parse_constant=special)
+    strict = json.loads(text, parse_constant=lambda name: {_FLOAT_KEY: name})
     if depth is not None and is_deeper(strict, depth):
         raise ValueError(
             "a NaN or an infinity in metadata or attributes is nested too deeply; "

@@ -51,7 +51,7 @@ from npzkit.reading.small_member import (
 )
 from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList, only_chunk, stored_chunks
-from npzkit.zip.chunks import Chunks, Part, StoredChunks, open_chunks
+from npzkit.zip.chunks import Chunks, Part, StoredChunks, new_memory, open_chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.kept_chunks import KeptChunks
 from npzkit.zip.local_header import check_entry, data_offset, find_data
@@ -342,9 +342,9 @@ class MemberReader(SmallReader):
         try:
             if sum(list(self._held.values())) > WHOLE_SIZE:
                 return None
-            compressed = _memory(entry.compressed_size)
+            compressed = new_memory(entry.compressed_size)
             self.source.readinto_at(start, compressed)
-            return inflate_whole(compressed, entry.uncompressed_size, _memory)
+            return inflate_whole(compressed, entry.uncompressed_size, new_memory)
         finally:
             del self._held[own]
 
@@ -554,11 +554,6 @@ def _target(
 def _attrs_of(extra: bytes) -> Mapping[str, Any]:
     """Return what `parse_attrs` does. Many arrays have the same dtype, and no other attributes."""
     return MappingProxyType(parse_attrs(extra))
-
-
-def _memory(size: int) -> memoryview:
-    """Return new memory, as NumPy gets it: huge pages take a fifth of the time to be made."""
-    return np.empty(size, np.uint8).data
 
 
 def _inflated(data: memoryview, entry: Entry) -> bytearray | None:

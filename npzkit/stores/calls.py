@@ -114,7 +114,7 @@ def current_limit() -> TimeLimit:
     return _limit.get() or TimeLimit(None)
 
 
-def timeout_in(options: Mapping[str, Any], default: float = TIMEOUT) -> float | None:
+def timeout_in(options: Mapping[str, Any]) -> float | None:
     """Return the seconds of the storage option ``timeout``; None is no limit.
 
     Raises
@@ -122,7 +122,7 @@ def timeout_in(options: Mapping[str, Any], default: float = TIMEOUT) -> float | 
     TypeError, ValueError
         It is not a number of seconds. The message names the option.
     """
-    given = options.get("timeout", default)
+    given = options.get("timeout", TIMEOUT)
     # fsspec passes an `aiohttp.ClientTimeout` on.
     timeout = check_timeout(getattr(given, "total", given), "timeout")
     return timeout if 0 < timeout <= _LONGEST_TIMEOUT else None

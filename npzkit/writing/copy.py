@@ -32,7 +32,7 @@ def copy_member(
     source: Source,
     entry: Entry,
     writer: ZipWriter,
-    find_list: Callable[[Entry], ChunkList | None] = lambda entry: None,
+    find_list: Callable[[Entry], ChunkList | None],
     *,
     renamed: Entry | None = None,
     alignment: int = ALIGNMENT,
@@ -48,8 +48,8 @@ def copy_member(
         Of the member in `source`.
     writer : ZipWriter
         Must not be writing another member.
-    find_list : callable, optional
-        Returns the list of a compressed member's chunks. Without it, the copy has none.
+    find_list : callable
+        Returns the list of a compressed member's chunks, if the copy is to have it.
     renamed : Entry, optional
         The entry with another name, from `rename_entry`.
     alignment : int, default 64

@@ -139,7 +139,7 @@ class Chunks:
 
     def damaged(self) -> Iterator[tuple[int, ChecksumError]]:
         """Yield the number of each chunk that does not have its CRC-32, and its error."""
-        chunk = _memory(self.chunk_size)
+        chunk = new_memory(self.chunk_size)
         for number in range(self.count):
             start = number * self.chunk_size
             try:
@@ -229,7 +229,7 @@ class StoredChunks(Chunks):
         is_distant = self._source.is_distant
         if len(view) < stop - begin <= (TASK_SIZE if is_distant else CHUNK_SIZE):
             # By one request, or one call.
-            memory = _memory(stop - begin)
+            memory = new_memory(stop - begin)
             self.readinto(begin, memory)
             view[:] = memory[offset - begin : end - begin]
             return
@@ -304,15 +304,15 @@ def _pieces(begin: int, stop: int, offset: int, view: memoryview) -> list[Piece]
     """
     end = offset + len(view)
     pieces = [
-        (begin, _memory(max(offset - begin, 0))),
+        (begin, new_memory(max(offset - begin, 0))),
         (max(begin, offset), view[max(begin - offset, 0) : stop - offset]),
-        (end, _memory(max(stop - end, 0))),
+        (end, new_memory(max(stop - end, 0))),
     ]
     return [piece for piece in pieces if len(piece[1])]
 
 
-def _memory(size: int) -> memoryview:
-    # Not filled with zeros.
+def new_memory(size: int) -> memoryview:
+    """Return new memory as NumPy gets it, in huge pages, which takes a fifth of the time."""
     return np.empty(size, np.uint8).data
 
 

@@ -160,7 +160,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
             "strict": strict, "limits": check_limits(limits, max_header_size, file),
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
         }  # fmt: skip
-        self._archive: OpenedArchive = self._contents(file, own_fid, options, storage_options)
+        self._archive: OpenedArchive = self._open_archive(file, own_fid, options, storage_options)
         self.allow_pickle = allow_pickle
         self.pickle_kwargs = pickle_kwargs
         self.max_header_size = options["limits"].header_size
@@ -169,7 +169,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         self._closes_silently = False
 
     @staticmethod
-    def _contents(
+    def _open_archive(
         file: Any,
         own_fid: bool,
         options: dict[str, Any],

@@ -54,7 +54,7 @@ class WriterState:
     """
 
     def __init__(self, sink: Sink, listing: MemberListing, path: str) -> None:
-        self._sink, self._contents, self._path = sink, listing, path
+        self._sink, self._listing, self._path = sink, listing, path
         self._process = os.getpid()
         # Reentrant, so that a signal handler gets an error instead of waiting for ever.
         self.lock = threading.RLock()
@@ -167,7 +167,7 @@ class WriterState:
 
     def _end(self) -> None:
         self.is_open = False
-        self._contents.forget_created()
+        self._listing.forget_created()
         if self.is_inherited:
             # The file is as the process that made the writer left it.
             self._sink.close()

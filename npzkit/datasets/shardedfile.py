@@ -145,7 +145,7 @@ class ShardedFile(NpzFile):
         )  # fmt: skip
 
     @staticmethod
-    def _contents(
+    def _open_archive(
         file: Any, own_fid: bool, options: dict[str, Any], storage_options: Mapping[str, Any] | None
     ) -> ShardedContents:
         return ShardedContents(file, options, storage_options)

@@ -114,13 +114,13 @@ def _bound(name: str, value: Any) -> int | None:
     return bound
 
 
-_DEFAULT = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 def limits_of(file: object) -> Limits:
     """Return the limits of an archive that is open, and the default ones for any other file."""
     limits = getattr(file, "_limits", None)
-    return limits if isinstance(limits, Limits) else _DEFAULT
+    return limits if isinstance(limits, Limits) else DEFAULT_LIMITS
 
 
 def check_limits(limits: Limits | None, max_header_size: int, file: object = None) -> Limits:
@@ -129,7 +129,7 @@ def check_limits(limits: Limits | None, max_header_size: int, file: object = Non
     `file` is as in `limits_of`.
     """
     if limits is None and max_header_size == DEFAULT_HEADER_SIZE:
-        return _DEFAULT if type(file) is str else limits_of(file)
+        return DEFAULT_LIMITS if type(file) is str else limits_of(file)
     if limits is None:
         return Limits(header_size=max_header_size)
     if max_header_size != DEFAULT_HEADER_SIZE:

@@ -36,7 +36,7 @@ from npzkit.files.source import Source, WrittenSource, open_source
 from npzkit.files.threads import Pipeline
 from npzkit.files.urls import Location, find_locations
 from npzkit.format.header import PREFIX_SIZE, npy_header_size
-from npzkit.limits import Limits, limits_of, thread_count
+from npzkit.limits import DEFAULT_LIMITS, Limits, limits_of, thread_count
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member
 from npzkit.zip.array_index import ChunkLists
@@ -208,7 +208,7 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
         return
     try:
         written = WrittenSource(sink, sink.committed_size)
-        directory = read_directory(written, silent=True, limits=Limits())
+        directory = read_directory(written, silent=True)
         is_shadowed = all(entry.header_offset for entry in directory.entries.values())
         if not is_shadowed and 2 * dead_size(written, directory) <= directory.end_offset:
             return
@@ -275,12 +275,12 @@ def _write(
     open_dst: Callable[[], Sink],
     write_member: Callable[[Source, ChunkLists, Entry, ZipWriter, Meter], None],
     progress: Report | None = None,
-    limits: Limits | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> None:
     """Write all members in order, and commit the new archive."""
     sink = open_dst()
     try:
-        directory = read_directory(source, starts=(0, source.position), limits=limits or Limits())
+        directory = read_directory(source, starts=(0, source.position), limits=limits)
         entries = list(directory.entries.values())
         near = source.ahead([(0, directory.directory_offset)])
         total, done = sum(entry.uncompressed_size for entry in entries), 0

@@ -214,7 +214,7 @@ class Salvage:
         self._check({one.name: one for one in others if one.name not in self.sound})
         if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
-            read_directory(self.source, silent=True, limits=Limits())
+            read_directory(self.source, silent=True)
 
     def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
         """Check the members that a directory lists, which is given if it is known completely."""
@@ -501,6 +501,6 @@ class Salvage:
 
 def read_committed(source: Source) -> Directory:
     """Return the directory of the last commit, of which the comment can be read too."""
-    directory = read_directory(source, silent=True, limits=Limits())
+    directory = read_directory(source, silent=True)
     comment_of(directory, source)
     return directory

@@ -29,7 +29,6 @@ from npzkit.files.disk import File, duplicated
 from npzkit.files.file_objects import identity_of
 from npzkit.files.locking import holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
-from npzkit.limits import Limits
 from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.directory import Directory, read_directory
@@ -144,7 +143,7 @@ class MapFlush:
         if places is None or not places.are_kept(entry, self._file.size):
             # One of its own, because maps may be dropped, and flushed, at any instant.
             source = FileSource(self.descriptor, handle=self.descriptor, owned=True)
-            now = read_directory(source, starts=self._starts, silent=True, limits=Limits())
+            now = read_directory(source, starts=self._starts, silent=True)
             self._places = places = _Places(source, now, self._opened)
         return places.compare(entry, *changed)
 
@@ -321,7 +320,7 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
     with source.call(duplicated) as file, contextlib.suppress(NpzkitError):
         now = open_source(file)
         if now.size != directory.end_offset:
-            found = read_directory(now, starts=starts, silent=True, limits=Limits())
+            found = read_directory(now, starts=starts, silent=True)
             listed = found.entries.get(entry.name)
             return listed is not None and listed.crc32 != entry.crc32
     return False

@@ -20,7 +20,6 @@ from npzkit.files.sink import FileSink, Sink
 from npzkit.files.source import Source, WrittenSource, open_source
 from npzkit.files.urls import Location
 from npzkit.format.header import npy_header_size
-from npzkit.limits import Limits
 from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.commit import LongComment, find_long_comment
 from npzkit.zip.directory import Directory, check_last, comment_of, completion, read_directory
@@ -157,7 +156,7 @@ def _resume_file(file: Any) -> Resumed:
 
 def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     """Return the directory, and what is known of the archive."""
-    directory = read_directory(source, limits=Limits())
+    directory = read_directory(source)
     check_last(directory, source)
     comment, long = comment_of(directory, source), find_long_comment(directory.comment)
     listed, notes = directory.listed_records(), read_notes(source, directory)

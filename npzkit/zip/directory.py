@@ -26,7 +26,7 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.files.source import Source
-from npzkit.limits import Limits
+from npzkit.limits import DEFAULT_LIMITS, Limits
 from npzkit.zip.commit import FAR_COMMENT, FOOTER_SIZE, Far, Footer, parse_footer
 from npzkit.zip.end_record import (
     End,
@@ -147,7 +147,7 @@ def read_directory(
     starts: Sequence[int] = (0,),
     strict: bool = False,
     silent: bool = False,
-    limits: Limits,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Directory:
     """Find and read the central directory.
 
@@ -162,7 +162,7 @@ def read_directory(
         and for a name that makes only its own member unreadable.
     silent : bool, default False
         Do not warn: the first opening of the archive did.
-    limits : Limits
+    limits : Limits, optional
         ``member_count`` and ``total_size`` are checked here.
 
     Raises
@@ -347,7 +347,7 @@ class _Opening:
 
 def read_commit(source: Source, end: End) -> Directory:
     """Read the directory that an end record leads to; raises what `read_directory` does."""
-    return _Opening(source, (0,), False, True, Limits()).read(end)
+    return _Opening(source, (0,), False, True, DEFAULT_LIMITS).read(end)
 
 
 def _parse(
@@ -362,7 +362,7 @@ def _parse(
         if columns is not None:
             return columns, columns.positions
     entries, positions = parse_entries(data, count, base, start, offset)
-    return Rows((entry.name, entry) for entry in entries), positions
+    return Rows([(entry.name, entry) for entry in entries]), positions
 
 
 def check_member_count(count: int, limits: Limits) -> None:

@@ -41,8 +41,8 @@ READING = {
     "archive.lazyarray", "codecs.decompressors", "codecs.encoders", "files.block_reading",
     "files.locking", "files.progress", "files.sink", "files.threads", "members.array_info",
     "members.metadata", "members.tensors", "reading.known_arrays", "reading.load_all",
-    "reading.member", "zip.array_index", "zip.chunks", "zip.entry_columns", "zip.last_commit",
-    "zip.written_header", "zip.member_stream",
+    "reading.member", "zip.array_index", "zip.chunk_list", "zip.chunks", "zip.entry_columns",
+    "zip.kept_chunks", "zip.last_commit", "zip.member_stream", "zip.written_header",
 }  # fmt: skip
 UNNEEDED = {
     "load": READING,
@@ -51,9 +51,9 @@ UNNEEDED = {
         "archive.npzfile", "archive.npzwriter", "archive.written_archive", "codecs.decompressors",
         "codecs.encoders", "files.append", "files.block_reading", "files.path_sink", "files.progress",
         "files.threads", "trees.containers", "members.refused_values", "trees.notes", "members.tensors",
-        "writing.open_for_append", "writing.array_bytes", "zip.chunks", "zip.directory",
-        "zip.entry_columns", "zip.last_commit", "zip.member_stream",
-        "zip.member_writer",
+        "writing.open_for_append", "writing.array_bytes", "zip.chunk_list", "zip.chunks",
+        "zip.directory", "zip.entry_columns", "zip.kept_chunks", "zip.last_commit",
+        "zip.member_stream", "zip.member_writer",
     },
 }  # fmt: skip
 """Modules of these rooms that stand for what one small array is not: large, deflated, one of

@@ -51,7 +51,7 @@ from npzkit.errors import (
     UnsupportedError,
     check_limit,
 )
-from npzkit.limits import Limits
+from npzkit.limits import DEFAULT_LIMITS, Limits
 from npzkit.members.metadata import format_metadata
 
 VERSION = 1
@@ -82,7 +82,7 @@ def parse_index(
     LimitExceededError
         The index exceeds `limits`.
     """
-    limits = limits or Limits()
+    limits = limits or DEFAULT_LIMITS
     own_limits = Limits(header_size=None, metadata_size=limits.metadata_size)
     with NpzFile(file, strict=strict, limits=own_limits) as npz:
         try:

@@ -216,18 +216,18 @@ def skeleton_of(archive: OpenedArchive, infos: Mapping[str, ArrayInfo]) -> Skele
         members.append(member)
         end = info.data_offset + info.nbytes
     gaps.append((end, bytearray(source.read_at(end, size - end))))
-    places = _entry_places(archive, end)
-    if len(places) != len(directory.entries):
+    if len(directory.positions) != len(directory.entries):
+        # A name is repeated.
         return None
+    start, places = directory.directory_offset - end, directory.places()
     for member in members:
-        member.entry = len(gaps) - 1, places[member.info.member]
+        member.entry = len(gaps) - 1, start + places[member.info.member] + ENTRY_CRC32_OFFSET
         listed = archive.reader.lists.span(archive.entry(member.info.member))
         if listed is not None:
             if listed[0] < end:
                 # In the record of an earlier commit.
                 return None
             member.chunks = slice(listed[0] - end, listed[1] - end)
-    start = directory.directory_offset - end
     return Skeleton(gaps, members, size, slice(start, start + directory.size))
 
 
@@ -239,14 +239,3 @@ def _is_simple(info: ArrayInfo, method: int, flags: int) -> bool:
         and info.dtype.itemsize > 0
         and not flags & (FLAG_DESCRIPTOR | FLAG_ENCRYPTED)
     )
-
-
-def _entry_places(archive: OpenedArchive, start: int) -> dict[str, int]:
-    """Return by member where its CRC-32 is in the directory, counted from `start`."""
-    directory = archive.directory
-    base = directory.directory_offset - start + ENTRY_CRC32_OFFSET
-    if len(directory.positions) != len(directory.entries):
-        # A name is repeated.
-        return {}
-    places = (base + int(begin) for begin in directory.positions)
-    return dict(zip(directory.entries, places, strict=True))

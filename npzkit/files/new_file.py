@@ -29,7 +29,7 @@ from npzkit.files.disk import Descriptor, File
 from npzkit.files.file_objects import take_after
 from npzkit.files.locking import FileLock, lock_created, lock_path
 from npzkit.files.sink import overwritten
-from npzkit.files.written_file import WrittenFile, status
+from npzkit.files.written_file import WrittenFile
 
 _RENAME_SECONDS = 60
 """On Windows, a file without a lock that is younger may be about to be renamed."""
@@ -69,6 +69,14 @@ def remove_abandoned(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return what the system says of a path; None if nothing is there."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
 
 
 class NewFile(WrittenFile):
@@ -139,7 +147,7 @@ class NewFile(WrittenFile):
         changed.
         """
         self._replaced = os.fstat(self.locks[-1].fileno())
-        self.make(status(self.target))
+        self.make(_status(self.target))
 
     def make(self, replaced: os.stat_result | None) -> None:
         """Create the new file, with the owner and permissions of the old one."""
@@ -223,7 +231,7 @@ class NewFile(WrittenFile):
 
         If nothing was read from it, another one may have taken its place, which is locked now.
         """
-        found = status(self.target)
+        found = _status(self.target)
         if self._replaced is not None:
             self._check_read(found)
         elif found is not None and stat.S_ISREG(found.st_mode) and not self._exclusive:
@@ -295,7 +303,7 @@ class NewFile(WrittenFile):
                 # If nothing is at the path, the new file was in use.
                 with contextlib.suppress(FileNotFoundError):
                     others.enter_context(lock_path(self.target, timeout))
-                self._check_read(status(self.target))
+                self._check_read(_status(self.target))
             end += time.monotonic() - begin
 
     def _remove(self) -> None:
@@ -348,7 +356,7 @@ def new_file(
     try:
         if lock is None:
             file.lock()
-            file.make(status(file.target))
+            file.make(_status(file.target))
         else:
             file.hold(lock)
             file.replace()

@@ -14,6 +14,8 @@ REQUEST_COUNT = 10
 """Requests under way at a time."""
 REQUEST_SIZE = 1 << 24
 """Most bytes of one request."""
+JOIN_SIZE = 1 << 20
+"""Gaps below this are read too, rather than making another request."""
 _LEAST_SIZE = 1 << 22
 """Ranges of no more bytes are fetched by one request."""
 

@@ -21,14 +21,6 @@ _AHEAD_SIZE = 1 << 20
 """The system is asked to begin to write pieces of this size and above, if a sync will follow."""
 
 
-def status(path: str) -> os.stat_result | None:
-    """Return what the system says of a path; None if nothing is there."""
-    try:
-        return os.stat(path)
-    except FileNotFoundError:
-        return None
-
-
 Kind = TypeVar("Kind", bound="WrittenFile")
 
 

@@ -17,7 +17,7 @@ from npzkit.files.file_objects import cannot_seek, is_archive, known_name, seeka
 from npzkit.files.progress import Meter, Report
 from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline
-from npzkit.limits import Limits, thread_count
+from npzkit.limits import DEFAULT_LIMITS, Limits, thread_count
 from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.maintenance.sound_members import find_sound
 from npzkit.maintenance.verify_rules import archive_findings, member_findings
@@ -43,7 +43,7 @@ def verify(
     if limits is None and is_archive(file):
         return cast(VerifyReport, file.verify(keys, progress, threads=threads))
     check_several(keys)
-    bounds = Limits() if limits is None else limits
+    bounds = DEFAULT_LIMITS if limits is None else limits
     count = thread_count(threads)
     if cannot_seek(file):
         with seekable(file, bounds.total_size) as copy:

@@ -12,11 +12,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from npzkit.files.request_sizes import REQUEST_SIZE, Span, merged, piece_size
+from npzkit.files.request_sizes import JOIN_SIZE, REQUEST_SIZE, Span, merged, piece_size
 from npzkit.files.source import LentSource, Source
 
-JOIN_SIZE = 1 << 20
-"""Gaps below this are read too, rather than making another request."""
 _WASTE = 20
 """A gap may be read if all gaps together are at most one part in so many of the bytes."""
 _KEPT_SIZE = 1 << 26

@@ -30,6 +30,7 @@ from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, DEFLATED, MAX_RATIOS,
 from npzkit.codecs.decompressors import decode_chunk
 from npzkit.errors import ChecksumError, NpzkitError, ZipFormatError
 from npzkit.files.block_reading import TASK_SIZE, Piece, blocks, dropped, read_pieces
+from npzkit.files.request_sizes import JOIN_SIZE, REQUEST_COUNT
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.chunk_list import ChunkList, most_compressed, only_chunk
@@ -42,10 +43,6 @@ Part = tuple[int, int]
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
-DISTANT_GRANULARITY = 1 << 20
-"""Likewise, if a call is a request."""
-DISTANT_READS = 10
-"""Requests that are made at a time."""
 _SHARED_SIZE = 1 << 22
 """Bytes from which on threads share the reading and checking of a part."""
 _TASK_SIZES = 1 << 18, 1 << 22
@@ -220,7 +217,7 @@ class StoredChunks(Chunks):
         self.is_checked = listed is not None
         self.granularity = CHECKED_SIZE if self.is_checked else STORED_GRANULARITY
         if source.is_distant:
-            self.granularity, self.reads_at_once = DISTANT_GRANULARITY, DISTANT_READS
+            self.granularity, self.reads_at_once = JOIN_SIZE, REQUEST_COUNT
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
         start, listed, find = self._start, self._listed, self._find

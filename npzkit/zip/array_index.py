@@ -282,43 +282,57 @@ class ArrayIndex:
 
 
 def read_notes(source: Source, directory: Directory) -> Notes:
-    """Return what the index keeps of each member: nothing if there is no valid one."""
-    found = find_array_index(source, directory)
-    if found is None:
+    """Return what the index keeps of each member: nothing if there is no sound one."""
+    # Without NumPy, which takes long at first, and which an append needs for nothing else.
+    data, names = _index_bytes(source, directory), directory.entries
+    if data is None:
         return Notes()
-    table, step, names = found.table.tobytes(), _ROW.size, directory.entries
-    rows = [table[start : start + step] for start in range(0, len(table), step)]
-    listed = itertools.compress(names, found.are_listed)
-    places = dict(zip(listed, found.places.tolist(), strict=True))
-    return Notes(found.heads, dict(zip(names, rows, strict=True)), places)
+    end = len(names) * _ROW.size
+    rows = [data[start : start + _ROW.size] for start in range(0, end, _ROW.size)]
+    # Mostly few of them differ.
+    kinds = set(rows)
+    marked = {row for row in kinds if row[3] & 0x80}
+    listed = (
+        [name for name, row in zip(names, rows, strict=True) if row in marked] if marked else ()
+    )
+    heads_offset = end + len(listed) * _PLACE.size
+    heads = _parse_heads(memoryview(data)[heads_offset:]) if heads_offset <= len(data) else None
+    if heads is None or any(_ROW.unpack(row)[0] & ~_LISTED >= len(heads) for row in kinds):
+        return Notes()
+    places = _PLACE.iter_unpack(data[end:heads_offset])
+    return Notes(heads, dict(zip(names, rows, strict=True)), dict(zip(listed, places, strict=True)))
 
 
 def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     """Read the index before a directory; None if there is none that is sound."""
-    footer, end = directory.footer, directory.directory_offset
-    # Of two members with the same name, one has no entry that counts.
-    if footer is None or footer.entry_count != len(directory.entries):
-        return None
-    size, distance, count = footer.index_size, footer.index_distance, footer.entry_count
-    if not npzkit_record.extent(size) <= distance <= end - directory.start_offset:
-        return None
-    data = npzkit_record.read_bytes(source, end - distance, size)
-    if len(data) < count * _ROW.size or crc32(data) != footer.index_crc32:
+    data, count = _index_bytes(source, directory), len(directory.entries)
+    if data is None:
         return None
     table = np.frombuffer(data, _ROWS, count)
     places_offset = count * _ROW.size
     are_listed: Bools = table["head"] >= _LISTED
-    place_count = np.count_nonzero(are_listed)
-    heads_offset = places_offset + place_count * _PLACE.size
-    if heads_offset > len(data):
-        return None
-    heads = _parse_heads(memoryview(data)[heads_offset:])
+    heads_offset = places_offset + np.count_nonzero(are_listed) * _PLACE.size
+    heads = _parse_heads(memoryview(data)[heads_offset:]) if heads_offset <= len(data) else None
     if heads is None:
         return None
     places = np.frombuffer(data[places_offset:heads_offset], _PLACES)
     found = ArrayIndex(heads, table, places, are_listed, directory.entries)
     # A number without a head would be that of the next head that an append adds.
     return found if found.numbers.max(initial=0) < len(heads) else None
+
+
+def _index_bytes(source: Source, directory: Directory) -> bytes | None:
+    """Return the bytes of the index before a directory; None if they do not fit their CRC-32."""
+    footer, end = directory.footer, directory.directory_offset
+    # Of two members with the same name, one has no entry that counts.
+    if footer is None or footer.entry_count != len(directory.entries):
+        return None
+    size, distance = footer.index_size, footer.index_distance
+    if not npzkit_record.extent(size) <= distance <= end - directory.start_offset:
+        return None
+    data = npzkit_record.read_bytes(source, end - distance, size)
+    is_sound = len(data) >= footer.entry_count * _ROW.size and crc32(data) == footer.index_crc32
+    return data if is_sound else None
 
 
 def _parse_heads(data: memoryview) -> list[bytes] | None:

@@ -103,7 +103,8 @@ def usual_end(source: Source, tail: bytes) -> End | None:
         and 0 < record.entry_count == record.disk_entry_count < records.SENTINEL_16
         and record.directory_offset + record.directory_size == record_offset < records.SENTINEL_32
         and comment_size == len(comment)
-        and tail.find(records.END_SIGNATURE) == place
+        # Backwards takes a third of the time.
+        and tail.rfind(records.END_SIGNATURE, 0, place) < 0
         and not tail.startswith(records.ZIP64_LOCATOR_SIGNATURE, place - records.ZIP64_LOCATOR_SIZE)
         and (tail[:4] if len(tail) == source.size else source.at_hand(0, 4))
         in (records.LOCAL_HEADER_SIGNATURE, None)

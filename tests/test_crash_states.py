@@ -443,7 +443,7 @@ class Work:
         edits: list[Callable[[npzkit.NpzWriter], None]] = [self.add, self.add, self.create]
         edits.append(self.begin if self.created is None else self.fill)
         if self.keys():
-            edits += [self.overwrite, self.delete, self.rename, self.set_attrs]
+            edits += [self.overwrite, self.delete, self.rename, self.set_attrs, self.add_rows]
         self.rng.choice([*edits, self.set_metadata])(w)
 
     def keys(self) -> list[str]:
@@ -489,6 +489,13 @@ class Work:
         key, array = self.rng.choice(self.keys()), self.array()
         w.add(key, array, overwrite=True)
         self.model.held[key] = Held(array, {})
+
+    def add_rows(self, w: npzkit.NpzWriter) -> None:
+        key = self.rng.choice(self.keys())
+        array, attrs = self.model.held[key]
+        if array.ndim:
+            w.append(key, array[:2])
+            self.model.held[key] = Held(np.concatenate([array, array[:2]]), attrs)
 
     def delete(self, w: npzkit.NpzWriter) -> None:
         key = self.rng.choice(self.keys())

@@ -253,6 +253,20 @@ class Editing(RuleBasedStateMachine):
         self.pending[key] = Kept(array, attrs)
 
     @precondition(lambda self: self.writer is not None and self.sealed())
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def append_rows(self, data, count):
+        key = self.choose(data, self.sealed())
+        array, attrs = self.pending[key]
+        if not array.shape:
+            with pytest.raises(ValueError, match="cannot be appended"):
+                self.writer.append(key, [0])
+            return
+        rows = np.zeros((count, *array.shape[1:]), array.dtype)
+        self.writer.append(key, rows)
+        self.has_written = True
+        self.pending[key] = Kept(np.concatenate([array, rows]), attrs)
+
+    @precondition(lambda self: self.writer is not None and self.sealed())
     @rule(data=st.data())
     def delete(self, data):
         key = self.choose(data, self.sealed())

@@ -452,6 +452,59 @@ class NpzWriter:
         )
         return created
 
+    def append(self, key: str, rows: Any) -> None:
+        """Add rows to an array that is there, along its first axis.
+
+        Each call writes the whole array again, behind the others, because committed bytes
+        are never changed; so it takes as long as saving it, and the old bytes stay until the
+        file is repacked. For an array that grows for long, use `npzkit.ShardedWriter`.
+
+        Parameters
+        ----------
+        key : str
+            Of an array that any program wrote, in this archive or in this session.
+        rows : array-like
+            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. Values are
+            cast to the array's dtype as in an assignment.
+
+        Raises
+        ------
+        MemberNotFoundError
+            The key does not exist: `add` or `create` begins an array.
+        ValueError
+            The shape does not fit, or an array is being created.
+        NotAnArrayError
+            NumPy cannot make an array of `rows`, or the member is none.
+        PickleRefusedError
+            The array holds Python objects.
+        UnsupportedError
+            The array is saved in parts or encrypted, or `rows` is masked, or the archive is
+            written to a URL, or to a file object that cannot be read.
+        ZipFormatError, ChecksumError
+            The array is damaged; what was not committed is discarded.
+        OSError, StaleArchiveError, ClosedArchiveError, RuntimeError
+            As `add`.
+
+        Notes
+        -----
+        The array keeps its order, compression, attributes and place among the keys.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> npzkit.save(stream, {"log": np.zeros((2, 3))})
+        >>> with npzkit.NpzWriter(stream, mode="a") as w:
+        ...     w.append("log", np.ones((4, 3)))
+        >>> npzkit.open(stream)["log"].shape
+        (6, 3)
+        """
+        archive = self._archive
+        archive.state.check_open(key)
+        from npzkit.archive.added_rows import add_rows
+
+        archive.alone(add_rows, archive, key, rows, self._coding)
+
     # -- edits --------------------------------------------------------------
 
     def __delitem__(self, key: str) -> None:

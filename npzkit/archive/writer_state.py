@@ -2,7 +2,7 @@
 
 Owns the states of a writer:
 
-| state | add, create, rename | del | commit | close | abort |
+| state | add, append, create, rename | del | commit | close | abort |
 |---|---|---|---|---|---|
 | open | done | done | done | commits | discards |
 | an array grows | ValueError | done | ValueError | commits | discards |

@@ -92,30 +92,13 @@ class CreatedArray(abc.ABC):
         If rows of a growing array cannot be cast, the archive is discarded,
         because some of them may be in the file.
         """
-        array = self._as_array(rows)
+        array = assigned(rows, self.key, self.dtype)
         with self._alone():
             self._check_open()
             self._append_rows(array)
 
-    def _as_array(self, value: Any) -> np.ndarray[Any, Any]:
-        """Convert an assigned value as NumPy does: one without a dtype takes this array's."""
-        if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
-            return as_array(value, self.key, self.dtype)
-        array = as_array(value, self.key)
-        try:
-            # Objects are cast: only a mask cannot be written.
-            check_savable(array, allow_pickle=True)
-        except UnsupportedError as error:
-            raise error.locate(key=self.key) from None
-        return array
-
     def _append_rows(self, array: np.ndarray[Any, Any]) -> None:
-        if array.shape == self.shape[1:] and self.shape:
-            array = array[np.newaxis]
-        if array.ndim != self.ndim or array.shape[1:] != self.shape[1:] or not self.shape:
-            raise ValueError(
-                f"rows of shape {array.shape} cannot be appended to an array of shape {self.shape}"
-            )
+        array = as_rows(array, self.shape)
         most, count = self._plan.shape[0], self._appended + len(array)
         if most is not None and count > most:
             raise ValueError(
@@ -206,6 +189,36 @@ class CreatedArray(abc.ABC):
         for start in range(0, len(rows), step):
             part = np.ascontiguousarray(rows[start : start + step], self.dtype)
             yield from data_pieces(part)
+
+
+def assigned(value: Any, key: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Convert an assigned value as NumPy does: one without a dtype takes the array's, `dtype`."""
+    if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
+        return as_array(value, key, dtype)
+    array = as_array(value, key)
+    try:
+        # Objects are cast: only a mask cannot be written.
+        check_savable(array, allow_pickle=True)
+    except UnsupportedError as error:
+        raise error.locate(key=key) from None
+    return array
+
+
+def as_rows(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return rows to append to an array of this shape: several, or one without its axis.
+
+    Raises
+    ------
+    ValueError
+        They are of another shape.
+    """
+    if array.shape == shape[1:] and shape:
+        array = array[np.newaxis]
+    if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not shape:
+        raise ValueError(
+            f"rows of shape {array.shape} cannot be appended to an array of shape {shape}"
+        )
+    return array
 
 
 def row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:

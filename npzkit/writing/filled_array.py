@@ -30,7 +30,7 @@ from npzkit.files.disk import File, mapped
 from npzkit.files.sink import Sink
 from npzkit.writing import created_array
 from npzkit.writing.create_arguments import Plan
-from npzkit.writing.created_array import CreatedArray, broadcast, row_range
+from npzkit.writing.created_array import CreatedArray, assigned, broadcast, row_range
 from npzkit.zip.writer import ZipWriter
 
 
@@ -152,7 +152,7 @@ class FilledArray(CreatedArray):
         Other parts are written through a memory map of the file.
         """
         self._check_open()
-        value = self._as_array(value)
+        value = assigned(value, self.key, self.dtype)
         if self._mapped is not None and np.may_share_memory(value, self._mapped[0]):
             # It must not change while it is written.
             value = value.copy()

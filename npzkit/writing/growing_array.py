@@ -16,7 +16,7 @@ from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
 from npzkit.writing.array_bytes import prepare_header
 from npzkit.writing.create_arguments import Plan
-from npzkit.writing.created_array import CreatedArray, broadcast, row_range
+from npzkit.writing.created_array import CreatedArray, assigned, broadcast, row_range
 from npzkit.zip.writer import ZipWriter
 
 _ENDLESS = (1 << 63) - 1
@@ -56,7 +56,7 @@ class GrowingArray(CreatedArray):
         NpzkitError, ValueError
             As `append`.
         """
-        array = self._as_array(value)
+        array = assigned(value, self.key, self.dtype)
         with self._alone():
             self._check_open()
             start, stop = self._next_rows(index, array)

@@ -9,10 +9,11 @@ and on the pieces they come in, never on the threads. Knows nothing of other mem
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from npzkit.codecs.checksum import ChunkChecks, crc32, crc32_combine
 from npzkit.codecs.coding import CHECKED_SIZE, STORED, ZSTANDARD, Coding
@@ -25,6 +26,7 @@ from npzkit.codecs.encoders import (
 )
 from npzkit.codecs.zstandard import ZstandardEncoder
 from npzkit.files.sink import Sink
+from npzkit.files.source import Source
 from npzkit.files.threads import Pipeline
 from npzkit.zip.array_index import head_of
 from npzkit.zip.chunk_list import ChunkList, stored_chunks
@@ -124,6 +126,35 @@ class MemberWriter:
             self._pipeline.drain()
             for offset in range(0, len(view), _STEP_SIZE):
                 self._take_stored(view[offset : offset + _STEP_SIZE])
+
+    def copy_chunks(
+        self, source: Source, start: int, listed: ChunkList, first: int, end: int
+    ) -> None:
+        """Write whole chunks of another member as they are, except its last one.
+
+        What was written before must end with a chunk, and both have chunks of one size.
+
+        Parameters
+        ----------
+        source : Source
+        start : int
+            Where the other member's data begins.
+        listed : ChunkList
+            Of the other member.
+        first, end : int
+            The number of the first chunk, and the one behind the last.
+        """
+        step = max(_GROUP_SIZE // self._chunk_size, 1)
+        for begin in range(first, end, step):
+            stop = min(begin + step, end)
+            offsets = listed.offsets[begin : stop + 1]
+            data = source.read_at(start + offsets[0], offsets[-1] - offsets[0])
+            places = (offset - offsets[0] for offset in offsets)
+            chunks = [data[one:two] for one, two in itertools.pairwise(places)]
+            sizes = [self._chunk_size] * len(chunks)
+            self.size += sum(sizes)
+            crc32s = list(listed.crc32s[begin:stop])
+            cast(ChunkedData, self._chunks).pass_on(_Group(chunks, crc32s, sizes))
 
     def finish(self, start: bytes | None = None) -> None:
         """Complete the member: header, entry, list of chunks. `start` is as in `write_start`."""
@@ -339,6 +370,15 @@ class ChunkedData:
                     self._buffer.clear()
                 self._buffer += view[:size]
             view = view[size:]
+
+    def pass_on(self, group: _Group) -> None:
+        """Write whole chunks that are compressed; those written before must be whole, too."""
+        if self._buffer:
+            data = memoryview(bytes(self._buffer))
+            self._buffer.clear()
+            self._compress(data, data)
+        self._count += len(group.chunks)
+        self._pipeline.hand_on(lambda: group, self._put)
 
     def finish(self) -> None:
         """Compress the last chunk and end the stream."""

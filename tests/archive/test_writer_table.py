@@ -20,6 +20,7 @@ ROWS = [
 ]
 CALLS = {
     "add": lambda w: w.add("new", np.arange(3)),
+    "append": lambda w: w.append("old", [5]),
     "create": lambda w: w.create("new", 3, "f8").close(),
     "rename": lambda w: w.rename("old", "new"),
     "del": lambda w: w.__delitem__("old"),

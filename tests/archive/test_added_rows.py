@@ -1,0 +1,217 @@
+"""Rows that are added to an array that is there, by `NpzWriter.append`."""
+
+import io
+import itertools
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import (
+    ChecksumError,
+    ClosedArchiveError,
+    MemberNotFoundError,
+    NotAnArrayError,
+    PickleRefusedError,
+    UnsupportedError,
+)
+
+DTYPES = ["u1", "<i4", ">f8", "S3", "<U2", "M8[s]", "c16", [("a", "i2"), ("b", "f4", 2)]]
+
+
+def appended(stream, key, *parts, **options):
+    with npzkit.NpzWriter(stream, "a", **options) as writer:
+        for part in parts:
+            writer.append(key, part)
+    assert npzkit.verify(stream).ok
+    return npzkit.open(stream)
+
+
+@given(
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 3), min_size=0, max_size=2),
+    st.lists(st.integers(0, 5), min_size=2, max_size=4),
+    st.sampled_from(["stored", "deflated", "zstd"]),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_an_array_with_rows_added_is_what_concatenating_gives(
+    dtype, rest, counts, compression, fortran, random
+):
+    """Any dtype, shape, order and compression, written by npzkit."""
+    dtype = np.dtype(dtype)
+    parts = []
+    for count in counts:
+        data = random.randbytes(count * int(np.prod(rest)) * dtype.itemsize)
+        if dtype.kind == "U":
+            data = np.frombuffer(data, "u4") % 100
+        parts.append(np.frombuffer(data, dtype).reshape(count, *rest))
+    stream = io.BytesIO()
+    first = np.asfortranarray(parts[0]) if fortran else parts[0]
+    npzkit.save(stream, {"before": np.ones(2), "log": first, "after": np.ones(3)},
+                compression=compression)  # fmt: skip
+    npz = appended(stream, "log", *parts[1:])
+    expected = np.concatenate(parts)
+    stream.seek(0)
+    theirs = npz if compression == "zstd" else np.load(stream)
+    for found in (npz["log"], theirs["log"]):
+        assert found.dtype == expected.dtype
+        assert found.tobytes() == expected.tobytes()
+        assert found.shape == expected.shape
+    assert list(npz) == ["before", "log", "after"]
+    assert npz["log"].flags.fnc == first.flags.fnc or expected.size == 0
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
+@pytest.mark.parametrize("count", [1, 1000, 4096 * 3 // 8 - 16, 4096 * 3 // 8, 3000])
+def test_chunks_of_a_compressed_array_are_copied_as_they_are(compression, count):
+    """An array of many chunks stays seekable, and its middle is the same bytes."""
+    old, new = np.arange(20_000) * 3, np.arange(count)
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, compression=compression, chunk_size=4096) as writer:
+        writer.add("log", old, attrs={"unit": "m"})
+    before = zipped(stream, "log")
+    npz = appended(stream, "log", new)
+    assert (npz["log"] == np.concatenate([old, new])).all()
+    info = npz.info("log")
+    assert info.method == compression
+    assert info.attrs == {"unit": "m"}
+    lazy = npz.lazy("log")
+    assert lazy[19_990 : 20_000 + count].tolist() == [*old[19_990:], *new]
+    if compression != "stored":
+        assert info.seekable
+        assert before[len(before) // 4 : len(before) // 2] in zipped(stream, "log")
+
+
+def zipped(stream, key):
+    """Return a member's bytes as they are in the file."""
+    info = npzkit.open(stream).info(key)
+    return stream.getvalue()[info.data_offset :][: info.compressed_size]
+
+
+@pytest.mark.parametrize(
+    ("method", "kept"),
+    [(zipfile.ZIP_STORED, "stored"), (zipfile.ZIP_DEFLATED, "deflated"),
+     (zipfile.ZIP_BZIP2, "deflated"), (zipfile.ZIP_LZMA, "deflated")],
+)  # fmt: skip
+def test_arrays_of_other_programs_grow_too(method, kept):
+    """What npzkit cannot write is deflated."""
+    stream, array = io.BytesIO(), io.BytesIO()
+    np.save(array, np.arange(100_000))
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr("log.npy", array.getvalue())
+    npz = appended(stream, "log", [1, 2])
+    assert npz["log"].tolist() == [*range(100_000), 1, 2]
+    assert npz.info("log").method == kept
+
+
+def test_rows_are_added_to_what_was_not_committed_yet(tmp_path):
+    """One row, a list, and rows that are cast, in the session that began the array."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as writer:
+        writer["log"] = np.zeros((1, 2), "i2")
+        writer.append("log", [1, 2])
+        writer.append("log", [[3, 4], [5, 6]])
+        writer.commit()
+        writer.append("log", np.array([7.9, 8.0]))
+        writer.append("log", np.empty((0, 2)))
+    assert np.load(path)["log"].tolist() == [[0, 0], [1, 2], [3, 4], [5, 6], [7, 8]]
+
+
+def test_other_dtypes_and_trees_keep_what_they_are():
+    """bfloat16, which NPY cannot name, and an array of a tree."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    stream = io.BytesIO()
+    npzkit.save(stream, {"model": {"w": np.ones((2, 2), ml_dtypes.bfloat16, order="F")}})
+    appended(stream, "model/w", np.full((1, 2), 3.0))
+    tree = npzkit.load_tree(stream)
+    assert tree["model"]["w"].dtype == ml_dtypes.bfloat16
+    assert tree["model"]["w"].tolist() == [[1, 1], [1, 1], [3, 3]]
+
+
+def test_a_reader_keeps_what_it_opened_and_the_next_one_sees_the_rows(tmp_path):
+    """Committed bytes stay."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"log": np.arange(5)})
+    before = path.read_bytes()
+    with npzkit.open(path) as npz:
+        with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+            writer.append("log", [5])
+        assert npz["log"].tolist() == [0, 1, 2, 3, 4]
+    assert path.read_bytes().startswith(before)
+    assert np.load(path)["log"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_cannot_grow_is_refused_before_anything_is_written(tmp_path):
+    """Each error says why, and the archive stays as it was."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, allow_pickle=True, masked="split") as writer:
+        writer["number"] = np.float64(3)
+        writer["rows"] = np.zeros((2, 3))
+        writer["objects"] = np.array([None, {}], object)
+        writer["masked"] = np.ma.array([1, 2], mask=[0, 1])
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("text", b"no array")
+    before = path.read_bytes()
+    with npzkit.NpzWriter(path, "a") as writer:
+        for key, rows, error in [
+            ("missing", [1], MemberNotFoundError),
+            ("number", [1], ValueError),
+            ("rows", [1, 2], ValueError),
+            ("rows", np.zeros((2, 3, 1)), ValueError),
+            ("rows", np.ma.array([[1, 2, 3]], mask=True), UnsupportedError),
+            ("rows", [["a", "b", "c"]], (ValueError, NotAnArrayError)),
+            ("objects", [1], PickleRefusedError),
+            ("masked", [1], UnsupportedError),
+            ("text", [1], NotAnArrayError),
+        ]:
+            with pytest.raises(error):
+                writer.append(key, rows)
+    with pytest.raises(ClosedArchiveError):
+        writer.append("rows", [[1, 2, 3]])
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_array_is_not_written_again(tmp_path):
+    """The damage is found while the array is copied, and the last commit stays."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"log": np.arange(100_000)})
+    with npzkit.open(path) as npz:
+        place = npz.info("log").data_offset + 1000
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ChecksumError), npzkit.NpzWriter(path, "a") as writer:
+        writer.append("log", [1])
+    assert path.read_bytes() == data
+
+
+def test_a_damaged_chunk_that_is_copied_is_still_found():
+    """A copied chunk keeps the CRC-32 that it should have."""
+    stream = io.BytesIO()
+    values = np.random.default_rng(0).integers(0, 1 << 30, 200_000)
+    npzkit.save(stream, {"log": values}, compression="deflated")
+    npz = npzkit.open(stream)
+    info = npz.info("log")
+    place = info.data_offset + info.compressed_size // 2
+    stream.getbuffer()[place] ^= 1
+    with npzkit.NpzWriter(stream, "a") as writer:
+        writer.append("log", [1])
+    with pytest.raises(ChecksumError):
+        npzkit.open(stream)["log"]
+    assert npzkit.open(stream).lazy("log")[-1] == 1
+
+
+def test_the_bytes_do_not_depend_on_threads():
+    """The same archive for one thread and three."""
+    found = set()
+    for threads in (1, 3):
+        stream = io.BytesIO()
+        npzkit.save(stream, {"log": np.arange(300_000)}, compression="deflated")
+        with npzkit.NpzWriter(stream, "a", threads=threads, auto_repack=False) as writer:
+            for part in itertools.repeat(np.arange(200_000), 2):
+                writer.append("log", part)
+        found.add(stream.getvalue())
+    assert len(found) == 1

@@ -32,7 +32,7 @@ from npzkit.errors import (
 )
 from npzkit.files.any_source import open_any_source
 from npzkit.files.file_objects import can_read
-from npzkit.files.source import SeekingSource, Source
+from npzkit.files.source import BufferSource, SeekingSource, Source
 from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of, member_of
 from npzkit.reading.small_member import SMALL_SIZE, Options, SmallReader
@@ -495,6 +495,11 @@ class OpenedArchive:
         if self.source.is_distant:
             what, remedy = NOT_MAPPED
             raise UnsupportedError(what, path=self.path, key=key, remedy=remedy)
+        if mode == "r" and isinstance(self.source, BufferSource):
+            with self.explained(key):
+                found: Any = self.small.array_in_place(self.entry(key), self.source)
+            if found is not None:
+                return cast("np.memmap[Any, Any]", found)
         info = self.read_info(key)
         with self.explained(key):
             return self.map(info, self.entry(key), mode)

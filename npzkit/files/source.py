@@ -192,12 +192,16 @@ class BufferSource(Source):
     """Bytes in memory: ``bytes``, ``bytearray``, ``memoryview``."""
 
     def __init__(self, buffer: Any) -> None:
-        self._view = memoryview(buffer).cast("B")
+        self._view = memoryview(buffer).cast("B").toreadonly()
         self.size = self._file_size = len(self._view)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
+        view[:] = self.view_at(offset, len(view))
+
+    def view_at(self, offset: int, size: int) -> memoryview:
+        """Return the bytes themselves, which may be used when the source is closed."""
         try:
-            view[:] = self._view[offset : offset + len(view)]
+            return self._view[offset : offset + size]
         except ValueError:
             raise closed_error() from None
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError
 from npzkit.files.disk import mapped
-from npzkit.files.source import FileSource, Source
+from npzkit.files.source import BufferSource, FileSource, Source
 from npzkit.format.array import check_addressable
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.metadata import parse_attrs
@@ -61,10 +61,12 @@ class Maps:
         ValueError
             The file is shorter than it was when it was opened.
         """
-        _check_mappable(info, self._source)
+        _check_mappable(info, self._source, mode)
         if entry.extra:
             check_long_double(info.dtype, parse_attrs(entry.extra))
         check_addressable(cast(Any, info.shape), cast(Any, info.dtype))
+        if isinstance(self._source, BufferSource):
+            return _array(info, self._source.view_at(0, self._source.size), 0, mode, None)
         self._source.check_whole()
         if mode in _ACCESS:
             pages, start = self._pages(info, mode)
@@ -109,9 +111,9 @@ class Maps:
 
 
 def _array(
-    info: ArrayInfo, pages: mmap.mmap, start: int, mode: str, filename: Any
+    info: ArrayInfo, pages: mmap.mmap | memoryview, start: int, mode: str, filename: Any
 ) -> np.memmap[Any, Any]:
-    """Make an array of pages that begin at `start` in the file."""
+    """Make an array of pages, or memory, that begin at `start` in the file."""
     order = cast(Any, "F" if info.fortran_order else "C")
     shape = cast("tuple[int, ...]", info.shape)
     array: Any = np.ndarray.__new__(
@@ -207,12 +209,15 @@ def _filename(source: Source) -> Any:
     return pathlib.Path(source.path).resolve()
 
 
-def _check_mappable(info: ArrayInfo, source: Source) -> None:
+def _check_mappable(info: ArrayInfo, source: Source, mode: str) -> None:
     """Raise NotMappableError with the reason and an alternative."""
     reason, remedy = info.why_not_mappable, ""
     if reason is not None:
         if info.dtype is not None and not info.dtype.hasobject:
             remedy = ", or store it: npzkit.repack(path, compression='stored')"
+    elif isinstance(source, BufferSource):
+        if mode != "r":
+            reason, remedy = "the archive is in memory", ", or map it with mode 'r'"
     elif not isinstance(source, FileSource):
         reason = "the archive was not opened from a file"
         remedy = ", or open the archive by its path"

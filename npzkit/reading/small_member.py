@@ -13,7 +13,7 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
-from npzkit.files.source import Source
+from npzkit.files.source import BufferSource, Source
 from npzkit.format.array import shaped
 from npzkit.format.header import NpyHeader, warn_python2
 from npzkit.limits import Limits
@@ -157,6 +157,21 @@ class SmallReader:
         crc = crc32(view[start:end]) if options.verify else entry.crc32
         array = shaped(header, memory, start + header.data_offset)
         return self._finished(header, array, crc, entry, options)
+
+    def array_in_place(self, entry: Entry, source: BufferSource) -> np.ndarray[Any, Any] | None:
+        """Return the array of a stored member, of any size, over the memory of its archive.
+
+        None if it has attributes, or is not usual; its CRC-32 is not compared.
+        """
+        check_entry(entry, self.size_limit)
+        if entry.extra or not is_plain(entry):
+            return None
+        view = source.view_at(entry.header_offset, entry.end_offset - entry.header_offset)
+        find = self._headers.find
+        heads = find(bytes(view[:HEADS_SIZE]), entry, False) or find(view, entry, False)
+        if heads is None:
+            return None
+        return shaped(heads[0], view, heads[1] + heads[0].data_offset)
 
     def _finished(
         self,

@@ -115,6 +115,9 @@ ROWS = {
     "load-ten": Row(
         "load all, 10 x 64 KB", works.load_ten, (ahead("numpy", 2.4), ahead("safetensors", 0.6))
     ),
+    "load-memory": Row(
+        "arrays of 300 images of 150 KB in memory", works.load_memory, (ahead("numpy", 5),)
+    ),
     "load-real": Row(f"load all, {REAL}", works.load_real, (ahead("numpy", 1),)),
     "open-small": Row(
         "open and read one of 10,000", works.open_small,

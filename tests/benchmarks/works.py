@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import itertools
 import os
@@ -230,6 +231,39 @@ def load_huge(place: Place) -> Iterator[Work]:
     arrays = noise(4, place.part(256 * MIB))
     npzkit.save(ours, arrays)
     yield Work("4 x 256 MiB", {"npzkit": lambda: load_npzkit(ours), "bare": _bare(ours, arrays)})
+
+
+def load_memory(place: Place) -> Iterator[Work]:
+    """Open samples that a data loader has fetched, as they come: no file, and no copy."""
+    rng = np.random.default_rng(0)
+    samples = []
+    for number in range(place.part(300)):
+        stream = io.BytesIO()
+        image = rng.integers(0, 255, (224, 224, 3)).astype("u1")
+        np.savez(stream, image=image, label=np.array(number), boxes=rng.random((8, 4)))
+        samples.append(stream.getvalue())
+
+    def views(data: bytes) -> Arrays:
+        with npzkit.open(data, mmap_mode="r") as npz:
+            return {key: npz[key] for key in npz}
+
+    loads: dict[str, Callable[[bytes], object]] = {
+        "npzkit": views,
+        "copies": lambda data: npzkit.open(data).load_all(),
+        "numpy": lambda data: load_numpy(io.BytesIO(data)),
+    }
+    if importlib.util.find_spec("spdl") is not None:
+        import spdl.io
+
+        loads["spdl"] = spdl.io.load_npz
+    yield Work(
+        "300 x 3 arrays", {name: partial(_each, load, samples) for name, load in loads.items()}
+    )
+
+
+def _each(load: Callable[[bytes], object], samples: list[bytes]) -> None:
+    for data in samples:
+        load(data)
 
 
 def load_into(place: Place) -> Iterator[Work]:

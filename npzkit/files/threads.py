@@ -145,44 +145,55 @@ def run(
         if first is not None:
             first()
         return list(map(operator.call, tasks))
-    # All memory that it takes to report is there before the work begins.
-    results: list[Any] = [_NOTHING] * len(tasks)
-    failures: list[BaseException | None] = [None] * len(tasks)
-    left = deque(range(len(tasks)))
-    has_failed = False
-
-    def work() -> None:
-        nonlocal has_failed
-        while left and not has_failed:
-            try:
-                index = left.popleft()
-            except IndexError:
-                # Another thread took the last one.
-                return
-            try:
-                results[index] = tasks[index]()
-            except BaseException as error:
-                failures[index] = error
-                has_failed = True
-
-    helpers = _Threads(work)
+    shared = _Tasks(tasks)
+    helpers = _Threads(shared.work)
     try:
         helpers.start(helper_count)
         if first is not None:
             first()
-        work()
+        shared.work()
     finally:
         # Also needed if a signal handler raised here, outside a task.
-        left.clear()
+        shared.left.clear()
         helpers.wait()
-    if has_failed:
-        errors = [error for error in failures if error is not None]
-        # An interrupt may be why others failed.
-        interrupts = [error for error in errors if not isinstance(error, Exception)]
-        raise (interrupts or errors)[0]
-    if any(map(operator.is_, results, repeat(_NOTHING))):
-        raise died()
-    return results
+    return shared.finished()
+
+
+class _Tasks:
+    """Tasks that threads share, and what has become of them."""
+
+    def __init__(self, tasks: Sequence[Callable[[], Any]]) -> None:
+        self._tasks = tasks
+        self.left = deque(range(len(tasks)))
+        # All memory that it takes to report is there before the work begins.
+        self._results: list[Any] = [_NOTHING] * len(tasks)
+        self._failures: list[BaseException | None] = [None] * len(tasks)
+        self._has_failed = False
+
+    def work(self) -> None:
+        """Do tasks until none is left, or one has failed."""
+        while self.left and not self._has_failed:
+            try:
+                index = self.left.popleft()
+            except IndexError:
+                # Another thread took the last one.
+                return
+            try:
+                self._results[index] = self._tasks[index]()
+            except BaseException as error:
+                self._failures[index] = error
+                self._has_failed = True
+
+    def finished(self) -> list[Any]:
+        """Return the results, or raise why there are none."""
+        if self._has_failed:
+            errors = [error for error in self._failures if error is not None]
+            # An interrupt may be why others failed.
+            interrupts = [error for error in errors if not isinstance(error, Exception)]
+            raise (interrupts or errors)[0]
+        if any(map(operator.is_, self._results, repeat(_NOTHING))):
+            raise died()
+        return self._results
 
 
 Outcome = tuple[Any, BaseException | None]

@@ -146,24 +146,15 @@ def repack(
     True
     """
     wanted = None if compression is None else method_number(compression)
-    if align < 1 or align & (align - 1) or align > _MAX_ALIGNMENT:
-        raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
-    coding = Coding(
-        STORED, check_level(level, wanted or STORED), check_chunk_size(chunk_size), seekable
-    )
+    level = check_level(level, wanted or STORED)
+    coding = Coding(STORED, level, check_chunk_size(chunk_size), seekable)
+    _check_alignment(align)
     if dst is None and not isinstance(src, (str, os.PathLike)):
         raise ValueError("dst is needed unless src is a path or a URL")
     timeout = check_timeout(lock_timeout)
     origin, target = _find_places(src, src if dst is None else dst, storage_options)
-    # Nobody may write to the replaced file while it is read.
-    lock = None
-    if _is_replaced(origin, target):
-        check_regular(target)
-        lock = lock_path(target, timeout)
-    with (
-        lock or contextlib.nullcontext(),
-        contextlib.closing(open_any_source(origin)) as source,
-    ):
+    lock = _lock_replaced(origin, target, timeout)
+    with lock or contextlib.nullcontext(), contextlib.closing(open_any_source(origin)) as source:
         try:
             source.is_locked = lock is not None
             if _is_same_file(source, target):
@@ -176,9 +167,21 @@ def repack(
                 open_dst = partial(_open_sink, target, source, lock, durable, timeout, overwrite)
                 _write(source, open_dst, rewriting.write, progress, limits)
         except NpzkitError as error:
-            raise error.locate(
-                path=source.name if source.is_distant else source.path
-            ) from error.__cause__
+            path = source.name if source.is_distant else source.path
+            raise error.locate(path=path) from error.__cause__
+
+
+def _check_alignment(align: int) -> None:
+    if align < 1 or align & (align - 1) or align > _MAX_ALIGNMENT:
+        raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
+
+
+def _lock_replaced(origin: Any, target: Any, timeout: float) -> FileLock | None:
+    """Lock a file that is replaced: nobody may write to it while it is read."""
+    if not _is_replaced(origin, target):
+        return None
+    check_regular(target)
+    return lock_path(target, timeout)
 
 
 def _find_places(src: Any, dst: Any, storage_options: Mapping[str, Any] | None) -> tuple[Any, Any]:

@@ -145,7 +145,7 @@ def run(
         if first is not None:
             first()
         return list(map(operator.call, tasks))
-    shared = _Tasks(tasks)
+    shared = _SharedTasks(tasks)
     helpers = _Threads(shared.work)
     try:
         helpers.start(helper_count)
@@ -159,7 +159,7 @@ def run(
     return shared.finished()
 
 
-class _Tasks:
+class _SharedTasks:
     """Tasks that threads share, and what has become of them."""
 
     def __init__(self, tasks: Sequence[Callable[[], Any]]) -> None:

@@ -174,6 +174,32 @@ def test_what_cannot_grow_is_refused_before_anything_is_written(tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.remedy("Join it with NpzFile.join(key), and add it with overwrite=True.")
+def test_parts_are_joined_to_add_rows():
+    """A masked array grows by hand."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
+    with npzkit.NpzWriter(stream, "a", masked="split") as writer:
+        with pytest.raises(UnsupportedError, match="Join it"):
+            writer.append("a", [3])
+        joined = npzkit.open(stream).join("a")
+        writer.add("a", np.ma.concatenate([joined, [3]]), overwrite=True)
+    assert npzkit.open(stream).join("a").tolist() == [1, None, 3]
+
+
+@pytest.mark.remedy("Load it with allow_pickle=True, and add it with overwrite=True.")
+def test_objects_are_loaded_to_add_rows():
+    """An array of objects grows by hand."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.array([None, "b"])}, allow_pickle=True)
+    with npzkit.NpzWriter(stream, "a", allow_pickle=True) as writer:
+        with pytest.raises(PickleRefusedError, match="Load it"):
+            writer.append("a", [3])
+        loaded = npzkit.open(stream, allow_pickle=True)["a"]
+        writer.add("a", np.append(loaded, 3), overwrite=True)
+    assert npzkit.open(stream, allow_pickle=True)["a"].tolist() == [None, "b", 3]
+
+
 def test_a_damaged_array_is_not_written_again(tmp_path):
     """The damage is found while the array is copied, and the last commit stays."""
     path = tmp_path / "a.npz"

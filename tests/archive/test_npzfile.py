@@ -288,7 +288,8 @@ def test_mmap_mode(tmp_path, arrays):
                 npz[key]
             assert caught.value.key == key
             assert caught.value.remedy
-    with npzkit.open(path.read_bytes(), mmap_mode="c") as npz, pytest.raises(NotMappableError):
+    stream = io.BytesIO(path.read_bytes())
+    with npzkit.open(stream, mmap_mode="r") as npz, pytest.raises(NotMappableError):
         npz["stored"]
     with npzkit.open(path, mmap_mode="c") as npz:
         assert isinstance(npz["stored"], np.memmap)

@@ -369,7 +369,9 @@ class Index:
                 "a part has fewer bytes in its shard than it takes", found=self._part_sizes[part],
                 expected=f"enough for {sizes[part]} bytes",
             )  # fmt: skip
-        together = np.bincount(shards, stored, len(self.shards)) if len(stored) else [0.0]
+        together = (
+            np.bincount(shards.astype(np.intp), stored, len(self.shards)) if len(stored) else [0.0]
+        )
         for shard, size in zip(self.shards, together, strict=False):
             if size > shard.size:
                 raise IndexFormatError(

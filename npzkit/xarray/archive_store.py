@@ -94,9 +94,9 @@ class NpzStore(AbstractDataStore):
         self._archive.close()
 
 
-def normal_group(group: str | None) -> str:
-    """Return a group's path without slashes around it; the root is ""."""
-    return (group or "").strip("/")
+def path_in(group: str, name: str | None) -> str:
+    """Return the path of something in a group, without slashes around it; the root is ""."""
+    return "/".join(filter(None, (group, (name or "").strip("/"))))
 
 
 def groups_of(npz: Any) -> list[str]:

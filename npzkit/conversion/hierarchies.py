@@ -10,18 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import blocks
 from npzkit.errors import ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
-from npzkit.members.keys import check_depth
 from npzkit.members.metadata import format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 
@@ -128,15 +127,6 @@ def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) 
         lengths = [len(str(text)) for text in np.asarray(array[index], object).ravel().tolist()]
         longest, total = max(longest, *lengths), total + 4 * sum(lengths)
     return longest, total
-
-
-def why_nested(keys: Collection[str], key: str) -> str | None:
-    """Return why a key cannot be kept: one of its folders is an array; or None."""
-    check_depth([key])
-    parts = key.split("/")
-    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
-    other = next((name for name in above if name in keys), None)
-    return None if other is None else f"{other!r} is an array and would have to be a group"
 
 
 def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
-from npzkit.files.urls import Location, find_location
+from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
 
 ARCHIVE_SUFFIX = ".npz"
@@ -69,30 +69,33 @@ class Input(NamedTuple):
             raise error.locate(path=self.path) from error.__cause__
 
 
-def given_inputs(inputs: Any) -> list[Given]:
-    """Return what the argument of `npzkit.pack` names, each with its key or None.
+def located(
+    target: Any, inputs: Any, storage_options: Mapping[str, Any] | None
+) -> tuple[Any, list[Given]]:
+    """Return where to write, and what `npzkit.pack` is to read, each with its key or None.
 
     URLs become a `Location`.
 
     Raises
     ------
     TypeError
-        It is none of the kinds that `npzkit.pack` takes.
+        An input is none of the kinds that `npzkit.pack` takes.
     """
-    if _is_one(one := find_location(inputs)):
-        return [(None, one)]
-    found = []
+    if _is_one(find_location(inputs)):
+        inputs = [inputs]
+    keys, sources = [], []
     for item in inputs.items() if isinstance(inputs, Mapping) else inputs:
         is_pair = isinstance(item, tuple) and len(item) == 2 and not isinstance(item, Location)
         key, source = item if is_pair else (None, item)
-        source = find_location(source)
-        if not isinstance(key, (str, type(None))) or not _is_one(source):
+        if not isinstance(key, (str, type(None))) or not _is_one(find_location(source)):
             raise TypeError(
                 "inputs must be paths, archives, file objects, or pairs of a key and one of "
                 f"these, not {type(source).__name__}; npzkit.save writes arrays"
             )
-        found.append((key, source))
-    return found
+        keys.append(key)
+        sources.append(source)
+    target, *sources = find_locations([target, *sources], storage_options)
+    return target, list(zip(keys, sources, strict=True))
 
 
 def _is_one(source: Any) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import safe_open
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import BLOCK_SIZE
 from npzkit.errors import printable
 from npzkit.members.metadata import format_json, parse_json

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from npzkit.conversion.arrays import Array, Contents, Say, array_of, unreadable
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.conversion.torch_records import check_records
 from npzkit.errors import (
     ConversionError,

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Self
 
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.errors import ChecksumError, FormatError
 
 _LOCAL_HEADER = struct.Struct("<26xHH")

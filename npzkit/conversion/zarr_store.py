@@ -18,8 +18,8 @@ import zarr.codecs
 
 from npzkit.codecs.coding import STORED, ZSTANDARD, ZSTANDARD_LEVEL
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number
-from npzkit.conversion.claims import Claims
 from npzkit.conversion.hierarchies import array_in_store, from_library, giving, stored_in
+from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import block_shape
 from npzkit.errors import ConversionError, printable
 

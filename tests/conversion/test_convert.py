@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 from deep import by_turns, needs_deep
 from npzkit.conversion import hdf5
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.errors import (
     ArchiveLockedError,
     ChecksumError,

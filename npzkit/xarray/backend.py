@@ -18,7 +18,8 @@ from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MemberNotFoundError
 from npzkit.files.urls import Location, find_location
-from npzkit.xarray.archive_store import Dims, NpzStore, dimensions_of, groups_of, path_in
+from npzkit.xarray.archive_store import NpzStore, groups_of, path_in
+from npzkit.xarray.dimensions import Dims, dimensions_of
 
 
 class NpzBackend(BackendEntrypoint):

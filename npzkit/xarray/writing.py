@@ -22,11 +22,11 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, Compression, checked_method
-from npzkit.conversion.dimensions import DIMENSIONS, named_dimensions
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import check_attrs
 from npzkit.xarray.archive_store import GROUPS, attrs_to_json, path_in
+from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
 
 _OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
 """What `encoding` says to npzkit."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from npzkit import format as npy
-from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
+from npzkit.conversion.arrays import Array, Each, Say, named, unreadable
 from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import blocks
 from npzkit.errors import ConversionError, NpzkitError, printable
@@ -81,10 +81,9 @@ def array_in_store(
     if texts is not None:
         read = Each(texts, lambda part: np.asarray(np.asarray(part, object), strings))
         return Array(key, shape, strings, lambda: read, found, least)
-    dtype = npy.drop_metadata(item.dtype)
-    restored = restored_dtype(dtype, attrs)
-    values = item if restored is dtype else Each(item, viewed_as(restored))
-    return Array(key, shape, restored, lambda: values, found, least)
+    array = Array(key, shape, npy.drop_metadata(item.dtype), lambda: item, found, least)
+    restored = restored_dtype(array.dtype, attrs)
+    return array if restored is array.dtype else array.viewed(restored)
 
 
 def stored_in(array: Array, store: str, say: Say) -> tuple[Array, dict[str, str]]:

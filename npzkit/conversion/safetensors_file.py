@@ -126,7 +126,9 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
     for array in arrays:
         dtype = array.dtype if array.dtype.isbuiltin == 2 else array.dtype.newbyteorder("<")
         offset = 8 + len(text) + header[array.key]["data_offsets"][0]
-        InFile(path, dtype, offset, array.shape).filled(array)
+        place = InFile(path, dtype, offset, array.shape)
+        for index, part in array.parts():
+            place.mapped("r+")[index] = part
 
 
 def _make_file(path: str, head: bytes, size: int) -> None:

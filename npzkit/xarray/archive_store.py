@@ -87,10 +87,6 @@ class NpzStore(AbstractDataStore):
         attrs = attrs_from_json(lazy.attrs, lazy.dtype)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
 
-    def close(self) -> None:
-        """Let go of the archive."""
-        self._archive.close()
-
 
 def path_in(group: str, name: str | None) -> str:
     """Return the path of something in a group, without slashes around it; the root is ""."""

@@ -18,6 +18,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
+from npzkit.conversion.refusals import leads_out
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable, quoted
@@ -271,8 +272,8 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
             if name.startswith("."):
                 continue
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
-            is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
-            if suffix.lower() == SUFFIX and is_inside and os.path.isfile(path):
+            is_file = not leads_out(root, path) and os.path.isfile(path)
+            if suffix.lower() == SUFFIX and is_file:
                 key = stem.replace(os.sep, "/")
                 yield from _in_file(key, path, say, **pickling)
                 is_empty = False

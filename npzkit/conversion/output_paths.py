@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.conversion.refusals import leads_out
 from npzkit.errors import ConversionError, UnsafeNameError, shown_value
 from npzkit.files import disk
 from npzkit.files.file_objects import take_after
@@ -162,8 +163,7 @@ def path_within(folder: str, name: str) -> str:
         error.remedy = "Extract the others by their keys: npzkit.extract(path, folder, keys)."
         raise
     path = os.path.join(folder, *name.split("/"))
-    root, parent = os.path.realpath(folder), os.path.realpath(os.path.dirname(path))
-    if os.path.commonpath([root, parent]) != root:
+    if leads_out(os.path.realpath(folder), os.path.dirname(path)):
         raise UnsafeNameError(
             "a symbolic link in its path leads out of the folder", path=folder, key=name,
             remedy="Remove the link, or write to another folder.",

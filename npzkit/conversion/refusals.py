@@ -1,7 +1,8 @@
 """What `convert` refuses of a file: arrays without a place in the new format, and false claims.
 
 Owns the bounds of what a file may claim, which come from `npzkit.Limits` or from its size: arrays,
-bytes, and parts that cost time but no bytes. Which dtypes a format lacks, its module says.
+bytes, and parts that cost time but no bytes. Owns which paths lead out of a folder, so that nothing
+is read or written there. Which dtypes a format lacks, its module says.
 """
 
 from __future__ import annotations
@@ -97,6 +98,15 @@ class Claims:
         if self.size is None or self.limits.member_size is not None:
             return True
         return nbytes <= _FREE_TEXT_SIZE + _TEXT_RATIO * text_size
+
+
+def leads_out(root: str, path: str) -> bool:
+    """Return whether a path, whose links are followed, is outside of a folder without links."""
+    try:
+        return os.path.commonpath([root, os.path.realpath(path)]) != root
+    except ValueError:
+        # Windows: another drive.
+        return True
 
 
 def size_of(path: str) -> int:

@@ -83,8 +83,13 @@ class Array(NamedTuple):
         """Return the same array, of bytes if its dtype is one of ml_dtypes."""
         if extension_name(self.dtype) is None:
             return self
-        void = np.dtype(f"V{self.dtype.itemsize}")
-        return self._replace(dtype=void, open=lambda: Each(self.open(), viewed_as(void)))
+        return self.viewed(np.dtype(f"V{self.dtype.itemsize}"))
+
+    def viewed(self, dtype: np.dtype[Any]) -> Array:
+        """Return the same bytes, as values of another dtype of the same size."""
+        return self._replace(
+            dtype=dtype, open=lambda: Each(self.open(), lambda part: np.asarray(part).view(dtype))
+        )
 
     def _opened(self, advance: Advance | None = None) -> Any:
         if self.check is not None:
@@ -124,11 +129,6 @@ class Each:
         return self._function(self._array[index])
 
 
-def viewed_as(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    """Return a function that takes values for those of another dtype of the same size."""
-    return lambda part: np.asarray(part).view(dtype)
-
-
 @dataclass(frozen=True)
 class InFile:
     """An array in a file, mapped for as long as a part of it is read or written.
@@ -160,12 +160,6 @@ class InFile:
         """Return the array that a map of a whole array shows."""
         path: Any = array.filename
         return cls(path, array.dtype, array.offset, array.shape, array.flags.fnc)
-
-    def filled(self, array: Array) -> InFile:
-        """Write an array to it, part by part, and return it."""
-        for index, part in array.parts():
-            self.mapped("r+")[index] = part
-        return self
 
     def mapped(self, mode: Any = "r") -> np.ndarray[Any, Any]:
         """Return all of it, as a map."""
@@ -259,4 +253,4 @@ def _with_dtype(array: Array, given: Any) -> Array:
             found=str(array.dtype), expected=f"V{dtype.itemsize}",
             remedy="Leave it out of dtypes, or give another dtype.",
         )  # fmt: skip
-    return array._replace(dtype=dtype, open=lambda: Each(array.open(), viewed_as(dtype)))
+    return array.viewed(dtype)

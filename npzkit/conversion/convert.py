@@ -1,27 +1,36 @@
 """Archives from and to other formats, by the names of the files.
 
-Owns which format a path means, what happens to arrays that it cannot hold, and
-that a library's exception for a damaged file becomes an error of npzkit.
+Owns the order of things: what is read is checked, written beside the new path, and compared,
+before it takes its place; and that a library's exception for a damaged file becomes an error of
+npzkit.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process
-from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, with_dtypes
-from npzkit.conversion.claims import Claims, size_of
-from npzkit.conversion.hierarchies import why_nested
-from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
+from npzkit.conversion.arrays import Contents, FileOptions, Say, with_dtypes
+from npzkit.conversion.formats import (
+    NPZ,
+    ZARR,
+    Format,
+    is_store,
+    module_of,
+    needing,
+    source_format,
+    target_format,
+)
+from npzkit.conversion.output_paths import check_file_path, check_folder_path, replacing
 from npzkit.conversion.read_back import compare
-from npzkit.datasets.opening import holds_index, is_sharded, open
+from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
+from npzkit.datasets.opening import is_sharded, open
 from npzkit.errors import (
     TO_CONVERT,
     ConversionError,
@@ -33,12 +42,11 @@ from npzkit.errors import (
     shown_value,
     some_of,
 )
-from npzkit.files.file_objects import as_path, check_regular
+from npzkit.files.file_objects import as_path
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import repack
-from npzkit.members.keys import check_key
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.notes import is_value, links, nodes_of
 
@@ -64,46 +72,6 @@ class ConvertReport(NamedTuple):
     skipped: Mapping[str, str]
 
 
-class _Format(NamedTuple):
-    """A format, and the library that it needs.
-
-    Attributes
-    ----------
-    module : str
-        Within `npzkit.conversion`. It has ``read(path, say, claims)``, a context manager
-        that gives the file's `Contents`; and if such files are written,
-        ``why_unfit(array)``, the reason why an array cannot be kept, or None, and
-        ``write(path, contents, options, say)``, which makes a new file or folder.
-        It is imported when a file of its kind
-        is met, and its library with it.
-    library : str
-        Empty if none is needed.
-    installed_by : str
-        What pip installs to bring the library.
-    is_foreign : bool
-        Whether files of others are read by the library, and so in a process of its own.
-    """
-
-    module: str
-    library: str = ""
-    installed_by: str = ""
-    is_foreign: bool = False
-
-
-_NPZ, _ZARR = _Format("npz"), _Format("zarr_store", "zarr", "npzkit[zarr]", is_foreign=True)
-_TORCH = _Format("torch_file", "torch", "torch", is_foreign=True)
-_HDF5 = _Format("hdf5", "h5py", "npzkit[h5]", is_foreign=True)
-_SUFFIXES = {
-    ".npz": _NPZ,
-    ".safetensors": _Format("safetensors_file", "safetensors", "npzkit[safetensors]"),
-    ".h5": _HDF5,
-    ".hdf5": _HDF5,
-    ".zarr": _ZARR,
-    ".mat": _Format("matlab", "scipy", "npzkit[mat]", is_foreign=True),
-    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), _TORCH),
-}
-_STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
-"""One of them is in the folder of a Zarr store."""
 _NAMED_COUNT = 5
 """Values that a note names."""
 _SHOWN_LENGTH = 200
@@ -243,16 +211,16 @@ def convert(
     checked = check_limits(limits, DEFAULT_HEADER_SIZE)
     location, destination = find_locations((src, dst), storage_options)
     is_url = isinstance(location, Location)
-    source = _source_format(location)
+    source = source_format(location)
     src = location.url if is_url else os.fsdecode(location)
     dst = str(destination) if isinstance(destination, Location) else as_path(destination)
-    target = _target_format(dst)
+    target = target_format(dst)
     sink = _sink(destination, dst, target, overwrite=overwrite)
     with default_storage_options(location.options) if is_url else nullcontext():
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
         claims = Claims(checked, size_of(src) if source.is_foreign else None)
-        if source == target == _NPZ and is_file and not is_sharded(src) and not dtypes:
+        if source == target == NPZ and is_file and not is_sharded(src) and not dtypes:
             if limits is not None:
                 _check_archive(location, claims)
             repack(
@@ -263,16 +231,16 @@ def convert(
                 return ConvertReport(dst, tuple(npz.files), (), {})
         notes: dict[str, None] = {}
         skipped, raised = dict[str, str](), list[BaseException]()
-        writer = _module(target)
+        writer = module_of(target)
         with (
             _explaining(src, dst, source, raised),
             _reading(source, src, notes.setdefault, claims) as contents,
         ):
             arrays = with_dtypes(list(contents.arrays), dtypes or {}, src)
-            arrays = list(_fitting(arrays, writer, skipped if skip else None))
-            work = sum(array.work + array.nbytes * (target is not _NPZ) for array in arrays)
+            arrays = list(fitting_arrays(arrays, writer, skipped if skip else None))
+            work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
             meter = Meter(_noting(progress, raised), work)
-            if target is not _NPZ:
+            if target is not NPZ:
                 _note_tree(contents.metadata.get(TREE_KEY), notes.setdefault)
             given = Contents(contents.metadata, arrays)
             write = partial(_write, dst if sink is None else sink, target, options, meter.add)
@@ -298,65 +266,15 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptio
     return FileOptions(None if compression is None else method, level, zarr_format)
 
 
-def _source_format(place: str | os.PathLike[str] | Location) -> _Format:
-    if isinstance(place, Location):
-        # An archive, unless its name says otherwise.
-        if _SUFFIXES.get(os.path.splitext(place.file_name)[1].lower(), _NPZ) is _NPZ:
-            return _NPZ
-        raise UnsupportedError(
-            "only .npz archives can be read from a store", path=str(place),
-            remedy="Download the file, and convert the copy.",
-        )  # fmt: skip
-    path = os.fsdecode(place)
-    os.stat(path)
-    if holds_index(path):
-        return _NPZ
-    if os.path.isdir(path):
-        found = _ZARR if _is_store(path) else None
-    else:
-        check_regular(path)
-        found = _SUFFIXES.get(os.path.splitext(path)[1].lower())
-    if found is None or (found is _ZARR and not os.path.isdir(path)):
-        raise ConversionError(
-            f"this is no Zarr store, and no file with a suffix of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use npzkit.pack for .npy files.",
-        )  # fmt: skip
-    return found
-
-
-def _is_store(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
-
-
-def _target_format(path: str) -> _Format:
-    if not path:
-        raise ConversionError("the path of the new file is empty")
-    name = path.rstrip("/" + os.sep)
-    found = _SUFFIXES.get(os.path.splitext(name)[1].lower())
-    if found is None:
-        raise ConversionError(
-            f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use npzkit.extract for .npy files.",
-        )  # fmt: skip
-    if found is _TORCH:
-        raise ConversionError(
-            "files of torch.save are only read", path=path,
-            remedy="Convert to .safetensors, or torch.save(npzkit.torch.load_file(archive), path).",
-        )  # fmt: skip
-    if found is not _ZARR and name != path:
-        raise ConversionError(
-            "the path ends in a slash, but this format is a file", path=path,
-            remedy="Remove the slash.",
-        )  # fmt: skip
-    return found
-
-
-def _sink(location: Any, path: str, target: _Format, *, overwrite: bool) -> Any:
+def _sink(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
     """Return where to write an archive in a store; None for a path, which is checked."""
     if not isinstance(location, Location):
-        _check_target(path, target, overwrite=overwrite)
+        if target is ZARR:
+            check_folder_path(path, overwrite=overwrite, is_own=is_store)
+        else:
+            check_file_path(path, overwrite=overwrite)
         return None
-    if target is not _NPZ:
+    if target is not NPZ:
         raise UnsupportedError(
             "only .npz archives can be written to a store", path=str(location),
             remedy="Write to a path, and upload the file.",
@@ -366,48 +284,15 @@ def _sink(location: Any, path: str, target: _Format, *, overwrite: bool) -> Any:
     return open_sink(location, exclusive=not overwrite)
 
 
-def _check_target(path: str, target: _Format, *, overwrite: bool) -> None:
-    """Check that nothing is at `path`, or that it may be replaced."""
-    if target is not _ZARR:
-        check_file_path(path, overwrite=overwrite)
-    elif not os.path.isdir(path) or os.listdir(path):
-        check_absent(path, overwrite=overwrite)
-        if os.path.isdir(path) and not _is_store(path):
-            raise ConversionError(
-                "the folder holds files that are not arrays, so it is not replaced", path=path,
-                remedy="Remove it, or choose another folder.",
-            )  # fmt: skip
-
-
-def _module(found: _Format) -> Any:
-    """Import a format's module."""
-    with _needing(found):
-        return importlib.import_module(f"npzkit.conversion.{found.module}")
-
-
 @contextlib.contextmanager
-def _needing(found: _Format) -> Iterator[None]:
-    """Say what to install if a library is missing."""
-    try:
-        yield
-    except ImportError as error:
-        if not found.library or (error.name or "").split(".")[0] == "npzkit":
-            raise
-        raise UnsupportedError(
-            f"this format needs the package {found.library}, which is not installed",
-            remedy=f'Install it: python -m pip install "{found.installed_by}"',
-        ) from error
-
-
-@contextlib.contextmanager
-def _reading(source: _Format, path: str, say: Say, claims: Claims) -> Iterator[Contents]:
+def _reading(source: Format, path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open a file that is converted, and check what its arrays claim."""
     with contextlib.ExitStack() as stack:
-        with _needing(source):
+        with needing(source):
             if source.is_foreign:
                 reading = foreign_process.read(source.module, source.library, path, say, claims)
             else:
-                reading = _module(source).read(path, say, claims)
+                reading = module_of(source).read(path, say, claims)
             contents = stack.enter_context(reading)
         if not source.is_foreign:
             for array in contents.arrays:
@@ -415,24 +300,8 @@ def _reading(source: _Format, path: str, say: Say, claims: Claims) -> Iterator[C
         yield contents
 
 
-def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -> Iterator[Array]:
-    """Yield the arrays that the new format has a place for; raise for others, or note them."""
-    keys = {array.key for array in arrays}
-    for array in arrays:
-        reason = array.problem or _why_unfit(array, writer, keys)
-        if not reason:
-            yield array
-        elif skipped is not None:
-            skipped[array.key] = reason
-        else:
-            raise ConversionError(
-                f"the value cannot be kept: {reason}", key=array.key,
-                remedy="Leave it out with skip=True.",
-            )  # fmt: skip
-
-
 def _write(
-    place: Any, target: _Format, options: FileOptions, advance: Advance, contents: Contents,
+    place: Any, target: Format, options: FileOptions, advance: Advance, contents: Contents,
     say: Say, *, can_skip: bool,
 ) -> ConversionError | None:  # fmt: skip
     """Write a new file, and compare what the library of its format reads from it.
@@ -440,7 +309,7 @@ def _write(
     Return the error for an array that the library does not keep, if it can be left out.
     """
     watched = Contents(contents.metadata, [array.watched(advance) for array in contents.arrays])
-    module, notes = _module(target), dict[str, None]()
+    module, notes = module_of(target), dict[str, None]()
     try:
         with replacing(place) if isinstance(place, str) else nullcontext(place) as path:
             module.write(path, watched, options, notes.setdefault)
@@ -470,17 +339,6 @@ def _note_tree(tree: Any, say: Say) -> None:
         )
 
 
-def _why_unfit(array: Array, writer: Any, keys: Collection[str]) -> str | None:
-    try:
-        check_key(array.key)
-    except NpzkitError as error:
-        return error.what
-    if getattr(writer, "NESTED", False) and (reason := why_nested(keys, array.key)):
-        return reason
-    found: str | None = writer.why_unfit(array)
-    return found
-
-
 def _noting(progress: Report | None, raised: list[BaseException]) -> Report | None:
     """Return `progress`, whose exceptions are noted."""
     if progress is None:
@@ -497,7 +355,7 @@ def _noting(progress: Report | None, raised: list[BaseException]) -> Report | No
 
 
 @contextlib.contextmanager
-def _explaining(src: str, dst: str, source: _Format, raised: list[BaseException]) -> Iterator[None]:
+def _explaining(src: str, dst: str, source: Format, raised: list[BaseException]) -> Iterator[None]:
     """Turn every exception of a library for a damaged file into one error.
 
     If the bytes of the file are those of another format, the error says which.
@@ -521,9 +379,9 @@ def _explaining(src: str, dst: str, source: _Format, raised: list[BaseException]
         ) from error
 
 
-def _check_kind(src: str, source: _Format) -> None:
+def _check_kind(src: str, source: Format) -> None:
     """Raise if a file that its library cannot read is of another format than its name says."""
-    if source is _NPZ or not os.path.isfile(src):
+    if source is NPZ or not os.path.isfile(src):
         return
     try:
         with open(src):

@@ -31,7 +31,7 @@ import numpy as np
 from npzkit import errors
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, Each, Say
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.errors import ConversionError, NpzkitError, UnsupportedError, check_limit
 from npzkit.limits import Limits, parsed_size
 from npzkit.members.tensors import extension_name

@@ -14,7 +14,6 @@ import h5py
 import numpy as np
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
-from npzkit.conversion.claims import Claims
 from npzkit.conversion.hierarchies import (
     JSON_ATTRIBUTE,
     array_in_store,
@@ -23,6 +22,7 @@ from npzkit.conversion.hierarchies import (
     split_json,
     stored_in,
 )
+from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import block_shape
 from npzkit.errors import printable
 

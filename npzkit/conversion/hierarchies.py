@@ -10,18 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from npzkit import format as npy
-from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.arrays import Array, Each, Say, named, unreadable
+from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import blocks
 from npzkit.errors import ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
-from npzkit.members.keys import check_depth
 from npzkit.members.metadata import format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 
@@ -82,10 +81,9 @@ def array_in_store(
     if texts is not None:
         read = Each(texts, lambda part: np.asarray(np.asarray(part, object), strings))
         return Array(key, shape, strings, lambda: read, found, least)
-    dtype = npy.drop_metadata(item.dtype)
-    restored = restored_dtype(dtype, attrs)
-    values = item if restored is dtype else Each(item, viewed_as(restored))
-    return Array(key, shape, restored, lambda: values, found, least)
+    array = Array(key, shape, npy.drop_metadata(item.dtype), lambda: item, found, least)
+    restored = restored_dtype(array.dtype, attrs)
+    return array if restored is array.dtype else array.viewed(restored)
 
 
 def stored_in(array: Array, store: str, say: Say) -> tuple[Array, dict[str, str]]:
@@ -128,15 +126,6 @@ def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) 
         lengths = [len(str(text)) for text in np.asarray(array[index], object).ravel().tolist()]
         longest, total = max(longest, *lengths), total + 4 * sum(lengths)
     return longest, total
-
-
-def why_nested(keys: Collection[str], key: str) -> str | None:
-    """Return why a key cannot be kept: one of its folders is an array; or None."""
-    check_depth([key])
-    parts = key.split("/")
-    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
-    other = next((name for name in above if name in keys), None)
-    return None if other is None else f"{other!r} is an array and would have to be a group"
 
 
 def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:

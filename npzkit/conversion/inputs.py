@@ -18,11 +18,12 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
+from npzkit.conversion.refusals import leads_out
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
-from npzkit.files.urls import Location, find_location
+from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
 
 ARCHIVE_SUFFIX = ".npz"
@@ -69,30 +70,33 @@ class Input(NamedTuple):
             raise error.locate(path=self.path) from error.__cause__
 
 
-def given_inputs(inputs: Any) -> list[Given]:
-    """Return what the argument of `npzkit.pack` names, each with its key or None.
+def located(
+    target: Any, inputs: Any, storage_options: Mapping[str, Any] | None
+) -> tuple[Any, list[Given]]:
+    """Return where to write, and what `npzkit.pack` is to read, each with its key or None.
 
     URLs become a `Location`.
 
     Raises
     ------
     TypeError
-        It is none of the kinds that `npzkit.pack` takes.
+        An input is none of the kinds that `npzkit.pack` takes.
     """
-    if _is_one(one := find_location(inputs)):
-        return [(None, one)]
-    found = []
+    if _is_one(find_location(inputs)):
+        inputs = [inputs]
+    keys, sources = [], []
     for item in inputs.items() if isinstance(inputs, Mapping) else inputs:
         is_pair = isinstance(item, tuple) and len(item) == 2 and not isinstance(item, Location)
         key, source = item if is_pair else (None, item)
-        source = find_location(source)
-        if not isinstance(key, (str, type(None))) or not _is_one(source):
+        if not isinstance(key, (str, type(None))) or not _is_one(find_location(source)):
             raise TypeError(
                 "inputs must be paths, archives, file objects, or pairs of a key and one of "
                 f"these, not {type(source).__name__}; npzkit.save writes arrays"
             )
-        found.append((key, source))
-    return found
+        keys.append(key)
+        sources.append(source)
+    target, *sources = find_locations([target, *sources], storage_options)
+    return target, list(zip(keys, sources, strict=True))
 
 
 def _is_one(source: Any) -> bool:
@@ -268,8 +272,8 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
             if name.startswith("."):
                 continue
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
-            is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
-            if suffix.lower() == SUFFIX and is_inside and os.path.isfile(path):
+            is_file = not leads_out(root, path) and os.path.isfile(path)
+            if suffix.lower() == SUFFIX and is_file:
                 key = stem.replace(os.sep, "/")
                 yield from _in_file(key, path, say, **pickling)
                 is_empty = False

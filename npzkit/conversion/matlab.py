@@ -11,10 +11,10 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import scipy.io
@@ -22,7 +22,7 @@ import scipy.io.matlab
 
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.errors import ConversionError, FormatError, printable
 
 PADS_TEXT = True
@@ -72,24 +72,8 @@ class _Alone(io.RawIOBase):
         return count
 
 
-class _Variable(NamedTuple):
-    """Where a variable is.
-
-    Attributes
-    ----------
-    head : bytes
-        Of the file.
-    offset, length : int
-        Of the variable.
-    """
-
-    head: bytes
-    offset: int
-    length: int
-
-    def opened(self, file: BinaryIO) -> io.BufferedReader:
-        """Return a file with the variable alone."""
-        return io.BufferedReader(_Alone(file, self.head, self.offset, self.length))
+_Open = Callable[[], _Alone]
+"""Returns a variable from its beginning."""
 
 
 @contextlib.contextmanager
@@ -105,10 +89,10 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
             )
         size = os.fstat(file.fileno()).st_size
         places = _places(file, size) if version else _old_places(file, size)
-        yield Contents({}, _arrays(file, places, claims))
+        yield Contents({}, _arrays(places, claims))
 
 
-def _places(file: BinaryIO, size: int) -> Iterator[_Variable]:
+def _places(file: BinaryIO, size: int) -> Iterator[_Open]:
     """Yield the variables of version 5."""
     head = file.read(_HEAD_SIZE)
     form = "<II" if head.endswith(b"IM") else ">II"
@@ -120,11 +104,11 @@ def _places(file: BinaryIO, size: int) -> Iterator[_Variable]:
                 "a variable of the file is damaged", offset=position, found=kind,
                 expected=f"{_MATRIX} or {_COMPRESSED}",
             )  # fmt: skip
-        yield _Variable(head, position, _checked(8 + length, position, size))
+        yield partial(_Alone, file, head, position, _checked(8 + length, position, size))
         position += 8 + length
 
 
-def _old_places(file: BinaryIO, size: int) -> Iterator[_Variable]:
+def _old_places(file: BinaryIO, size: int) -> Iterator[_Open]:
     """Yield the variables of version 4, which has no head."""
     position = 0
     while position < size:
@@ -137,7 +121,7 @@ def _old_places(file: BinaryIO, size: int) -> Iterator[_Variable]:
             raise FormatError("a variable of the file is damaged", offset=position)
         parts = 2 if is_complex == 1 and kind % 10 != _OLD_SPARSE else 1
         length = 20 + name_size + rows * columns * width * parts
-        yield _Variable(b"", position, _checked(length, position, size))
+        yield partial(_Alone, file, b"", position, _checked(length, position, size))
         position += length
 
 
@@ -156,16 +140,16 @@ def _checked(length: int, position: int, size: int) -> int:
     return length
 
 
-def _arrays(file: BinaryIO, places: Iterator[_Variable], claims: Claims) -> Iterator[Array]:
+def _arrays(places: Iterator[_Open], claims: Claims) -> Iterator[Array]:
     for place in places:
-        for key, shape, kind in scipy.io.whosmat(place.opened(file)):
+        for key, shape, kind in scipy.io.whosmat(io.BufferedReader(place())):
             if kind not in _CLASSES:
                 what = f"a MATLAB {kind} is not an array of plain values"
                 yield unreadable(key, shape, what)
                 continue
             claims.add(key, math.prod(shape) * np.dtype(_CLASSES[kind]).itemsize)
             # Only the values show whether they are complex, and how long strings are.
-            load = partial(_load, file, place, key, kind)
+            load = partial(_load, place, key, kind)
             array = load()
             yield Array(key, array.shape, array.dtype, load,
                         fortran_order=array.ndim > 1 and array.flags.f_contiguous)  # fmt: skip
@@ -173,8 +157,8 @@ def _arrays(file: BinaryIO, places: Iterator[_Variable], claims: Claims) -> Iter
             del array
 
 
-def _load(file: BinaryIO, place: _Variable, key: str, kind: str) -> np.ndarray[Any, Any]:
-    array: np.ndarray[Any, Any] = scipy.io.loadmat(place.opened(file))[key]
+def _load(place: _Open, key: str, kind: str) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = scipy.io.loadmat(io.BufferedReader(place()))[key]
     dtype = np.dtype(bool) if kind == "logical" else npy.drop_metadata(array.dtype)
     return array.astype(dtype, copy=False)
 

@@ -19,7 +19,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.datasets.opening import open
 from npzkit.display import blocks
 from npzkit.errors import NpzkitError, printable

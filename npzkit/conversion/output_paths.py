@@ -11,9 +11,10 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.conversion.refusals import leads_out
 from npzkit.errors import ConversionError, UnsafeNameError, shown_value
 from npzkit.files import disk
 from npzkit.files.file_objects import take_after
@@ -24,7 +25,7 @@ _OF_WRITING = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)
 """Errors that come from what is written, and not from what is read."""
 
 
-def check_absent(path: str, *, overwrite: bool) -> None:
+def _check_absent(path: str, *, overwrite: bool = False) -> None:
     """Raise FileExistsError if something, also a link, is at `path`, unless it is replaced."""
     if not overwrite and os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
@@ -38,14 +39,32 @@ def check_file_path(path: str, *, overwrite: bool) -> None:
     ConversionError
         A folder is there, which no file replaces.
     FileExistsError
-        As of `check_absent`.
+        Something is there, and is not replaced.
     """
     if os.path.isdir(path):
         raise ConversionError(
             "the path is a folder, but a file is to be written there", path=path,
             remedy="Remove the folder, or write to another path.",
         )  # fmt: skip
-    check_absent(path, overwrite=overwrite)
+    _check_absent(path, overwrite=overwrite)
+
+
+def check_folder_path(path: str, *, overwrite: bool, is_own: Callable[[str], bool]) -> None:
+    """Check that a folder may be written to `path`: one is replaced if it is of the same kind.
+
+    Raises
+    ------
+    ConversionError, FileExistsError
+        As of `check_file_path`. An empty folder is no matter.
+    """
+    if os.path.isdir(path) and not os.listdir(path):
+        return
+    _check_absent(path, overwrite=overwrite)
+    if os.path.isdir(path) and not is_own(path):
+        raise ConversionError(
+            "the folder holds files that are not arrays, so it is not replaced", path=path,
+            remedy="Remove it, or choose another folder.",
+        )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -83,7 +102,7 @@ def replacing(path: str) -> Iterator[str]:
         yield temporary
         if not mode:
             # What is there now is another program's.
-            check_absent(path, overwrite=False)
+            _check_absent(path)
         # A link, which is not followed, has no permissions of its own.
         if replaced is not None and not stat.S_ISLNK(mode):
             take_after(temporary, replaced)
@@ -144,8 +163,7 @@ def path_within(folder: str, name: str) -> str:
         error.remedy = "Extract the others by their keys: npzkit.extract(path, folder, keys)."
         raise
     path = os.path.join(folder, *name.split("/"))
-    root, parent = os.path.realpath(folder), os.path.realpath(os.path.dirname(path))
-    if os.path.commonpath([root, parent]) != root:
+    if leads_out(os.path.realpath(folder), os.path.dirname(path)):
         raise UnsafeNameError(
             "a symbolic link in its path leads out of the folder", path=folder, key=name,
             remedy="Remove the link, or write to another folder.",

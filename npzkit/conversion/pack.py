@@ -14,14 +14,14 @@ import numpy as np
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, Compression, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
-from npzkit.conversion.inputs import Archives, Given, Input, given_inputs, opened_inputs
+from npzkit.conversion.inputs import Archives, Given, Input, located, opened_inputs
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.display import blocks
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.urls import Location, find_location, find_locations
+from npzkit.files.urls import Location, find_location
 from npzkit.trees.containers import without_note
 
 if TYPE_CHECKING:
@@ -138,9 +138,7 @@ def pack(
     ...         print(report.keys, npz["bias"])
     ('bias', 'weights') [1. 1.]
     """
-    given = given_inputs(inputs)
-    target, *sources = find_locations([file, *(source for _, source in given)], storage_options)
-    given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
+    target, given = located(file, inputs, storage_options)
     path = None if can_write(target) or isinstance(target, Location) else as_path(target)
     if path is not None:
         check_file_path(path, overwrite=overwrite)
@@ -205,9 +203,7 @@ def add(
         NpzWriter(place, "a").abort()
     path = os.fsdecode(place)
     os.stat(path)
-    given = given_inputs(inputs)
-    sources = find_locations([source for _, source in given], storage_options)
-    given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
+    _, given = located(path, inputs, storage_options)
     return _pack(path, path, "a", given, progress, overwrite=overwrite, **options)
 
 

@@ -8,9 +8,7 @@ format's description in huggingface/safetensors.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import os
 import struct
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -20,9 +18,9 @@ import numpy as np
 from safetensors import safe_open
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
-from npzkit.conversion.claims import Claims
-from npzkit.display.blocks import BLOCK_SIZE
+from npzkit.conversion.refusals import Claims
 from npzkit.errors import printable
+from npzkit.files import disk
 from npzkit.members.metadata import format_json, parse_json
 
 _NAMES = {
@@ -122,31 +120,12 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
         header[array.key] = {"dtype": name, "shape": array.shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    _make_file(path, struct.pack("<Q", len(text)) + text, end)
+    with contextlib.closing(disk.File(path, is_new=True)) as file:
+        file.patch(0, struct.pack("<Q", len(text)) + text)
+        file.reserve(8 + len(text), end, mapped=True)
     for array in arrays:
         dtype = array.dtype if array.dtype.isbuiltin == 2 else array.dtype.newbyteorder("<")
         offset = 8 + len(text) + header[array.key]["data_offsets"][0]
-        InFile(path, dtype, offset, array.shape).filled(array)
-
-
-def _make_file(path: str, head: bytes, size: int) -> None:
-    """Make a file of some bytes and `size` zeros.
-
-    Raises
-    ------
-    OSError
-        There is no room: a map of a file that has none ends the process.
-    """
-    with open(path, "xb") as file:
-        file.write(head)
-        file.flush()
-        if not size:
-            return
-        try:
-            os.posix_fallocate(file.fileno(), len(head), size)
-        except (AttributeError, OSError) as error:
-            if getattr(error, "errno", None) == errno.ENOSPC:
-                raise
-            # From systems that cannot reserve room in a file.
-            for start in range(0, size, BLOCK_SIZE):
-                file.write(bytes(min(BLOCK_SIZE, size - start)))
+        place = InFile(path, dtype, offset, array.shape)
+        for index, part in array.parts():
+            place.mapped("r+")[index] = part

@@ -10,14 +10,13 @@ import contextlib
 import os
 import pickle
 import re
-import zipfile
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from npzkit.conversion.arrays import Array, Contents, Say, array_of, unreadable
-from npzkit.conversion.claims import Claims
+from npzkit.conversion.refusals import Claims
 from npzkit.conversion.torch_records import check_records
 from npzkit.errors import (
     ConversionError,
@@ -25,7 +24,6 @@ from npzkit.errors import (
     NotAnArrayError,
     NpzkitError,
     PickleRefusedError,
-    UnsupportedError,
     shown_value,
 )
 from npzkit.limits import MAX_DEPTH
@@ -61,18 +59,7 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
 
 def _load(path: str, claims: Claims) -> Any:
     """Return what was saved, on the CPU."""
-    is_zip = zipfile.is_zipfile(path)
-    if is_zip and _is_program(path):
-        raise UnsupportedError(
-            "the file is a program of TorchScript",
-            remedy="Load it with torch.jit.load, and save its state dict.",
-        )
-    if not is_zip and _begins_as_zip(path):
-        raise FormatError(
-            "the file is cut off or damaged", remedy="Download it or create it again."
-        )
-    # Files of versions before 1.6 are no zip, and cannot be mapped.
-    can_map = is_zip and check_records(path, claims)
+    can_map = check_records(path, claims)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=can_map)
     except pickle.UnpicklingError as error:
@@ -109,16 +96,6 @@ def _check_tree(tree: Any, size: int) -> None:
                     f"the file's containers are nested more than {MAX_DEPTH} deep", remedy=_ADVICE
                 )
             found.append(iter(value.values() if isinstance(value, dict) else value))
-
-
-def _begins_as_zip(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\3\4"
-
-
-def _is_program(path: str) -> bool:
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _array(key: str, value: Any) -> Array:

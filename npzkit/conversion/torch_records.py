@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Self
 
-from npzkit.conversion.claims import Claims
-from npzkit.errors import ChecksumError, FormatError
+from npzkit.conversion.refusals import Claims
+from npzkit.errors import ChecksumError, FormatError, UnsupportedError
 
 _LOCAL_HEADER = struct.Struct("<26xHH")
 _PIECE_SIZE = 1 << 20
@@ -35,18 +35,32 @@ _REMEDY = "Download it or create it again."
 def check_records(path: str, claims: Claims) -> bool:
     """Check the records of a file, and return whether all are stored, so that it can be mapped.
 
+    Files of versions before 1.6 are no zip, and have none.
+
     Raises
     ------
     FormatError
         Records are missing, repeated, encrypted, or shorter than the tensors.
+    UnsupportedError
+        The file is a program.
     ChecksumError
     LimitExceededError
     """
+    if not zipfile.is_zipfile(path):
+        with open(path, "rb") as file:
+            if file.read(4) == b"PK\3\4":
+                raise FormatError("the file is cut off or damaged", remedy=_REMEDY)
+        return False
     with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
         records = archive.infolist()
         if not records:
             raise FormatError("the file has no records", remedy=_REMEDY)
         by_name = {record.filename: record for record in records}
+        if any(name.endswith("/constants.pkl") for name in by_name):
+            raise UnsupportedError(
+                "the file is a program of TorchScript",
+                remedy="Load it with torch.jit.load, and save its state dict.",
+            )
         if len(by_name) < len(records):
             raise FormatError("the file has two records of one name", remedy=_REMEDY)
         if min(record.header_offset for record in records):

@@ -18,8 +18,8 @@ import zarr.codecs
 
 from npzkit.codecs.coding import STORED, ZSTANDARD, ZSTANDARD_LEVEL
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number
-from npzkit.conversion.claims import Claims
 from npzkit.conversion.hierarchies import array_in_store, from_library, giving, stored_in
+from npzkit.conversion.refusals import Claims, leads_out
 from npzkit.display.blocks import block_shape
 from npzkit.errors import ConversionError, printable
 
@@ -48,9 +48,7 @@ def _check_files(path: str) -> None:
     for place, folders, names in os.walk(path):
         for name in (*folders, *names):
             inner = os.path.join(place, name)
-            is_outside = os.path.islink(inner) and (
-                name in folders or os.path.commonpath([root, os.path.realpath(inner)]) != root
-            )
+            is_outside = os.path.islink(inner) and (name in folders or leads_out(root, inner))
             if is_outside:
                 raise ConversionError(
                     "the store has a symbolic link, which is not followed", path=inner,

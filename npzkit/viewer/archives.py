@@ -54,7 +54,7 @@ class ShownArchive:
         self.damaged: dict[str, str] = {}
         self.differing: Collection[str] = ()
         self._checked: set[str] = set()
-        self.path = printable(npz._archive.path or "archive")
+        self.path = printable(self.totals.path or "archive")
         name = os.path.basename(self.path.rstrip("/\\")) or self.path
         self.label = name if len(name) <= _LABEL_LENGTH else f"{name[:_LABEL_LENGTH]}..."
 

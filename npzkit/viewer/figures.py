@@ -1,4 +1,4 @@
-"""Figures: images, pictures, lines and histograms, and what the mouse points at.
+"""Figures: images, pictures, lines, histograms and tables, and what the mouse points at.
 
 Owns their glyphs, ranges and tools. What they show is read by `npzkit.viewer.drawing`.
 No text of an archive is drawn: titles in figures would be parsed as formulas.
@@ -29,10 +29,10 @@ from bokeh.plotting import figure
 
 from npzkit.display.lines import LineOverview
 from npzkit.display.numbers import as_placed, is_date, round_numbers, unit_of
-from npzkit.viewer.drawing import HistogramDrawn, PlaneDrawn
-from npzkit.viewer.shown import Shown
-from npzkit.viewer.style import LABEL_COUNT, MARK_COLOUR, browser_file, palette_of
-from npzkit.viewer.texts import NAN_COLOUR
+from npzkit.viewer.drawing import HistogramDrawn, PlaneDrawn, TableDrawn
+from npzkit.viewer.shown import Shown, drawn_axes
+from npzkit.viewer.style import LABEL_COUNT, MARK_COLOUR, browser_file, palette_of, text_div
+from npzkit.viewer.texts import NAN_COLOUR, page_html
 
 
 class Ranges:
@@ -306,7 +306,7 @@ class HistogramFigure:
             fill_color="#2f80d0", line_color="#2f80d0", fill_alpha=0.7,
         )  # fmt: skip
 
-    def show(self, drawn: HistogramDrawn) -> None:
+    def show(self, drawn: HistogramDrawn, shown: Shown, dtype: np.dtype[Any]) -> None:
         """Show what was counted."""
         histogram = drawn.overview.statistics.histogram
         self.plot.yaxis.axis_label = "values" if drawn.is_complete else "values of the sample"
@@ -326,10 +326,25 @@ class HistogramFigure:
         self._y.update(start=self._least, end=float(tops.max()) * room or 1.0)
 
 
-def figure_of(drawn: Any, ranges: Any, out: Div, *, is_log: bool) -> Any:
+class TableFigure:
+    """A page of values."""
+
+    def __init__(self) -> None:
+        look: dict[str, Any] = {"sizing_mode": "stretch_both", "styles": {"overflow": "auto"}}
+        self.plot = text_div("values", **look)
+
+    def show(self, drawn: TableDrawn, shown: Shown, dtype: np.dtype[Any]) -> None:
+        """Show what was read."""
+        are_texts, has_rows = dtype.kind not in "biufcmM", bool(drawn_axes(shown))
+        self.plot.text = page_html(drawn, are_texts=are_texts, has_rows=has_rows)
+
+
+def figure_of(drawn: Any, shown: Shown, ranges: Any, out: Div) -> Any:
     """Return an empty figure for what was read."""
+    if isinstance(drawn, TableDrawn):
+        return TableFigure()
     if isinstance(drawn, HistogramDrawn):
-        return HistogramFigure(is_log=is_log)
+        return HistogramFigure(is_log=shown.heights == "log")
     if isinstance(drawn, LineOverview):
         return LineFigure(ranges, out)
     return ImageFigure(ranges, out, is_picture=drawn.colours is not None)

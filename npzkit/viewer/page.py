@@ -86,7 +86,6 @@ class Page:
             label="Compare all keys", name="compare_all", visible=len(self._archives) > 1
         )
         self._compare_all.on_click(self._find_differing)
-        self._is_setting = False
         self._dark = Toggle(
             label="☾", name="dark", width=36, html_attributes={"title": "Dark or light"}
         )
@@ -194,7 +193,8 @@ class Page:
             self._show(replace(self._kept(), archive=number, key=key), message=message)
 
     def _toggled_compare(self, name: str, old: Any, new: bool) -> None:
-        if self._is_setting or self._shown.key is None:
+        is_compared = self._shown.other_key is not None
+        if self._shown.key is None or (new and is_compared):
             return
         if not new:
             self._show(replace(self._shown, other_key=None))
@@ -421,10 +421,8 @@ class Page:
 
     def _follow(self, shown: Shown) -> None:
         """Let the address and the button follow what is shown."""
-        self._is_setting = True
         if shown.other_key is not None:
             self._compare.active = True
-        self._is_setting = False
         self._address.tags = [format_link(shown)]
 
     def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:

@@ -15,11 +15,11 @@ from bokeh.layouts import column, gridplot, row
 from bokeh.models import Div, Spacer
 
 from npzkit.errors import printable
-from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, TableDrawn, largest_place
+from npzkit.viewer.drawing import HistogramDrawn, Pane, PlaneDrawn, largest_place
 from npzkit.viewer.figures import Ranges, figure_of
-from npzkit.viewer.shown import Shown, column_count, drawn_axes, row_count
+from npzkit.viewer.shown import Shown, column_count, row_count
 from npzkit.viewer.style import text_div
-from npzkit.viewer.texts import notes_html, page_html, statistics_html
+from npzkit.viewer.texts import notes_html, statistics_html
 
 Reason = Literal["choice", "zoom", "size"]
 """Why something is read: it was chosen, or the same is shown in more or less detail, or in
@@ -194,21 +194,25 @@ class Panes:
         self._kind, self._shown = kind, shown
         self._drawn, self._rest = list(panes), (dtype, why)
         self._set_ranges(shown, dtype)
-        for number, pane in enumerate(panes):
+        for figure, heading, pane in zip(self._figures, self._texts, panes, strict=True):
             title = escape(printable(pane.title))
-            self._texts[number].text = f'<b class="name" title="{title}">{title}</b>'
-            self._fill(self._figures[number], pane, shown, dtype)
+            heading.text = f'<b class="name" title="{title}">{title}</b>'
+            if pane.is_difference and shown.view != "picture":
+                figure.show(pane.drawn, replace(shown, palette="diverging"), np.dtype(np.float64))
+            else:
+                figure.show(pane.drawn, shown, dtype)
+            if isinstance(pane.drawn, PlaneDrawn):
+                figure.mark(self._marked_place(pane, shown))
         if is_new:
             is_alone, is_histogram = len(panes) < 2, shown.view == "histogram"
             self._statistics.visible = is_histogram
             self._statistics.sizing_mode = "fixed" if is_alone else "stretch_width"
             self.root.styles = {"gap": "8px", "flex-direction": "row" if is_alone else "column"}
             # Figures are sent with what they show. Those of one view share a toolbar.
-            plots = [getattr(figure, "plot", figure) for figure in self._figures]
-            has_tools = shown.view in {"image", "picture", "line"}
             grid = gridplot(
-                plots, ncols=kind[-1], sizing_mode="stretch_both",
-                toolbar_location="above" if has_tools else None, toolbar_options={"logo": None},
+                [figure.plot for figure in self._figures], ncols=kind[-1],
+                sizing_mode="stretch_both", toolbar_location="above" if self._ranges else None,
+                toolbar_options={"logo": None},
             )  # fmt: skip
             grid.spacing = 8
             grid.children = [
@@ -250,45 +254,21 @@ class Panes:
         places = []
         for pane in panes:
             heading = text_div("heading", visible=len(panes) > 1, styles={"overflow": "hidden"})
-            figure = self._make_pane(pane, shown)
+            figure = figure_of(pane.drawn, shown, self._ranges, self.readout)
+            if has_ranges:
+                figure.plot.on_change("inner_width", self._sized)
+                figure.plot.on_change("inner_height", self._sized)
             self._figures.append(figure)
             self._texts.append(heading)
-            plot = getattr(figure, "plot", figure)
             places.append(
-                column(heading, plot, sizing_mode="stretch_both", styles={"min-width": "0"})
+                column(heading, figure.plot, sizing_mode="stretch_both", styles={"min-width": "0"})
             )
         self._seen = ()
         self.readout.text = "&nbsp;"
         return places
-
-    def _make_pane(self, pane: Pane, shown: Shown) -> Any:
-        if isinstance(pane.drawn, TableDrawn):
-            look: dict[str, Any] = {"sizing_mode": "stretch_both", "styles": {"overflow": "auto"}}
-            return text_div("values", **look)
-        figure = figure_of(pane.drawn, self._ranges, self.readout, is_log=shown.heights == "log")
-        if not isinstance(pane.drawn, HistogramDrawn):
-            figure.plot.on_change("inner_width", self._sized)
-            figure.plot.on_change("inner_height", self._sized)
-        return figure
 
     def _marked_place(self, pane: Pane, shown: Shown) -> tuple[float, float] | None:
         """Return the row and the column to be marked: what was searched, or differs most."""
         if self._mark is not None and shown.down is not None and shown.across is not None:
             return self._mark[shown.down], self._mark[shown.across]
         return largest_place(pane.drawn) if pane.is_difference else None
-
-    def _fill(self, figure: Any, pane: Pane, shown: Shown, dtype: Any) -> None:
-        drawn = pane.drawn
-        if isinstance(drawn, TableDrawn):
-            figure.text = page_html(
-                drawn, are_texts=dtype.kind not in "biufcmM", has_rows=bool(drawn_axes(shown))
-            )
-        elif isinstance(drawn, HistogramDrawn):
-            figure.show(drawn)
-        else:
-            plane = drawn if isinstance(drawn, PlaneDrawn) else None
-            is_signed = pane.is_difference and (plane is None or plane.colours is None)
-            kind = replace(shown, palette="diverging") if is_signed else shown
-            figure.show(drawn, kind, np.dtype(np.float64) if is_signed else dtype)
-            if plane is not None:
-                figure.mark(self._marked_place(pane, shown))

@@ -196,6 +196,11 @@ class _BoundedServer(HTTPServer):
             self._strangers.remove(stream)
             self._admitted.append(stream)
 
+    def close_streams(self) -> None:
+        """Close all connections, also those of websockets."""
+        for stream in (*self._strangers, *self._admitted):
+            stream.close()
+
 
 def _open_ones(streams: list[Any]) -> list[Any]:
     return [stream for stream in streams if not stream.closed()]
@@ -227,31 +232,29 @@ class PageServer:
         port = self._socket.getsockname()[1]
         self._guard = Guard(port)
         self.url = f"http://{HOST}:{port}/{self._guard.token}/"
-        self._loop: IOLoop | None = None
         self._make_page = make_page
         started: Future[None] = Future()
         self._thread = threading.Thread(
-            target=self._serve, args=(started,), name="npzkit-view-server", daemon=True
+            target=lambda: asyncio.run(self._serve(started)), name="npzkit-view-server", daemon=True
         )
         self._thread.start()
         started.result()
 
-    def _serve(self, started: Future[None]) -> None:
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        loop = IOLoop.current()
+    async def _serve(self, started: Future[None]) -> None:
+        """Answer requests until the server is closed; what is under way then is cancelled."""
+        self._loop, self._is_over = asyncio.get_running_loop(), asyncio.Event()
         try:
-            server = self._server(loop)
+            server = self._server()
             server.start()
         except BaseException as error:
             started.set_exception(error)
             return
-        self._loop, self._base = loop, server
-        loop.add_callback(started.set_result, None)
-        loop.start()
-        loop.run_sync(_leave)
-        loop.close(all_fds=True)
+        started.set_result(None)
+        await self._is_over.wait()
+        server.stop(wait=False)
+        self._http.close_streams()
 
-    def _server(self, loop: IOLoop) -> BaseServer:
+    def _server(self) -> BaseServer:
         application = Application(FunctionHandler(self._make_page))
         tornado = _GuardedTornado(
             self._guard, {"/": application}, prefix=self._guard.token, sign_sessions=True,
@@ -266,28 +269,13 @@ class PageServer:
         )  # fmt: skip
         tornado.admit = self._http.admit
         self._http.add_socket(self._socket)
-        return BaseServer(loop, tornado, self._http)
+        return BaseServer(IOLoop.current(), tornado, self._http)
 
     def close(self) -> None:
         """End the server. Pages keep what they show."""
-        if self._loop is not None:
-            loop, self._loop = self._loop, None
-            loop.add_callback(self._end, loop)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(timeout=10)
-
-    async def _end(self, loop: IOLoop) -> None:
-        """Close all connections, and end the thread."""
-        self._base.stop(wait=False)
-        await self._http.close_all_connections()
-        loop.stop()
-
-
-async def _leave() -> None:
-    """Cancel what is under way."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _bound(port: int) -> socket.socket:

@@ -66,7 +66,7 @@ class TreePanel:
         self._items: list[Item] = []
         self._chosen: tuple[int, str] | None = None
         self._count = _ROW_COUNT
-        self._is_setting = False
+        self._marked: list[int] = []
         self.filter = TextInput(
             placeholder=f"Filter {sum(len(a.tree.keys) for a in archives):,} keys",
             name="filter", sizing_mode="stretch_width",
@@ -99,7 +99,7 @@ class TreePanel:
         self.show()
 
     def _clicked(self, name: str, old: Any, new: list[int]) -> None:
-        if self._is_setting or not new or new[0] >= len(self._items) + 1:
+        if not new or new == self._marked or new[0] >= len(self._items) + 1:
             return
         if new[0] == len(self._items):
             self._count += _ROW_COUNT
@@ -166,7 +166,10 @@ class TreePanel:
             colour = "var(--accent)" if self._hidden_count else "var(--soft)"
             for name, text in zip(_COLUMNS, (last, "", "", "", colour), strict=True):
                 data[name].append(text)
-        self._is_setting = True
+        self._marked = [
+            place for place, (number, row) in enumerate(self._items)
+            if row is not None and (number, row.key) == self._chosen
+        ]  # fmt: skip
         if len(data["key"]) == len(self._source.data["key"]):
             if data != self._source.data:
                 whole = slice(len(data["key"]))
@@ -175,11 +178,7 @@ class TreePanel:
             # A row that is chosen while its place is gone would come back as a click.
             self._source.selected.indices = []
             self._source.data = data
-        self._source.selected.indices = [
-            place for place, (number, row) in enumerate(self._items)
-            if row is not None and (number, row.key) == self._chosen
-        ]  # fmt: skip
-        self._is_setting = False
+        self._source.selected.indices = self._marked
 
     def _cells(self, item: Item) -> tuple[str, str, str, str, str]:
         number, row = item

@@ -1,12 +1,12 @@
-"""One group of an archive, as xarray reads it: variables, attributes, dimensions.
+"""One group of an archive, as xarray reads it: its variables and their attributes.
 
-Owns which keys belong to a group, the names of dimensions, and attributes: as values that
-JSON can express, and back. What they mean, such as units of time, is xarray's.
+Owns which keys belong to a group, and attributes: as values that JSON can express, and back. What
+they mean, such as units of time, is xarray's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,14 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
-from npzkit.conversion.dimensions import DIMENSIONS, made_up_dimensions, named_dimensions
 from npzkit.datasets.reopened import Reopened
-from npzkit.errors import MadeUpDimensionsWarning, UnsupportedError, warn
+from npzkit.errors import UnsupportedError
 from npzkit.members.keys import check_depth
 from npzkit.trees.containers import without_note
+from npzkit.xarray.dimensions import DIMENSIONS
 
 GROUPS = "npzkit.groups"
 """The key of the archive's metadata for groups: their attributes by their paths."""
-Dims = Mapping[str, str | Sequence[str]]
-"""The names of dimensions, by key."""
 _FILL_VALUES = ("_FillValue", "missing_value")
 """Attributes that have values of the array's own dtype."""
 _TIME_UNITS = {"s", "ms", "us", "ns"}
@@ -89,14 +87,10 @@ class NpzStore(AbstractDataStore):
         attrs = attrs_from_json(lazy.attrs, lazy.dtype)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
 
-    def close(self) -> None:
-        """Let go of the archive."""
-        self._archive.close()
 
-
-def normal_group(group: str | None) -> str:
-    """Return a group's path without slashes around it; the root is ""."""
-    return (group or "").strip("/")
+def path_in(group: str, name: str | None) -> str:
+    """Return the path of something in a group, without slashes around it; the root is ""."""
+    return "/".join(filter(None, (group, (name or "").strip("/"))))
 
 
 def groups_of(npz: Any) -> list[str]:
@@ -111,65 +105,6 @@ def groups_of(npz: Any) -> list[str]:
         for count in range(1, len(parts) + 1):
             found["/".join(parts[:count])] = None
     return list(found)
-
-
-def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str, ...]]:
-    """Return the names of the dimensions of each array: as given, as kept, or made up.
-
-    Parameters
-    ----------
-    archive : Reopened
-    given : mapping of str to sequence of str, optional
-        Names by key, which come first.
-
-    Raises
-    ------
-    ValueError
-        Names are given for an array that has another number of dimensions, or
-        for no array.
-
-    Warns
-    -----
-    MadeUpDimensionsWarning
-        Names were made up.
-    """
-    npz = archive.open()
-    infos = {key: npz.info(key) for key in npz.files}
-    shapes = {key: info.shape for key, info in infos.items() if info.dtype is not None}
-    found: dict[str, tuple[str, ...]] = {}
-    for key, shape in shapes.items():
-        dims = named_dimensions(infos[key].attrs, len(shape))
-        if dims is not None or not shape:
-            found[key] = dims or ()
-    for key, names in (given or {}).items():
-        found[key] = _checked(key, names, shapes)
-    if made_up := made_up_dimensions(shapes, found):
-        found |= made_up
-        _warn(archive.path, made_up)
-    return {key: found[key] for key in shapes}
-
-
-def _checked(
-    key: str, names: str | Sequence[str], shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[str, ...]:
-    dims = (names,) if isinstance(names, str) else tuple(names)
-    if key not in shapes:
-        raise ValueError(f"dims: the archive has no array {key!r}")
-    if len(dims) != len(shapes[key]):
-        raise ValueError(
-            f"dims of {key!r}: the array has {len(shapes[key])} dimensions, not {len(dims)}"
-        )
-    return dims
-
-
-def _warn(path: str | None, made_up: Mapping[str, tuple[str, ...]]) -> None:
-    key, dims = next(iter(made_up.items()))
-    others = f" and {len(made_up) - 1} more" if len(made_up) > 1 else ""
-    warn(
-        f"{path or 'the archive'}: the dimensions of {key!r}{others} have no names. Names were "
-        f"made up, one per length; {key!r} has {dims}. Name them: dims={{{key!r}: [...]}}",
-        MadeUpDimensionsWarning,
-    )
 
 
 class StoredArray(BackendArray):

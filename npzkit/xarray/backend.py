@@ -18,7 +18,8 @@ from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MemberNotFoundError
 from npzkit.files.urls import Location, find_location
-from npzkit.xarray.archive_store import Dims, NpzStore, dimensions_of, groups_of, normal_group
+from npzkit.xarray.archive_store import NpzStore, groups_of, path_in
+from npzkit.xarray.dimensions import Dims, dimensions_of
 
 
 class NpzBackend(BackendEntrypoint):
@@ -123,7 +124,7 @@ class NpzBackend(BackendEntrypoint):
                 dataset.close()
             raise
         for path, dataset in groups.items():
-            tree[path].set_close(dataset._close)
+            tree[path].set_close(dataset.close)
         return tree
 
 
@@ -137,7 +138,7 @@ def _opened(
     """
     archive = Reopened(open_archive(file, storage_options=storage_options))
     try:
-        name, groups = normal_group(group), groups_of(archive.open())
+        name, groups = path_in("", group), groups_of(archive.open())
         if name not in groups:
             raise MemberNotFoundError(
                 "the archive has no such group", path=archive.path, key=name,

@@ -22,11 +22,11 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, Compression, checked_method
-from npzkit.conversion.dimensions import DIMENSIONS, named_dimensions
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import check_attrs
-from npzkit.xarray.archive_store import GROUPS, attrs_to_json, normal_group
+from npzkit.xarray.archive_store import GROUPS, attrs_to_json, path_in
+from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
 
 _OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
 """What `encoding` says to npzkit."""
@@ -118,8 +118,8 @@ def to_npz(
     ...     print(npz["t"], npz.info("t").attrs["units"])
     [1.5 2.5] K
     """
-    root = normal_group(group)
-    nodes = {"/".join(filter(None, (root, name))): node for name, node in _nodes(dataset).items()}
+    root = path_in("", group)
+    nodes = {path_in(root, name): node for name, node in _nodes(dataset).items()}
     own, foreign = _split(encoding or {}, root, nodes)
     encoded = {name: _encoded(name, node, foreign) for name, node in nodes.items()}
     variables = {
@@ -170,7 +170,7 @@ def _split(
     """Return what `encoding` says to npzkit and to xarray, both by key."""
     own, foreign = {}, {}
     for name, values in encoding.items():
-        key = "/".join(filter(None, (root, name.strip("/"))))
+        key = path_in(root, name)
         group, _, last = key.rpartition("/")
         if group not in nodes or last not in nodes[group].variables:
             raise ValueError(f"encoding: there is no variable {name!r}")
@@ -209,7 +209,7 @@ def _encoded(
     kept = attrs_to_json(attrs, f"the group {group!r}" if group else "the data set")
     check_attrs(kept)
     return {
-        f"{prefix}{name}": _stored(f"{prefix}{name}", others.get(name, variable))
+        (key := f"{prefix}{name}"): _stored(key, others.get(name, variable))
         for name, variable in variables.items()
     }, kept
 
@@ -225,7 +225,9 @@ def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
         variable = variable.copy(data=_fixed_width(np.asarray(variable.data), key))
     attrs = attrs_to_json(variable.attrs, f"the variable {key!r}")
     attrs[DIMENSIONS] = [str(name) for name in variable.dims]
-    return xarray.Variable(variable.dims, variable._data, attrs, fastpath=True)
+    variable = variable.copy(deep=False)
+    variable.attrs = attrs
+    return variable
 
 
 def _fixed_width(strings: np.ndarray[Any, Any], key: str) -> np.ndarray[Any, Any]:
@@ -288,28 +290,23 @@ def _write_variables(
     filled = []
     for key, variable in variables.items():
         options = {**encoding.get(key, {}), "attrs": variable.attrs}
-        data: Any = variable._data
         if key in writer:
             del writer[key]
-        if not _is_chunked(data) or not data.size or not data.ndim:
+        if not variable.chunks or not variable.size:
             writer.add(key, np.asarray(variable.values), **options)
-        elif (
-            checked_method(options.get("compression", compression), options.get("level")) != STORED
-        ):
-            _write_rows(writer, key, data, data.shape, options)
-        elif by_rows:
-            _write_rows(writer, key, data, (None, *data.shape[1:]), options)
+            continue
+        # An array of dask, which has axes.
+        data, shape = variable.data, variable.shape
+        method = checked_method(options.get("compression", compression), options.get("level"))
+        if method != STORED or by_rows:
+            rows = None if method == STORED else shape[0]
+            _write_rows(writer, key, data, (rows, *shape[1:]), options)
         else:
-            filled.append((data, writer.create(key, data.shape, data.dtype, **options)))
+            filled.append((data, writer.create(key, shape, data.dtype, **options)))
     _fill(filled)
 
 
 # -- arrays of dask ---------------------------------------------------------
-
-
-def _is_chunked(data: Any) -> bool:
-    """Return whether this is an array of dask."""
-    return hasattr(data, "chunks") and hasattr(data, "compute")
 
 
 def _fill(filled: list[tuple[Any, Any]]) -> None:

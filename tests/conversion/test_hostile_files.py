@@ -189,7 +189,7 @@ def write_big(file, version):
 def test_many_variables_take_linear_time(here, monkeypatch):
     """A variable is not searched for among all others."""
     from npzkit.conversion import matlab
-    from npzkit.conversion.claims import Claims
+    from npzkit.conversion.refusals import Claims
 
     scipy_io.savemat("a.mat", {f"v{number}": number for number in range(50)})
     sizes = []

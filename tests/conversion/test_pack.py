@@ -195,6 +195,30 @@ def test_a_folder_is_not_left_by_its_links(here):
     assert "skipped 3 entries that are not arrays: folder, nothing.npy, x.npy" in note
 
 
+@needs_symlinks
+def test_a_link_to_another_drive_leads_out(here, monkeypatch):
+    """Windows has no path that two drives have in common: what is there is not followed either."""
+    common = os.path.commonpath
+
+    def common_of_a_drive(paths):
+        if len({"outside" in path for path in paths}) > 1:
+            raise ValueError("Paths don't have the same drive")
+        return common(paths)
+
+    monkeypatch.setattr("os.path.commonpath", common_of_a_drive)
+    (here / "outside").mkdir()
+    np.save("outside/y.npy", np.ones(2))
+    (here / "in").mkdir()
+    np.save("in/mine.npy", np.ones(2))
+    os.symlink(here / "outside/y.npy", "in/x.npy")
+    assert npzkit.pack("a.npz", "in").keys == ("mine",)
+    os.symlink(here / "outside", "in/sub")
+    npzkit.save("b.npz", {"sub/x": [1]})
+    with pytest.raises(UnsafeNameError, match="symbolic link"):
+        npzkit.extract("b.npz", "in")
+    assert os.listdir("outside") == ["y.npy"]
+
+
 def test_archives_are_merged(here):
     """Keys, attributes and metadata of archives are kept; the first value of a name counts."""
     with npzkit.NpzWriter("a.npz", metadata={"step": 1, "who": "a"}) as w:

@@ -93,24 +93,9 @@ def test_a_data_set_comes_back(path, compression, chunked):
 
 
 DTYPES = [
-    "?",
-    "i1",
-    "u2",
-    "i4",
-    ">i4",
-    "i8",
-    "u8",
-    "f2",
-    "f4",
-    ">f8",
-    "c8",
-    "c16",
-    "S3",
-    "U2",
-    "M8[ns]",
-    "M8[s]",
-    "m8[ms]",
-]
+    "?", "i1", "u2", "i4", ">i4", "i8", "u8", "f2", "f4", ">f8", "c8", "c16", "S3", "U2",
+    "M8[ns]", "M8[s]", "m8[ms]",
+]  # fmt: skip
 
 
 @given(st.data())

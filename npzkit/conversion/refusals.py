@@ -1,15 +1,20 @@
-"""What a file of another format may claim: arrays, bytes, and parts that cost time but no bytes.
+"""What `convert` refuses of a file: arrays without a place in the new format, and false claims.
 
-Owns the bounds, which come from `npzkit.Limits` or from the size of the file. Knows no format.
+Owns the bounds of what a file may claim, which come from `npzkit.Limits` or from its size: arrays,
+bytes, and parts that cost time but no bytes. Owns which paths lead out of a folder, so that nothing
+is read or written there. Which dtypes a format lacks, its module says.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
-from npzkit.errors import NpzkitError, check_limit, format_size
+from npzkit.conversion.arrays import Array
+from npzkit.errors import ConversionError, NpzkitError, check_limit, format_size
 from npzkit.limits import Limits
+from npzkit.members.keys import check_depth, check_key
 
 _RATIO = 1032
 """Bytes that deflate can make of one."""
@@ -95,6 +100,15 @@ class Claims:
         return nbytes <= _FREE_TEXT_SIZE + _TEXT_RATIO * text_size
 
 
+def leads_out(root: str, path: str) -> bool:
+    """Return whether a path, whose links are followed, is outside of a folder without links."""
+    try:
+        return os.path.commonpath([root, os.path.realpath(path)]) != root
+    except ValueError:
+        # Windows: another drive.
+        return True
+
+
 def size_of(path: str) -> int:
     """Return the bytes of a file, or of all files in a folder."""
     if not os.path.isdir(path):
@@ -104,3 +118,44 @@ def size_of(path: str) -> int:
         for place, _, names in os.walk(path)
         for name in names
     )
+
+
+# -- arrays that have no place ---------------------------------------------------
+
+
+def fitting_arrays(
+    arrays: list[Array], writer: Any, skipped: dict[str, str] | None
+) -> Iterator[Array]:
+    """Yield the arrays that the new format has a place for; raise for others, or note them."""
+    keys = {array.key for array in arrays}
+    for array in arrays:
+        reason = array.problem or _why_unfit(array, writer, keys)
+        if not reason:
+            yield array
+        elif skipped is not None:
+            skipped[array.key] = reason
+        else:
+            raise ConversionError(
+                f"the value cannot be kept: {reason}", key=array.key,
+                remedy="Leave it out with skip=True.",
+            )  # fmt: skip
+
+
+def _why_unfit(array: Array, writer: Any, keys: Collection[str]) -> str | None:
+    try:
+        check_key(array.key)
+    except NpzkitError as error:
+        return error.what
+    if getattr(writer, "NESTED", False) and (reason := _why_nested(keys, array.key)):
+        return reason
+    found: str | None = writer.why_unfit(array)
+    return found
+
+
+def _why_nested(keys: Collection[str], key: str) -> str | None:
+    """Return why a key cannot be kept: one of its folders is an array; or None."""
+    check_depth([key])
+    parts = key.split("/")
+    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+    other = next((name for name in above if name in keys), None)
+    return None if other is None else f"{other!r} is an array and would have to be a group"

@@ -1,0 +1,132 @@
+"""The formats of `convert`, by the suffixes of files, and the library that each needs.
+
+Owns which format a path means, and which paths are refused: those without a format, and those of
+another kind than the format's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from npzkit.datasets.opening import holds_index
+from npzkit.errors import ConversionError, UnsupportedError
+from npzkit.files.file_objects import check_regular
+from npzkit.files.urls import Location
+
+
+class Format(NamedTuple):
+    """A format, and the library that it needs.
+
+    Attributes
+    ----------
+    module : str
+        Within `npzkit.conversion`. It has ``read(path, say, claims)``, a context manager
+        that gives the file's `Contents`; and if such files are written,
+        ``why_unfit(array)``, the reason why an array cannot be kept, or None, and
+        ``write(path, contents, options, say)``, which makes a new file or folder.
+        It is imported when a file of its kind is met, and its library with it.
+    library : str
+        Empty if none is needed.
+    installed_by : str
+        What pip installs to bring the library.
+    is_foreign : bool
+        Whether files of others are read by the library, and so in a process of its own.
+    """
+
+    module: str
+    library: str = ""
+    installed_by: str = ""
+    is_foreign: bool = False
+
+
+NPZ, ZARR = Format("npz"), Format("zarr_store", "zarr", "npzkit[zarr]", is_foreign=True)
+TORCH = Format("torch_file", "torch", "torch", is_foreign=True)
+_HDF5 = Format("hdf5", "h5py", "npzkit[h5]", is_foreign=True)
+_SUFFIXES = {
+    ".npz": NPZ,
+    ".safetensors": Format("safetensors_file", "safetensors", "npzkit[safetensors]"),
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
+    ".zarr": ZARR,
+    ".mat": Format("matlab", "scipy", "npzkit[mat]", is_foreign=True),
+    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TORCH),
+}
+_STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
+"""One of them is in the folder of a Zarr store."""
+
+
+def source_format(place: str | os.PathLike[str] | Location) -> Format:
+    if isinstance(place, Location):
+        # An archive, unless its name says otherwise.
+        if _SUFFIXES.get(os.path.splitext(place.file_name)[1].lower(), NPZ) is NPZ:
+            return NPZ
+        raise UnsupportedError(
+            "only .npz archives can be read from a store", path=str(place),
+            remedy="Download the file, and convert the copy.",
+        )  # fmt: skip
+    path = os.fsdecode(place)
+    os.stat(path)
+    if holds_index(path):
+        return NPZ
+    if os.path.isdir(path):
+        found = ZARR if is_store(path) else None
+    else:
+        check_regular(path)
+        found = _SUFFIXES.get(os.path.splitext(path)[1].lower())
+    if found is None or (found is ZARR and not os.path.isdir(path)):
+        raise ConversionError(
+            f"this is no Zarr store, and no file with a suffix of {' '.join(_SUFFIXES)}", path=path,
+            remedy="Use npzkit.pack for .npy files.",
+        )  # fmt: skip
+    return found
+
+
+def is_store(path: str) -> bool:
+    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
+
+
+def target_format(path: str) -> Format:
+    if not path:
+        raise ConversionError("the path of the new file is empty")
+    name = path.rstrip("/" + os.sep)
+    found = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+    if found is None:
+        raise ConversionError(
+            f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
+            remedy="Use npzkit.extract for .npy files.",
+        )  # fmt: skip
+    if found is TORCH:
+        raise ConversionError(
+            "files of torch.save are only read", path=path,
+            remedy="Convert to .safetensors, or torch.save(npzkit.torch.load_file(archive), path).",
+        )  # fmt: skip
+    if found is not ZARR and name != path:
+        raise ConversionError(
+            "the path ends in a slash, but this format is a file", path=path,
+            remedy="Remove the slash.",
+        )  # fmt: skip
+    return found
+
+
+def module_of(found: Format) -> Any:
+    """Import a format's module."""
+    with needing(found):
+        return importlib.import_module(f"npzkit.conversion.{found.module}")
+
+
+@contextlib.contextmanager
+def needing(found: Format) -> Iterator[None]:
+    """Say what to install if a library is missing."""
+    try:
+        yield
+    except ImportError as error:
+        if not found.library or (error.name or "").split(".")[0] == "npzkit":
+            raise
+        raise UnsupportedError(
+            f"this format needs the package {found.library}, which is not installed",
+            remedy=f'Install it: python -m pip install "{found.installed_by}"',
+        ) from error

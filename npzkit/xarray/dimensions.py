@@ -1,0 +1,131 @@
+"""The names of dimensions: those that are given, those in an array's attributes, or made-up ones.
+
+Owns the name of that attribute, which names in it count, and how names are made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from npzkit.datasets.reopened import Reopened
+from npzkit.errors import MadeUpDimensionsWarning, warn
+
+Dims = Mapping[str, str | Sequence[str]]
+"""The names of dimensions, by key."""
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The attribute, by xarray's convention for Zarr."""
+
+
+def named_dimensions(attrs: Mapping[str, Any], ndim: int) -> tuple[str, ...] | None:
+    """Return the names in an array's attributes; None if there are none that fit.
+
+    Examples
+    --------
+    >>> named_dimensions({"_ARRAY_DIMENSIONS": ["time", "x"]}, 2)
+    ('time', 'x')
+    """
+    names = attrs.get(DIMENSIONS)
+    if not isinstance(names, list) or len(names) != ndim:
+        return None
+    return tuple(names) if all(isinstance(name, str) for name in names) else None
+
+
+def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str, ...]]:
+    """Return the names of the dimensions of each array: as given, as kept, or made up.
+
+    Parameters
+    ----------
+    archive : Reopened
+    given : mapping of str to sequence of str, optional
+        Names by key, which come first.
+
+    Raises
+    ------
+    ValueError
+        Names are given for an array that has another number of dimensions, or
+        for no array.
+
+    Warns
+    -----
+    MadeUpDimensionsWarning
+        Names were made up.
+    """
+    npz = archive.open()
+    infos = {key: npz.info(key) for key in npz.files}
+    shapes = {key: info.shape for key, info in infos.items() if info.dtype is not None}
+    found: dict[str, tuple[str, ...]] = {}
+    for key, shape in shapes.items():
+        dims = named_dimensions(infos[key].attrs, len(shape))
+        if dims is not None or not shape:
+            found[key] = dims or ()
+    for key, names in (given or {}).items():
+        found[key] = _checked(key, names, shapes)
+    if made_up := _made_up_names(shapes, found):
+        found |= made_up
+        _warn(archive.path, made_up)
+    return {key: found[key] for key in shapes}
+
+
+def _checked(
+    key: str, names: str | Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[str, ...]:
+    dims = (names,) if isinstance(names, str) else tuple(names)
+    if key not in shapes:
+        raise ValueError(f"dims: the archive has no array {key!r}")
+    if len(dims) != len(shapes[key]):
+        raise ValueError(
+            f"dims of {key!r}: the array has {len(shapes[key])} dimensions, not {len(dims)}"
+        )
+    return dims
+
+
+def _warn(path: str | None, made_up: Mapping[str, tuple[str, ...]]) -> None:
+    key, dims = next(iter(made_up.items()))
+    others = f" and {len(made_up) - 1} more" if len(made_up) > 1 else ""
+    warn(
+        f"{path or 'the archive'}: the dimensions of {key!r}{others} have no names. Names were "
+        f"made up, one per length; {key!r} has {dims}. Name them: dims={{{key!r}: [...]}}",
+        MadeUpDimensionsWarning,
+    )
+
+
+def _made_up_names(
+    shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Return names for the dimensions of arrays: ``dim_0``, ``dim_1`` and so on, one per length.
+
+    Dimensions of the same length share a name, unless they belong to the same array. No
+    name is that of another dimension, or of an array in its group.
+
+    Parameters
+    ----------
+    shapes : mapping of str to tuple of int
+        By key.
+    known : mapping of str to tuple of str
+        By key, for arrays that have names.
+
+    Examples
+    --------
+    >>> _made_up_names({"a": (3, 4), "b": (4,), "c": (3, 3)}, {})
+    {'a': ('dim_0', 'dim_1'), 'b': ('dim_1',), 'c': ('dim_0', 'dim_2')}
+    """
+    taken = {name for dims in known.values() for name in dims}
+    taken |= {key.rpartition("/")[2] for key in shapes}
+    names: dict[tuple[int, int], str] = {}
+    number = 0
+    found = {}
+    for key, shape in shapes.items():
+        if key in known:
+            continue
+        own = []
+        for axis, length in enumerate(shape):
+            which = length, shape[:axis].count(length)
+            while which not in names:
+                name = f"dim_{number}"
+                number += 1
+                if name not in taken:
+                    names[which] = name
+            own.append(names[which])
+        found[key] = tuple(own)
+    return found

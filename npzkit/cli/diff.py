@@ -9,9 +9,9 @@ import click
 
 import npzkit
 from npzkit.cli.file_argument import as_text, complete_key, opened, shape_text
-from npzkit.cli.messages import at_prompt, in_a_line, refusing, report_failure, say
+from npzkit.cli.messages import in_a_line, refusing, report_failure, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, print_table
-from npzkit.errors import format_count, format_dtype, printable, shown_url
+from npzkit.errors import at_prompt, format_count, format_dtype, printable, shown_url
 
 _HEADINGS = (
     "key", "differs in", "A", "B", ("how many", "right"), ("largest difference", "right"), "at",

@@ -21,7 +21,7 @@ import click
 import npzkit
 from npzkit.cli.messages import Refusal, say
 from npzkit.cli.output import print_json
-from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
+from npzkit.errors import at_prompt, format_count, format_dtype, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
@@ -181,7 +181,7 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 
         def show_named(message: Warning | str, *args: Any, **options: Any) -> None:
             before()
-            show(f"{name}: {message}", *args, **options)
+            show(f"{name}: {at_prompt(message)}", *args, **options)
 
         warnings.showwarning = show_named
         yield

@@ -30,7 +30,7 @@ from npzkit.cli.file_argument import (
     tell_abandoned,
     without_note,
 )
-from npzkit.cli.messages import at_prompt, error_text, in_a_line, message_of, report_failure, say
+from npzkit.cli.messages import error_text, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
     ProgressBar,
     json_option,
@@ -41,6 +41,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.tree import tree_lines
 from npzkit.errors import (
+    at_prompt,
     format_count,
     format_dtype,
     format_ratio,

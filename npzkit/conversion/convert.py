@@ -23,7 +23,9 @@ from npzkit.conversion.output_paths import check_absent, check_file_path, replac
 from npzkit.conversion.read_back import compare
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
+    SKIP,
     TO_CONVERT,
+    Advice,
     ConversionError,
     FormatError,
     NpzkitError,
@@ -319,7 +321,7 @@ def _source_format(place: str | os.PathLike[str] | Location) -> _Format:
     if found is None or (found is _ZARR and not os.path.isdir(path)):
         raise ConversionError(
             f"this is no Zarr store, and no file with a suffix of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use npzkit.pack for .npy files.",
+            remedy="Use " + Advice("npzkit.pack", "npzkit pack") + " for .npy files.",
         )  # fmt: skip
     return found
 
@@ -336,7 +338,7 @@ def _target_format(path: str) -> _Format:
     if found is None:
         raise ConversionError(
             f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use npzkit.extract for .npy files.",
+            remedy="Use " + Advice("npzkit.extract", "npzkit extract") + " for .npy files.",
         )  # fmt: skip
     if found is _TORCH:
         raise ConversionError(
@@ -427,7 +429,7 @@ def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -
         else:
             raise ConversionError(
                 f"the value cannot be kept: {reason}", key=array.key,
-                remedy="Leave it out with skip=True.",
+                remedy="Leave it out with " + SKIP + ".",
             )  # fmt: skip
 
 

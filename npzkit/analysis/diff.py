@@ -547,10 +547,16 @@ def _line(row: Difference) -> str:
         return f"{key}: {row.kind}"
     if row.kind == "objects":
         return f"{key}: the pickles differ"
-    texts = f"{printable(str(row.a))} and {printable(str(row.b))}"
+    texts = f"{_shown(row.a, row.kind)} and {_shown(row.b, row.kind)}"
     if row.kind == "values" and row.value_count is not None:
         verb = "differs" if row.value_count == 1 else "differ"
         counted = f"{format_count(row.value_count, 'value')} {verb}"
         return f"{key}: {counted}, most at {row.worst}: {texts}"
     what = key if row.key is None else f"{key}: {row.kind}"
     return f"{what} {'differ' if row.kind.endswith('s') else 'differs'}: {texts}"
+
+
+def _shown(value: Any, kind: str) -> str:
+    if kind == "bytes":
+        return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
+    return "no Unicode" if value is None else printable(str(value))

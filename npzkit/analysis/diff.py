@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
-from npzkit.display.blocks import blocks
+from npzkit.display.blocks import PIECE_SIZE, blocks
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 from npzkit.files.progress import Meter, Part, Report
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
 """If it is the same, two members are the same bytes, as far as headers and a CRC-32 can tell."""
-_PIECE_SIZE = 1 << 20
-"""Bytes of an array that are compared at a time. The computation takes several times as much."""
 
 
 class Difference(NamedTuple):
@@ -486,7 +484,7 @@ def _pairs(
     shape, size = a.shape, a.dtype.itemsize
     for part in a.iter_chunks() if in_one_order else blocks(shape, size, a.chunks):
         left, right = _read("a", key, a, part), _read("b", key, b, part)
-        for piece in blocks(left.shape, size, size=_PIECE_SIZE):
+        for piece in blocks(left.shape, size, size=PIECE_SIZE):
             index = tuple(
                 slice(whole.start + inner.start, whole.start + inner.stop)
                 for whole, inner in zip(part, piece, strict=True)

@@ -391,7 +391,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     for name in ("display.blocks.BLOCK_SIZE", "display.blocks.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
                  "conversion.csv_tables.PIECE_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
-    monkeypatch.setattr("npzkit.analysis.statistics._PIECE_SIZE", 1 << 8)
+    monkeypatch.setattr("npzkit.analysis.statistics.PIECE_SIZE", 1 << 8)
     # As of a larger array.
     monkeypatch.setattr("npzkit.cli.show._CHECKED_SIZE", 0)
     told = []

@@ -324,7 +324,7 @@ def _check_header(header: NpyHeader | None) -> NpyHeader:
             "the member is not an array",
             remedy=Advice(
                 "Read it with npz.stream(key).",
-                "Write it to a pipe: npzkit extract -o - FILE KEY.",
+                "Write it to a pipe: npzkit extract FILE KEY -o -.",
             ),
         )
     if header.dtype.hasobject:

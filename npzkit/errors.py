@@ -1,9 +1,9 @@
 """The error tree: one class for each way a file or a call can be wrong.
 
-Owns the classes, the form of their messages, and how names, counts and sizes are
-shown. Imports nothing from npzkit and never opens a file. A layer raises with
-what it knows (an offset, what was found). The layers above add what they know
-(the key, the path) with `NpzkitError.locate`, so that no path is passed down.
+Owns the classes, the form of their messages, what their advice is called at a prompt, and
+how names, counts and sizes are shown. Imports nothing from npzkit and never opens a file.
+A layer raises with what it knows (an offset, what was found). The layers above add what they
+know (the key, the path) with `NpzkitError.locate`, so that no path is passed down.
 
 ========================== =============================== =======================
 class                      raised when                     is also a

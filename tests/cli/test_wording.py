@@ -35,6 +35,12 @@ def test_no_advice_is_python(text):
     assert not told or told == text or (told[0].isupper() and told.endswith("."))
 
 
+@pytest.mark.parametrize("words", ["skip=True", "npzkit.repair(path", "pass allow_pickle"])
+def test_advice_that_a_prompt_has_carries_its_words(words):
+    """It is not left out because nobody said what it is called there."""
+    assert not [text for text in ADVICE if words in text]
+
+
 @pytest.mark.parametrize("text", FINDINGS)
 def test_no_finding_is_python(text):
     """What is reported and raised names options."""

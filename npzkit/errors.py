@@ -1,9 +1,9 @@
 """The error tree: one class for each way a file or a call can be wrong.
 
-Owns the classes, the form of their messages, and how names, counts and sizes are
-shown. Imports nothing from npzkit and never opens a file. A layer raises with
-what it knows (an offset, what was found). The layers above add what they know
-(the key, the path) with `NpzkitError.locate`, so that no path is passed down.
+Owns the classes, the form of their messages, what their advice is called at a prompt, and
+how names, counts and sizes are shown. Imports nothing from npzkit and never opens a file.
+A layer raises with what it knows (an offset, what was found). The layers above add what they
+know (the key, the path) with `NpzkitError.locate`, so that no path is passed down.
 
 ========================== =============================== =======================
 class                      raised when                     is also a
@@ -75,7 +75,57 @@ __all__ = [
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
-TO_CONVERT = 'Convert it: npzkit.convert(path, "new.npz").'
+
+class Advice(str):
+    """A text in the terms of Python, which carries the same in those of the command line.
+
+    Text that is added with ``+`` comes before or after both.
+
+    Attributes
+    ----------
+    command : str
+        With options and commands, in which the file that an error is about is called FILE.
+
+    Examples
+    --------
+    >>> text = "Pass " + Advice("allow_pickle=True", "--allow-pickle") + "."
+    >>> text, text.command
+    ('Pass allow_pickle=True.', 'Pass --allow-pickle.')
+    """
+
+    command: str
+
+    def __new__(cls, text: str, command: str = "") -> Advice:
+        made = super().__new__(cls, text)
+        made.command = command
+        return made
+
+    def __add__(self, after: str) -> Advice:
+        return Advice(super().__add__(after), self.command + at_prompt(after))
+
+    def __radd__(self, before: str) -> Advice:
+        return Advice(f"{before}{self}", at_prompt(before) + self.command)
+
+
+def at_prompt(text: str | BaseException) -> str:
+    """Return a text, or that of an error or a warning, in the terms of the command line."""
+    if isinstance(text, BaseException):
+        advice = [one for one in text.args[:1] if isinstance(one, Advice)]
+        return advice[0].command if advice else str(text)
+    return text.command if isinstance(text, Advice) else text
+
+
+ALLOW_PICKLE = Advice("allow_pickle=True", "--allow-pickle")
+SKIP = Advice("skip=True", "--skip")
+REPACK = Advice("npzkit.repack", "npzkit repack FILE")
+REPAIR = Advice("npzkit.repair(path)", "npzkit repair FILE")
+SAVE_SOUND = Advice("npzkit.repair(path, output)", "npzkit repair FILE -o OTHER")
+SAVE_PARTIAL = Advice(
+    "npzkit.repair(path, output, partial=True)", "npzkit repair FILE -o OTHER --partial"
+)
+TO_CONVERT = "Convert it: " + Advice(
+    'npzkit.convert(path, "new.npz").', "npzkit convert FILE NEW.npz."
+)
 """The remedy for a file of another format that npzkit reads."""
 _SHOWN_LENGTH = 120
 """Characters of a quoted value. A hostile header may be megabytes long."""
@@ -259,7 +309,8 @@ class NpzkitError(Exception):
     found, expected : object, optional
         The value that was found, and the value that was expected.
     remedy : str, optional
-        What to do about it, as a full sentence. Some classes have a default.
+        What to do about it, as a full sentence. Some classes have a default. `Advice` carries
+        what to do at a prompt.
     is_damage : bool, optional
         Whether the bytes of the file are the cause. If npzkit alone wrote the file, as a
         checkpoint, it is damaged. Each class has a default.
@@ -622,7 +673,8 @@ def explain(error: BaseException, text: str) -> None:
     [Errno 28] No space left on device (step 1 was not saved)
     """
     if isinstance(error, NpzkitError):
-        error.remedy = f"{text[:1].upper()}{text[1:]}. {error.remedy or ''}".rstrip()
+        told = f"{text[:1].upper()}{text[1:]}."
+        error.remedy = told + " " + error.remedy if error.remedy else told
     elif isinstance(error, OSError) and error.strerror:
         error.strerror = f"{error.strerror} ({text})"
     else:

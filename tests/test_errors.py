@@ -399,6 +399,19 @@ def test_messages_attributes_and_pickling(cls):
     assert (str(other), vars(other)) == (text, vars(error))
 
 
+def test_advice_keeps_its_command():
+    """What a remedy says at a prompt survives text around it, pickling, and a clause in front."""
+    error = errors.NpzkitError("it is so", remedy="Pass " + errors.SKIP + ".")
+    errors.explain(error, "nothing was written")
+    other = pickle.loads(pickle.dumps(error))
+    assert other.remedy == "Nothing was written. Pass skip=True."
+    assert errors.at_prompt(other.remedy) == "Nothing was written. Pass --skip."
+    both = errors.REPAIR + " or " + errors.REPACK
+    assert errors.at_prompt(both) == "npzkit repair FILE or npzkit repack FILE"
+    assert errors.at_prompt(ValueError(both)) == errors.at_prompt(UserWarning(both)) == both.command
+    assert errors.at_prompt(KeyError("x")) == "'x'"
+
+
 @pytest.mark.parametrize(("name", "base"), BASES.items())
 def test_the_tree(name, base):
     """Each error has the base class that callers of NumPy and zipfile catch."""

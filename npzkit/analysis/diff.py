@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
-from npzkit.display.blocks import blocks
+from npzkit.display.blocks import PIECE_SIZE, blocks
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 from npzkit.files.progress import Meter, Part, Report
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
 """If it is the same, two members are the same bytes, as far as headers and a CRC-32 can tell."""
-_PIECE_SIZE = 1 << 20
-"""Bytes of an array that are compared at a time. The computation takes several times as much."""
 
 
 class Difference(NamedTuple):
@@ -486,7 +484,7 @@ def _pairs(
     shape, size = a.shape, a.dtype.itemsize
     for part in a.iter_chunks() if in_one_order else blocks(shape, size, a.chunks):
         left, right = _read("a", key, a, part), _read("b", key, b, part)
-        for piece in blocks(left.shape, size, size=_PIECE_SIZE):
+        for piece in blocks(left.shape, size, size=PIECE_SIZE):
             index = tuple(
                 slice(whole.start + inner.start, whole.start + inner.stop)
                 for whole, inner in zip(part, piece, strict=True)
@@ -547,10 +545,16 @@ def _line(row: Difference) -> str:
         return f"{key}: {row.kind}"
     if row.kind == "objects":
         return f"{key}: the pickles differ"
-    texts = f"{printable(str(row.a))} and {printable(str(row.b))}"
+    texts = f"{_shown(row.a, row.kind)} and {_shown(row.b, row.kind)}"
     if row.kind == "values" and row.value_count is not None:
         verb = "differs" if row.value_count == 1 else "differ"
         counted = f"{format_count(row.value_count, 'value')} {verb}"
         return f"{key}: {counted}, most at {row.worst}: {texts}"
     what = key if row.key is None else f"{key}: {row.kind}"
     return f"{what} {'differ' if row.kind.endswith('s') else 'differs'}: {texts}"
+
+
+def _shown(value: Any, kind: str) -> str:
+    if kind == "bytes":
+        return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
+    return "no Unicode" if value is None else printable(str(value))

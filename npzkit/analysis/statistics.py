@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
+from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.datasets.opening import opened
-from npzkit.display.blocks import approach, blocks, for_each_piece, place_of
+from npzkit.display.blocks import PIECE_SIZE, approach, blocks, check_array, place_of
 from npzkit.display.histograms import Statistics, statistics_of
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.display.sampling import read_habits
-from npzkit.errors import UnsupportedError
-from npzkit.files.progress import Meter, Report
+from npzkit.errors import StaleArchiveError, UnsupportedError
+from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.threads import Pipeline
+from npzkit.format.array import array_bytes, read_header
 from npzkit.limits import thread_count
 from npzkit.reading.indexing import count_of, select
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike
 
-_PIECE_SIZE = 1 << 20
-"""Bytes of a piece."""
+_T = TypeVar("_T")
 
 
 class ArrayPart:
@@ -133,7 +134,7 @@ class ArrayPart:
         else:
             chunks = blocks(
                 self.shape, self.source.dtype.itemsize, by_columns=self._fortran_order,
-                size=_PIECE_SIZE,
+                size=PIECE_SIZE,
             )  # fmt: skip
         for chunk in chunks:
             yield self.read(*chunk)
@@ -229,7 +230,7 @@ def statistics(
             )  # fmt: skip
         found, meter = PieceStatistics(), Meter(progress, part.nbytes)
         if part.is_whole and isinstance(source, LazyArray):
-            for_each_piece(
+            _for_each_piece(
                 npz, key, lambda piece: measure(part.field_of(piece), part.dtype), found.merge,
                 meter.add, threads,
             )  # fmt: skip
@@ -240,3 +241,88 @@ def statistics(
                     meter.add(np.asarray(piece).nbytes)
         meter.finish()
         return statistics_of(found, part.dtype)
+
+
+def _for_each_piece(
+    npz: Any,
+    key: str,
+    compute: Callable[[np.ndarray[Any, Any]], _T],
+    take: Callable[[_T], None],
+    advance: Advance,
+    threads: int | None,
+) -> None:
+    """Compute something of each piece of an array on several threads, and check its CRC-32.
+
+    The array is read once. A piece has a few megabytes and may have any shape. The results are
+    taken in the order of storage, in this thread.
+    """
+    info = npz.info(key)
+    with Pipeline(thread_count(threads)) as pipeline:
+        if not info.seekable:
+            for piece in _stream_pieces(npz, key):
+                pipeline.submit(partial(compute, piece), take)
+                advance(piece.nbytes)
+            return
+        lazy = npz.lazy(key)
+        crc = crc32(_header_bytes(npz, key))
+
+        def read(chunk: tuple[slice, ...]) -> tuple[_T, int, int]:
+            values = np.asarray(lazy[chunk])
+            return compute(values), crc32(array_bytes(values)), values.nbytes
+
+        def hand_on(found: tuple[_T, int, int]) -> None:
+            nonlocal crc
+            result, piece_crc, size = found
+            crc = crc32_combine(crc, piece_crc, size)
+            take(result)
+            advance(size)
+
+        # Rows and compressed chunks do not end together: small pieces would read many chunks twice.
+        size = 4 * PIECE_SIZE
+        by_columns = bool(info.fortran_order)
+        itemsize = lazy.dtype.itemsize
+        for chunk in blocks(lazy.shape, itemsize, lazy.chunks, by_columns=by_columns, size=size):
+            pipeline.submit(partial(read, chunk), hand_on)
+        pipeline.drain()
+    if crc != info.crc32:
+        # Raises what is wrong, as reading the complete array would.
+        check_array(npz, key, lambda size: None)
+        raise StaleArchiveError("the file changed while it was read", key=key)
+
+
+class _Remembered:
+    """A stream that keeps the bytes which were read."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.data = stream, b""
+
+    def read(self, size: int) -> bytes:
+        found: bytes = self._stream.read(size)
+        self.data += found
+        return found
+
+
+def _header_bytes(npz: Any, key: str) -> bytes:
+    """Return the bytes before an array's data in its member."""
+    with npz.stream(key) as stream:
+        remembered = _Remembered(stream)
+        read_header(remembered, npz._limits.header_size)
+        return remembered.data
+
+
+def _stream_pieces(npz: Any, key: str) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield an array's items in the order of storage; the CRC-32 is checked at the end."""
+    info = npz.info(key)
+    dtype: Any = info.dtype
+    step = max(PIECE_SIZE // dtype.itemsize, 1)
+    count = info.nbytes // dtype.itemsize
+    with npz.stream(key) as opened:
+        stream: Any = opened
+        read_header(stream, npz._limits.header_size)
+        for start in range(0, count, step):
+            piece = np.empty(min(step, count - start), dtype)
+            # The stream raises if it ends early.
+            stream.readinto(piece.view(np.uint8).data)
+            yield piece
+        # The check is at the end.
+        stream.read(1)

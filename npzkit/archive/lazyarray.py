@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
+from npzkit.errors import ALLOW_PICKLE, Advice, NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.format.array import array_bytes, check_addressable, impossible_array, npy_header
 from npzkit.format.header import NpyHeader
 from npzkit.limits import thread_count
@@ -320,11 +320,20 @@ class LazyArray:
 def _check_header(header: NpyHeader | None) -> NpyHeader:
     """Return the header of an array of which parts can be read."""
     if header is None:
-        raise NpyFormatError("the member is not an array", remedy="Read it with npz.stream(key).")
+        raise NpyFormatError(
+            "the member is not an array",
+            remedy=Advice(
+                "Read it with npz.stream(key).",
+                "Write it to a pipe: npzkit extract FILE KEY -o -.",
+            ),
+        )
     if header.dtype.hasobject:
         raise UnsupportedError(
             "an array of Python objects is one pickle, and parts of it cannot be read",
-            remedy="Read it completely: npz.read(key), with allow_pickle=True.",
+            remedy=Advice("Read it completely: npz.read(key)", "Show all of it")
+            + ", with "
+            + ALLOW_PICKLE
+            + ".",
         )
     return header
 

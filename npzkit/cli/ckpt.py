@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
-from npzkit.cli.messages import at_prompt, in_a_line, message_of
+from npzkit.cli.messages import in_a_line, message_of
 from npzkit.cli.output import json_option, print_json, print_table
-from npzkit.errors import NoCheckpointError, format_count, format_size, printable, shown_url
+from npzkit.errors import (
+    NoCheckpointError,
+    at_prompt,
+    format_count,
+    format_size,
+    printable,
+    shown_url,
+)
 from npzkit.files.urls import local_path
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 import npzkit
+from npzkit.errors import at_prompt
 from npzkit.files.urls import default_storage_options
 from npzkit.stores.reception import receiving
 
@@ -235,9 +236,9 @@ def _prepare_streams() -> None:
 
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
-    from npzkit.cli.messages import at_prompt, in_a_line, say
+    from npzkit.cli.messages import in_a_line, say
 
-    say(f"warning: {in_a_line(at_prompt(str(message)))}")
+    say(f"warning: {in_a_line(at_prompt(message))}")
 
 
 @contextlib.contextmanager

@@ -20,12 +20,11 @@ from npzkit.cli.file_argument import (
     complete_key,
     compression_option,
     encoding_option,
+    file_or_pipe,
     file_size,
-    inputs_argument,
     level_option,
     named_file,
     opened,
-    print_written,
 )
 from npzkit.cli.messages import (
     Refusal,
@@ -37,11 +36,22 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.errors import ConversionError, UnsafeNameError, format_count, printable
+from npzkit.errors import (
+    ConversionError,
+    UnsafeNameError,
+    format_count,
+    format_size,
+    printable,
+    shown_url,
+)
 from npzkit.files.urls import local_path
 
 PIPE = "-"
 """Stands for the standard streams."""
+
+_inputs_argument = click.argument(
+    "inputs", metavar="[KEY=]IN...", nargs=-1, required=True, type=file_or_pipe
+)
 
 
 def input_options(command: Any) -> Any:
@@ -88,7 +98,7 @@ def _binary_stdin() -> BinaryIO:
 
 @click.command()
 @click.argument("out", type=click.Path(readable=False, allow_dash=True))
-@inputs_argument
+@_inputs_argument
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
@@ -113,7 +123,17 @@ def pack(out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     if out == PIPE:
         sys.stdout.buffer.flush()
         return
-    print_written(out, report, **({"size": file_size(out)} if as_json else {}))
+    _print_written(out, report, **({"size": file_size(out)} if as_json else {}))
+
+
+def _print_written(path: str, report: Any, **facts: Any) -> None:
+    """Print what was written to a path or URL: as JSON with `facts` if there are any."""
+    if facts:
+        print_json({"output": shown_url(path), "keys": report.keys, **facts})
+        return
+    size = file_size(path)
+    text = "" if size is None else f", {format_size(size)}"
+    click.echo(f"{printable(shown_url(path))}: {format_count(len(report.keys), 'array')}{text}")
 
 
 def binary_stdout() -> BinaryIO:
@@ -141,7 +161,7 @@ def _tell(file: str, done: dict[str, list[str]], *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("file", type=named_file)
-@inputs_argument
+@_inputs_argument
 @click.option("--overwrite", is_flag=True, help="Replace arrays that have the same keys.")
 @input_options
 @json_option
@@ -260,7 +280,7 @@ def convert(
         )
     left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
-    print_written(dst, report, **({"notes": notes} if as_json else {}))
+    _print_written(dst, report, **({"notes": notes} if as_json else {}))
 
 
 @click.command()

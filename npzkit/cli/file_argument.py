@@ -1,4 +1,4 @@
-"""Functions that commands share: which archives FILEs are, opening one, and showing a member.
+"""What commands share of their arguments: which archives FILEs are, and opening one.
 
 Owns where FILE may come from, and how its keys are completed at a prompt.
 """
@@ -13,15 +13,14 @@ import shutil
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 import npzkit
 from npzkit.cli.messages import Refusal, say
-from npzkit.cli.output import print_json
-from npzkit.errors import format_count, format_dtype, format_size, printable, shown_url
+from npzkit.errors import at_prompt, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
@@ -30,8 +29,6 @@ _COMPLETED_COUNT = 1000
 """Most keys that are offered at a prompt."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
 """Characters that are unsafe for bash, which inserts completions without quotes."""
-_NOTE = "npzkit.tree"
-"""The metadata that says how nested data was saved."""
 
 compression_option = functools.partial(
     click.option, "-c", "--compression", type=click.Choice(["stored", "deflated", "zstd"])
@@ -54,21 +51,18 @@ class _NamedFile(click.Path):
 
 # readable=False: the system's message on an unreadable file is better than click's.
 named_file = _NamedFile(readable=False)
-_file_or_pipe = click.Path(readable=False, allow_dash=True)
-archive_argument = click.argument("file", type=_file_or_pipe)
+file_or_pipe = click.Path(readable=False, allow_dash=True)
+archive_argument = click.argument("file", type=file_or_pipe)
 files_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=named_file
 )
 """Files with names, not the standard streams."""
 archives_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=_file_or_pipe
+    "files", metavar="FILE...", nargs=-1, required=True, type=file_or_pipe
 )
 
 recursive_option = click.option(
     "-r", "--recursive", is_flag=True, help="Search folders at any depth, not only at the first."
-)
-pickle_option = click.option(
-    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
 )
 encoding_option = click.option(
     "--encoding", default="ASCII", show_default=True,
@@ -145,16 +139,6 @@ def file_size(path: str) -> int | None:
     return None if found is None or os.path.isdir(found) else os.path.getsize(found)
 
 
-def print_written(path: str, report: Any, **facts: Any) -> None:
-    """Print what was written to a path or URL: as JSON with `facts` if there are any."""
-    if facts:
-        print_json({"output": shown_url(path), "keys": report.keys, **facts})
-        return
-    size = file_size(path)
-    text = "" if size is None else f", {format_size(size)}"
-    click.echo(f"{printable(shown_url(path))}: {format_count(len(report.keys), 'array')}{text}")
-
-
 @contextlib.contextmanager
 def opened(
     file: str,
@@ -181,7 +165,7 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 
         def show_named(message: Warning | str, *args: Any, **options: Any) -> None:
             before()
-            show(f"{name}: {message}", *args, **options)
+            show(f"{name}: {at_prompt(message)}", *args, **options)
 
         warnings.showwarning = show_named
         yield
@@ -230,38 +214,4 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     return found[:_COMPLETED_COUNT]
 
 
-inputs_argument = click.argument(
-    "inputs", metavar="[KEY=]IN...", nargs=-1, required=True, type=_file_or_pipe
-)
 key_argument = click.argument("key", required=False, shell_complete=complete_key)
-
-
-def shape_text(shape: tuple[int, ...] | None) -> str:
-    """Return a shape as Python prints it."""
-    return "-" if shape is None else str(shape)
-
-
-def as_text(value: Any) -> str:
-    """Return metadata or an attribute's value as one line of JSON."""
-    import json
-
-    return printable(json.dumps(value, ensure_ascii=False, default=str))
-
-
-NESTED_TEXT = "npzkit.load_tree returns the data as it was saved"
-
-
-def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return metadata without npzkit's note about nested data, and whether it was there."""
-    own = {name: value for name, value in metadata.items() if name != _NOTE}
-    return own, len(own) < len(metadata)
-
-
-def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
-    """Return the description of a member as a dict that JSON can represent."""
-    return {
-        **info._asdict(),
-        "dtype": None if info.dtype is None else format_dtype(info.dtype, sys.maxsize),
-        "attrs": dict(info.attrs),
-        "mappable": info.why_not_mappable is None,
-    }

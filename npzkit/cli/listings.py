@@ -6,6 +6,7 @@ Owns how members are described, and how unreadable ones are shown. Only headers 
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -16,31 +17,29 @@ import click
 
 import npzkit
 from npzkit.cli.file_argument import (
-    NESTED_TEXT,
     ArchiveFile,
     archive_argument,
     archives_argument,
-    as_text,
     find_archives,
-    info_dict,
     key_argument,
     opened,
     recursive_option,
-    shape_text,
     tell_abandoned,
-    without_note,
 )
-from npzkit.cli.messages import at_prompt, error_text, in_a_line, message_of, report_failure, say
+from npzkit.cli.messages import error_text, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
     ProgressBar,
+    as_text,
     json_option,
     print_fields,
     print_json,
     print_table,
     print_text,
+    shape_text,
 )
 from npzkit.cli.tree import tree_lines
 from npzkit.errors import (
+    at_prompt,
     format_count,
     format_dtype,
     format_ratio,
@@ -48,9 +47,29 @@ from npzkit.errors import (
     printable,
     shown_url,
 )
+from npzkit.members.metadata import TREE_KEY
 
 _STEP = 1000
 """Members between two updates of the progress bar."""
+
+
+_NESTED = "npzkit.load_tree returns the data as it was saved"
+
+
+def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return metadata without npzkit's note about nested data, and whether it was there."""
+    own = {name: value for name, value in metadata.items() if name != TREE_KEY}
+    return own, len(own) < len(metadata)
+
+
+def _info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
+    """Return the description of a member as a dict that JSON can represent."""
+    return {
+        **info._asdict(),
+        "dtype": None if info.dtype is None else format_dtype(info.dtype, sys.maxsize),
+        "attrs": dict(info.attrs),
+        "mappable": info.why_not_mappable is None,
+    }
 
 
 class Member(NamedTuple):
@@ -235,7 +254,7 @@ def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[Member]) -> 
         "size": npz.file_size,
         "metadata": dict(npz.metadata),
         "members": [
-            info_dict(info) if info else {"key": key, "error": error}
+            _info_dict(info) if info else {"key": key, "error": error}
             for key, info, error in members
         ],
     }
@@ -279,9 +298,9 @@ def _print_members(
         headings = [(heading, side) for heading, side, _, _ in columns]
         print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
     print_text(_totals(members, len(npz), npz.file_size))
-    metadata, is_tree = without_note(npz.metadata)
+    metadata, is_tree = _without_note(npz.metadata)
     if is_tree:
-        print_text(f"nested: {NESTED_TEXT}")
+        print_text(f"nested: {_NESTED}")
     if metadata:
         text = as_text(metadata)
         if not is_long and len(text) > _METADATA_LENGTH:
@@ -335,7 +354,7 @@ def info(file: str, key: str | None, as_json: bool) -> int:
         if key is None:
             members = members_of(npz, npz.files)
             found = _archive_facts(npz, members)
-            fields = _archive_fields(found, *without_note(npz.metadata))
+            fields = _archive_fields(found, *_without_note(npz.metadata))
         else:
             found = _member_facts(npz, key)
             fields = _member_fields(npz.info(key), found)
@@ -392,7 +411,7 @@ def _archive_fields(
         ("directory", _size_text(found["directory_size"])),
         ("dead space", _size_text(found["dead_size"])),
         ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
-        ("nested", NESTED_TEXT if is_tree else ""),
+        ("nested", _NESTED if is_tree else ""),
         ("metadata", as_text(metadata) if metadata else ""),
         ("comment", "" if found["metadata"] else printable(found["comment"])),
     ]
@@ -404,7 +423,7 @@ def _size_text(size: int) -> str:
 
 def _member_facts(npz: npzkit.NpzFile, key: str) -> dict[str, Any]:
     info = npz.info(key)
-    facts = info_dict(info) | {"why_not_mappable": info.why_not_mappable, "chunks": None}
+    facts = _info_dict(info) | {"why_not_mappable": info.why_not_mappable, "chunks": None}
     if info.dtype is not None and not info.dtype.hasobject:
         facts["chunks"] = npz.lazy(key).chunks
     return facts

@@ -32,7 +32,6 @@ from npzkit.cli.messages import (
     Refusal,
     advice_at_prompt,
     as_word,
-    at_prompt,
     error_text,
     in_a_line,
     naming_file,
@@ -44,6 +43,7 @@ from npzkit.cli.output import ProgressBar, Report, json_option, print_json
 from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
+    at_prompt,
     format_count,
     format_size,
     printable,

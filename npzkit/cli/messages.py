@@ -1,7 +1,7 @@
 """What commands say of errors: in a line, and in the terms of the command line.
 
-Owns the option or command for each Python expression, the remedies for errors of the
-system, and the exit codes. Advice that needs Python is removed.
+Owns the remedies for errors of the system, and the exit codes. An `Advice` carries the words
+of the command line; other advice that needs Python is removed.
 """
 
 from __future__ import annotations
@@ -19,50 +19,18 @@ from typing import Any
 
 import click
 
-from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable, quoted
+from npzkit.errors import (
+    MemberNotFoundError,
+    NoCheckpointError,
+    NpzkitError,
+    at_prompt,
+    printable,
+    quoted,
+)
 from npzkit.files.urls import local_path
 
-_WORDS = (
-    (r"npzkit\.repair\([^()]*partial=True\)", "npzkit repair FILE -o OTHER --partial"),
-    (r"storage_options=\{'anon': True\}", "--storage-option anon=true"),
-    (r"partial=True \(--partial\)", "--partial"),
-    (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
-    (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
-    (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),
-    (r"npzkit\.repack\(url, path\)", "npzkit repack URL -o PATH"),
-    (r"npzkit\.repack\(path, url\)", "npzkit repack PATH -o URL"),
-    (r"npzkit\.repack\b(\([^()]*\))?", "npzkit repack FILE"),
-    (r"compression=None, seekable=False", "--no-seekable without --compression"),
-    (r"compression='(stored|deflated|zstd)'", r"--compression \1"),
-    (r"when allow_pickle=False", "without --allow-pickle"),
-    (r"allow_pickle=True", "--allow-pickle"),
-    (r"overwrite=True to add\(\)", "--overwrite"),
-    (r"(partial|overwrite)=True", r"--\1"),
-    (r"seekable=False", "--no-seekable"),
-    (r"Read it completely: npz\.read\(key\), with", "Show all of it, with"),
-    (r'by NpzWriter\(path, "a"\) and del writer\[key\]', "by npzkit rm FILE KEY"),
-    (r"Remove it first with del", "Remove it first: npzkit rm FILE KEY"),
-    (r'another key, NpzWriter\(path, "a"\)\.rename\(key, new\)',
-     "another key by npzkit mv FILE KEY NEW"),
-    (r"npzkit\.extract\(path, folder, keys\)", "npzkit extract FILE KEY"),
-    (r"Save numpy\.lib\.recfunctions\.repack_fields\(array\), or each", "Save each"),
-    (r"Read it with npzkit\.load or np\.load",
-     "Make an archive of it: npzkit pack NEW.npz FILE"),
-    (r"Read it with npz\.stream\(key\)", "Write it to a pipe: npzkit extract -o - FILE KEY"),
-    (r'npzkit\.convert\(path, "new.npz"\)', "npzkit convert FILE NEW.npz"),
-    (r"\bnp\.load\b", "NumPy"),
-    (r"npzkit\.(convert|extract|pack)\b", r"npzkit \1"),
-    (r"a pair \(key, path\)", "KEY=PATH"),
-    (r"skip=True", "--skip"),
-    (r"Leave it out of dtypes", "Leave out its --dtype"),
-    (r"npzkit\.checkpoint\.CheckpointStore\(path\)", "npzkit ckpt ls FOLDER"),
-    (r"format=\"npy\"", "--format npy"),
-    (r"zarr_format=(\d)", r"--zarr-format \1"),
-)  # fmt: skip
-"""Patterns of Python expressions, each with its replacement at a prompt."""
-
 _PYTHON = re.compile(
-    r"\b[a-z_]+=[^=\s]|\w\(|\b(?:npzkit|npz|np|numpy|array|io)\.\w|\bnpz\[|\bLimits\b|\bNpz[A-Z]\w*"
+    r"\b[a-z_]+=[^=\s]|\w\(|\b(?:npzkit|npz|numpy|array|io)\.\w|\bnpz\[|\bLimits\b|\bNpz[A-Z]\w*"
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
 """Matches text that is meant for Python."""
@@ -70,19 +38,6 @@ _COMMAND = re.compile(r"npzkit \w+( NEW\.npz)? FILE\b( NEW\.npz)?")
 """Matches commands on the file that a message is about."""
 _JOINTS = re.compile(r"(\. |; |, or )")
 """Separates pieces of advice that are independent of each other."""
-
-
-def at_prompt(text: str) -> str:
-    """Return a text with options and commands instead of Python expressions.
-
-    Examples
-    --------
-    >>> at_prompt("reading it needs allow_pickle=True")
-    'reading it needs --allow-pickle'
-    """
-    for word, replacement in _WORDS:
-        text = re.sub(word, replacement, text)
-    return text
 
 
 def as_word(name: str) -> str:
@@ -108,8 +63,6 @@ def advice_at_prompt(text: str) -> str:
 
     Examples
     --------
-    >>> advice_at_prompt("Pass allow_pickle=True only if you trust the file.")
-    'Pass --allow-pickle only if you trust the file.'
     >>> advice_at_prompt("Download it again; npz.read(key, verify=False) skips the check.")
     'Download it again.'
     """
@@ -118,7 +71,7 @@ def advice_at_prompt(text: str) -> str:
         return text
     parts = _JOINTS.split(text.removesuffix("."))
     pairs = zip(parts[::2], ["", *parts[1::2]], strict=True)
-    kept = [(joint, part) for part, joint in pairs if not is_python(part)]
+    kept = [(joint, part) for part, joint in pairs if part and not is_python(part)]
     if not kept:
         return ""
     first = kept[0][1]
@@ -168,7 +121,7 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
     except ValueError as error:
         if isinstance(error, NpzkitError):
             raise
-        raise click.UsageError(f"{at_prompt(str(error))}.") from error
+        raise click.UsageError(f"{at_prompt(error)}.") from error
 
 
 @contextlib.contextmanager

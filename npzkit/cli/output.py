@@ -18,6 +18,8 @@ from typing import Any
 
 import click
 
+from npzkit.errors import printable
+
 Report = Callable[[int, int], object]
 """A function of the work done so far and the work in total."""
 
@@ -205,6 +207,18 @@ def _width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def shape_text(shape: tuple[int, ...] | None) -> str:
+    """Return a shape as Python prints it."""
+    return "-" if shape is None else str(shape)
+
+
+def as_text(value: Any) -> str:
+    """Return metadata or an attribute's value as one line of JSON."""
+    import json
+
+    return printable(json.dumps(value, ensure_ascii=False, default=str))
 
 
 class ProgressBar:

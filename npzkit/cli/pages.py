@@ -6,10 +6,8 @@ import contextlib
 import re
 import shutil
 import sys
-from collections.abc import Sequence
 from functools import partial
 from importlib import resources
-from itertools import groupby
 from typing import Any
 
 import click
@@ -28,10 +26,6 @@ _PAGES = {
 """The text of each page, by its topic."""
 _COMMENT = re.compile(r"^( *)(\S.*?) {2,}(# .*)$", re.MULTILINE)
 """A command with a comment behind it."""
-_MARKUP = re.compile(r"`|\[(?=[^]]*\]\()|\]\([^)]*\)")
-"""What is not shown of a cell: backticks, and the address of a link."""
-_LEAST_WIDTH = 24
-"""Characters that the widest column of a table needs at least."""
 
 
 @click.command()
@@ -82,8 +76,19 @@ def help(topic: str | None) -> None:
         print_table(["topic", "page"], titles)
         return
     from rich.console import Console
-    from rich.markdown import Markdown
+    from rich.markdown import Markdown, TableElement
 
+    class Folded(TableElement):
+        """A table in which long words are folded, and not cut."""
+
+        def __rich_console__(self, *given: Any) -> Any:
+            tables: Any = super().__rich_console__(*given)
+            for table in tables:
+                for column in table.columns:
+                    column.overflow = "fold"
+                yield table
+
+    Markdown.elements["table_open"] = Folded
     console = Console()
     with console.capture() as shown:
         console.print(Markdown(fitting(_PAGES[topic], console.width)))
@@ -93,12 +98,8 @@ def help(topic: str | None) -> None:
 
 
 def fitting(page: str, width: int) -> str:
-    """Return a page without pictures, and without tables and commands that are too wide.
-
-    Such a table becomes a list, and the comment behind a command comes before it.
-    """
-    parts = page.split("```")
-    parts[::2] = [_fitting_text(part, width) for part in parts[::2]]
+    """Return a page without pictures, in which the comment behind a wide command comes first."""
+    parts = re.sub(r"^!\[.*\n", "", page, flags=re.MULTILINE).split("```")
     for number in range(1, len(parts), 2):
         if parts[number].startswith("sh\n"):
             parts[number] = _COMMENT.sub(partial(_fitting_line, width - 2), parts[number])
@@ -107,30 +108,3 @@ def fitting(page: str, width: int) -> str:
 
 def _fitting_line(width: int, line: re.Match[str]) -> str:
     return line.expand(r"\1\3\n\1\2") if len(line[0]) > width else line[0]
-
-
-def _fitting_text(text: str, width: int) -> str:
-    lines: list[str] = []
-    for is_table, group in groupby(text.split("\n"), lambda line: line.startswith("|")):
-        if is_table:
-            lines += _fitting_table(list(group), width)
-        else:
-            lines += [line for line in group if not line.startswith("![")]
-    return "\n".join(lines)
-
-
-def _fitting_table(lines: Sequence[str], width: int) -> list[str]:
-    """Return a table, or a list if more than its widest column would have to be folded."""
-    (_, *headings), _, *rows = (
-        [cell.strip() for cell in re.split(r" \|(?= )", f" {line.strip('|')} ")] for line in lines
-    )
-    columns = zip(*rows, strict=True)
-    widths = [max(len(_MARKUP.sub("", cell)) for cell in column) for column in columns]
-    if sum(widths) - max(widths) + 2 * len(widths) + _LEAST_WIDTH <= width:
-        return list(lines)
-    names = [f"{heading}: " if len(headings) > 1 else "" for heading in headings]
-    return [f"- {first}: {'; '.join(_named(names, cells))}" for first, *cells in rows]
-
-
-def _named(names: Sequence[str], cells: Sequence[str]) -> list[str]:
-    return [name + cell for name, cell in zip(names, cells, strict=True) if cell]

@@ -18,16 +18,9 @@ import numpy as np
 
 import npzkit
 from npzkit.analysis.statistics import ArrayPart
-from npzkit.cli.file_argument import (
-    archive_argument,
-    encoding_option,
-    key_argument,
-    opened,
-    pickle_option,
-    shape_text,
-)
+from npzkit.cli.file_argument import archive_argument, encoding_option, key_argument, opened
 from npzkit.cli.messages import refusing, running_objects, say
-from npzkit.cli.output import ProgressBar, json_option, print_json, terminal_width
+from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
 from npzkit.files.urls import local_path
@@ -46,6 +39,11 @@ _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
 
 
+_pickle_option = click.option(
+    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
+)
+
+
 @click.command(context_settings={"ignore_unknown_options": True})
 @archive_argument
 @key_argument
@@ -53,7 +51,7 @@ _KEYS_NAMED = 20
 @click.option(
     "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
 )
-@pickle_option
+@_pickle_option
 @encoding_option
 @json_option
 def show(

@@ -14,8 +14,7 @@ import numpy as np
 
 import npzkit
 from npzkit.analysis.statistics import ArrayPart
-from npzkit.cli.file_argument import shape_text
-from npzkit.cli.output import can_print, print_fields, print_table, terminal_width
+from npzkit.cli.output import can_print, print_fields, print_table, shape_text, terminal_width
 from npzkit.errors import format_dtype, printable
 
 _BAR_WIDTH = 40

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from npzkit.cli.file_argument import shape_text
-from npzkit.cli.output import can_print, colour
+from npzkit.cli.output import can_print, colour, shape_text
 from npzkit.errors import format_count, format_dtype, format_size, printable
 
 if TYPE_CHECKING:

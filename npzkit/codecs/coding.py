@@ -186,7 +186,14 @@ def level_for(method: int, level: int | None) -> int | None:
     """Check a level, and that it was not given for a stored array."""
     level = check_level(level, method)
     if level is not None and method == STORED:
+        from npzkit.errors import Advice
+
         raise ValueError(
-            "level is for compression='deflated' and compression='zstd'; stored arrays have none"
+            "level is for "
+            + Advice(
+                "compression='deflated' and compression='zstd'",
+                "--compression deflated and --compression zstd",
+            )
+            + "; stored arrays have none"
         )
     return level

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import exported_functions, zstandard_library
 from npzkit.codecs.coding import ZSTANDARD_LEVEL
-from npzkit.errors import LimitExceededError, UnsupportedError
+from npzkit.errors import Advice, LimitExceededError, UnsupportedError
 
 _BACKPORT = "backports.zstd._zstd"
 MAX_WINDOW_SIZE = 1 << 27
@@ -106,7 +106,9 @@ class ZstandardEncoder(NamedTuple):
         if not parameter.nb_workers.bounds()[1]:
             raise UnsupportedError(
                 "this Python's library of Zstandard was built without threads, which chunks need",
-                remedy="Use compression='deflated', or another build of Python.",
+                remedy="Use "
+                + Advice("compression='deflated'", "--compression deflated")
+                + ", or another build of Python.",
             )
         options |= {parameter.nb_workers: 1, parameter.overlap_log: 1}
         compressor = zstandard_library().ZstdCompressor(options=options)

@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.codecs.coding import DEFLATED
 from npzkit.display.blocks import blocks
-from npzkit.errors import ConversionError, printable
+from npzkit.errors import Advice, ConversionError, printable
 from npzkit.files.progress import Advance
 from npzkit.format import descr_to_dtype
 from npzkit.members.keys import missing
@@ -251,6 +251,7 @@ def _with_dtype(array: Array, given: Any) -> Array:
         raise ConversionError(
             f"the array is not bytes of {dtype}", key=array.key,
             found=str(array.dtype), expected=f"V{dtype.itemsize}",
-            remedy="Leave it out of dtypes, or give another dtype.",
+            remedy=Advice("Leave it out of dtypes", "Leave out its --dtype")
+            + ", or give another dtype.",
         )  # fmt: skip
     return array.viewed(dtype)

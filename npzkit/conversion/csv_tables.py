@@ -12,7 +12,7 @@ import numpy as np
 
 from npzkit.display import blocks
 from npzkit.display.blocks import PIECE_SIZE
-from npzkit.errors import ConversionError
+from npzkit.errors import Advice, ConversionError
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed
 
@@ -32,7 +32,7 @@ def check_is_table(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> No
     if not is_table or not is_backed(shape, math.prod(shape) * dtype.itemsize):
         raise ConversionError(
             f"an array of shape {shape} and dtype {str(dtype)[:80]} is not a table",
-            key=key, remedy='Write it with format="npy".',
+            key=key, remedy="Write it with " + Advice('format="npy"', "--format npy") + ".",
         )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from npzkit.datasets.opening import holds_index
-from npzkit.errors import ConversionError, UnsupportedError
+from npzkit.errors import Advice, ConversionError, UnsupportedError
 from npzkit.files.file_objects import check_regular
 from npzkit.files.urls import Location
 
@@ -80,7 +80,7 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
     if found is None or (found is ZARR and not os.path.isdir(path)):
         raise ConversionError(
             f"this is no Zarr store, and no file with a suffix of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use npzkit.pack for .npy files.",
+            remedy="Use " + Advice("npzkit.pack", "npzkit pack") + " for .npy files.",
         )  # fmt: skip
     return found
 
@@ -97,7 +97,7 @@ def target_format(path: str) -> Format:
     if found is None:
         raise ConversionError(
             f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use npzkit.extract for .npy files.",
+            remedy="Use " + Advice("npzkit.extract", "npzkit extract") + " for .npy files.",
         )  # fmt: skip
     if found is TORCH:
         raise ConversionError(

@@ -19,7 +19,7 @@ from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Each, Say, named, unreadable
 from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import blocks
-from npzkit.errors import ConversionError, NpzkitError, printable
+from npzkit.errors import SKIP, ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
 from npzkit.members.metadata import format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
@@ -109,7 +109,7 @@ def giving(key: str, store: str) -> Iterator[None]:
         text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH]
         raise ConversionError(
             f"{store} does not take the array: {text}", key=key,
-            remedy="Leave it out with skip=True.",
+            remedy="Leave it out with " + SKIP + ".",
         ) from error  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from npzkit.conversion.npz import array_in
 from npzkit.conversion.refusals import leads_out
 from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.display.blocks import is_taken_by_parts
-from npzkit.errors import ConversionError, KeyExistsError, NpzkitError, printable, quoted
+from npzkit.errors import Advice, ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
@@ -30,6 +30,8 @@ ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
+PAIR = Advice("a pair (key, path)", "KEY=PATH")
+"""What gives an array another key."""
 
 Given = tuple[str | None, Any]
 """A key, or None for the usual one, and a path, an archive or a stream."""
@@ -142,7 +144,7 @@ def opened_inputs(
                     raise KeyExistsError(
                         f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
                         key=item.key,
-                        remedy="Give one of them another key by a pair (key, path).",
+                        remedy="Give one of them another key by " + PAIR + ".",
                     )  # fmt: skip
         yield list(found.values()), archives.found
 
@@ -229,12 +231,15 @@ def _begins_as_npy(path: str) -> bool:
 
 def _not_packed(path: str, suffix: str) -> ConversionError:
     """Return the error for a file of another kind."""
-    what = f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}"
-    remedy = "Use npzkit.convert for other formats."
     if suffix in _TABLE_SUFFIXES:
-        what = "a text table is not packed"
-        remedy = "Read it with NumPy's genfromtxt or with pandas, and save the arrays."
-    return ConversionError(what, path=path, remedy=remedy)
+        return ConversionError(
+            "a text table is not packed", path=path,
+            remedy="Read it with NumPy's genfromtxt or with pandas, and save the arrays.",
+        )  # fmt: skip
+    return ConversionError(
+        f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}", path=path,
+        remedy="Use " + Advice("npzkit.convert", "npzkit convert") + " for other formats.",
+    )  # fmt: skip
 
 
 def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:

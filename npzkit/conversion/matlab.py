@@ -23,7 +23,7 @@ import scipy.io.matlab
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
 from npzkit.conversion.refusals import Claims
-from npzkit.errors import ConversionError, FormatError, printable
+from npzkit.errors import SKIP, ConversionError, FormatError, printable
 
 PADS_TEXT = True
 """Text is padded with spaces, and arrays have two axes at least."""
@@ -194,7 +194,7 @@ def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None
             )  # fmt: skip
     except UnicodeError as error:
         raise ConversionError(
-            "its text is not valid Unicode", key=keys[0], remedy="Leave it out with skip=True."
+            "its text is not valid Unicode", key=keys[0], remedy="Leave it out with " + SKIP + "."
         ) from error
 
 

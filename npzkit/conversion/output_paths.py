@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.conversion.refusals import leads_out
-from npzkit.errors import ConversionError, UnsafeNameError, shown_value
+from npzkit.errors import Advice, ConversionError, UnsafeNameError, shown_value
 from npzkit.files import disk
 from npzkit.files.file_objects import take_after
 from npzkit.members.keys import SUFFIX, check_depth, check_key, find_collisions
@@ -160,7 +160,9 @@ def path_within(folder: str, name: str) -> str:
         check_depth([name])
     except UnsafeNameError as error:
         error.what = error.what.replace("saved", "written as a file")
-        error.remedy = "Extract the others by their keys: npzkit.extract(path, folder, keys)."
+        error.remedy = "Extract the others by their keys: " + Advice(
+            "npzkit.extract(path, folder, keys).", "npzkit extract FILE KEY."
+        )
         raise
     path = os.path.join(folder, *name.split("/"))
     if leads_out(os.path.realpath(folder), os.path.dirname(path)):

@@ -14,11 +14,11 @@ import numpy as np
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, Compression, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
-from npzkit.conversion.inputs import Archives, Given, Input, located, opened_inputs
+from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, opened_inputs
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.display import blocks
-from npzkit.errors import KeyExistsError, printable
+from npzkit.errors import Advice, KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, find_location
@@ -238,8 +238,8 @@ def _pack(
             if taken and not overwrite:
                 raise KeyExistsError(
                     "the archive already has this key", path=path, key=taken[0],
-                    remedy="Pass overwrite=True to replace it, or give the new array another "
-                    "key by a pair (key, path).",
+                    remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to replace it, or "
+                    "give the new array another key by " + PAIR + ".",
                 )  # fmt: skip
             _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
             for item in arrays:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.conversion.arrays import Array, Contents, Say, is_c_number, named
-from npzkit.errors import ConversionError, printable, some_of
+from npzkit.errors import SKIP, ConversionError, printable, some_of
 from npzkit.files.progress import Advance
 from npzkit.members.metadata import format_json
 
@@ -43,7 +43,7 @@ def compare(
                 key=array.key,
                 found="no array" if other is None else f"{other.dtype!s:.60} {other.shape}",
                 expected=f"{array.dtype!s:.60} {array.shape}",
-                remedy="Leave it out with skip=True, or convert to another format.",
+                remedy="Leave it out with " + SKIP + ", or convert to another format.",
             )  # fmt: skip
         _note_changes(array.attrs, other.attrs, array.key, say)
         if array.shape != other.shape:

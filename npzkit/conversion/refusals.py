@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from npzkit.conversion.arrays import Array
-from npzkit.errors import ConversionError, NpzkitError, check_limit, format_size
+from npzkit.errors import SKIP, ConversionError, NpzkitError, check_limit, format_size
 from npzkit.limits import Limits
 from npzkit.members.keys import check_depth, check_key
 
@@ -137,7 +137,7 @@ def fitting_arrays(
         else:
             raise ConversionError(
                 f"the value cannot be kept: {reason}", key=array.key,
-                remedy="Leave it out with skip=True.",
+                remedy="Leave it out with " + SKIP + ".",
             )  # fmt: skip
 
 

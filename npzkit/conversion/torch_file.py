@@ -19,6 +19,7 @@ from npzkit.conversion.arrays import Array, Contents, Say, array_of, unreadable
 from npzkit.conversion.refusals import Claims
 from npzkit.conversion.torch_records import check_records
 from npzkit.errors import (
+    SKIP,
     ConversionError,
     FormatError,
     NotAnArrayError,
@@ -69,7 +70,7 @@ def _load(path: str, claims: Claims) -> Any:
                 "the file has other objects than tensors, numbers, strings and containers, and "
                 "unpickling them could run code",
                 found=found[1],
-                remedy=f"skip=True cannot leave them out: nothing of the file is read. {_ADVICE}",
+                remedy=SKIP + f" cannot leave them out: nothing of the file is read. {_ADVICE}",
             ) from error  # fmt: skip
         reason = _REASON.search(str(error))
         raise FormatError(

@@ -21,7 +21,7 @@ from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_num
 from npzkit.conversion.hierarchies import array_in_store, from_library, giving, stored_in
 from npzkit.conversion.refusals import Claims, leads_out
 from npzkit.display.blocks import block_shape
-from npzkit.errors import ConversionError, printable
+from npzkit.errors import Advice, ConversionError, printable
 
 NESTED = True
 """A group is not an array: no key may be the folder of another."""
@@ -138,7 +138,8 @@ def _write(root: Any, array: Array, options: FileOptions, say: Say, pool: Execut
     if any("specification" in str(warning.message) for warning in caught):
         say(
             f"{printable(array.key)!r}: version 3 of Zarr has no specification of its dtype yet; "
-            "zarr-python reads it back. Version 2 has one: zarr_format=2"
+            "zarr-python reads it back. Version 2 has one: "
+            + Advice("zarr_format=2", "--zarr-format 2")
         )
 
 

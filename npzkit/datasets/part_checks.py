@@ -233,4 +233,4 @@ def _rows_of(
 
 
 def _in_shard(name: str, key: str | None, row: Finding, at: str = "") -> Finding:
-    return Finding(key, row.severity, f"shard {name!r}{at}: {row.what}", row.where)
+    return Finding(key, row.severity, f"shard {name!r}{at}: " + row.what, row.where)

@@ -32,7 +32,7 @@ from npzkit.datasets.shard_names import (
     record_file,
 )
 from npzkit.datasets.tiling import fault_of
-from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
+from npzkit.errors import Advice, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits, thread_count
@@ -42,7 +42,8 @@ from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, is_t
 
 _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "
-    "it is a folder of checkpoints, use npzkit.checkpoint.CheckpointStore(path)"
+    "it is a folder of checkpoints, use "
+    + Advice("npzkit.checkpoint.CheckpointStore(path)", "npzkit ckpt ls FOLDER")
 )
 NAME_A_FOLDER = (
     "Name a folder, which gets several files. npzkit.convert(folder, 'a.npz') makes one file of it."

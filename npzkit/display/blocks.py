@@ -7,18 +7,10 @@ alone does not make it. Of an archive, it uses what users can call.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import numpy as np
-
-from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.errors import StaleArchiveError
 from npzkit.files.progress import Advance
-from npzkit.files.threads import Pipeline
-from npzkit.format.array import array_bytes, read_header
-from npzkit.limits import thread_count
 from npzkit.members.array_info import ArrayInfo
 from npzkit.reading.indexing import blocks_of_shape, inner_first
 
@@ -26,8 +18,6 @@ BLOCK_SIZE = 1 << 25
 """Bytes of an array that are in memory at a time, roughly."""
 PIECE_SIZE = 1 << 20
 """Bytes of a piece of a stream."""
-
-T = TypeVar("T")
 
 
 def block_shape(
@@ -144,109 +134,6 @@ def check_array(npz: Any, key: str, advance: Advance) -> None:
 def is_taken_by_parts(info: ArrayInfo) -> bool:
     """Whether an array is too large to be loaded completely."""
     return info.dtype is not None and not info.dtype.hasobject and info.nbytes > BLOCK_SIZE
-
-
-def for_each_piece(
-    npz: Any,
-    key: str,
-    compute: Callable[[np.ndarray[Any, Any]], T],
-    take: Callable[[T], None],
-    advance: Advance,
-    threads: int | None = None,
-) -> None:
-    """Compute something of each piece of an array on several threads, and check its CRC-32.
-
-    The array is read once. A piece has a few megabytes and may have any shape.
-
-    Parameters
-    ----------
-    npz : NpzFile
-    key : str
-        Of an array of plain values.
-    compute : callable
-        Called with each piece, on several threads.
-    take : callable
-        Called in this thread with each result, in the order of storage.
-    advance : callable
-        Called with the number of bytes after each read.
-    threads : int, optional
-        Number of threads; by default one per processor.
-
-    Raises
-    ------
-    NpzkitError
-        As `npzkit.NpzFile.read`.
-    """
-    info = npz.info(key)
-    with Pipeline(thread_count(threads)) as pipeline:
-        if not info.seekable:
-            for piece in _stream_pieces(npz, key):
-                pipeline.submit(partial(compute, piece), take)
-                advance(piece.nbytes)
-            return
-        lazy = npz.lazy(key)
-        crc = crc32(_header_bytes(npz, key))
-
-        def read(chunk: tuple[slice, ...]) -> tuple[T, int, int]:
-            values = np.asarray(lazy[chunk])
-            return compute(values), crc32(array_bytes(values)), values.nbytes
-
-        def hand_on(found: tuple[T, int, int]) -> None:
-            nonlocal crc
-            result, piece_crc, size = found
-            crc = crc32_combine(crc, piece_crc, size)
-            take(result)
-            advance(size)
-
-        # Rows and compressed chunks do not end together: small pieces would read many chunks twice.
-        size = 4 * PIECE_SIZE
-        by_columns = bool(info.fortran_order)
-        itemsize = lazy.dtype.itemsize
-        for chunk in blocks(lazy.shape, itemsize, lazy.chunks, by_columns=by_columns, size=size):
-            pipeline.submit(partial(read, chunk), hand_on)
-        pipeline.drain()
-    if crc != info.crc32:
-        # Raises what is wrong, as reading the complete array would.
-        check_array(npz, key, lambda size: None)
-        raise StaleArchiveError("the file changed while it was read", key=key)
-
-
-class _Remembered:
-    """A stream that keeps the bytes which were read."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self.data = stream, b""
-
-    def read(self, size: int) -> bytes:
-        found: bytes = self._stream.read(size)
-        self.data += found
-        return found
-
-
-def _header_bytes(npz: Any, key: str) -> bytes:
-    """Return the bytes before an array's data in its member."""
-    with npz.stream(key) as stream:
-        remembered = _Remembered(stream)
-        read_header(remembered, npz._limits.header_size)
-        return remembered.data
-
-
-def _stream_pieces(npz: Any, key: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield an array's items in the order of storage; the CRC-32 is checked at the end."""
-    info = npz.info(key)
-    dtype: Any = info.dtype
-    step = max(PIECE_SIZE // dtype.itemsize, 1)
-    count = info.nbytes // dtype.itemsize
-    with npz.stream(key) as opened:
-        stream: Any = opened
-        read_header(stream, npz._limits.header_size)
-        for start in range(0, count, step):
-            piece = np.empty(min(step, count - start), dtype)
-            # The stream raises if it ends early.
-            stream.readinto(piece.view(np.uint8).data)
-            yield piece
-        # The check is at the end.
-        stream.read(1)
 
 
 def approach(

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
+from npzkit.errors import ALLOW_PICKLE, Advice, NpyFormatError, PickleRefusedError, UnsupportedError
 from npzkit.files.file_objects import patiently, write_all
 from npzkit.format.descr import dtype_to_descr, is_legacy
 from npzkit.format.header import (
@@ -46,6 +46,7 @@ that NumPy needs."""
 
 _LARGEST_ARRAY = sys.maxsize
 """Bytes of an array, on this system."""
+_WITHOUT_PICKLE = Advice("when allow_pickle=False", "without --allow-pickle")
 _FIRST_ALLOCATION = 2**24
 """Bytes to allocate first for a stream of unknown length."""
 _GROWTH = 16
@@ -81,16 +82,17 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
         return
     if is_legacy(array.dtype):
         raise PickleRefusedError(
-            "Object arrays cannot be saved when allow_pickle=False",
+            "Object arrays cannot be saved " + _WITHOUT_PICKLE,
             found=str(array.dtype),
-            remedy=f"{_instead_of(array)} allow_pickle=True; readers of the file must then "
-            "trust it.",
+            remedy=f"{_instead_of(array)} "
+            + ALLOW_PICKLE
+            + "; readers of the file must then trust it.",
         )
     raise PickleRefusedError(
-        "User-defined dtypes cannot be saved when allow_pickle=False",
+        "User-defined dtypes cannot be saved " + _WITHOUT_PICKLE,
         found=str(array.dtype),
         remedy="Convert it to a dtype of fixed size, strings by array.astype(object).astype('U'), "
-        "or pass allow_pickle=True.",
+        "or pass " + ALLOW_PICKLE + ".",
     )
 
 
@@ -110,8 +112,9 @@ def _check_describable(dtype: np.dtype[Any]) -> None:
         raise UnsupportedError(
             f"NPY cannot describe this structure ({error})",
             found=str(dtype),
-            remedy="Save numpy.lib.recfunctions.repack_fields(array, recurse=True), or each field "
-            "separately.",
+            remedy="Save "
+            + Advice("numpy.lib.recfunctions.repack_fields(array, recurse=True), or ", "")
+            + "each field separately.",
         ) from error
     for name in dtype.names or ():
         for title in dtype.fields[name][2:]:  # type: ignore[index]
@@ -385,9 +388,10 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
     """
     if not allow_pickle:
         raise PickleRefusedError(
-            "Object arrays cannot be loaded when allow_pickle=False",
-            remedy="Pass allow_pickle=True only if you trust the file: "
-            "unpickling can run code from it.",
+            "Object arrays cannot be loaded " + _WITHOUT_PICKLE,
+            remedy="Pass "
+            + ALLOW_PICKLE
+            + " only if you trust the file: unpickling can run code from it.",
             is_damage=True,
         )
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.errors import NpyFormatError, UnsupportedError, warn
+from npzkit.errors import ALLOW_PICKLE, NpyFormatError, UnsupportedError, warn
 from npzkit.limits import MAX_DESCR_DEPTH
 
 _ORDERS = ("<", ">", "|", "=")
@@ -91,7 +91,8 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
     if not is_legacy(bare):
         warn(
             f"{bare!r} is saved as pickled Python objects; reading it back needs "
-            "allow_pickle=True.",
+            + ALLOW_PICKLE
+            + ".",
             UserWarning,
         )
         return "|O"

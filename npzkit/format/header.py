@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import LimitExceededError, NpyFormatError, warn
+from npzkit.errors import ALLOW_PICKLE, SAVE_PARTIAL, LimitExceededError, NpyFormatError, warn
 from npzkit.format.descr import descr_to_dtype
 from npzkit.format.literal import DAMAGED_REMEDY, MAX_DIGITS, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
@@ -34,7 +34,8 @@ MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64
 CUT_REMEDY = (
     "The file is truncated: download it or create it again, or save its complete rows: "
-    "npzkit.repair(path, output, partial=True)."
+    + SAVE_PARTIAL
+    + "."
 )
 _CHOOSE_VERSION = "Omit the version to let npzkit choose it."
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
@@ -148,7 +149,7 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
             found=length,
             expected=f"at most {limit}",
             remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
-            "pass allow_pickle=True.",
+            "pass " + ALLOW_PICKLE + ".",
             is_damage=True,
         )
     return start + int(length)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from npzkit.errors import (
+    ALLOW_PICKLE,
     ClosedArchiveError,
     NpzkitError,
     format_count,
@@ -23,7 +24,7 @@ _HEADS = ("severity", "key", "at byte", "what")
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
 
-HAS_OBJECTS = "it contains Python objects: reading it needs allow_pickle=True"
+HAS_OBJECTS = "it contains Python objects: reading it needs " + ALLOW_PICKLE
 NOT_AN_ARRAY = "it is not an array: its bytes are read"
 NOT_SAFE = "is not safe to extract"
 _TO_KNOW = (

@@ -22,7 +22,7 @@ from npzkit.codecs.coding import (
     check_level,
     method_number,
 )
-from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
+from npzkit.errors import Advice, NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.files.any_sink import open_any_sink
 from npzkit.files.any_source import open_any_source, transport
 from npzkit.files.append import AppendedFile
@@ -375,7 +375,10 @@ class _Rewriting(NamedTuple):
                 "the member's name is too long in UTF-8",
                 found=f"{name_size} bytes",
                 expected=f"at most {SENTINEL_16} bytes",
-                remedy="Copy the member unchanged: compression=None, seekable=False.",
+                remedy="Copy the member unchanged: "
+                + Advice(
+                    "compression=None, seekable=False.", "--no-seekable without --compression."
+                ),
             )
         stream = MemberStream(source, entry, start)
         data = stream.read_up_to(PIECE_SIZE)

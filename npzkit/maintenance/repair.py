@@ -13,7 +13,7 @@ from typing import Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
-from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
+from npzkit.errors import SAVE_PARTIAL, Advice, NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.files.any_sink import open_any_sink
 from npzkit.files.any_source import open_any_source
 from npzkit.files.append import appended_file
@@ -221,7 +221,7 @@ def _open_output(target: Any, path: str, overwrite: bool) -> tuple[Sink, str]:
         raise UnsupportedError(
             "the output is the archive itself: what cannot be saved would be lost for good",
             path=output, remedy="Write to another path. A damaged array is removed in place by "
-            'NpzWriter(path, "a") and del writer[key].',
+            + Advice('NpzWriter(path, "a") and del writer[key].', "npzkit rm FILE KEY."),
         )  # fmt: skip
     return open_any_sink(output, exclusive=not overwrite), output
 
@@ -249,7 +249,7 @@ def _repair_end(
             salvage = Salvage(source, limits, threads, progress, partial=False)
             return _relist(salvage, newest, path, lock, size - source.size)
         if is_archive or newest.known.entries:
-            error.remedy = "Save what can be read: npzkit.repair(path, output, partial=True)."
+            error.remedy = "Save what can be read: " + SAVE_PARTIAL + "."
         raise
     return _cut(path, source, directory, threads, size)
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from npzkit.errors import NpzkitError, ZipFormatError, format_count, shown_key
+from npzkit.errors import Advice, NpzkitError, ZipFormatError, format_count, shown_key
 from npzkit.files.progress import Meter, Report
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
@@ -120,8 +120,9 @@ class Salvage:
                 raise ZipFormatError(
                     "nothing can be saved: every member is damaged",
                     found=format_count(len(self.lost), "damaged member"),
-                    remedy="Download the file again; partial=True (--partial) keeps what is "
-                    "left of damaged arrays.",
+                    remedy="Download the file again; "
+                    + Advice("partial=True (--partial)", "--partial")
+                    + " keeps what is left of damaged arrays.",
                 )
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
@@ -320,7 +321,7 @@ class Salvage:
             indexed = self._indexed_by(directory, entry)
             known = None if indexed is None else indexed.find(entry.name)
             damage = find_damage(self._reader, entry, known)
-            self._add_lost(entry, error.what if damage is None else f"{error.what}; {damage}")
+            self._add_lost(entry, error.what if damage is None else error.what + "; " + str(damage))
             self._damage = error.what, damage
             where = error.where if damage is None else damage.offset
             if where is not None:

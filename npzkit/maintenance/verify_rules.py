@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from npzkit.codecs.checksum import crc32_combine
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED
 from npzkit.errors import (
+    REPACK,
     AmbiguousArchiveError,
     ChecksumError,
     FormatError,
@@ -80,11 +81,10 @@ def archive_findings(
     except NpzkitError as error:
         yield Finding._of(None, error)
     if directory.footer is None and any(map(_could_have_chunks, listed.values())):
-        what = (
-            "the archive has no record of npzkit's, so parts of its large arrays are not compared "
-            "with checksums of their own; npzkit.repack writes one"
-        )
-        yield Finding(None, "note", what)
+        yield Finding(
+            None, "note", "the archive has no record of npzkit's, so parts of its large arrays are "
+            "not compared with checksums of their own; " + REPACK + " writes one",
+        )  # fmt: skip
     dead = dead_size(source, directory)
     if dead:
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
@@ -118,7 +118,9 @@ def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     """Yield what the last commit lacks, though all of its members are listed."""
     yield from _intent_findings(source, directory)
     if has_damaged_index(source, directory):
-        what = "its array index is damaged: the arrays are read without it; npzkit.repack writes it"
+        what = (
+            "its array index is damaged: the arrays are read without it; " + REPACK + " writes it"
+        )
         yield Finding(None, "error", what, directory.directory_offset)
 
 
@@ -137,7 +139,7 @@ def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     elif mark != end and footer is not None and footer.comment_size == len(directory.comment):
         what = (
             "the record that marks the last commit as complete does not fit it: one of them is "
-            "damaged; npzkit.repack writes both"
+            "damaged; " + REPACK + " writes both"
         )
         yield Finding(None, "error", what, offset)
 
@@ -287,16 +289,16 @@ def _data_findings(
             found = found._replace(where=damage.offset)
         elif unflushed is None:
             raise
-        yield found._replace(what=f"{found.what}; {damage or unflushed}")
+        yield found._replace(what=found.what + "; " + str(damage or unflushed))
         return
     if indexed.is_listed(entry):
         chunks, span = reader.checked_chunks(entry), reader.lists.span(entry)
         place = start if span is None else span[0]
         if chunks is None:
-            what = (
-                "the list of its chunks does not match it and is not used; npzkit.repack renews it"
-            )
-            yield Finding(key, "warning", what, place)
+            yield Finding(
+                key, "warning", "the list of its chunks does not match it and is not used; "
+                + REPACK + " renews it", place,
+            )  # fmt: skip
         elif not _is_right(chunks, entry, threads):
             what = "the list of its chunks leads to wrong data, so parts of the array may be wrong"
             yield Finding(key, "error", what, place)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, METHOD_NAMES, STORED, method_name
-from npzkit.errors import format_count, format_dtype, format_ratio, format_size, shown_key
+from npzkit.errors import REPACK, format_count, format_dtype, format_ratio, format_size, shown_key
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
 from npzkit.members.tensors import restored_dtype
@@ -231,7 +231,7 @@ class ArrayInfo(NamedTuple):
             return "cheap to read"
         adds = self.repack_adds
         return "everything before a part is read first" + (
-            f"; npzkit.repack adds {adds}" if adds else ""
+            "; " + REPACK + f" adds {adds}" if adds else ""
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED, method_name
-from npzkit.errors import ZipFormatError
+from npzkit.errors import Advice, ZipFormatError
 from npzkit.format.header import NpyHeader
 from npzkit.members.array_info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
@@ -252,7 +252,7 @@ def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
         "the array index and the array's own header disagree",
         found=found,
         expected=f"{header.shape} {header.dtype}",
-        remedy="npzkit.repack(path) writes the index again.",
+        remedy=Advice("npzkit.repack(path)", "npzkit repack FILE") + " writes the index again.",
     )
 
 

@@ -23,7 +23,13 @@ from typing import Any, NamedTuple, cast
 
 from npzkit.codecs.checksum import chunk_crc32s, combined_with_last
 from npzkit.codecs.coding import CHECKED_SIZE, STORED
-from npzkit.errors import ArchiveLockedError, NotMappableError, NpzkitError, StaleArchiveError
+from npzkit.errors import (
+    REPAIR,
+    ArchiveLockedError,
+    NotMappableError,
+    NpzkitError,
+    StaleArchiveError,
+)
 from npzkit.files.block_reading import chunk_crc32s_at
 from npzkit.files.disk import File, duplicated
 from npzkit.files.file_objects import identity_of
@@ -364,7 +370,7 @@ class Unflushed(NamedTuple):
         if self.is_complete:
             return (
                 "the data has one of them: the flush of a map was interrupted, or a copy of "
-                "another version over the file; npzkit.repair(path) writes that one to both"
+                "another version over the file; " + REPAIR + " writes that one to both"
             )
         return (
             "the data has neither of them: it was changed through a map without a flush, or is "

@@ -26,7 +26,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
+from npzkit.errors import Advice, NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.urls import Location
 from npzkit.stores.base_store import (
     Opened,
@@ -59,7 +59,11 @@ _PASSING = re.compile("Timeout|Connection|Payload|Incomplete|Disconnected")
 """How errors of libraries are called that may pass: a lost connection, an answer cut short."""
 _NO_BUCKET = re.compile("(bucket|container) does not exist", re.IGNORECASE)
 """What stores say of a bucket that does not exist."""
-_CREDENTIALS = ". Set AWS_PROFILE, or pass storage_options={'anon': True} if the data is public"
+_CREDENTIALS = (
+    ". Set AWS_PROFILE, or pass "
+    + Advice("storage_options={'anon': True}", "--storage-option anon=true")
+    + " if the data is public"
+)
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 _BLOCK_CACHES = ("blockcache", "cached")
 _READ_AT_ONCE = frozenset({"zip", "tar", "libarchive"})
@@ -400,7 +404,8 @@ class FsspecStore(Store):
             reason = f"access was refused ({self._text(error)})"
             return PermissionError(errno.EACCES, reason, self.name)
         if "Credential" in type(error).__name__:
-            reason = f"there are no credentials ({self._text(error)}){_CREDENTIALS * self.is_s3}"
+            reason = f"there are no credentials ({self._text(error)})"
+            reason = reason + _CREDENTIALS if self.is_s3 else reason
             return PermissionError(errno.EACCES, reason, self.name)
         unknown = _UNKNOWN_OPTION.search(str(error)) if isinstance(error, TypeError) else None
         if unknown is not None and unknown[1] in self._options:

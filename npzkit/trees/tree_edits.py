@@ -12,7 +12,7 @@ from typing import Any
 from npzkit.archive.renaming import rename
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import Coding
-from npzkit.errors import KeyExistsError
+from npzkit.errors import Advice, KeyExistsError
 from npzkit.members.keys import SUFFIX, check_key, is_within
 from npzkit.members.metadata import FLAT, TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
@@ -119,7 +119,8 @@ def write_tree(
     if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
         raise KeyExistsError(
             "this key is already in the archive", path=archive.path, key=key,
-            remedy="Pass overwrite=True to add(), which replaces everything under this key.",
+            remedy="Pass " + Advice("overwrite=True to add()", "--overwrite")
+            + ", which replaces everything under this key.",
         )  # fmt: skip
     for name in old:
         listing.check_sealed(name.removesuffix(SUFFIX), name)

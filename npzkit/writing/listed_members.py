@@ -11,7 +11,7 @@ from collections.abc import Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import KeyExistsError
+from npzkit.errors import Advice, KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
@@ -126,14 +126,16 @@ class MemberListing:
             raise KeyExistsError(
                 "the archive has a member of this name that is not an array; either would hide "
                 "the other",
-                path=self._path, key=key, remedy="Remove it first with del, or use another key.",
+                path=self._path, key=key, remedy="Remove it first"
+                + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key.",
             )  # fmt: skip
         if name not in self.entries:
             return
         if not overwrite:
             raise KeyExistsError(
                 "this key is already in the archive", path=self._path, key=key,
-                remedy="Pass overwrite=True to add(), or use another key.",
+                remedy="Pass " + Advice("overwrite=True to add()", "--overwrite")
+                + ", or use another key.",
             )  # fmt: skip
         self.check_sealed(key, name)
 

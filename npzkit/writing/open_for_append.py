@@ -11,7 +11,7 @@ import os
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.errors import Advice, NpzkitError, UnsupportedError
 from npzkit.files.any_sink import open_any_sink
 from npzkit.files.append import appended_file
 from npzkit.files.file_objects import can_write, check_regular
@@ -99,8 +99,10 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     if isinstance(file, Location):
         raise UnsupportedError(
             "an archive in a store cannot be added to", path=str(file),
-            remedy="Copy it to a path with npzkit.repack(url, path), add to that file, and "
-            "upload it with npzkit.repack(path, url).",
+            remedy="Copy it to a path with "
+            + Advice("npzkit.repack(url, path)", "npzkit repack URL -o PATH")
+            + ", add to that file, and upload it with "
+            + Advice("npzkit.repack(path, url).", "npzkit repack PATH -o URL."),
         )  # fmt: skip
     if can_write(file):
         return _resume_file(file)

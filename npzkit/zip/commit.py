@@ -66,7 +66,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import LimitExceededError, UnsupportedError, ZipFormatError, check_limit
+from npzkit.errors import (
+    SAVE_SOUND,
+    LimitExceededError,
+    UnsupportedError,
+    ZipFormatError,
+    check_limit,
+)
 from npzkit.files.source import Source
 from npzkit.zip import npzkit_record
 from npzkit.zip.records import ENTRY_CRC32_OFFSET
@@ -441,5 +447,5 @@ def read_comment(
         offset=offset,
         found="other bytes",
         expected=f"{long.size} bytes with the CRC-32 {long.crc32:08x}",
-        remedy="npzkit.repair(path, output) saves the arrays without it.",
+        remedy=SAVE_SOUND + " saves the arrays without it.",
     )

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
+    REPAIR,
+    SAVE_SOUND,
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
     NpzkitError,
@@ -50,8 +52,10 @@ _ATTEMPT_COUNT = 20
 _SIGNATURE_BEGINNING = b"PK"
 _DAMAGED = (
     "The file is damaged, or a faulty program wrote it: download it or create it again. "
-    "npzkit.repair(path) writes the directory again from the members' own headers; "
-    "npzkit.repair(path, output) saves the members that are sound."
+    + REPAIR
+    + " writes the directory again from the members' own headers; "
+    + SAVE_SOUND
+    + " saves the members that are sound."
 )
 _COLUMNS_COUNT = 64
 """The fewest entries that are parsed as columns: fewer are parsed faster one by one."""
@@ -416,7 +420,7 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
             offset=directory.end_offset - len(comment),
             found=f"{crc32(comment):#010x}",
             expected=f"{footer.comment_crc32:#010x}",
-            remedy="npzkit.repair(path, output) saves the arrays without it.",
+            remedy=SAVE_SOUND + " saves the arrays without it.",
         )
     bounds = directory.start_offset, directory.directory_offset
     return read_comment(source, comment, *bounds, size_limit)

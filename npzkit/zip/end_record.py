@@ -9,7 +9,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from npzkit.errors import TO_CONVERT, AmbiguousArchiveError, UnsupportedError, ZipFormatError
+from npzkit.errors import (
+    SAVE_PARTIAL,
+    SAVE_SOUND,
+    TO_CONVERT,
+    Advice,
+    AmbiguousArchiveError,
+    UnsupportedError,
+    ZipFormatError,
+)
 from npzkit.files.source import Source
 from npzkit.zip import records
 
@@ -273,8 +281,8 @@ def find_base(
             offset=0,
             found=source.read_within(0, 16),
             expected=records.LOCAL_HEADER_SIGNATURE,
-            remedy="Save the arrays: npzkit.repair(path, output); or pass a file object at the "
-            f"archive's beginning{place}.",
+            remedy="Save the arrays: " + SAVE_SOUND + "; or pass a file object at the archive's "
+            f"beginning{place}.",
         )
     raise ZipFormatError(
         "the central directory is not where the end record says",
@@ -298,7 +306,11 @@ class _OtherFile(NamedTuple):
 
 _OTHER_FILES = (
     _OtherFile(
-        b"\x93NUMPY", "it is a bare .npy file", remedy="Read it with npzkit.load or np.load."
+        b"\x93NUMPY", "it is a bare .npy file",
+        remedy=Advice(
+            "Read it with npzkit.load or np.load.",
+            "Make an archive of it: npzkit pack NEW.npz FILE.",
+        ),
     ),
     _OtherFile(
         b"version https://git-lfs", "it is a git-lfs pointer",
@@ -354,7 +366,7 @@ def cut_off(source: Source, end: int) -> ZipFormatError:
     return ZipFormatError(
         what, offset=source.size, found=f"{source.size:,} bytes", expected=expected,
         remedy="Download or copy it again, or save the arrays that are there: "
-        "npzkit.repair(path, output, partial=True).",
+        + SAVE_PARTIAL + ".",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from npzkit.codecs.coding import STORED
-from npzkit.errors import ZipFormatError
+from npzkit.errors import SAVE_SOUND, Advice, ZipFormatError
 from npzkit.zip.extra_fields import (
     UNICODE_PATH_ID,
     ZIP64_ID,
@@ -266,8 +266,11 @@ def name_error(entry: Entry) -> ZipFormatError | None:
     if not entry.flags & BAD_NAME:
         return None
     remedy = (
-        'Give it another key, NpzWriter(path, "a").rename(key, new), or save the archive by '
-        "npzkit.repair(path, output)."
+        "Give it another key"
+        + Advice(', NpzWriter(path, "a").rename(key, new)', " by npzkit mv FILE KEY NEW")
+        + ", or save the archive by "
+        + SAVE_SOUND
+        + "."
     )
     try:
         name = _decode(entry.raw_name, entry.flags, entry.extra)

@@ -51,6 +51,8 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
+    REPAIR,
+    SAVE_SOUND,
     AmbiguousArchiveError,
     TornArchiveWarning,
     UnsupportedError,
@@ -430,8 +432,10 @@ def damaged_commit(source: Source, start: int, offset: int, end: int = 0) -> Zip
         offset=offset,
         found=f"a commit behind byte {start} that does not fit its checksums",
         expected="an end record that leads to its directory",
-        remedy="npzkit.repair(path, output) saves the newest state; "
-        "npzkit.repair(path) writes its directory again, at the end of the file.",
+        remedy=SAVE_SOUND
+        + " saves the newest state; "
+        + REPAIR
+        + " writes its directory again, at the end of the file.",
     )
 
 
@@ -468,8 +472,7 @@ def another_archive(
         offset=end_offset,
         found=f"{source.size - end_offset} bytes with an end record",
         expected="the end of the file",
-        remedy="Programs would read different members from it. "
-        f"npzkit.repair(path, output) saves {saved}.",
+        remedy="Programs would read different members from it. " + SAVE_SOUND + f" saves {saved}.",
     )
 
 

@@ -13,7 +13,14 @@ import struct
 from typing import Any, cast
 
 from npzkit.codecs.coding import MAX_RATIOS, STORED
-from npzkit.errors import ChecksumError, UnsupportedError, ZipFormatError, check_limit
+from npzkit.errors import (
+    REPAIR,
+    SAVE_SOUND,
+    ChecksumError,
+    UnsupportedError,
+    ZipFormatError,
+    check_limit,
+)
 from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.entries import BAD_NAME, Entry, check_names, is_usual
@@ -220,7 +227,7 @@ def _check_attributes(entry: Entry, local_extra: bytes) -> None:
     found = find_extra(local_extra, KEY_VALUE_PAIRS_ID)
     if found is not None and found != expected:
         error = _differs(entry, "attributes", _pairs(found), _pairs(expected))
-        error.remedy = "One of them is damaged: npzkit.repair(path, output) saves the array."
+        error.remedy = "One of them is damaged: " + SAVE_SOUND + " saves the array."
         raise error
 
 
@@ -291,7 +298,7 @@ def _crc_differs(entry: Entry, found: int) -> ChecksumError:
     """
     is_mappable = entry.method == STORED and not entry.flags & FLAG_DESCRIPTOR
     remedy = (
-        "If the flush of a map was interrupted, npzkit.repair(path) completes it"
+        "If the flush of a map was interrupted, " + REPAIR + " completes it"
         if is_mappable
         else "Download it or create it again"
     )

@@ -166,6 +166,9 @@ def test_members_that_are_no_arrays():
     assert (row.kind, row.a, row.b) == ("bytes", 4, 5)
     (row,) = npzkit.diff(streams[0], packed({"x": np.zeros(3)})).rows
     assert (row.kind, row.a, row.b) == ("bytes", 4, np.dtype(float))
+    assert str(npzkit.diff(packed({"x": np.zeros(3)}), streams[0])).startswith(
+        "x: bytes differ: an array of float64 and 4 bytes\n"
+    )
     assert npzkit.diff(streams[0], streams[0]).equal
 
 

@@ -50,6 +50,28 @@ def test_a_histogram_is_numpys(name):
     assert len(np.unique(finite)) < 20 or 10 <= len(counts) <= 20
 
 
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([2**64 - 1, 0], "u8"), {"min": 0, "max": 2**64 - 1}),
+        (np.array([-(2**63), 2**63 - 1]), {"min": -(2**63), "max": 2**63 - 1}),
+        (np.array([-1.7e308, 1.7e308]), {"mean": 0.0, "std": np.inf}),
+        (np.array([np.nan, np.inf, 3.0]), {"nan_count": 1, "inf_count": 1, "mean": 3.0}),
+        (np.array([np.nan]), {"min": None, "mean": None, "count": 1}),
+        (np.zeros((0, 3)), {"min": None, "count": 0}),
+        (np.float32(3.5), {"min": 3.5, "std": 0.0}),
+        (np.array([3 + 4j]), {"max": 5.0}),
+        (np.array(["2020-01", "NaT"], "M8[M]"), {"min": np.datetime64("2020-01"), "nan_count": 1}),
+        (np.array([True, False]), {"min": False, "max": True, "mean": 0.5}),
+        (np.array([1e-320, 2e-320]), {"min": 1e-320}),
+    ],
+)
+def test_statistics_at_the_edges(array, expected):
+    """Extremes are exact, what is no number is counted, nothing overflows loudly."""
+    found = npzkit.statistics(packed({"x": array}), "x")
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
 def test_dates_and_durations():
     """They have extremes and a histogram, which are dates too, but no mean."""
     dates = np.array(["2020-01-05", "NaT", "2020-01-01", "2020-03-01"], "M8[D]")

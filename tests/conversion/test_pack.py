@@ -6,6 +6,7 @@ import io
 import os
 import zipfile
 
+import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
@@ -223,6 +224,7 @@ def test_archives_are_merged(here):
     """Keys, attributes and metadata of archives are kept; the first value of a name counts."""
     with npzkit.NpzWriter("a.npz", metadata={"step": 1, "who": "a"}) as w:
         w.add("x", np.arange(3), attrs={"unit": "m"}, compression="deflated")
+        w.add("bf", np.ones(2, ml_dtypes.bfloat16))
     with npzkit.NpzWriter("b.npz", metadata={"step": 2, "note": [1]}) as w:
         w.add("f", np.asfortranarray(np.ones((2, 3))), attrs={"k": 1})
     report = npzkit.pack("c.npz", ["a.npz", ("other", "b.npz")])
@@ -230,7 +232,8 @@ def test_archives_are_merged(here):
         "b.npz: the metadata 'step' is not kept, because a.npz has another value",
     )
     with npzkit.open("c.npz") as npz:
-        assert npz.files == ["x", "other/f"]
+        assert npz.files == ["x", "bf", "other/f"]
+        assert npz["bf"].dtype == ml_dtypes.bfloat16
         assert npz.metadata == {"step": 1, "who": "a", "note": [1]}
         assert npz.info("x").attrs == {"unit": "m"}
         assert npz.info("other/f").attrs == {"k": 1}

@@ -19,10 +19,15 @@ TESTS = Path(__file__).parent.parent
 
 
 class _Texts:
-    """What expressions of one module say, with an X in the place of what is filled in."""
+    """What expressions of one module say, with an X in the place of what is filled in.
 
-    def __init__(self, tree: ast.Module, constants: dict[str, ast.expr]) -> None:
-        self.tree = tree
+    An `Advice` says it in Python, or as it is said at a prompt.
+    """
+
+    def __init__(
+        self, tree: ast.Module, constants: dict[str, ast.expr], *, at_prompt: bool
+    ) -> None:
+        self.tree, self.at_prompt = tree, at_prompt
         own = {}
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -46,7 +51,9 @@ class _Texts:
                     "X"
                 ]
             case ast.BinOp():
-                return [" ".join(self.of(node.left)[:1] + self.of(node.right)[:1])]
+                return ["".join(self.of(node.left)[:1] + self.of(node.right)[:1])]
+            case ast.Call(func=ast.Name(id="Advice")):
+                return self.of(node.args[self.at_prompt])
             case ast.IfExp():
                 return self.of(node.body) + self.of(node.orelse)
             case ast.BoolOp():
@@ -72,24 +79,28 @@ class _Texts:
         return []
 
 
-def given_as_remedy() -> dict[str, set[str]]:
+def given_as_remedy(*, at_prompt: bool = False) -> dict[str, set[str]]:
     """Return each text that is given as the remedy of an error, with the modules that do."""
+    return given_as("remedy", "remedies", at_prompt=at_prompt)
+
+
+def given_as(*words: str, at_prompt: bool) -> dict[str, set[str]]:
+    """Return each text that has a name with one of these ends, with the modules that give it."""
     found: dict[str, set[str]] = {}
     constants: dict[str, ast.expr] = {}
     modules = {
-        name: _Texts(ast.parse(path.read_text(encoding="utf-8")), constants)
+        name: _Texts(ast.parse(path.read_text(encoding="utf-8")), constants, at_prompt=at_prompt)
         for name, path in MODULES.items()
     }
     for name, texts in modules.items():
         texts.known = constants | texts.own
         for node in ast.walk(texts.tree):
             values = []
-            if isinstance(node, ast.keyword) and node.arg == "remedy":
+            if isinstance(node, ast.keyword) and node.arg == words[0]:
                 values = [node.value]
             elif isinstance(node, ast.Assign):
                 names = [getattr(one, "attr", getattr(one, "id", "")) for one in node.targets]
-                ends = ("remedy", "remedies")
-                values = [node.value for one in names if one.lower().endswith(ends)]
+                values = [node.value for one in names if one.lower().endswith(words)]
             for text in (text.strip() for value in values for text in texts.of(value)):
                 if any(letter.islower() for letter in text):
                     found.setdefault(text, set()).add(name)

@@ -1111,6 +1111,7 @@ def test_a_full_disk_is_an_error(here, monkeypatch, name):
     assert sorted(os.listdir()) == ["a.h5", "a.npz"]
 
 
+@pytest.mark.usefixtures("started_readers")
 @pytest.mark.remedy('Install it: python -m pip install "')
 @pytest.mark.parametrize(
     ("name", "library", "installed_by"),

@@ -12,9 +12,10 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from npzkit.stores.base_store import TransientError, Upload, replaced
-from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore, answer_of, status_of
+from npzkit.stores.retries import TransientError
+from npzkit.stores.time_limits import extend
+from npzkit.stores.upload_sink import Upload, replaced
 
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the

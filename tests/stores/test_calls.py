@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from npzkit.stores import calls
-from npzkit.stores.calls import Calls, limited, patiently, started
+from npzkit.stores import time_limits
+from npzkit.stores.time_limits import Calls, limited, patiently, started
 
 
 def fail(error):
@@ -15,8 +15,8 @@ def fail(error):
 
 def test_a_thread_that_dies_at_once(monkeypatch):
     """If memory ends as a thread begins, whoever waits for its call gets MemoryError."""
-    real = calls._thread.start_new_thread
-    monkeypatch.setattr(calls._thread, "start_new_thread", lambda work, args: real(int, ()))
+    real = time_limits._thread.start_new_thread
+    monkeypatch.setattr(time_limits._thread, "start_new_thread", lambda work, args: real(int, ()))
     with pytest.raises(MemoryError):
         Calls().wait(started(lambda: 5))
     try:
@@ -39,6 +39,6 @@ def test_results_and_errors(seconds):
 
 def test_a_call_that_takes_longer_than_it_may():
     """After its time, the wait ends with TimeoutError, whatever becomes of the call."""
-    gate = calls._thread.allocate_lock()
+    gate = time_limits._thread.allocate_lock()
     with gate, limited(0.3), pytest.raises(TimeoutError):
         Calls().wait(started(gate.acquire))

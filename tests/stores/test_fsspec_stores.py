@@ -15,7 +15,7 @@ from archives import packed
 from npzkit.cli.commands import run
 from npzkit.datasets.paths import find_archives
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.stores import base_store
+from npzkit.stores import retries
 from npzkit.stores.fsspec_store import FsspecStore
 from npzkit.stores.remote_source import TAIL_SIZE
 from range_server import RangeServer
@@ -155,7 +155,7 @@ def test_a_list_that_a_file_system_remembers(remembering):
 )
 def test_errors_with_a_status(memory, monkeypatch, status, kind, message):
     """A library's error of its own, or what caused it, says by its status what is wrong."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
 
     class HttpResponseError(Exception):
         status_code = status
@@ -223,7 +223,7 @@ def test_universal_paths(memory, tmp_path):
 
 def test_passing_faults_of_a_store(memory, monkeypatch):
     """Timeouts and lost connections of a library are tried again; other errors name the URL."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     fs = fsspec.filesystem("memory")
     cat_file, faults = fs.cat_file, []
 
@@ -345,7 +345,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_store_that_lies(monkeypatch, name, is_later):
     """Bytes of another place are an error of the request that brought them, and not received."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
     lie, message = WRONG[name]
     store = LyingS3(later(lie) if is_later else lie)
     monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))
@@ -469,7 +469,7 @@ def s3():
 def test_an_endpoint_that_refuses_connections_is_named_at_once(monkeypatch):
     """botocore's own attempts would take half a minute, in silence."""
     pytest.importorskip("s3fs", reason="s3fs is not installed")
-    monkeypatch.setattr("npzkit.stores.base_store.FIRST_DELAY", 0)
+    monkeypatch.setattr("npzkit.stores.retries.FIRST_DELAY", 0)
     options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "s"}
     for use in (
         lambda: npzkit.open_many("s3://bucket/*.npz", storage_options=options),

@@ -12,8 +12,8 @@ import pytest
 from npzkit.cli.commands import run
 from npzkit.errors import UnsupportedError
 from npzkit.files.urls import find_location
-from npzkit.stores import base_store, fsspec_upload, upload_sink
-from npzkit.stores.transport import open_sink
+from npzkit.stores import fsspec_upload, retries, upload_sink
+from npzkit.stores.store_for_url import open_sink
 from range_server import RangeServer
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -26,7 +26,7 @@ URL = "memory://bucket/a.npz"
 def memory(monkeypatch):
     """The store in memory, which is empty; parts are small."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", 5000)
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
     file_system = fsspec.filesystem("memory")
     empty(file_system)
     yield file_system

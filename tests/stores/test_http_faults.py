@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from archives import packed
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.stores import base_store
+from npzkit.stores import retries
 from npzkit.stores.remote_source import TAIL_SIZE
 from range_server import RangeServer, good
 
@@ -32,7 +32,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
 
 
 def fails_first(count, fault):
@@ -470,7 +470,7 @@ def silence(handler, server):
 @pytest.mark.parametrize("answer", [drip, drip_head, silence])
 def test_a_slow_server_ends_in_bounded_time(server, answer, monkeypatch):
     """However slowly bytes come, there is an end."""
-    monkeypatch.setattr(base_store, "ATTEMPTS", 2)
+    monkeypatch.setattr(retries, "ATTEMPTS", 2)
     server.answer = answer
     begin = time.monotonic()
     with pytest.raises(OSError, match="failed after 2 attempts"):

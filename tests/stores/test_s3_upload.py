@@ -14,7 +14,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import UnsupportedError
-from npzkit.stores import base_store, upload_sink
+from npzkit.stores import retries, upload_sink
 from npzkit.zip import member_writer
 from s3 import needs_s3, s3_server
 
@@ -44,7 +44,7 @@ def s3(server, monkeypatch):
     """Storage options; the bucket is empty, and requests are made again at once."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", PART_SIZE)
     monkeypatch.setattr(member_writer, "_KEPT_SIZE", 1000)
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
     file_system = fsspec.filesystem("s3", **server)
     for upload in uploads(server):
         file_system.call_s3(

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 from archives import packed
 from npzkit.checkpoint import CheckpointStore
-from npzkit.stores import base_store, calls
-from npzkit.stores.calls import Calls, TimeLimit, extend, limited, started, timeout_in
+from npzkit.stores import retries, time_limits
+from npzkit.stores.time_limits import Calls, TimeLimit, extend, limited, started, timeout_in
 from range_server import RangeServer
 from slow_server import KINDS, LIES, SlowServer, location_in
 
@@ -53,9 +53,9 @@ RIGHT = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(base_store, "ATTEMPTS", 2)
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
-    monkeypatch.setattr(calls, "SLOWEST", 1 << 24)
+    monkeypatch.setattr(retries, "ATTEMPTS", 2)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(time_limits, "SLOWEST", 1 << 24)
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_download_that_goes_on(server, tmp_path, kind, monkeypatch):
     server.mode = "good"
     monkeypatch.setattr("slow_server.PAUSE", 0.001)
     monkeypatch.setattr("slow_server.PIECE", 500)
-    monkeypatch.setattr(calls, "SLOWEST", 1 << 14)
+    monkeypatch.setattr(time_limits, "SLOWEST", 1 << 14)
     with opened(url, options) as npz:
         server.mode = "body"
         np.testing.assert_array_equal(npz["x"], ARRAYS["x"])
@@ -300,8 +300,8 @@ def test_logs(server, tmp_path, kind, caplog):
 def test_what_a_limit_allows(monkeypatch):
     """Seconds, and the time for the bytes; no pause is longer than the seconds."""
     now = SimpleNamespace(monotonic=lambda: now.time, time=100.0)
-    monkeypatch.setattr(calls, "time", now)
-    monkeypatch.setattr(calls, "SLOWEST", 10)
+    monkeypatch.setattr(time_limits, "time", now)
+    monkeypatch.setattr(time_limits, "SLOWEST", 10)
     limit = TimeLimit(5.0)
     assert limit.left() == 5
     now.time += 4
@@ -323,18 +323,18 @@ def test_blocks_share_one_limit():
 
 def test_attempts_end_after_some_time(monkeypatch):
     """No attempt begins after the time for all of them."""
-    monkeypatch.setattr(base_store, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "MOST_SECONDS", 0.0)
 
     def fail():
         raise TimeoutError("slow")
 
     with pytest.raises(OSError, match="a request: failed after 1 attempt: slow"):
-        base_store.tried(fail, "a request")
+        retries.tried(fail, "a request")
 
 
 def test_the_option():
     """None, 0 and very long times are no limit."""
-    assert timeout_in({}) == calls.TIMEOUT
+    assert timeout_in({}) == time_limits.TIMEOUT
     assert timeout_in({"timeout": 2}) == 2
     for given in (0, None, 1e12):
         assert timeout_in({"timeout": given}) is None

@@ -24,9 +24,9 @@ from npzkit.errors import (
     UnversionedFileWarning,
     ZipFormatError,
 )
-from npzkit.stores import base_store, http_store
-from npzkit.stores.base_store import Version
+from npzkit.stores import http_store, retries
 from npzkit.stores.fsspec_store import FsspecStore, version_in
+from npzkit.stores.versions import Version
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
@@ -382,7 +382,7 @@ def test_a_store_that_does_not_say_how_large_a_file_is(marked, tmp_path):
 
 def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
     """The end of the file and its version are of one file: the open is tried again."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     marks = [{"etag": "one"}, {"etag": "two"}]
 
     class Changing(type(marked)):
@@ -401,7 +401,7 @@ def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
 
 def test_the_end_of_a_file_that_is_short(marked, monkeypatch):
     """Fewer bytes than the file has from there on are not taken for its end."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     type(marked).marks = {"etag": "one"}
     cat_file = marked.cat_file
     monkeypatch.setattr(

@@ -25,7 +25,7 @@ def open_source(location: Location) -> RemoteSource:
     Raises
     ------
     OSError, UnsupportedError
-        As `npzkit.stores.base_store.Store.open`.
+        As `npzkit.stores.remote_source.Store.open`.
     """
     if location.is_web:
         from npzkit.stores.http_store import HttpStore

@@ -6,8 +6,9 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from npzkit.stores import base_store
-from npzkit.stores.base_store import TransientError, Version, parse_content_range, tried
+from npzkit.stores import retries
+from npzkit.stores.retries import TransientError, tried
+from npzkit.stores.versions import Version, parse_content_range
 
 
 def failing(*errors):
@@ -32,7 +33,7 @@ def clock(monkeypatch):
         clock.now += seconds
 
     clock.monotonic, clock.sleep = lambda: clock.now, sleep
-    monkeypatch.setattr(base_store, "time", clock)
+    monkeypatch.setattr(retries, "time", clock)
     return clock
 
 
@@ -41,7 +42,7 @@ def test_pauses_grow(clock, monkeypatch, share):
     """Each is three times the one before, and up to a half shorter or longer by chance."""
     asked = []
     monkeypatch.setattr(
-        base_store, "random", SimpleNamespace(uniform=lambda *span: asked.append(span) or share)
+        retries, "random", SimpleNamespace(uniform=lambda *span: asked.append(span) or share)
     )
     request = failing(TransientError("a"), TimeoutError(), ConnectionResetError())
     assert tried(request, "it") == "answer"

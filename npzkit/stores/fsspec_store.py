@@ -311,7 +311,13 @@ class FsspecStore(Store):
         return Opened(tail, version)
 
     def _read(self, offset: int, size: int, version: Version) -> bytes:
-        data = self._cat(offset, offset + size, version)
+        try:
+            data = self._cat(offset, offset + size, version)
+        except Exception as error:
+            if status_of(error) == 416:
+                # A smaller object does not have the range.
+                version.check(self.find_version())
+            raise
         if not self._is_copy:
             version.check(self.find_version())
         return data

@@ -171,6 +171,24 @@ def test_errors_with_a_status(memory, monkeypatch, status, kind, message):
         assert type(caught.value) is kind
 
 
+def test_a_range_that_a_smaller_object_does_not_have(memory, monkeypatch):
+    """Google's store and Azure's refuse it: the object was replaced, if its version is another."""
+
+    class HttpResponseError(Exception):
+        status_code = 416
+
+    def refusing(self, *args, **options):
+        raise HttpResponseError("no such range")
+
+    with npzkit.open(memory) as npz:
+        monkeypatch.setattr(type(fsspec.filesystem("memory")), "cat_file", refusing)
+        with pytest.raises(OSError, match="no such range"):
+            npz["w3"]
+        fsspec.filesystem("memory").pipe("/bucket/a.npz", b"x")
+        with pytest.raises(StaleArchiveError):
+            npz["w3"]
+
+
 def test_what_is_not_there(memory):
     """Missing objects, folders and unknown schemes are errors at once."""
     with pytest.raises(FileNotFoundError, match=r"memory://bucket/b\.npz"):

@@ -48,33 +48,6 @@ def check(url, **options):
 # -- in memory ------------------------------------------------------------------
 
 
-def test_save_and_replace(memory):
-    """An object is replaced; mode "x" is refused before anything is written."""
-    npzkit.save(URL, {"x": np.arange(3)})
-    npzkit.save(URL, ARRAYS, compression="deflated")
-    check(URL)
-    with pytest.raises(FileExistsError, match=f"already exists: '{URL}'"):
-        npzkit.NpzWriter(URL, "x")
-    assert memory.find("/") == ["/bucket/a.npz"]
-
-
-def test_mode_x_is_checked_again(memory):
-    """An object that another writer made meanwhile stays."""
-    with pytest.raises(FileExistsError), npzkit.NpzWriter(URL, "x") as writer:
-        writer["a"] = ARRAYS["k0"]
-        npzkit.save(URL, {"other": np.arange(3)})
-    assert npzkit.open(URL).files == ["other"]
-
-
-def test_an_exception_leaves_nothing(memory):
-    """The older object stays."""
-    npzkit.save(URL, {"x": np.arange(3)})
-    with pytest.raises(ValueError, match="mine"), npzkit.NpzWriter(URL) as writer:
-        writer["a"] = ARRAYS["k0"]
-        raise ValueError("mine")
-    assert npzkit.open(URL).files == ["x"]
-
-
 @pytest.mark.remedy(
     "The object of the other writer is kept. To replace it, write the archive again."
 )

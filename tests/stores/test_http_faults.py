@@ -435,57 +435,6 @@ def test_credentials_stay_with_their_host(server):
 # -- time -------------------------------------------------------------------
 
 
-def drip(handler, server):
-    """A good answer of which a byte comes now and then, for ever."""
-    handler.record(0)
-    handler.send_response(206)
-    begin = len(DATA) - TAIL_SIZE
-    handler.send_header("Content-Range", f"bytes {begin}-{len(DATA) - 1}/{len(DATA)}")
-    handler.send_header("Content-Length", str(TAIL_SIZE))
-    handler.end_headers()
-    try:
-        for _ in range(200):
-            handler.wfile.write(b"x")
-            time.sleep(0.02)
-    except OSError:
-        pass
-
-
-def drip_head(handler, server):
-    handler.record(0)
-    try:
-        handler.wfile.write(b"HTTP/1.1 206 OK\r\n")
-        for _ in range(200):
-            handler.wfile.write(b"X: y\r\n")
-            time.sleep(0.02)
-    except OSError:
-        pass
-
-
-def silence(handler, server):
-    handler.record(0)
-    time.sleep(1.0)
-
-
-@pytest.mark.parametrize("answer", [drip, drip_head, silence])
-def test_a_slow_server_ends_in_bounded_time(server, answer, monkeypatch):
-    """However slowly bytes come, there is an end."""
-    monkeypatch.setattr(retries, "ATTEMPTS", 2)
-    server.answer = answer
-    begin = time.monotonic()
-    with pytest.raises(OSError, match="failed after 2 attempts"):
-        npzkit.open(server.url_of_data, storage_options={"timeout": 0.1})
-    assert time.monotonic() - begin < 30
-
-
-def test_nobody_listens():
-    """A port without a server, and a host without an address, are errors."""
-    with RangeServer().running() as server:
-        url = server.url()
-    with pytest.raises(OSError, match=r"failed after 4 attempts: .*refused"):
-        npzkit.open(url)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

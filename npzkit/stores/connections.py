@@ -157,13 +157,7 @@ def _kept(kind: type) -> type:
 
 
 def split_url(url: str, what: str) -> SplitResult:
-    """Return the parts of a URL whose host and port are valid.
-
-    Raises
-    ------
-    UnsupportedError
-        They are not. The message names the URL by `what`, and shows nothing of it.
-    """
+    """Return the parts of a URL with a valid host and port; an error names it by `what` alone."""
     try:
         parts = urlsplit(url)
         if parts.port != 0 and (parts.hostname or "").encode("idna"):
@@ -308,13 +302,6 @@ class Connections:
 
         `keep` is called with it before that, so that the caller can close it after an
         interrupt too.
-
-        Raises
-        ------
-        TransientError
-            There is none, or it is not valid.
-        OSError
-            The server's certificate is refused.
         """
         if self._process != os.getpid():
             self._reset()
@@ -358,11 +345,6 @@ class Connections:
         """Fill `view` with the next bytes of a body; return how many there were.
 
         `received` is called with their numbers as they come.
-
-        Raises
-        ------
-        TransientError
-            The connection broke, or it takes too long.
         """
         limit = current_limit()
         done = 0

@@ -1,7 +1,7 @@
 """How a request is tried again: how often, after which pauses, until when, and on which failures.
 
-Owns the one rule for all stores. urllib3's `Retry` would know requests of its own only, and neither
-those of which the body breaks off, nor that nobody waits any more.
+Owns the one rule for all stores. urllib3's `Retry` is not used: it knows neither the requests of
+other libraries, nor bodies that break off after `urlopen` returned.
 """
 
 from __future__ import annotations
@@ -43,21 +43,9 @@ class TransientError(Exception):
 
 
 def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = lambda: True) -> T:
-    """Make a request, and make it again after a failure that may pass.
+    """Make a request, and make it again after a failure that may pass, while `is_wanted`.
 
-    Parameters
-    ----------
-    request : callable
-        Raises TransientError, TimeoutError or ConnectionError if it may be made again.
-    what : str
-        The request, for messages: URL and range.
-    is_wanted : callable, optional
-        Returns whether anybody still waits for the answer.
-
-    Raises
-    ------
-    OSError
-        All attempts failed.
+    `what` is the request, for messages: URL and range. OSError says that all attempts failed.
     """
     delay = FIRST_DELAY
     end = time.monotonic() + MOST_SECONDS

@@ -148,14 +148,9 @@ class S3Upload(Upload):
 
 
 def remove_version(store: FsspecStore, path: str, tag: str) -> None:
-    """Remove an object if it has this ETag.
+    """Remove an object if it has this ETag; StaleArchiveError if another writer replaced it.
 
     Servers that do not know the condition, and versions of botocore before it, remove any.
-
-    Raises
-    ------
-    StaleArchiveError
-        Another writer replaced the object.
     """
     bucket, key, _ = store.file_system.split_path(path)
     place = {"Bucket": bucket, "Key": key}
@@ -175,16 +170,9 @@ def remove_version(store: FsspecStore, path: str, tag: str) -> None:
 
 
 def end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool]) -> None:
-    """End uploads that were begun and not completed, as far as the server and its rights allow.
+    """End uploads below a prefix that were not completed, and of whose key `is_ended` is true.
 
-    Parameters
-    ----------
-    store : FsspecStore
-        Of the bucket.
-    prefix : str
-        Of the keys that are looked at.
-    is_ended : callable
-        Returns whether to end the upload with this key.
+    That is as far as the server and its rights allow.
     """
     with contextlib.suppress(OSError, TransientError):
         store.explained(_end_uploads, store, prefix, is_ended)

@@ -192,16 +192,6 @@ def test_a_server_without_ranges_from_the_end(server):
         assert server.count == 2
         np.testing.assert_array_equal(npz["w3"], RIGHT)
 
-    def refusing(handler, server):
-        if handler.headers["Range"].startswith("bytes=-"):
-            handler.reply(416, Content_Range=f"bytes */{len(DATA)}")
-        else:
-            good(handler, server)
-
-    server.answer = refusing
-    with npzkit.open(server.url_of_data) as npz:
-        np.testing.assert_array_equal(npz["w3"], RIGHT)
-
 
 @pytest.mark.parametrize(
     "page", [b"<!DOCTYPE html><html>Log in</html>", b" <html>" + b"x" * 200_000, b"", b"\x93NUMPY"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import pickle
@@ -47,6 +48,8 @@ def lent(kind, tmp_path_factory):
     """What returns a new folder of a store."""
     with party_of(kind, tmp_path_factory.mktemp("folders")) as lent:
         yield lent
+    # Connections that libraries leave open are collected here, where their warnings are ignored.
+    gc.collect()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from npzkit.analysis.statistics import ArrayPart
 from npzkit.files.urls import default_storage_options
-from npzkit.stores.reception import receiving
+from npzkit.stores.received_bytes import receiving
 from range_server import RangeServer
 
 

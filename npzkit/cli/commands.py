@@ -17,7 +17,7 @@ import click
 import npzkit
 from npzkit.errors import at_prompt
 from npzkit.files.urls import default_storage_options
-from npzkit.stores.reception import receiving
+from npzkit.stores.received_bytes import receiving
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -124,7 +124,7 @@ class Run(NamedTuple):
     ----------
     is_debugging : bool
         Whether --debug was given.
-    reception : npzkit.stores.reception.Reception
+    reception : npzkit.stores.received_bytes.Reception
         What URLs send.
     interrupts : list of BaseException
         Those that Python could not raise.

@@ -279,7 +279,7 @@ def _sink(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
             "only .npz archives can be written to a store", path=str(location),
             remedy="Write to a path, and upload the file.",
         )  # fmt: skip
-    from npzkit.stores.transport import open_sink
+    from npzkit.stores.store_for_url import open_sink
 
     return open_sink(location, exclusive=not overwrite)
 

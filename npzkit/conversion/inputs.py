@@ -319,7 +319,7 @@ def _in_file(key: str, file: str | Location, say: Say, **pickling: Any) -> Itera
 def _read_file(file: str | Location, **pickling: Any) -> Any:
     """Read an array that is not mapped: behind a URL, from a FIFO, of Python objects."""
     if isinstance(file, Location):
-        from npzkit.stores.transport import open_stream
+        from npzkit.stores.store_for_url import open_stream
 
         stream = open_stream(file)
     else:

@@ -18,7 +18,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.drop_ins.numpy_memmap import open_memmap
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
-from npzkit.files.any_source import transport
+from npzkit.files.any_source import stores
 from npzkit.files.file_objects import can_read, known_name, open_regular
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
@@ -135,7 +135,7 @@ def _beginning_of(stream: Any, place: Any) -> bytes:
 def _opened(place: Any) -> contextlib.AbstractContextManager[Any]:
     """Return a stream of what is at a place, to be closed unless it is the caller's."""
     if isinstance(place, Location):
-        return transport().open_stream(place)  # type: ignore[no-any-return]
+        return stores().open_stream(place)  # type: ignore[no-any-return]
     if can_read(place):
         return contextlib.nullcontext(place)
     return io.BufferedReader(open_regular(os.fsdecode(place)))

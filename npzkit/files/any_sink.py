@@ -10,7 +10,7 @@ import stat
 from typing import Any
 
 from npzkit.errors import UnsupportedError
-from npzkit.files.any_source import transport
+from npzkit.files.any_source import stores
 from npzkit.files.disk import check_binary
 from npzkit.files.file_objects import can_write
 from npzkit.files.sink import FileSink, Sink
@@ -70,7 +70,7 @@ def open_any_sink(
     if not can_write(file):
         check_name(str(file) if isinstance(file, Location) else os.fsdecode(file))
     if isinstance(file, Location):
-        sink: Sink = transport().open_sink(file, exclusive=exclusive, tag=tag)
+        sink: Sink = stores().open_sink(file, exclusive=exclusive, tag=tag)
         return sink
     if can_write(file):
         check_binary(file, "wb")

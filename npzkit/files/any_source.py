@@ -12,13 +12,13 @@ from typing import Any
 from npzkit.files.source import Source, open_source
 from npzkit.files.urls import Location, find_location
 
-TRANSPORT = "npzkit.stores.transport"
+STORES = "npzkit.stores.store_for_url"
 """The module that opens URLs, which is imported with the first one."""
 
 
-def transport() -> Any:
+def stores() -> Any:
     """Return what opens URLs."""
-    return importlib.import_module(TRANSPORT)
+    return importlib.import_module(STORES)
 
 
 def open_any_source(
@@ -41,6 +41,6 @@ def open_any_source(
     """
     found = find_location(file, storage_options)
     if isinstance(found, Location):
-        source: Source = transport().open_source(found)
+        source: Source = stores().open_source(found)
         return source
     return open_source(found, owned=owned)

@@ -3,7 +3,7 @@
 Owns the questions that are asked of a file object before it is read or written, that only a
 regular file is opened by its path, the wait for streams that do not block, copies of those
 that cannot seek, and the value that everybody compares who asks whether a file on a disk is
-still the same. Of an object in a store, that is `npzkit.stores.base_store.Version`.
+still the same. Of an object in a store, that is `npzkit.stores.versions.Version`.
 """
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.

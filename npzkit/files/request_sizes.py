@@ -1,6 +1,6 @@
 """Ranges of a file, and how many of them are requested from a store at a time.
 
-Owns how large a request is. What is kept of their answers is `npzkit.stores.ahead`'s.
+Owns how large a request is. What is kept of their answers is `npzkit.stores.joined_requests`'s.
 """
 
 from __future__ import annotations

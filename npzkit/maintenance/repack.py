@@ -24,7 +24,7 @@ from npzkit.codecs.coding import (
 )
 from npzkit.errors import Advice, NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.files.any_sink import open_any_sink
-from npzkit.files.any_source import open_any_source, transport
+from npzkit.files.any_source import open_any_source, stores
 from npzkit.files.append import AppendedFile
 from npzkit.files.file_objects import as_path, can_write, check_regular
 from npzkit.files.locking import FileLock, check_timeout, lock_path
@@ -188,7 +188,7 @@ def _find_places(src: Any, dst: Any, storage_options: Mapping[str, Any] | None) 
     """Return what is read, and what is written: a location, a file object or a path."""
     origin, target = find_locations((src, dst), storage_options)
     if isinstance(target, Location):
-        transport().check_writable(target)
+        stores().check_writable(target)
     elif not can_write(target):
         target = as_path(target)
     return origin, target

@@ -1,7 +1,7 @@
-"""HTTP connections: urllib3's, which archives share, whose answers are strict and end in time.
+"""HTTP connections: urllib3's, which archives share, whose answers end in time.
 
-Owns what urllib3 does not do: one time limit (`npzkit.stores.calls`) for all that a request waits
-for, requests that can be given up, chunks that are what they say, no secrets in logs, and
+Owns what urllib3 does not do: one time limit (`npzkit.stores.time_limits`) for all that a
+request waits for, requests that can be given up, heads that end, no secrets in logs, and
 connections that are closed with the last archive that uses them. Knows no ranges, and no
 status.
 """
@@ -16,7 +16,6 @@ import io
 import math
 import operator
 import os
-import re
 import socket
 import ssl
 import time
@@ -33,9 +32,9 @@ from urllib3.exceptions import HTTPError
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance
-from npzkit.stores.base_store import TransientError
-from npzkit.stores.calls import Calls, TimeLimit, current_limit, started
-from npzkit.stores.quiet_logs import keep_quiet
+from npzkit.stores.hidden_secrets import keep_quiet
+from npzkit.stores.retries import TransientError
+from npzkit.stores.time_limits import Calls, TimeLimit, current_limit, started
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
@@ -49,7 +48,6 @@ _RECEIVED_SIZE = 1 << 16
 """Bytes that are received before they are counted."""
 _MOST_LINES = 128
 """Lines of an answer's head, together with those of the answers that announce it."""
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(;[^\r\n]*)?\r\n")
 _AUTHORITIES = "SSL_CERT_FILE", "SSL_CERT_DIR"
 """Variables of the environment that say which authorities OpenSSL trusts."""
 _UNKNOWN_AUTHORITIES = (18, 19, 20, 21)
@@ -90,40 +88,16 @@ class _Limited(io.RawIOBase):
         super().close()
 
 
-class _Checked(io.BufferedReader):
-    """The bytes of an answer, with not too many lines, and chunks that are what they say.
+class _Counted(io.BufferedReader):
+    """The bytes of an answer, with not too many lines in its head."""
 
-    urllib3 and `http.client` take a size of -1, +5 or 1_0, and any two bytes after a chunk, so
-    that they would return bytes between two chunks as data. `http.client` calls `readline` for
-    each line of a head, the size of each chunk and each line after the last one, and `read`
-    for the end of a chunk.
-    """
-
-    lines_left = _MOST_LINES
-    is_chunked = False
+    lines_left: float = _MOST_LINES
 
     def readline(self, size: int | None = -1, /) -> bytes:
         self.lines_left -= 1
         if self.lines_left < 0:
             raise http.client.HTTPException("the answer has too many lines")
-        line = super().readline(size)
-        if self.is_chunked:
-            found = _CHUNK.fullmatch(line)
-            if found is None:
-                raise _bad_chunk()
-            self.lines_left = _MOST_LINES
-            self.is_chunked = int(found[1], 16) > 0
-        return line
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(size)
-        if self.is_chunked and data != b"\r\n":
-            raise _bad_chunk()
-        return data
-
-
-def _bad_chunk() -> http.client.HTTPException:
-    return http.client.HTTPException("the chunks of the answer are not valid")
+        return super().readline(size)
 
 
 class _Response(http.client.HTTPResponse):
@@ -134,8 +108,8 @@ class _Response(http.client.HTTPResponse):
         sockets = _awaited.get()
         if sockets is not None:
             sockets.append(sock)
-        checked: Any = _Checked(_Limited(self.fp.detach(), sock, current_limit()))
-        self.fp = checked
+        counted: Any = _Counted(_Limited(self.fp.detach(), sock, current_limit()))
+        self.fp = counted
 
     def begin(self) -> None:
         super().begin()
@@ -147,17 +121,8 @@ class _Response(http.client.HTTPResponse):
             # A line that is no field ends the head for `email`, also before the field that
             # says where the body ends.
             raise http.client.HTTPException("the head of the answer is not valid")
-        coding = transfer_coding(self.headers.get_all("Transfer-Encoding", []))
-        checked: Any = self.fp
-        self.chunked = checked.is_chunked = coding == "chunked"
-        if self.chunked:
-            self.chunk_left = self.length = None
-
-
-def transfer_coding(fields: list[str]) -> str:
-    """Return what the fields ``Transfer-Encoding`` of an answer say; empty if it is nothing."""
-    coding = ", ".join(fields).strip().lower()
-    return "" if coding == "identity" else coding
+        counted: Any = self.fp
+        counted.lines_left = math.inf
 
 
 class _Kept:
@@ -192,13 +157,7 @@ def _kept(kind: type) -> type:
 
 
 def split_url(url: str, what: str) -> SplitResult:
-    """Return the parts of a URL whose host and port are valid.
-
-    Raises
-    ------
-    UnsupportedError
-        They are not. The message names the URL by `what`, and shows nothing of it.
-    """
+    """Return the parts of a URL with a valid host and port; an error names it by `what` alone."""
     try:
         parts = urlsplit(url)
         if parts.port != 0 and (parts.hostname or "").encode("idna"):
@@ -343,13 +302,6 @@ class Connections:
 
         `keep` is called with it before that, so that the caller can close it after an
         interrupt too.
-
-        Raises
-        ------
-        TransientError
-            There is none, or it is not valid.
-        OSError
-            The server's certificate is refused.
         """
         if self._process != os.getpid():
             self._reset()
@@ -393,11 +345,6 @@ class Connections:
         """Fill `view` with the next bytes of a body; return how many there were.
 
         `received` is called with their numbers as they come.
-
-        Raises
-        ------
-        TransientError
-            The connection broke, or it takes too long.
         """
         limit = current_limit()
         done = 0
@@ -411,6 +358,9 @@ class Connections:
                         raise CancelledError
                     if not piece:
                         break
+                    if len(piece) > len(view) - done:
+                        # `http.client` takes a chunk of -5 bytes for all that follows.
+                        raise http.client.HTTPException("the chunks of the answer are not valid")
                     view[done : done + len(piece)] = piece
                     done += len(piece)
                     limit.extend(len(piece))

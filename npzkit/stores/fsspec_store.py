@@ -6,7 +6,7 @@ of the object is compared after each request; in a chain, that of the outer file
 
 fsspec keeps one thread of its own for all stores of a process, which outlives
 an archive. Its file objects are not used: they read ahead by megabytes. All requests of one
-operation share a time limit (`npzkit.stores.calls`). Stores that have no event loop, such as
+operation share a time limit (`npzkit.stores.time_limits`). Stores that have no event loop, such as
 FTP, may go on after it, or after an interrupt, and nobody waits for them.
 """
 
@@ -28,19 +28,12 @@ from typing import Any, NamedTuple, cast
 
 from npzkit.errors import Advice, NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import (
-    Opened,
-    Store,
-    T,
-    TransientError,
-    Version,
-    parse_content_range,
-    tried,
-)
-from npzkit.stores.calls import Calls, extend, is_limited, limited, timeout_in
-from npzkit.stores.hidden_secrets import hide_secrets
+from npzkit.stores.hidden_secrets import hide_secrets, keep_quiet
 from npzkit.stores.loop_tasks import follow, started_in_loop
-from npzkit.stores.quiet_logs import keep_quiet
+from npzkit.stores.remote_source import Opened, Store
+from npzkit.stores.retries import T, TransientError, tried
+from npzkit.stores.time_limits import Calls, extend, is_limited, limited, timeout_in
+from npzkit.stores.versions import Version, parse_content_range
 
 _MARKS = (
     # Of the bytes, or of each version of them.
@@ -318,7 +311,13 @@ class FsspecStore(Store):
         return Opened(tail, version)
 
     def _read(self, offset: int, size: int, version: Version) -> bytes:
-        data = self._cat(offset, offset + size, version)
+        try:
+            data = self._cat(offset, offset + size, version)
+        except Exception as error:
+            if status_of(error) == 416:
+                # A smaller object does not have the range.
+                version.check(self.find_version())
+            raise
         if not self._is_copy:
             version.check(self.find_version())
         return data

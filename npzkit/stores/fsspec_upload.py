@@ -12,9 +12,10 @@ import threading
 from typing import Any
 
 from npzkit.errors import UnsupportedError
-from npzkit.stores.base_store import TransientError, Upload, replaced
-from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore
+from npzkit.stores.retries import TransientError
+from npzkit.stores.time_limits import extend
+from npzkit.stores.upload_sink import Upload, replaced
 
 _LOOK_SECONDS = 0.25
 """Seconds between two looks whether the upload was stopped."""

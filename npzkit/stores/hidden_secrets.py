@@ -1,11 +1,13 @@
-"""The secrets of a URL and its options, which no text of a library may show.
+"""The secrets of a URL and its options, which no text of a library may show, and no log.
 
-Owns which parts of them are secret.
+Owns which parts of them are secret, and whose logs are dropped while they work for npzkit: at the
+level DEBUG, libraries log complete URLs, with passwords and signatures, and headers with tokens.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,8 +15,13 @@ from urllib.parse import quote, unquote
 
 from npzkit.errors import shown_url
 from npzkit.files.urls import Location
+from npzkit.stores.time_limits import is_limited
 
 _SECRET_OPTION = "(?i)key|secret|token|pass|auth|cred|sig|sas|header|cookie|connection"
+_LIBRARIES = {
+    "adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "fsspec", "gcsfs", "google", "requests",
+    "s3fs", "urllib3",
+}  # fmt: skip
 
 
 def hide_secrets(text: str, location: Location) -> str:
@@ -76,3 +83,14 @@ def _texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for each in value:
             yield from _texts_in(each)
+
+
+def _is_of_others(_: logging.LogRecord) -> bool:
+    return not is_limited()
+
+
+def keep_quiet() -> None:
+    """Drop what loggers of the libraries that are imported by now say in npzkit's calls."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in _LIBRARIES:
+            logging.getLogger(name).addFilter(_is_of_others)

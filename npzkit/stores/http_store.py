@@ -17,10 +17,12 @@ from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError, printable, shown_url
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import Opened, Store, TransientError, Version, parse_content_range
-from npzkit.stores.calls import limited, timeout_in
-from npzkit.stores.connections import Connections, basic_auth, origin_of, split_url, transfer_coding
+from npzkit.stores.connections import Connections, basic_auth, origin_of, split_url
 from npzkit.stores.hidden_secrets import hide_secrets
+from npzkit.stores.remote_source import Opened, Store
+from npzkit.stores.retries import TransientError
+from npzkit.stores.time_limits import limited, timeout_in
+from npzkit.stores.versions import Version, parse_content_range
 
 _MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -233,11 +235,12 @@ class HttpStore(Store):
     def _check_coding(self, response: Any) -> None:
         """Refuse a body in another form than was asked for."""
         fields = response.headers.getlist
-        coding = ", ".join(fields("Content-Encoding")).lower() or "identity"
-        transfer = transfer_coding(fields("Transfer-Encoding"))
-        if coding != "identity" or transfer not in ("", "chunked"):
-            found = transfer if coding == "identity" else coding
-            self._refuse(f"the bytes in another form ({found}) than was asked for")
+        # As `http.client` reads it, which takes the first of several for the only one.
+        transfer = ", ".join(fields("Transfer-Encoding")).lower()
+        coding = ", ".join(fields("Content-Encoding")).lower()
+        for found, known in (coding, ("", "identity")), (transfer, ("", "identity", "chunked")):
+            if found not in known:
+                self._refuse(f"the bytes in another form ({found}) than was asked for")
 
     # -- errors -------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
-from npzkit.stores.calls import started
+from npzkit.stores.time_limits import started
 
 T = TypeVar("T")
 

@@ -25,11 +25,12 @@ from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import Sink
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import T, Version, tried
-from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore, version_in
-from npzkit.stores.transport import check_writable, open_sink
+from npzkit.stores.retries import T, tried
+from npzkit.stores.store_for_url import check_writable, open_sink
+from npzkit.stores.time_limits import extend
 from npzkit.stores.upload_sink import UploadSink
+from npzkit.stores.versions import Version
 
 is_temporary = new_file.is_temporary
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")

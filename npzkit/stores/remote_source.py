@@ -2,27 +2,30 @@
 
 Owns what is asked for, how many requests are under way, and that all bytes are
 of the version that was opened. Knows nothing about zip. What a request is in a
-store is that store's (`npzkit.stores.base_store`).
+store is that store's (`Store`).
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
-from npzkit.errors import UnversionedFileWarning, closed_error, warn
+from npzkit.errors import UnsupportedError, UnversionedFileWarning, closed_error, warn
+from npzkit.files.progress import Advance
 from npzkit.files.request_sizes import REQUEST_COUNT, Span
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
-from npzkit.stores.ahead import AheadSource, giving_up, pieces_of
-from npzkit.stores.base_store import Store, Version, tried
-from npzkit.stores.reception import current_reception
+from npzkit.stores.joined_requests import AheadSource, giving_up, pieces_of
+from npzkit.stores.received_bytes import current_reception
+from npzkit.stores.retries import tried
+from npzkit.stores.versions import Version
 
 _PLACE_SECONDS = 60.0
 """Seconds to wait for one of them to end."""
@@ -34,6 +37,81 @@ _FRONT_FACTOR = 3
 archive's end is read backwards: in front of its directory is an index, which is at most so much
 longer."""
 _MOST_FRONT = 1 << 22
+
+
+class Opened(NamedTuple):
+    """The answer to the first request.
+
+    Attributes
+    ----------
+    tail : bytes-like
+        The object's last bytes, or all.
+    version : Version
+    is_new : bool, default False
+        Whether it was modified so lately that its time does not tell its versions apart yet.
+    """
+
+    tail: Any
+    version: Version
+    is_new: bool = False
+
+
+class Store(abc.ABC):
+    """One object in a store. Shared by threads, and by forked processes.
+
+    Attributes
+    ----------
+    name : str
+        The URL without secrets.
+    received : callable or None
+        Called by `readinto` with the number of bytes that came, as they come if possible.
+    """
+
+    name: str
+    received: Advance | None = None
+
+    @abc.abstractmethod
+    def open(self, tail_size: int) -> Opened:
+        """Return the last `tail_size` bytes of the object, and its version.
+
+        Raises
+        ------
+        FileNotFoundError, PermissionError
+            There is no such object, or it may not be read.
+        OSError
+            The store cannot be reached.
+        UnsupportedError
+            The server does not support ranges.
+        """
+
+    @abc.abstractmethod
+    def readinto(self, offset: int, view: memoryview, version: Version) -> None:
+        """Fill `view` with the bytes at `offset`, mostly by one request.
+
+        Raises
+        ------
+        StaleArchiveError
+            The object has another version.
+        OSError, UnsupportedError
+            As `open`.
+        """
+
+    def no_ranges(self) -> UnsupportedError:
+        """Return the error for a store that sends the whole object instead of a range."""
+        return UnsupportedError(
+            "the server does not support ranges of bytes",
+            path=self.name,
+            found="all bytes of the object",
+            expected="those of a range",
+            remedy="Download the file, and open the copy, or read it from front to back with "
+            "npzkit.iter_arrays(response).",
+        )
+
+    def abort(self) -> None:
+        """Make requests of other threads end soon, because nobody waits for them any more."""
+
+    def close(self) -> None:
+        """Close connections. Requests of other threads are completed. May be called twice."""
 
 
 class RemoteSource(Source):

@@ -12,9 +12,10 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from npzkit.stores.base_store import TransientError, Upload, replaced
-from npzkit.stores.calls import extend
 from npzkit.stores.fsspec_store import FsspecStore, answer_of, status_of
+from npzkit.stores.retries import TransientError
+from npzkit.stores.time_limits import extend
+from npzkit.stores.upload_sink import Upload, replaced
 
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the
@@ -147,14 +148,9 @@ class S3Upload(Upload):
 
 
 def remove_version(store: FsspecStore, path: str, tag: str) -> None:
-    """Remove an object if it has this ETag.
+    """Remove an object if it has this ETag; StaleArchiveError if another writer replaced it.
 
     Servers that do not know the condition, and versions of botocore before it, remove any.
-
-    Raises
-    ------
-    StaleArchiveError
-        Another writer replaced the object.
     """
     bucket, key, _ = store.file_system.split_path(path)
     place = {"Bucket": bucket, "Key": key}
@@ -174,16 +170,9 @@ def remove_version(store: FsspecStore, path: str, tag: str) -> None:
 
 
 def end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool]) -> None:
-    """End uploads that were begun and not completed, as far as the server and its rights allow.
+    """End uploads below a prefix that were not completed, and of whose key `is_ended` is true.
 
-    Parameters
-    ----------
-    store : FsspecStore
-        Of the bucket.
-    prefix : str
-        Of the keys that are looked at.
-    is_ended : callable
-        Returns whether to end the upload with this key.
+    That is as far as the server and its rights allow.
     """
     with contextlib.suppress(OSError, TransientError):
         store.explained(_end_uploads, store, prefix, is_ended)

@@ -7,7 +7,9 @@ request is in a store is that store's (`Upload`). Knows nothing about zip.
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import errno
 import os
 import sys
 from functools import partial
@@ -19,8 +21,8 @@ from npzkit.files.disk import Buffer
 from npzkit.files.sink import Sink
 from npzkit.files.source import overlay
 from npzkit.files.threads import Pipeline
-from npzkit.stores.base_store import Upload, tried
-from npzkit.stores.calls import patiently
+from npzkit.stores.retries import tried
+from npzkit.stores.time_limits import patiently
 
 PART_SIZE = 1 << 23
 """Bytes of the first parts. S3 takes no part below 5 MiB, except for the last one."""
@@ -30,6 +32,94 @@ THREADS = 4
 """Parts that are sent at once. Twice as many are in memory."""
 _LARGE_SIZE = 1 << 24
 """Of parts above this size, one is sent while the next one is made."""
+
+
+class Upload(abc.ABC):
+    """One object that is being made. Shared by threads.
+
+    Nothing is visible in the store until `put` or `complete` returns.
+
+    Attributes
+    ----------
+    name : str
+        The URL without secrets.
+    older : str or None
+        What must be at the name for the object to appear there: the object with this ETag, or
+        other mark of a `Version`. None is no object; if it is empty, any object or none.
+    has_parts : bool
+        Whether the store takes parts. Otherwise, the object is made of all bytes at once.
+    has_any_order : bool
+        Whether parts may be sent in any order, or there are none.
+
+    Notes
+    -----
+    Each method raises TransientError if it may be called again, and
+    PermissionError, FileNotFoundError (no such bucket) or another OSError if not.
+    """
+
+    has_parts: bool = True
+    has_any_order: bool = False
+
+    def __init__(self, name: str, older: str | None) -> None:
+        self.name, self.older = name, older
+
+    def check(self) -> None:
+        """Raise FileExistsError or StaleArchiveError if another object is at the name now."""
+        if self.older != "" and self.find_tag() != self.older:
+            raise replaced(self.name, self.older)
+
+    @abc.abstractmethod
+    def find_tag(self) -> str | None:
+        """Return what tells the object at the name from others; None if there is none."""
+
+    @abc.abstractmethod
+    def put(self, data: bytearray) -> None:
+        """Make the object of these bytes.
+
+        Raises
+        ------
+        FileExistsError, StaleArchiveError
+            Another object is at the name.
+        """
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Begin to take parts. Remove what killed writers left under this name."""
+
+    @abc.abstractmethod
+    def send(self, number: int, data: bytearray) -> None:
+        """Send one part. Parts are counted from 1."""
+
+    @abc.abstractmethod
+    def complete(self) -> None:
+        """Make the object of all parts.
+
+        Raises
+        ------
+        FileExistsError, StaleArchiveError
+            Another object is at the name.
+        """
+
+    def is_in_place(self) -> bool:
+        """Return whether the object is known to be this one, after an answer was lost."""
+        return False
+
+    def stop(self) -> None:
+        """Make requests of other threads end soon, because nobody waits for them any more."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Remove the parts, unless the object is complete. May be called twice."""
+
+
+def replaced(name: str, older: str | None) -> OSError | StaleArchiveError:
+    """Return the error for an object that is not the one to be replaced."""
+    if older is None:
+        return FileExistsError(errno.EEXIST, "already exists", name)
+    return StaleArchiveError(
+        "another writer replaced or removed the object meanwhile", path=name,
+        remedy="The object of the other writer is kept. To replace it, write the archive again.",
+    )  # fmt: skip
 
 
 class _Part(NamedTuple):

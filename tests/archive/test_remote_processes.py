@@ -25,7 +25,7 @@ import pytest
 from archives import packed
 from kept_connections import and_reset, idle, wait_until_told
 from npzkit.errors import StaleArchiveError
-from npzkit.stores import base_store, connections
+from npzkit.stores import connections, retries
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -374,7 +374,7 @@ def test_memory_within_an_event_loop():
 
 def test_secrets_are_shown_nowhere(server, caplog, monkeypatch):
     """Neither in reprs, nor in errors with their tracebacks, warnings or logs."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     caplog.set_level(logging.DEBUG)
     url = server.url_of_data.replace("//", "//me:PASSWORD@") + "?X-Signature=PASSWORD#PASSWORD"
     options = {"headers": {"Authorization": "PASSWORD"}}

@@ -19,7 +19,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.stores import upload_sink
-from npzkit.stores.base_store import Version
+from npzkit.stores.versions import Version
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")

@@ -14,7 +14,7 @@ import pytest
 from forge import npy
 from npzkit.cli import output
 from npzkit.cli.commands import run
-from npzkit.stores import base_store
+from npzkit.stores import retries
 from range_server import RangeServer, good
 from s3 import needs_s3, s3_server
 
@@ -264,7 +264,7 @@ def test_secrets_are_not_printed(cli, server, tmp_path):
 @pytest.mark.parametrize("answer", ["none", "refusal"])
 def test_verify_of_what_cannot_be_read_is_no_damage(cli, monkeypatch, options, answer):
     """If a server cannot be reached, or refuses access, the exit code is 2."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
     with RangeServer().running() as server:
         url = server.put(b"")
         server.answer = lambda handler, _: handler.reply(403)
@@ -281,7 +281,7 @@ def test_what_commands_say_of_a_store(cli, monkeypatch):
     """Errors are those of the store, in the terms of the command line."""
     import fsspec
 
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

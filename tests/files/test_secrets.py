@@ -19,7 +19,7 @@ from npzkit.checkpoint import CheckpointStore
 from npzkit.cli.commands import run
 from npzkit.errors import shown_url
 from npzkit.files.urls import Location, find_location
-from npzkit.stores import base_store
+from npzkit.stores import retries
 from npzkit.stores.hidden_secrets import hide_secrets
 from range_server import RangeServer
 
@@ -170,7 +170,7 @@ URLS = [
 def quickly(tmp_path, monkeypatch):
     """Nothing waits for a server; no settings of the machine count."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     npzkit.save("local.npz", ARRAYS)
     yield

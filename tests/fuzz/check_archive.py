@@ -37,7 +37,7 @@ from npzkit.members.metadata import TREE_KEY
 from npzkit.reading import load_all as bulk
 from npzkit.reading import member as reader
 from npzkit.reading import small_member
-from npzkit.stores import base_store, remote_source
+from npzkit.stores import remote_source, retries
 from npzkit.zip import directory
 
 __all__ = ["check_archive"]
@@ -393,7 +393,7 @@ def _stored(data: bytes) -> tuple[Result, MemoryStore]:
 def _check_refused_in_store(data: bytes, error: NpzkitError) -> None:
     """What is refused in a file is refused in a store, or when its first member is read."""
     for tail_size in _TAIL_SIZES:
-        with _patched(((remote_source, "TAIL_SIZE", tail_size), (base_store, "FIRST_DELAY", 0))):
+        with _patched(((remote_source, "TAIL_SIZE", tail_size), (retries, "FIRST_DELAY", 0))):
             found, _ = _stored(data)
             if found.error is None and error.what.startswith("bytes precede"):
                 with found.value as npz:
@@ -407,7 +407,7 @@ def _check_refused_in_store(data: bytes, error: NpzkitError) -> None:
 def _check_store(data: bytes, reads: dict[str, Result]) -> None:
     """The same archive in a store, with its directory in the first answer or not."""
     for tail_size in _TAIL_SIZES:
-        with _patched(((remote_source, "TAIL_SIZE", tail_size), (base_store, "FIRST_DELAY", 0))):
+        with _patched(((remote_source, "TAIL_SIZE", tail_size), (retries, "FIRST_DELAY", 0))):
             found, store = _stored(data)
             if found.error is not None:
                 raise Violation(f"open in a store: {shown(found.error)}")

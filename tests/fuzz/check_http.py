@@ -17,7 +17,7 @@ import npzkit
 import numpy as np
 from calls import Violation, shown, spent
 from npzkit.errors import NpzkitError
-from npzkit.stores import base_store, http_store
+from npzkit.stores import http_store, retries
 
 __all__ = ["check_http", "http_seeds"]
 
@@ -103,7 +103,7 @@ def _opened() -> tuple[_Server, Any]:
 @contextlib.contextmanager
 def _without_waits() -> Iterator[None]:
     """Repeat no request, and compare times of a server's clock at once."""
-    with patch.object(base_store, "ATTEMPTS", 1), patch.object(http_store, "_TIME_STEP", 0.0):
+    with patch.object(retries, "ATTEMPTS", 1), patch.object(http_store, "_TIME_STEP", 0.0):
         yield
 
 

@@ -12,8 +12,8 @@ import pytest
 from npzkit.cli.commands import run
 from npzkit.errors import UnsupportedError
 from npzkit.files.urls import find_location
-from npzkit.stores import base_store, fsspec_upload, upload_sink
-from npzkit.stores.transport import open_sink
+from npzkit.stores import fsspec_upload, retries, upload_sink
+from npzkit.stores.store_for_url import open_sink
 from range_server import RangeServer
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -26,7 +26,7 @@ URL = "memory://bucket/a.npz"
 def memory(monkeypatch):
     """The store in memory, which is empty; parts are small."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", 5000)
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
     file_system = fsspec.filesystem("memory")
     empty(file_system)
     yield file_system
@@ -46,33 +46,6 @@ def check(url, **options):
 
 
 # -- in memory ------------------------------------------------------------------
-
-
-def test_save_and_replace(memory):
-    """An object is replaced; mode "x" is refused before anything is written."""
-    npzkit.save(URL, {"x": np.arange(3)})
-    npzkit.save(URL, ARRAYS, compression="deflated")
-    check(URL)
-    with pytest.raises(FileExistsError, match=f"already exists: '{URL}'"):
-        npzkit.NpzWriter(URL, "x")
-    assert memory.find("/") == ["/bucket/a.npz"]
-
-
-def test_mode_x_is_checked_again(memory):
-    """An object that another writer made meanwhile stays."""
-    with pytest.raises(FileExistsError), npzkit.NpzWriter(URL, "x") as writer:
-        writer["a"] = ARRAYS["k0"]
-        npzkit.save(URL, {"other": np.arange(3)})
-    assert npzkit.open(URL).files == ["other"]
-
-
-def test_an_exception_leaves_nothing(memory):
-    """The older object stays."""
-    npzkit.save(URL, {"x": np.arange(3)})
-    with pytest.raises(ValueError, match="mine"), npzkit.NpzWriter(URL) as writer:
-        writer["a"] = ARRAYS["k0"]
-        raise ValueError("mine")
-    assert npzkit.open(URL).files == ["x"]
 
 
 @pytest.mark.remedy(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from archives import packed
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.stores import base_store, connections, http_store, remote_source
-from npzkit.stores.base_store import TransientError
+from npzkit.stores import connections, http_store, remote_source, retries
+from npzkit.stores.retries import TransientError
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
@@ -27,7 +27,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
 
 
 def check_reads(npz):

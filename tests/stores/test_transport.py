@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from archives import packed
 from npzkit.errors import NpzkitError, UnsupportedError
-from npzkit.stores import base_store
+from npzkit.stores import retries
 from range_server import RangeServer, good, serving
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
@@ -38,7 +38,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -99,7 +99,7 @@ BAD_FRAMES = {
 
 @pytest.mark.parametrize("fault", BAD_FRAMES)
 def test_framing_is_never_data(server, fault):
-    """A part of an array has no CRC-32: what is between the chunks must not get into it."""
+    """What is between the chunks gets into no array: a part of it has CRC-32s too."""
     with npzkit.open(server.url()) as npz:
         lazy = npz.lazy("w1")
         np.testing.assert_array_equal(lazy[5:9], RIGHT)
@@ -367,7 +367,7 @@ def test_a_proxy_whose_answer_does_not_end(monkeypatch):
                 while not over.wait(0.05):
                     self.request.sendall(b"x")
 
-    monkeypatch.setattr(base_store, "ATTEMPTS", 2)
+    monkeypatch.setattr(retries, "ATTEMPTS", 2)
     with serving(proxy := socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping)):
         proxy.daemon_threads = True
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.server_address[1]}")

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from archives import packed
 from npzkit.errors import ClosedArchiveError, UnsupportedError
-from npzkit.stores import base_store, upload_sink
-from npzkit.stores.base_store import TransientError
+from npzkit.stores import retries, upload_sink
+from npzkit.stores.retries import TransientError
 from npzkit.stores.upload_sink import UploadSink
 from npzkit.zip import member_writer
 from uploads import RecordedUpload
@@ -31,7 +31,7 @@ def small_parts(monkeypatch):
     """Parts of 5,000 bytes, and no delay before a request is made again."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", 5000)
     monkeypatch.setattr(member_writer, "_KEPT_SIZE", 1000)
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)
 
 
 def save(upload, arrays=ARRAYS, **options):

@@ -24,9 +24,9 @@ from npzkit.errors import (
     UnversionedFileWarning,
     ZipFormatError,
 )
-from npzkit.stores import base_store, http_store
-from npzkit.stores.base_store import Version
+from npzkit.stores import http_store, retries
 from npzkit.stores.fsspec_store import FsspecStore, version_in
+from npzkit.stores.versions import Version, parse_content_range
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
@@ -382,7 +382,7 @@ def test_a_store_that_does_not_say_how_large_a_file_is(marked, tmp_path):
 
 def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
     """The end of the file and its version are of one file: the open is tried again."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     marks = [{"etag": "one"}, {"etag": "two"}]
 
     class Changing(type(marked)):
@@ -401,7 +401,7 @@ def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
 
 def test_the_end_of_a_file_that_is_short(marked, monkeypatch):
     """Fewer bytes than the file has from there on are not taken for its end."""
-    monkeypatch.setattr(base_store, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     type(marked).marks = {"etag": "one"}
     cat_file = marked.cat_file
     monkeypatch.setattr(
@@ -591,6 +591,24 @@ def test_which_versions_are_the_same():
     for version in (strong, weak, Version(9)):
         assert version.differs(version._replace(size=8))
     assert not Version(9).is_known
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "bytes 5-9", "bytes 5-9/*", "bytes 5-9/9", "bytes 6-5/9", "bytes 0-0/0", "bytes=0-1/2"],
+)
+def test_invalid_ranges(text):
+    """A range ends after it begins, and before the object's end."""
+    assert parse_content_range(text) is None
+
+
+def test_what_a_stale_error_says():
+    """Another size is a replacement; the same one, without a version, may be none."""
+    opened = Version(9, '"a"')
+    assert "replaced" in str(opened.changed())
+    assert "replaced" in str(opened.changed(Version(8)))
+    assert "replaced" in str(opened.changed(Version(9, '"b"')))
+    assert "no longer says" in str(opened.changed(Version(9)))
 
 
 def test_no_warning_for_what_is_versioned(server):

@@ -6,8 +6,8 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from npzkit.stores.base_store import TransientError
 from npzkit.stores.connections import Connections
+from npzkit.stores.retries import TransientError
 
 __all__ = ["check_given_up"]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from npzkit.files.urls import Location
-from npzkit.stores.base_store import Opened, Store, TransientError, Version
-from npzkit.stores.remote_source import RemoteSource
+from npzkit.stores.remote_source import Opened, RemoteSource, Store
+from npzkit.stores.retries import TransientError
+from npzkit.stores.versions import Version
 
 __all__ = ["InStore", "MemoryStore"]
 

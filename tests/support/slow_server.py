@@ -82,9 +82,11 @@ class SlowServer(socketserver.ThreadingTCPServer):
 
     Attributes
     ----------
-    mode : {"good", "silent", "head", "body"} or one of `LIES`
-        Whether it answers, is silent, sends the head or the body of an answer byte by byte, or
+    mode : {"good", "silent", "head", "body", "busy", "reset"} or one of `LIES`
+        Whether it answers, is silent, is busy, closes the connection, sends the head or the body of an answer byte by byte, or
         lies about the bytes of a range.
+    next_modes : list of str
+        Those of the next answers, before that.
     answers : int
         Answers under way: not complete, on connections that nobody closed.
     """
@@ -97,6 +99,7 @@ class SlowServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.data = data
         self.mode = "silent"
+        self.next_modes: list[str] = []
         self.answers = 0
         self.lock = threading.Lock()
         self.over = threading.Event()
@@ -132,13 +135,15 @@ class _Handler(socketserver.StreamRequestHandler):
                 asked = _RANGE.match(header) or asked
             with self.server.lock:
                 self.server.answers += 1
+                modes = self.server.next_modes
+                mode = modes.pop(0) if modes else self.server.mode
             try:
-                self._answer(line, *self._parts(line, asked))
+                self._answer(line, mode, *self._parts(line, asked, mode))
             finally:
                 with self.server.lock:
                     self.server.answers -= 1
 
-    def _parts(self, line: bytes, asked: Any) -> tuple[bytes, bytes]:
+    def _parts(self, line: bytes, asked: Any, lie: str) -> tuple[bytes, bytes]:
         """Return head and body of a good answer."""
         data = self.server.data
         if b"/b/data/o" in line and b"alt=media" not in line:
@@ -148,7 +153,6 @@ class _Handler(socketserver.StreamRequestHandler):
             head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
             return head + b"Content-Length: %d\r\n\r\n" % len(body), body
         begin, end, status = 0, len(data), b"200 OK\r\n"
-        lie = self.server.mode
         if asked is not None and lie != "whole":
             first, last = asked.groups()
             begin = int(first) if first else max(len(data) - int(last), 0)
@@ -164,13 +168,16 @@ class _Handler(socketserver.StreamRequestHandler):
         head += b"x-ms-blob-type: BlockBlob\r\nContent-Length: %d\r\n\r\n" % (end - begin)
         return head, data[begin:end]
 
-    def _answer(self, line: bytes, head: bytes, body: bytes) -> None:
-        mode = self.server.mode
+    def _answer(self, line: bytes, mode: str, head: bytes, body: bytes) -> None:
         if line.startswith(b"HEAD"):
             body = b""
         if mode == "silent":
             # Until the client closes the connection.
             self.rfile.read(1)
+        elif mode == "busy":
+            self.wfile.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 2\r\n\r\nno")
+        elif mode == "reset":
+            self.request.shutdown(socket.SHUT_RDWR)
         elif mode == "head":
             self._drip(head + body)
         elif mode == "body" and len(body) > 1000:

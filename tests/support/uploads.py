@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.stores.base_store import Upload, replaced
+from npzkit.stores.upload_sink import Upload, replaced
 
 __all__ = ["RecordedUpload"]
 

@@ -115,13 +115,7 @@ def current_limit() -> TimeLimit:
 
 
 def timeout_in(options: Mapping[str, Any]) -> float | None:
-    """Return the seconds of the storage option ``timeout``; None is no limit.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is not a number of seconds. The message names the option.
-    """
+    """Return the seconds of the storage option ``timeout``; None is no limit."""
     given = options.get("timeout", TIMEOUT)
     # fsspec passes an `aiohttp.ClientTimeout` on.
     timeout = check_timeout(getattr(given, "total", given), "timeout")
@@ -143,12 +137,7 @@ class Calls:
     def wait(self, future: Future[T]) -> T:
         """Return the result of a call. If the wait for it ends otherwise, it is cancelled.
 
-        Raises
-        ------
-        TimeoutError
-            It takes longer than the time limit of the block.
-        concurrent.futures.CancelledError
-            It was given up.
+        TimeoutError says that its time is over, and CancelledError that it was given up.
         """
         self._waited_for.add(future)
         try:
@@ -210,13 +199,7 @@ def _fulfil(future: Future[T], function: Callable[[], T], drop: Callable[[T], ob
 
 
 def patiently(function: Callable[[], T]) -> T:
-    """Call a function; while an interrupt is handled, wait for `PATIENCE` seconds only.
-
-    Raises
-    ------
-    TimeoutError
-        It takes longer. It goes on in its thread.
-    """
+    """Call a function; while an interrupt is handled, TimeoutError ends it after `PATIENCE`."""
     error = sys.exc_info()[1]
     if error is None or isinstance(error, Exception):
         return function()

@@ -20,13 +20,7 @@ _VERSION = re.compile(r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9
 
 
 def open_source(location: Location) -> RemoteSource:
-    """Return a source for an object.
-
-    Raises
-    ------
-    OSError, UnsupportedError
-        As `npzkit.stores.base_store.Store.open`.
-    """
+    """Return a source for an object; raises as `Store.open`."""
     if location.is_web:
         from npzkit.stores.http_store import HttpStore
 
@@ -44,22 +38,10 @@ def open_stream(location: Location) -> BinaryIO:
 
 
 def open_sink(location: Location, *, exclusive: bool = False, tag: str = "") -> UploadSink:
-    """Return a sink that makes an object in a store.
+    """Return a sink that makes an object in a store, in place of any, or of the one with this tag.
 
-    Parameters
-    ----------
-    location : Location
-    exclusive : bool
-        Only if there is none.
-    tag : str
-        Only in place of the object with this `npzkit.files.source.Source.tag`.
-
-    Raises
-    ------
-    UnsupportedError
-        As `check_writable`, or the store's library is not installed.
-    FileExistsError, StaleArchiveError
-        The condition is not fulfilled now.
+    With `exclusive`, only if there is none. FileExistsError and StaleArchiveError say that the
+    condition is not fulfilled now, and UnsupportedError that nothing can be written there.
     """
     check_writable(location)
     from npzkit.stores.fsspec_store import FsspecStore

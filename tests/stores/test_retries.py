@@ -6,8 +6,8 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from npzkit.stores import base_store
-from npzkit.stores.base_store import TransientError, Version, parse_content_range, tried
+from npzkit.stores import retries
+from npzkit.stores.retries import TransientError, tried
 
 
 def failing(*errors):
@@ -32,7 +32,7 @@ def clock(monkeypatch):
         clock.now += seconds
 
     clock.monotonic, clock.sleep = lambda: clock.now, sleep
-    monkeypatch.setattr(base_store, "time", clock)
+    monkeypatch.setattr(retries, "time", clock)
     return clock
 
 
@@ -41,7 +41,7 @@ def test_pauses_grow(clock, monkeypatch, share):
     """Each is three times the one before, and up to a half shorter or longer by chance."""
     asked = []
     monkeypatch.setattr(
-        base_store, "random", SimpleNamespace(uniform=lambda *span: asked.append(span) or share)
+        retries, "random", SimpleNamespace(uniform=lambda *span: asked.append(span) or share)
     )
     request = failing(TransientError("a"), TimeoutError(), ConnectionResetError())
     assert tried(request, "it") == "answer"
@@ -81,19 +81,12 @@ def test_what_does_not_pass_is_not_tried_again(clock):
     assert not clock.naps
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "bytes 5-9", "bytes 5-9/*", "bytes 5-9/9", "bytes 6-5/9", "bytes 0-0/0", "bytes=0-1/2"],
-)
-def test_invalid_ranges(text):
-    """A range ends after it begins, and before the object's end."""
-    assert parse_content_range(text) is None
+def test_attempts_end_after_some_time(monkeypatch):
+    """No attempt begins after the time for all of them."""
+    monkeypatch.setattr(retries, "MOST_SECONDS", 0.0)
 
+    def fail():
+        raise TimeoutError("slow")
 
-def test_what_a_stale_error_says():
-    """Another size is a replacement; the same one, without a version, may be none."""
-    opened = Version(9, '"a"')
-    assert "replaced" in str(opened.changed())
-    assert "replaced" in str(opened.changed(Version(8)))
-    assert "replaced" in str(opened.changed(Version(9, '"b"')))
-    assert "no longer says" in str(opened.changed(Version(9)))
+    with pytest.raises(OSError, match="a request: failed after 1 attempt: slow"):
+        tried(fail, "a request")

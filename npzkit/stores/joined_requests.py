@@ -53,13 +53,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def pieces_of(spans: Iterable[Span], size: int | None = None) -> list[Span]:
-    """Cut ranges into pieces, one for each request.
-
-    Parameters
-    ----------
-    spans : iterable of (int, int)
-    size : int, optional
-        The most bytes of a piece. By default so many that all are under way at once.
+    """Cut ranges into pieces of `size` bytes, by default so many that all are under way at once.
 
     Examples
     --------

@@ -498,7 +498,7 @@ def test_where_memory_ends(compression, tmp_path):
     found = subprocess.run(
         [
             sys.executable, "-c", LITTLE_MEMORY,
-            tmp_path / "a.npz", tmp_path / "b.npz", compression, str(amount(16, 200)),
+            tmp_path / "a.npz", tmp_path / "b.npz", compression, str(amount(6, 200)),
         ],
         stdout=subprocess.PIPE, text=True, timeout=500, check=True,
     )  # fmt: skip

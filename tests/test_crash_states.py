@@ -56,7 +56,7 @@ from crash import (
     recorded,
     replay,
 )
-from deep import DEEP, amount, extent
+from deep import DEEP, amount, extent, needs_deep
 from grown_archives import OneWay
 from npzkit import TornArchiveWarning
 from npzkit.errors import (

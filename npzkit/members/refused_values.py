@@ -90,11 +90,6 @@ _INSTEAD = {
     ("numpy", "RandomState"): "value.get_state()",
     ("torch", "Generator"): "value.get_state()",
     ("keras", "Layer"): "value.get_weights()",
-    **dict.fromkeys(
-        (("scipy", "sparray"), ("scipy", "spmatrix")),
-        "it by scipy.sparse.save_npz(path, value), or the data, indices, indptr and shape of "
-        "value.tocsr()",
-    ),
 }
 """What to save in the place of a value that is no array; keys as of `_KINDS`, the first counts."""
 

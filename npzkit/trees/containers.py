@@ -1,11 +1,12 @@
 """Trees: nested dicts, lists, tuples and other containers, and how they become arrays.
 
 Owns which values are containers (mappings, lists, tuples, namedtuples, dataclasses, JAX's
-pytrees) and what is inside one; how a leaf is stored, as an array, as an entry of the note,
-or both; and the conversion of a tree to arrays by their keys and a note. The note, of
-`npzkit.trees.notes`, has what keys cannot express. `npzkit.trees.restoring` makes a tree
-again. Knows nothing about archives, and runs no code from a file: every name of a namedtuple
-is checked to be an identifier. Which values need no array is `npzkit.trees.values`'s.
+pytrees, scipy's sparse matrices) and what is inside one; how a leaf is stored, as an array,
+as an entry of the note, or both; and the conversion of a tree to arrays by their keys and a
+note. The note, of `npzkit.trees.notes`, has what keys cannot express.
+`npzkit.trees.restoring` makes a tree again. Knows nothing about archives, and runs no code
+from a file: every name of a namedtuple is checked to be an identifier. Which values need no
+array is `npzkit.trees.values`'s.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from npzkit.members.tensors import (
     to_array,
     without_pickle,
 )
+from npzkit.trees.sparse import is_sparse, parts_of
 from npzkit.trees.values import is_noted, note_of, value_of
 
 MAX_DEPTH = MAX_PARTS
@@ -78,6 +80,8 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     if type(node) is np.ndarray or is_tensor(node):
         # Most leaves.
         return None
+    if is_sparse(node):
+        return parts_of(node)
     if is_pytree(node):
         return {_name_in(path[0]): item for path, item in _one_level(node)[0]}
     if isinstance(node, Mapping):
@@ -95,6 +99,8 @@ def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
     """Return a container of the same type with other items."""
     if type(node) is dict:
         return items
+    if is_sparse(node):
+        return node
     if is_pytree(node):
         return _one_level(node)[1].unflatten(items.values())
     if isinstance(node, (dict, list)) or is_dataclass(type(node)):
@@ -472,14 +478,14 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
             or (is_noted(kind) and not issubclass(kind, (*PYTHON, list, tuple)))
             for kind in kinds
         )
-        or any(map(is_pytree, arrays.values()))
+        or any(is_pytree(one) or is_sparse(one) for one in arrays.values())
         or any(isinstance(one, (list, tuple)) and holds_more(one) for one in arrays.values())
     )
 
 
 def is_tree(value: Any) -> bool:
     """Return whether a value is saved as several arrays."""
-    may_be = isinstance(value, (Mapping, list, tuple)) or is_record(value)
+    may_be = isinstance(value, (Mapping, list, tuple)) or is_record(value) or is_sparse(value)
     return may_be and is_nested({"": value})
 
 
@@ -641,6 +647,8 @@ class _Flattening:
                 return self._mapping(value, key, around)
             if isinstance(value, (list, tuple)):
                 return self._items(value, key, around)
+            if is_sparse(value):
+                return self._sparse(value, key)
             if is_record(value):
                 return self._mapping(children_of(value) or {}, key, _within(value, around, key))
         try:
@@ -670,6 +678,15 @@ class _Flattening:
             kind,
             *[self.value(item, child_key(key, i), around) for i, item in enumerate(items)],
         ]
+
+    def _sparse(self, value: Any, key: str) -> Any:
+        try:
+            parts = parts_of(value)
+        except NpzkitError as error:
+            raise error.locate(key=key) from None
+        for name, part in parts.items():
+            self._array(part, child_key(key, name), None)
+        return ["sparse", type(value).__name__]
 
     def _array(self, array: Any, key: str, note: Any) -> Any:
         if key in self._arrays:

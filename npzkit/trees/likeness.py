@@ -38,6 +38,7 @@ from npzkit.trees.frameworks import (
     tensor_like,
     view_of,
 )
+from npzkit.trees.sparse import is_sparse
 
 
 class SavedTensor:
@@ -139,6 +140,8 @@ class Fitting:
 
     def value(self, like: Any, key: str) -> Any:
         """Return the data for one node of the example."""
+        if is_sparse(like):
+            return self._sparse(like, key)
         children = children_of(like)
         if like is None or like is ... or (children == {} and not is_record(like)):
             return self._as_saved(like, key)
@@ -150,6 +153,20 @@ class Fitting:
             return type(like)(self._leaves.pop(key, there).tolist())
         items = {name: self.value(child, child_key(key, name)) for name, child in children.items()}
         return self._container(like, items)
+
+    def _sparse(self, like: Any, key: str) -> Any:
+        """Return a sparse matrix of the example's class, shape and dtype, with any items."""
+        if not self._is_wanted(key):
+            return like
+        saved = self._nodes.get(key)
+        if saved is None:
+            self.missing.append(key)
+            return like
+        self._take(saved, key)
+        if type(saved) is type(like) and (saved.shape, saved.dtype) == (like.shape, like.dtype):
+            return saved
+        self.differing[key] = _described(saved), _described(like)
+        return like
 
     def apply(self) -> None:
         """Fill what is filled in place."""
@@ -357,6 +374,8 @@ def _is_same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 def _described(leaf: Any) -> str:
     if type(leaf) is SavedTensor:
         leaf = leaf.array
+    if is_sparse(leaf):
+        return f"{type(leaf).__name__} of {leaf.dtype} {leaf.shape}"
     if is_tensor(leaf):
         shape, dtype = form_of(leaf)
     elif hasattr(leaf, "shape") and hasattr(leaf, "dtype"):

@@ -22,6 +22,7 @@ from npzkit.trees.frameworks import ReadBoxes, boxes_of, jax_form
 from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in, spread_in
 from npzkit.trees.notes import links
 from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
+from npzkit.trees.sparse import of_scipy
 
 _SMALL_SIZE = 1 << 20
 """Bytes of an array that are read in the time that one more read takes."""
@@ -191,6 +192,8 @@ def _tree_of(
         )  # fmt: skip
     except NpzkitError as error:
         raise error.locate(path=path) from None
+    if note is None and not prefix and selection is None:
+        tree = of_scipy(tree)
     if tree is MISSING:
         raise missing(prefix, with_folders(npz.files), path)
     if selection is not None:

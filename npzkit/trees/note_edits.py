@@ -198,7 +198,7 @@ class EditedNote:
 
 def _is_positional(node: Any) -> bool:
     """Return whether the names of a container's items are fixed."""
-    return kind_of(node) in ("list", "tuple", "named", "single")
+    return kind_of(node) in ("list", "tuple", "named", "single", "sparse")
 
 
 def _is_item(note: Any) -> bool:

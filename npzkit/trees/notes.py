@@ -12,6 +12,7 @@ A note is one of these:
   ints, except for the names in an optional third item, ``[name, ...]``;
 - ``["list", note, ...]`` and ``["tuple", note, ...]``, with a note per item;
 - ``["named", type, [field, ...], note, ...]``: a namedtuple, with a note per field;
+- ``["sparse", class]``: a sparse matrix or array of scipy, of whose parts the keys have the names;
 - ``["same", key]``: a tensor with the memory of the one that was saved under
   another key, with a third item as in the entry of a tensor;
 - ``["single", name, note]``: a tree that is one array, whose key is that name;
@@ -36,6 +37,7 @@ from typing import Any
 from npzkit.members.keys import child_key
 from npzkit.members.metadata import FLAT
 from npzkit.trees.containers import KINDS, MAX_FIELDS
+from npzkit.trees.sparse import PARTS
 
 
 def kind_of(note: Any) -> str | None:
@@ -60,6 +62,7 @@ def kind_of(note: Any) -> str | None:
         or (kind == "same" and 2 <= size <= 3 and isinstance(note[1], str))
         or (kind == "single" and size == 3 and isinstance(note[1], str))
         or (kind == "named" and size >= 3 and _is_named(note))
+        or (kind == "sparse" and size == 2 and isinstance(note[1], str) and note[1] in PARTS)
     )
     return str(kind) if is_valid else None
 
@@ -91,6 +94,8 @@ def items_of(note: Any) -> dict[str, Any]:
         return dict(zip(note[2], note[3:], strict=True))
     if kind == "single":
         return {note[1]: note[2]}
+    if kind == "sparse":
+        return dict.fromkeys(PARTS[note[1]])
     return dict(note[1]) if kind == "ints" else {}
 
 

@@ -28,6 +28,7 @@ from npzkit.members.keys import check_depth, child_key, is_within, missing, sugg
 from npzkit.members.metadata import check_tree_version
 from npzkit.trees.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
 from npzkit.trees.notes import is_value, items_of, kind_of, listed, name_in
+from npzkit.trees.sparse import made_of
 
 UNREAD: Any = object()
 """The place of what is there, but was not read."""
@@ -267,6 +268,11 @@ class _Branch:
     def __init__(self, keys: list[str], start: int, arrays: Mapping[str, Any]) -> None:
         self._keys, self._start, self._arrays = keys, start, arrays
 
+    @property
+    def key(self) -> str | None:
+        """The key of the node; None at the top."""
+        return self._keys[0][: self._start].rstrip("/") or None
+
     def items(self, notes: Mapping[str, Any], wanted: Set[str] | None = None) -> dict[str, Any]:
         """Return arrays and branches by name, in the order of the keys.
 
@@ -382,7 +388,7 @@ class _Restoring:
             return self._leaf(found, note, key)
         if kind == "mapping":
             return self._mapping(found, note, depth, key)
-        if kind in ("list", "tuple", "named", "single"):
+        if kind in ("list", "tuple", "named", "single", "sparse"):
             return self._items(found, note, depth, key)
         if kind == "ints":
             items = self._mapping(found, note[1], depth, key, is_filled=True)
@@ -468,6 +474,8 @@ class _Restoring:
         if items.keys() != notes.keys():
             ordered = {name: items[name] for name in chain(notes, items) if name in items}
             return _with_ints(ordered, [], note) if kind in ("list", "tuple") else ordered
+        if kind == "sparse":
+            return _sparse(found, note[1], items)
         values = [items[name] for name in notes]
         if kind == "named":
             return self._named(note)._make(values)
@@ -483,6 +491,13 @@ class _Restoring:
             return named(*kind)
         except ValueError:
             raise _damaged(note) from None
+
+
+def _sparse(found: Any, kind: str, items: dict[str, Any]) -> Any:
+    try:
+        return made_of(kind, items)
+    except NpzkitError as error:
+        raise error.locate(key=found.key) from error.__cause__
 
 
 def _check_depth(notes: Mapping[str, Any], depth: int) -> None:

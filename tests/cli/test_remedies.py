@@ -60,23 +60,6 @@ def test_an_array_of_arrays():
     assert [part.tolist() for part in npzkit.load_tree("a.npz")["x"]] == [[0, 1], [0, 1, 2]]
 
 
-def test_a_sparse_matrix():
-    """Its parts are saved, and scipy's own function saves all of it."""
-    sparse = pytest.importorskip("scipy.sparse")
-    value = sparse.coo_array(np.eye(3))
-    remedy = remedy_of(lambda: npzkit.save("a.npz", {"x": value}))
-    assert "scipy.sparse.save_npz(path, value)" in remedy and "value.tocsr()" in remedy
-    csr = value.tocsr()
-    parts = {name: getattr(csr, name) for name in ("data", "indices", "indptr", "shape")}
-    npzkit.save("a.npz", parts)
-    found = npzkit.load_tree("a.npz")
-    again = sparse.csr_array((found["data"], found["indices"], found["indptr"]), found["shape"])
-    assert (again != csr).nnz == 0
-    sparse.save_npz("b.npz", value)
-    with npzkit.open("b.npz") as npz:
-        assert np.array_equal(npz["data"], value.data)
-
-
 def test_a_npy_file_under_the_name_of_an_archive(cli):
     """The command that the message names packs it, also under its own suffix."""
     with open("x.npz", "wb") as file:

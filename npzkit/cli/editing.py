@@ -244,6 +244,11 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     "--dtype", "given", multiple=True, metavar="KEY=DTYPE",
     help="What bytes of another program are, such as w=bfloat16. May be given several times.",
 )  # fmt: skip
+@click.option(
+    "--allow-pickle", is_flag=True,
+    help="Make plain arrays of Python objects. This runs code of SRC: for files that you trust.",
+)  # fmt: skip
+@encoding_option
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--overwrite", is_flag=True, help="Replace DST if it exists.")
 @json_option

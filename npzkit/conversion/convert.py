@@ -89,6 +89,8 @@ def convert(
     overwrite: bool = False,
     progress: Report | None = None,
     dtypes: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
+    encoding: str = "ASCII",
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
@@ -144,6 +146,13 @@ def convert(
     dtypes : mapping of str to dtype, optional
         What the bytes of some arrays are, by key: ``{"w": "bfloat16"}`` for an array of ``V2``.
         Other programs save dtypes that NumPy lacks so, and do not say which it was.
+    allow_pickle : bool, default False
+        Whether to unpickle the objects of an archive, which runs code that the file names:
+        only for files that you trust. An array of objects becomes one of numbers or
+        texts, or nested data for `load_tree`. What has no place there is refused, or left
+        out by `skip`.
+    encoding : str, default "ASCII"
+        How to decode strings of Python 2 in pickles, as in `npzkit.load`.
     limits : Limits, optional
         Upper bounds on the arrays of `src`. Without a ``total_size``, the arrays of a file that
         its library reads may have 1 GiB, and 1032 bytes for each byte of the file.
@@ -220,7 +229,8 @@ def convert(
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
         claims = Claims(checked, size_of(src) if source.is_foreign else None)
-        if source == target == NPZ and is_file and not is_sharded(src) and not dtypes:
+        is_changed = dtypes or allow_pickle
+        if source == target == NPZ and is_file and not is_sharded(src) and not is_changed:
             if limits is not None:
                 _check_archive(location, claims)
             repack(
@@ -234,7 +244,9 @@ def convert(
         writer = module_of(target)
         with (
             _explaining(src, dst, source, raised),
-            _reading(source, src, notes.setdefault, claims) as contents,
+            _reading(
+                source, src, notes.setdefault, claims, encoding if allow_pickle else None
+            ) as contents,
         ):
             arrays = with_dtypes(list(contents.arrays), dtypes or {}, src)
             arrays = list(fitting_arrays(arrays, writer, skipped if skip else None))
@@ -285,12 +297,21 @@ def _sink(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
 
 
 @contextlib.contextmanager
-def _reading(source: Format, path: str, say: Say, claims: Claims) -> Iterator[Contents]:
-    """Open a file that is converted, and check what its arrays claim."""
+def _reading(
+    source: Format, path: str, say: Say, claims: Claims, encoding: str | None
+) -> Iterator[Contents]:
+    """Open a file that is converted, and check what its arrays claim.
+
+    With an `encoding`, the objects of an archive are unpickled.
+    """
     with contextlib.ExitStack() as stack:
         with needing(source):
             if source.is_foreign:
                 reading = foreign_process.read(source.module, source.library, path, say, claims)
+            elif source is NPZ and encoding is not None:
+                from npzkit.conversion import unpickled
+
+                reading = unpickled.read(path, say, claims, encoding)
             else:
                 reading = module_of(source).read(path, say, claims)
             contents = stack.enter_context(reading)

@@ -31,10 +31,11 @@ from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, 
 def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open an archive."""
     with open(path, limits=claims.limits) as npz:
-        yield Contents(npz.metadata, list(_arrays(npz, say)))
+        yield Contents(npz.metadata, list(listed_arrays(npz, say)))
 
 
-def _arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
+def listed_arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
+    """Yield the arrays of an archive; of those with objects, that they have a problem."""
     for key in npz.files:
         info = npz.info(key)
         kind = _kind_of_parts(npz, key)

@@ -77,7 +77,7 @@ class EditedNote:
         node, start = self.note, 0
         while True:
             name = self._name(node, key, start)
-            if _is_positional(node) and _index(node, name) is None:
+            if _is_positional(node) and not _has_place(node, name):
                 _make_mapping(node)
             start += len(name) + 1
             if start > len(key):
@@ -199,6 +199,12 @@ class EditedNote:
 def _is_positional(node: Any) -> bool:
     """Return whether the names of a container's items are fixed."""
     return kind_of(node) in ("list", "tuple", "named", "single", "sparse")
+
+
+def _has_place(node: Any, name: str) -> bool:
+    """Return whether a container with fixed names has an item of this name."""
+    # The parts of a sparse matrix have no notes.
+    return name in items_of(node) if node[0] == "sparse" else _index(node, name) is not None
 
 
 def _is_item(note: Any) -> bool:

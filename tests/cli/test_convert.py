@@ -43,6 +43,19 @@ def test_options(cli, here):
         assert npz.info("x").method == "deflated"
 
 
+def test_objects_of_a_file_that_is_trusted(cli, here, fixtures):
+    """--allow-pickle, --encoding and --skip; without them, objects are refused."""
+    assert cli("convert", fixtures / "pickled_dict.npz", "a.npz", "--allow-pickle").code == 0
+    assert npzkit.load_tree("a.npz")["arr_0"]["lr"] == 0.1
+    source = fixtures / "python2_object.npz"
+    assert cli("convert", source, "b.npz", "--allow-pickle").code != 0
+    assert cli("convert", source, "b.npz", "--allow-pickle", "--encoding", "latin1").code == 0
+    assert npzkit.load_tree("b.npz")["x"][0] == "é"
+    result = cli("convert", source, "c.npz", "--allow-pickle", "--skip")
+    assert result.code == 0
+    assert "left out 'x'" in result.out + result.err
+
+
 def test_what_is_not_kept_is_said(cli, here):
     """Each note of the report is a line, and --json has them too."""
     with npzkit.NpzWriter("a.npz", metadata={"step": 7}) as writer:

@@ -131,7 +131,10 @@ def test_a_part_that_is_removed_or_replaced():
     assert npzkit.load_tree(stream)["w"].keys() == {"data", "indices", "shape"}
     with npzkit.NpzWriter(stream, "a") as writer:
         writer["w/indptr"] = made("csr_array").indptr
-    assert npzkit.load_tree(stream)["w"].keys() == {"data", "indices", "indptr", "shape"}
+    check(npzkit.load_tree(stream)["w"], made("csr_array"))
+    with npzkit.NpzWriter(stream, "a") as writer:
+        writer["w/other"] = np.ones(1)
+    assert npzkit.load_tree(stream)["w"].keys() == {"data", "indices", "indptr", "shape", "other"}
 
 
 @pytest.mark.remedy("Save value.tocsr().")

@@ -1,0 +1,133 @@
+"""Archives of pickles become archives without, for `convert(allow_pickle=True)`."""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+import zipfile
+from collections import namedtuple
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import ConversionError, PickleRefusedError
+
+Point = namedtuple("Point", ("x", "y"))
+
+
+def objects(*values):
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def converted(arrays, here, **options):
+    np.savez(here / "old.npz", **arrays)
+    report = npzkit.convert(here / "old.npz", here / "new.npz", allow_pickle=True, **options)
+    with np.load(here / "new.npz") as npz:
+        assert all(npz[key].dtype != object for key in npz.files)
+    return report, npzkit.load_tree(here / "new.npz")
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (objects(1, 2, 3), np.array([1, 2, 3])), (objects(0.5, 2.0), np.array([0.5, 2.0])),
+        (objects("a", "bc"), np.array(["a", "bc"])), (objects(True, False), np.array([True, False])),
+        (np.array([[1, 2], [3, 4]], object), np.array([[1, 2], [3, 4]])),
+        (objects(np.float32(1), np.float32(2)), np.array([1, 2], "f4")),
+        (np.array("text", object), "text"), (np.array(None, object), None),
+        (objects(1, 0.5), [1, 0.5]), (objects(1, None, "x"), [1, None, "x"]),
+        (objects(10**30, 1), [10**30, 1]), (objects("a" * 1_100_000, *"b" * 9), ["a" * 1_100_000, *"b" * 9]),
+        (objects(b"a\0", b""), [b"a\0", b""]), (objects({"a": 1}, [2]), [{"a": 1}, [2]]),
+        (objects(datetime.date(2020, 1, 2)), [datetime.date(2020, 1, 2)]),
+        (np.zeros((0, 2), object), []), (objects(objects(1, 2), objects("a")), [np.array([1, 2]), np.array(["a"])]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_becomes_of_objects(here, array, expected):
+    """An array where it keeps each value, and else a list."""
+    _, tree = converted({"plain": np.ones(2), "x": array}, here)
+    assert list(tree) == ["plain", "x"]
+    assert type(tree["x"]) is type(expected)
+    if isinstance(expected, np.ndarray):
+        assert tree["x"].dtype == expected.dtype
+    assert str(tree["x"]) == str(expected)
+
+
+def test_dicts_namedtuples_and_slashes_in_keys(here):
+    """What is within goes on as in any tree, under its key."""
+    value = np.array({"p": Point(np.arange(2), objects(1, 2)), 3: objects(None)}, object)
+    _, tree = converted({"a/b": value, "a/c": np.ones(1), "d": objects("x", None)}, here)
+    assert list(tree) == ["a", "d"]
+    assert tree["a"]["b"]["p"].y.tolist() == [1, 2]
+    assert tree["a"]["b"][3] == [None]
+    assert tree["d"] == ["x", None]
+
+
+def test_fixtures(here, fixtures):
+    """Ragged lists, a dict in an array without axes, and a model with a sparse matrix."""
+    trees = {}
+    for name in ("ragged", "dict", "smpl"):
+        if name == "smpl":
+            pytest.importorskip("scipy.sparse")
+        npzkit.convert(fixtures / f"pickled_{name}.npz", here / f"{name}.npz", allow_pickle=True)
+        trees[name] = npzkit.load_tree(here / f"{name}.npz")
+    ragged = trees["ragged"]
+    assert [part.tolist() for part in ragged["lengths"]] == [[0, 1], [0.0, 1.0, 2.0]]
+    assert (ragged["names"].tolist(), ragged["counts"].tolist()) == (["a", "bc"], [1, 2, 3])
+    assert ragged["mixed"] == [1, None, "x"]
+    layer = trees["dict"]["arr_0"]
+    assert (layer["lr"], layer["w"].tolist()) == (0.1, [[1, 0], [0, 1]])
+    assert layer["layers"][0]["b"].tolist() == [0, 0, 0]
+    model = trees["smpl"]["model"]
+    assert model["J_regressor"].toarray().tolist() == np.eye(4)[::2].tolist()
+    assert (model["bs_style"], model["f"].tolist()) == ("lbs", [[0, 1, 2], [3, 4, 5]])
+    assert trees["smpl"]["v_template"].shape == (3, 3)
+
+
+def test_strings_of_python_2(here, fixtures):
+    """`encoding` is that of np.load."""
+    source = fixtures / "python2_object.npz"
+    with pytest.raises(ConversionError, match="UnicodeDecodeError"):
+        npzkit.convert(source, here / "a.npz", allow_pickle=True)
+    npzkit.convert(source, here / "a.npz", allow_pickle=True, encoding="latin1")
+    assert npzkit.load_tree(here / "a.npz")["x"] == ["é", "Ã©", 3]
+
+
+def test_what_has_no_place_is_named_or_left_out(here):
+    """By its key, and by where in it; without `allow_pickle`, nothing is unpickled."""
+    arrays = {"x": np.array({"at": [pathlib.PurePosixPath("a")]}, object), "y": np.ones(1)}
+    np.savez(here / "old.npz", **arrays)
+    with pytest.raises(ConversionError, match="x/at/0: a value of type PurePosixPath") as caught:
+        npzkit.convert(here / "old.npz", here / "new.npz", allow_pickle=True)
+    assert caught.value.key == "x"
+    assert not (here / "new.npz").exists()
+    report, tree = converted(arrays, here, skip=True)
+    assert list(report.skipped) == ["x"]
+    assert list(tree) == ["y"]
+    with pytest.raises((ConversionError, PickleRefusedError)):
+        npzkit.convert(here / "old.npz", here / "b.safetensors")
+
+
+def test_a_pickle_of_a_missing_class(here):
+    """The error says which class it is."""
+    np.savez(here / "old.npz", x=objects(pathlib.PurePosixPath("a")))
+    with npzkit.open(here / "old.npz") as npz:
+        raw = npz.stream("x").read()
+    with zipfile.ZipFile(here / "bad.npz", "w") as archive:
+        archive.writestr("x.npy", raw.replace(b"pathlib", b"nothere"))
+    with pytest.raises(ConversionError, match="ModuleNotFoundError: No module named 'nothere'"):
+        npzkit.convert(here / "bad.npz", here / "new.npz", allow_pickle=True)
+
+
+def test_large_plain_arrays_beside_objects(here):
+    """They are read part by part, and other formats take the plain arrays."""
+    large = np.arange(3_000_000)
+    report, tree = converted({"large": large, "x": objects(1, 2)}, here)
+    assert report.keys == ("large", "x")
+    assert np.array_equal(tree["large"], large)
+    pytest.importorskip("safetensors")
+    npzkit.convert(here / "old.npz", here / "new.safetensors", allow_pickle=True)
+    npzkit.convert(here / "new.safetensors", here / "back.npz")
+    assert npzkit.load_tree(here / "back.npz")["x"].tolist() == [1, 2]

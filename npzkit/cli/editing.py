@@ -36,6 +36,7 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
+from npzkit.datasets.paths import find_files
 from npzkit.errors import (
     ConversionError,
     UnsafeNameError,
@@ -100,9 +101,20 @@ def _binary_stdin() -> BinaryIO:
 @click.argument("out", type=click.Path(readable=False, allow_dash=True))
 @_inputs_argument
 @input_options
+@click.option(
+    "--join", is_flag=True, help="Make one array of those with the same key in archives.",
+)  # fmt: skip
+@click.option(
+    "--axis", type=int, default=0, show_default=True, help="Join along this axis.",
+)  # fmt: skip
+@click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
+@click.option("--skip", is_flag=True, help="Leave out files that cannot be joined with the first.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
-def pack(out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
+def pack(
+    out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, join: bool, axis: int,
+    stack: bool, skip: bool, **options: Any,
+) -> None:  # fmt: skip
     """Put arrays into a new archive OUT.
 
     IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
@@ -112,13 +124,20 @@ def pack(out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     KEY is given, it comes before these, with a slash. Attributes and metadata of
     archives are kept. OUT may be - for a pipe, or a URL such as s3://bucket/new.npz.
 
+    With --join or --stack, INs are archives or patterns such as 'runs/*.npz', and OUT has
+    their arrays joined, which may be larger than memory.
+
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
     with _named_inputs("pack", inputs, options["allow_pickle"]) as (found, tell):
         target = binary_stdout() if out == PIPE else out
-        report = npzkit.pack(target, found, overwrite=overwrite, progress=tell, **options)
+        given: list[Any] = found
+        if join or stack:
+            given = [file for text in inputs for file in find_files(text, None)]
+            options |= {"join": "stack" if stack else "concatenate", "axis": axis, "skip": skip}
+        report = npzkit.pack(target, given, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     if out == PIPE:
         sys.stdout.buffer.flush()

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, Compression, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, opened_inputs
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
+from npzkit.datasets.manyfiles import ManyFiles, join_files
 from npzkit.display import blocks
 from npzkit.errors import Advice, KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
@@ -57,6 +60,9 @@ def pack(
     level: int | None = None,
     allow_pickle: bool = False,
     encoding: str = "ASCII",
+    join: Literal["concatenate", "stack"] | None = None,
+    axis: int = 0,
+    skip: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -90,6 +96,16 @@ def pack(
         from the inputs.
     encoding : str, default "ASCII"
         Of text in Python objects that Python 2 wrote, as in `npzkit.load`.
+    join : {None, "concatenate", "stack"}, default None
+        How to make one array of those that have the same key in several archives: `inputs`
+        is then a pattern or a list of archives, as for `open_many`. "stack" puts them on
+        a new first axis, a position per file. Attributes and metadata are those of the
+        first file. The arrays may be larger than memory.
+    axis : int, default 0
+        Along which arrays are concatenated.
+    skip : bool, default False
+        Whether to leave out files that do not fit the first one, with a note, instead of
+        raising DifferentFilesError.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
@@ -138,14 +154,24 @@ def pack(
     ...         print(report.keys, npz["bias"])
     ('bias', 'weights') [1. 1.]
     """
-    target, given = located(file, inputs, storage_options)
+    if join not in (None, "concatenate", "stack"):
+        raise ValueError(f"join must be 'concatenate', 'stack' or None, not {join!r}")
+    target, given = located(file, () if join else inputs, storage_options)
     path = None if can_write(target) or isinstance(target, Location) else as_path(target)
     if path is not None:
         check_file_path(path, overwrite=overwrite)
-    report = _pack(
-        target, path, "w" if overwrite or can_write(target) else "x", given, progress,
-        compression=compression, level=level, allow_pickle=allow_pickle, encoding=encoding,
-    )  # fmt: skip
+    mode: Any = "w" if overwrite or can_write(target) else "x"
+    if join is None:
+        report = _pack(
+            target, path, mode, given, progress,
+            compression=compression, level=level, allow_pickle=allow_pickle, encoding=encoding,
+        )  # fmt: skip
+    else:
+        with join_files(
+            inputs, axis if join == "concatenate" else None, storage_options=storage_options,
+            on_error="warn" if skip else "raise",
+        ) as many:  # fmt: skip
+            report = _pack_joined(target, path, mode, many, progress, compression, level)
     return report._replace(output=str(target)) if isinstance(target, Location) else report
 
 
@@ -248,6 +274,33 @@ def _pack(
                 part.end()
         meter.finish()
     return PackReport(path, tuple(item.key for item in arrays), tuple(notes), tuple(taken))
+
+
+def _pack_joined(
+    file: Any,
+    path: str | None,
+    mode: Literal["w", "x"],
+    many: ManyFiles,
+    progress: Report | None,
+    compression: Compression,
+    level: int | None,
+) -> PackReport:
+    """Write the arrays of many files as one each."""
+    is_compressed = checked_method(compression, level) != STORED
+    joined = {key: many.lazy(key) for key in many}
+    meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
+    with NpzFile(many._files.names[0]) as first:
+        metadata, _ = without_note(first.metadata)
+        attrs = {key: first.info(key).attrs for key in many}
+    with NpzWriter(file, mode, compression=compression, level=level, metadata=metadata) as writer:
+        for key, lazy in joined.items():
+            array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
+            write_array(
+                writer, array.watched(meter.add), path, attrs[key], is_compressed=is_compressed
+            )
+    meter.finish()
+    notes = [f"left out {printable(name)}: {reason}" for name, reason in many.left_out.items()]
+    return PackReport(path, tuple(joined), tuple(notes))
 
 
 def _add(

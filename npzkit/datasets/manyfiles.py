@@ -113,6 +113,26 @@ def open_many(
     >>> many.samples[3]["label"]
     array(3)
     """
+    many = join_files(
+        paths, axis, keys=keys, threads=threads, open_count=open_count, limits=limits,
+        storage_options=storage_options, on_error=on_error,
+    )  # fmt: skip
+    _warn_of(list(many.left_out))
+    return many
+
+
+def join_files(
+    paths: PathLike | Iterable[PathLike],
+    axis: int | None,
+    *,
+    keys: Iterable[str] | None = None,
+    threads: int | None = None,
+    open_count: int = OPEN_COUNT,
+    limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    on_error: str,
+) -> ManyFiles:
+    """Open many archives as one, as `open_many` does, without a warning of what is left out."""
     if axis is not None:
         axis = operator.index(axis)
     check_several(keys)
@@ -131,14 +151,11 @@ def open_many(
             found = [file for file in found if str(file) not in known.left_out]
             files = Files(found, open_count, options)
         try:
-            many = ManyFiles(files, known, axis, wanted, count)
-            break
+            return ManyFiles(files, known, axis, wanted, count)
         except DifferentFilesError as error:
             if on_error == "raise":
                 raise
             known = known.without(error)
-    _warn_of(list(known.left_out))
-    return many
 
 
 def _check_arguments(paths: Any, on_error: str, open_count: int) -> None:

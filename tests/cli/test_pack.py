@@ -391,3 +391,22 @@ def test_damaged_arrays_are_extracted_if_told(cli, here, kind, compression):
     found = np.load("x.npy") if kind == "npy" else np.loadtxt("x.csv")
     assert len(found) == 100
     assert (found == np.arange(100)).sum() >= 99
+
+
+def test_joining(cli, here):
+    """--join, --stack, --axis and --skip, for a pattern or files."""
+    for run in range(3):
+        npzkit.save(f"run{run}.npz", {"x": np.full((run + 1, 2), run)})
+    result = cli("pack", "all.npz", "run?.npz", "--join")
+    assert (result.code, result.err) == (0, "")
+    with npzkit.open("all.npz") as npz:
+        assert npz["x"][:, 0].tolist() == [0, 1, 1, 2, 2, 2]
+    assert cli("pack", "b.npz", "run0.npz", "run1.npz", "--stack").code != 0
+    assert cli("pack", "b.npz", "run0.npz", "run0.npz", "--stack").code == 0
+    assert cli("pack", "c.npz", "run1.npz", "run1.npz", "--join", "--axis", "1").code == 0
+    with npzkit.open("b.npz") as b, npzkit.open("c.npz") as c:
+        assert (b["x"].shape, c["x"].shape) == ((2, 1, 2), (2, 4))
+    npzkit.save("run1.npz", {"x": np.zeros(3)})
+    result = cli("pack", "d.npz", "run?.npz", "--join", "--skip")
+    assert result.code == 0
+    assert "run1.npz" in result.out + result.err

@@ -1,0 +1,88 @@
+"""The arrays of many archives as one each: `pack(join=)` and `npzkit pack --join`."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import DifferentFilesError
+
+
+def read(path):
+    with npzkit.open(path) as npz:
+        return npz["x"]
+
+
+@pytest.fixture
+def runs(here):
+    """Three archives of runs, of different lengths."""
+    (here / "runs").mkdir()
+    for run in range(3):
+        with npzkit.NpzWriter(here / f"runs/run{run}.npz", metadata={"seed": run}) as writer:
+            writer.add("x", np.full((run + 1, 2), run), attrs={"unit": "m"})
+            writer["name"] = np.array([f"run {run}" * (run + 1)])
+    return here
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_arrays_are_concatenated(runs, compression):
+    """In the order of the names, with the metadata of the first file."""
+    report = npzkit.pack("all.npz", "runs/*.npz", join="concatenate", compression=compression)
+    assert (report.output, report.keys, report.notes) == ("all.npz", ("x", "name"), ())
+    with npzkit.open("all.npz") as npz:
+        assert npz["x"].tolist() == [[0, 0], [1, 1], [1, 1], [2, 2], [2, 2], [2, 2]]
+        assert npz["name"].tolist() == ["run 0", "run 1run 1", "run 2run 2run 2"]
+        assert npz.metadata == {"seed": 0}
+        assert npz.info("x").attrs == {"unit": "m"}
+        assert npz.info("x").method == compression
+    assert npzkit.verify("all.npz").ok
+
+
+def test_arrays_are_stacked_and_joined_along_other_axes(here):
+    """A position per file, or along the axis that is given."""
+    for run in range(3):
+        npzkit.save(f"{run}.npz", {"x": np.full((2, 3), run)})
+    files = ["2.npz", "0.npz"]
+    npzkit.pack("a.npz", files, join="stack")
+    assert read("a.npz").tolist() == [[[2] * 3] * 2, [[0] * 3] * 2]
+    npzkit.pack("a.npz", files, join="concatenate", axis=1, overwrite=True)
+    assert read("a.npz").tolist() == [[2, 2, 2, 0, 0, 0]] * 2
+
+
+def test_what_does_not_fit_is_named_or_left_out(runs):
+    """By file and key; nothing is written by the first."""
+    npzkit.save("runs/run1.npz", {"x": np.zeros((2, 5)), "name": np.array(["a"])})
+    with pytest.raises(DifferentFilesError, match=r"run1\.npz"):
+        npzkit.pack("all.npz", "runs/*.npz", join="concatenate")
+    assert not (runs / "all.npz").exists()
+    report = npzkit.pack("all.npz", "runs/*.npz", join="concatenate", skip=True)
+    assert len(report.notes) == 1
+    assert "run1.npz" in report.notes[0]
+    assert read("all.npz")[:, 0].tolist() == [0, 2, 2, 2]
+    with pytest.raises(ValueError, match="join must be"):
+        npzkit.pack("b.npz", "runs/*.npz", join="both")
+    with pytest.raises(FileExistsError):
+        npzkit.pack("all.npz", "runs/*.npz", join="stack")
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_joining_takes_little_memory(here, compression, monkeypatch):
+    """A few blocks are in memory at a time; progress counts all bytes."""
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", 1 << 18)
+    for run in range(6):
+        npzkit.save(f"{run}.npz", {"x": np.zeros((100_000, 2)) + run})
+    npzkit.pack("before.npz", ["0.npz"], join="stack", compression=compression)
+    told = []
+    tracemalloc.start()
+    npzkit.pack(
+        "all.npz", "?.npz", join="concatenate", compression=compression,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6
+    assert told[-1] == (9_600_000, 9_600_000)
+    with npzkit.open("all.npz") as npz:
+        assert npz.lazy("x")[99_999:100_001, 1].tolist() == [0, 1]

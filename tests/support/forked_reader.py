@@ -13,7 +13,10 @@ import signal
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 from typing import Any
+
+from npzkit.conversion import foreign_process
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 
@@ -43,6 +46,14 @@ class Popen:
         return self._status
 
 
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+_NO_WATCH = SimpleNamespace(dump_traceback_later=_nothing, cancel_dump_traceback_later=_nothing)
+"""A forked child cannot stop the watch of its parent, whose thread it lacks."""
+
+
 def _be_child(code: str, given: int, taken: int) -> None:
     status = 1
     try:
@@ -53,6 +64,7 @@ def _be_child(code: str, given: int, taken: int) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         os.closerange(3, os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else 256)
         warnings.resetwarnings()
+        foreign_process.faulthandler = _NO_WATCH
         sys.stdin, sys.stdout = io.TextIOWrapper(open(0, "rb")), open(1, "w")
         exec(code, {})
         status = 0

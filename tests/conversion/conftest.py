@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
 import forked_reader
 import pytest
@@ -15,7 +16,8 @@ REAL = "test_foreign_process.py"
 @pytest.fixture(autouse=True)
 def forked_readers(request, monkeypatch):
     """Fork the processes that read files, but where tests are about them, and in a thorough run."""
-    if hasattr(os, "fork") and request.path.name != REAL and amount(0, 1) == 0:
+    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if hasattr(os, "fork") and has_gil and request.path.name != REAL and amount(0, 1) == 0:
         monkeypatch.setattr("npzkit.conversion.foreign_process.subprocess", forked_reader)
 
 

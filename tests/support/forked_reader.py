@@ -27,7 +27,10 @@ class Popen:
     def __init__(self, command: list[str], **_: Any) -> None:
         given, taken = os.pipe(), os.pipe()
         self._status: int | None = None
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of the threads that libraries have begun.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
         if not self.pid:
             _be_child(command[-1], given[0], taken[1])
         os.close(given[0])

@@ -106,11 +106,15 @@ def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
             )
 
 
-def check_one_file(archive: ArchiveFile, remedy: str) -> None:
-    """Refuse a sharded archive: a changed shard would not fit its index any more."""
+def _is_sharded(archive: ArchiveFile) -> bool:
     from npzkit.datasets.opening import holds_index
 
-    if holds_index(archive.path):
+    return holds_index(archive.path)
+
+
+def check_one_file(archive: ArchiveFile, remedy: str) -> None:
+    """Refuse a sharded archive: a changed shard would not fit its index any more."""
+    if _is_sharded(archive):
         raise UnsupportedError(
             "the files of a sharded archive are not changed one by one", path=archive.path,
             remedy=remedy.format(as_word(archive.path)),
@@ -362,6 +366,24 @@ def _cut(archive: ArchiveFile, report: Report) -> Outcome:
     return found._replace(document=document, text="\n".join(filter(None, lines)))
 
 
+def _repacked_shards(folder: str, report: Report, **options: Any) -> Outcome:
+    """Write the shards of an archive again."""
+    from npzkit.datasets.repacked_shards import repack_shards
+    from npzkit.datasets.shardedfile import ShardedFile
+
+    def count_shards() -> int:
+        with ShardedFile(folder) as npz:
+            return len(npz._archive.index.shards)
+
+    before = count_shards()
+    repack_shards(folder, progress=report, **options)
+    after = count_shards()
+    path = shown_url(folder)
+    document = {"path": path, "ok": True, "output": path, "shards_before": before, "shards": after}
+    text = f"{printable(path)}: {before} -> {format_count(after, 'shard')}"
+    return Outcome(document, text, "repacked")
+
+
 @click.command()
 @files_argument
 @click.option(
@@ -384,7 +406,8 @@ def repack(
 ) -> int:  # fmt: skip
     """Rewrite FILEs: aligned, seekable, without dead space.
 
-    Stored arrays can then be mapped, and parts of compressed arrays read quickly.
+    Stored arrays can then be mapped, and parts of compressed arrays read quickly. Of the folder
+    of a sharded archive, the arrays get new shards: few, if it has grown by many.
 
     Example: npzkit repack model.npz
     """
@@ -392,6 +415,8 @@ def repack(
     check_output(archives, output)
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
+        if output is None and _is_sharded(archive):
+            return _repacked_shards(archive.path, report, **options)
         check_one_file(archive, "npzkit convert {} FILE.npz makes one file of it.")
         before = archive.size
         target, may_replace = output_of(archive, output, may_replace=overwrite)

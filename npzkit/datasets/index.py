@@ -283,6 +283,13 @@ class Index:
         offsets, shapes = self.boxes(number)
         return self._part_row(number, part, offsets[at].tolist(), shapes[at].tolist())
 
+    def home_part(self, number: int) -> PartRow:
+        """Return where an array without items is, as a part."""
+        at, shape = self._homes[number], self.shape(number)
+        crc32, size, method = self.stored_as(at)
+        key = self.stored_key(number, None)
+        return PartRow(self._shard_of[at], key, (0,) * len(shape), shape, size, crc32, method)
+
     def _part_row(self, number: int, part: int, offset: list[int], shape: list[int]) -> PartRow:
         return PartRow(
             self._shard_of[part], self.stored_key(number, part), tuple(offset),

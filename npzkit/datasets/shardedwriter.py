@@ -9,11 +9,12 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.archive.save import PreparedArchive
 from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
+from npzkit.datasets.added_shards import Base
 from npzkit.datasets.shard_names import (
     ShardRecord,
     attempt_of,
@@ -57,6 +58,9 @@ class ShardedWriter:
     ----------
     folder : path or URL
         Is made if necessary. URLs are as in `npzkit.NpzWriter`.
+    mode : {"w", "a"}, default "w"
+        "w" replaces what the folder has. "a" keeps its arrays, and adds arrays and rows
+        to them: only what is new is written.
     metadata : mapping, optional
         Of the archive, as in `NpzWriter`. That of the writer which commits
         counts.
@@ -119,6 +123,7 @@ class ShardedWriter:
     def __init__(
         self,
         folder: PathLike,
+        mode: Literal["w", "a"] = "w",
         *,
         metadata: Mapping[str, Any] | None = None,
         attempt: str | None = None,
@@ -133,9 +138,10 @@ class ShardedWriter:
     ) -> None:
         self._is_open = self._is_aborted = False
         self._process = os.getpid()
+        if mode not in ("w", "a"):
+            raise ValueError(f"mode must be 'w' or 'a', not {mode!r}")
         self._coding = check_coding(compression, level, chunk_size, seekable)
         format_metadata(metadata or {})
-        self.metadata: dict[str, Any] = dict(metadata or {})
         self.attempt = new_attempt() if attempt is None else check_attempt(attempt)
         self._shard_size = parse_size(shard_size)
         self._durable = durable
@@ -146,6 +152,8 @@ class ShardedWriter:
         self._place = place_of(folder, storage_options)
         self._place.begin_writing()
         check_own_folder(self._place)
+        self._base = Base.read(self._place) if mode == "a" else Base()
+        self.metadata: dict[str, Any] = {**self._base.metadata, **(metadata or {})}
         self._name = new_writer()
         self._records: list[ShardRecord] = []
         self._count = 0
@@ -191,6 +199,7 @@ class ShardedWriter:
         *,
         compression: Compression | None = None,
         level: int | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Write one array, or a part of an array whose other parts are added elsewhere.
 
@@ -209,11 +218,15 @@ class ShardedWriter:
             Attributes of the array. It gets those of all its parts.
         compression, level : optional
             For this part; by default those of the writer.
+        overwrite : bool, default False
+            In mode "a", replace the array with this key, if there is one.
 
         Raises
         ------
         ValueError, TypeError
             The part is not within an array of `global_shape`.
+        KeyExistsError
+            The archive that is added to has this key, and `overwrite` is False.
         NpzkitError, OSError
             As `NpzWriter.add`. After an OSError the writer is closed, and what
             it wrote is discarded.
@@ -224,11 +237,55 @@ class ShardedWriter:
                 None if global_shape is None else tuple(global_shape), attrs,
             )
         )  # fmt: skip
+        self._base.check_free(key, self._place.name, overwrite=overwrite)
         with self._open_shard() as shard:
             add_part(shard, part, compression, level)
 
+    def append(self, key: str, rows: Any) -> None:
+        """Add rows to an array of the archive, along its first axis, in mode "a".
+
+        Only the rows are written. Readers find them after `commit`, which this writer must
+        call itself.
+
+        Parameters
+        ----------
+        key : str
+            Of an array that was committed.
+        rows : array-like
+            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. Values are cast
+            to the array's dtype as in an assignment.
+
+        Raises
+        ------
+        MemberNotFoundError
+            There is no such array: `add` begins one.
+        ValueError
+            The shape does not fit.
+        NpzkitError, OSError
+            As `add`.
+
+        Examples
+        --------
+        >>> import npzkit, numpy as np
+        >>> folder = "memory://doctest/log"
+        >>> with npzkit.ShardedWriter(folder) as w:
+        ...     w["log"] = np.zeros((2, 3))
+        ...     w.commit()
+        >>> with npzkit.ShardedWriter(folder, mode="a") as w:
+        ...     w.append("log", np.ones((4, 3)))
+        ...     w.commit()
+        >>> npzkit.open(folder)["log"].shape
+        (6, 3)
+        """
+        part = self._base.appended(key, rows, self._place.name)
+        if part is not None:
+            with self._open_shard() as shard:
+                add_part(shard, part)
+
     def update(self, arrays: Mapping[str, Any]) -> None:
         """Write complete arrays by their keys, which is faster than one by one.
+
+        In mode "a", they must be new.
 
         Neighbours of less than 64 KiB are in one shard, as long as they have less than 512 KiB.
 
@@ -237,6 +294,8 @@ class ShardedWriter:
         NpzkitError, OSError
             As `add`. The arrays before the one that cannot be saved are written.
         """
+        for key in arrays if self._base.index else ():
+            self._base.check_free(key, self._place.name)
         method, level, chunk_size, seekable = self._coding
         # What is no dict is prepared piece by piece.
         prepared = PreparedArchive(
@@ -359,8 +418,8 @@ class ShardedWriter:
         records = [read[shard] if isinstance(shard, str) else shard for shard in given]
         try:
             commit_index(
-                self._place, records, self.metadata, attempt=self.attempt, durable=self._durable,
-                order=self._order,
+                self._place, self._base.followed_by(records), self.metadata, attempt=self.attempt,
+                durable=self._durable, order=self._order or self._base.order, base=self._base.data,
             )  # fmt: skip
         except IndexFormatError as error:
             if shards is None and error.remedy is None:
@@ -376,7 +435,8 @@ class ShardedWriter:
         Raises
         ------
         MissingShardError
-            There is none: the name of the attempt may be wrong.
+            There is none, and no archive that is added to: the name of the attempt may be
+            wrong.
         """
         own = {record.name: record for record in self._records}
         listed = self._place.listed()
@@ -385,7 +445,7 @@ class ShardedWriter:
             for name, found in listed.items()
             if attempt_of(name) == self.attempt and name not in own
         ]
-        if not (own or others):
+        if not (own or others or self._base.index):
             raise MissingShardError(
                 f"there is no shard of the attempt {self.attempt!r}", path=self._place.name,
                 remedy="Give all writers the same attempt, and close them before the commit.",

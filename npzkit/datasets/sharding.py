@@ -32,7 +32,13 @@ from npzkit.datasets.shard_names import (
     record_file,
 )
 from npzkit.datasets.tiling import fault_of
-from npzkit.errors import Advice, IndexFormatError, MissingShardError, NpzkitError
+from npzkit.errors import (
+    Advice,
+    IndexFormatError,
+    MissingShardError,
+    NpzkitError,
+    StaleArchiveError,
+)
 from npzkit.files.threads import run
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits, thread_count
@@ -247,6 +253,20 @@ def read_records(place: Objects, names: Iterable[str]) -> list[ShardRecord]:
     return run(tasks, max(READ_COUNT, thread_count(None)))
 
 
+def recorded(index: Index) -> list[ShardRecord]:
+    """Return the records of the shards that an index names."""
+    parts: list[list[StoredPart]] = [[] for _ in index.shards]
+    for number, key in enumerate(index.keys):
+        shape, is_fortran = index.shape(number), index.fortran_order(number)
+        for row in list(index.parts(number)) or [index.home_part(number)]:
+            part = StoredPart(
+                key, row.key, row.offset, row.shape, shape, *index.descr(number), is_fortran,
+                index.attrs(number), row.compressed_size, row.crc32, row.method,
+            )  # fmt: skip
+            parts[row.shard].append(part)
+    return [ShardRecord(*row, tuple(found)) for row, found in zip(index.shards, parts, strict=True)]
+
+
 def commit_index(
     place: Objects,
     records: Iterable[ShardRecord],
@@ -256,6 +276,7 @@ def commit_index(
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     durable: bool = False,
     order: Iterable[str] = (),
+    base: bytes | None = None,
 ) -> None:
     """Make these shards the contents of the archive, in place of what it had.
 
@@ -275,6 +296,8 @@ def commit_index(
         Wait for the disk. That is always done if the index replaces another one.
     order : iterable of str, optional
         Keys that the index lists first.
+    base : bytes, optional
+        The index that this one follows, which must still be there.
 
     Raises
     ------
@@ -305,6 +328,11 @@ def commit_index(
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
             path=place.name, remedy="Choose another folder, or remove the file.",
+        )  # fmt: skip
+    if base is not None and older not in (base, data):
+        raise StaleArchiveError(
+            "another writer committed since this one was opened", path=place.name,
+            remedy="Open a new writer, and write again.",
         )  # fmt: skip
     if older != data:
         if durable or older is not None:

@@ -26,6 +26,7 @@ from npzkit.errors import (
     shown_value,
     warn,
 )
+from npzkit.format.array import check_savable
 from npzkit.format.descr import (
     AMBIGUOUS,
     descr_to_dtype,
@@ -253,6 +254,36 @@ def _remedy_for(value: Any) -> str:
     if is_spread(value):
         return "npzkit.save and CheckpointStore.save save what several processes have together."
     return "Convert it to a NumPy array first."
+
+
+def assigned(value: Any, key: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Convert an assigned value as NumPy does: one without a dtype takes the array's, `dtype`."""
+    if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
+        return as_array(value, key, dtype)
+    array = as_array(value, key)
+    try:
+        # Objects are cast: only a mask cannot be written.
+        check_savable(array, allow_pickle=True)
+    except UnsupportedError as error:
+        raise error.locate(key=key) from None
+    return array
+
+
+def as_rows(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return rows to append to an array of this shape: several, or one without its axis.
+
+    Raises
+    ------
+    ValueError
+        They are of another shape.
+    """
+    if array.shape == shape[1:] and shape:
+        array = array[np.newaxis]
+    if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not shape:
+        raise ValueError(
+            f"rows of shape {array.shape} cannot be appended to an array of shape {shape}"
+        )
+    return array
 
 
 def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.ndarray[Any, Any]:

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from npzkit.errors import ClosedArchiveError, UnsupportedError
-from npzkit.format.array import check_savable, data_pieces
-from npzkit.members.tensors import as_array
+from npzkit.errors import ClosedArchiveError
+from npzkit.format.array import data_pieces
+from npzkit.members.tensors import as_rows, assigned
 from npzkit.writing.create_arguments import Plan
 
 BLOCK_SIZE = 1 << 24
@@ -189,36 +189,6 @@ class CreatedArray(abc.ABC):
         for start in range(0, len(rows), step):
             part = np.ascontiguousarray(rows[start : start + step], self.dtype)
             yield from data_pieces(part)
-
-
-def assigned(value: Any, key: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Convert an assigned value as NumPy does: one without a dtype takes the array's, `dtype`."""
-    if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
-        return as_array(value, key, dtype)
-    array = as_array(value, key)
-    try:
-        # Objects are cast: only a mask cannot be written.
-        check_savable(array, allow_pickle=True)
-    except UnsupportedError as error:
-        raise error.locate(key=key) from None
-    return array
-
-
-def as_rows(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Return rows to append to an array of this shape: several, or one without its axis.
-
-    Raises
-    ------
-    ValueError
-        They are of another shape.
-    """
-    if array.shape == shape[1:] and shape:
-        array = array[np.newaxis]
-    if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not shape:
-        raise ValueError(
-            f"rows of shape {array.shape} cannot be appended to an array of shape {shape}"
-        )
-    return array
 
 
 def row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:

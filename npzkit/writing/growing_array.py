@@ -14,9 +14,10 @@ import numpy as np
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
+from npzkit.members.tensors import assigned
 from npzkit.writing.array_bytes import prepare_header
 from npzkit.writing.create_arguments import Plan
-from npzkit.writing.created_array import CreatedArray, assigned, broadcast, row_range
+from npzkit.writing.created_array import CreatedArray, broadcast, row_range
 from npzkit.zip.writer import ZipWriter
 
 _ENDLESS = (1 << 63) - 1

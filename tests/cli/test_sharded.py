@@ -78,7 +78,39 @@ def test_damage_is_reported(folder, cli):
     assert gone.name in result.out
 
 
-@pytest.mark.parametrize("command", ["repack -c deflated", "repair"])
+@pytest.mark.parametrize("compression", [None, "deflated"])
+def test_repack_joins_shards(folder, cli, compression):
+    """An array that has grown by many parts is one again; keys, values and attributes stay."""
+    for number in range(3):
+        with npzkit.ShardedWriter(folder, mode="a", metadata={"step": number}) as writer:
+            writer.add(f"new{number}", np.full(2, number), attrs={"unit": "m"})
+            writer.commit()
+    with npzkit.open(folder) as npz:
+        before = npz.load_all()
+    result = cli("repack", folder, *(() if compression is None else ("-c", compression)))
+    assert (result.code, result.err) == (0, "")
+    assert "5 -> 1 shard" in result.out
+    assert len(list(folder.glob("shard-*.npz"))) == 1
+    with npzkit.open(folder) as npz:
+        assert {key: array.tolist() for key, array in npz.load_all().items()} == {
+            key: array.tolist() for key, array in before.items()
+        }
+        assert npz.metadata["step"] == 2
+        assert npz.info("new1").attrs == {"unit": "m"}
+    assert cli("verify", folder).code == 0
+    (found,) = cli("repack", folder, "--json").json()
+    assert (found["shards_before"], found["shards"]) == (1, 1)
+
+
+def test_repack_of_a_damaged_folder_changes_nothing(folder, cli):
+    """A shard that is missing is an error, and the others stay."""
+    min(folder.glob("shard-*.npz")).unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert cli("repack", folder).code != 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("command", ["repack -o out/", "repair"])
 @pytest.mark.parametrize("place", ["run", "run -r", ". -r"])
 def test_shards_are_not_changed_one_by_one(folder, cli, monkeypatch, command, place):
     """A changed shard would not fit the index, so the folder is an error, and other files are done."""

@@ -1,0 +1,104 @@
+"""What a sharded archive has to which shards are added.
+
+Owns which of its parts stay: all but those of arrays that are replaced; and where appended rows go.
+A shard that is there is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from npzkit.datasets import INDEX_NAME
+from npzkit.datasets.index import Index
+from npzkit.datasets.index_format import parse_index
+from npzkit.datasets.shard_names import ShardRecord, StoredPart
+from npzkit.datasets.sharding import ShardPart, recorded
+from npzkit.errors import Advice, KeyExistsError
+from npzkit.limits import Limits
+from npzkit.members.keys import missing
+from npzkit.members.tensors import as_rows, assigned
+from npzkit.stores.objects import Objects
+
+_NO_LIMITS = Limits(header_size=None, metadata_size=None)
+
+
+class Base:
+    """The archive that is added to; without arguments, none.
+
+    Attributes
+    ----------
+    data : bytes or None
+        Of its index, which a commit replaces.
+    index : Index or None
+    """
+
+    def __init__(self, data: bytes | None = None, index: Index | None = None) -> None:
+        self.data, self.index = data, index
+        # How many rows an array has with those that were appended.
+        self._grown: dict[str, int] = {}
+
+    @classmethod
+    def read(cls, place: Objects) -> Base:
+        """Return what is in a folder; nothing if it has no index."""
+        try:
+            data = place.read(INDEX_NAME)
+        except FileNotFoundError:
+            return cls()
+        return cls(data, parse_index(data, _NO_LIMITS)[0])
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return MappingProxyType({}) if self.index is None else self.index.metadata
+
+    @property
+    def order(self) -> list[str]:
+        """Its keys."""
+        return [] if self.index is None else self.index.keys
+
+    def check_free(self, key: str, path: str, *, overwrite: bool = False) -> None:
+        """Raise KeyExistsError if there is an array with this key that may not be replaced."""
+        if not overwrite and self.index is not None and self.index.number(key) is not None:
+            raise KeyExistsError(
+                "this key is already in the archive", path=path, key=key,
+                remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to add(), or use "
+                "another key.",
+            )  # fmt: skip
+
+    def appended(self, key: str, rows: Any, path: str) -> ShardPart | None:
+        """Return some rows as the next part of an array; None if there are none."""
+        number = None if self.index is None else self.index.number(key)
+        if self.index is None or number is None:
+            raise missing(key, self.order, path)
+        key, shape, dtype = (
+            self.index.keys[number],
+            self.index.shape(number),
+            self.index.dtype(number),
+        )
+        array = as_rows(assigned(rows, key, dtype), shape).astype(dtype, copy=False)
+        if not len(array):
+            return None
+        start = self._grown.get(key, shape[0])
+        self._grown[key] = start + len(array)
+        offset = start, *(0 for _ in shape[1:])
+        return ShardPart(key, array, offset, (self._grown[key], *shape[1:]))
+
+    def followed_by(self, records: Iterable[ShardRecord]) -> list[ShardRecord]:
+        """Return the shards of the archive that stay, and new ones behind them."""
+        new = list(records)
+        replaced = {part.key for record in new for part in record.parts} - self._grown.keys()
+        kept = [] if self.index is None else recorded(self.index)
+        staying = [
+            record._replace(parts=tuple(part for part in record.parts if part.key not in replaced))
+            for record in kept
+        ]
+        return [
+            record._replace(parts=tuple(map(self._with_rows, record.parts)))
+            for record in (*staying, *new)
+        ]
+
+    def _with_rows(self, part: StoredPart) -> StoredPart:
+        """Return a part of an array with the rows that it has now."""
+        rows = self._grown.get(part.key)
+        return part if rows is None else part._replace(global_shape=(rows, *part.global_shape[1:]))

@@ -1,0 +1,220 @@
+"""Arrays and rows that are added to a sharded archive: `ShardedWriter(folder, mode="a")`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import npzkit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import IndexFormatError, KeyExistsError, MemberNotFoundError, StaleArchiveError
+
+
+@pytest.fixture(params=["folder", "store"])
+def folder(request, tmp_path):
+    """A folder, or a prefix of a store, with a sharded archive."""
+    place = tmp_path / "log"
+    if request.param == "store":
+        pytest.importorskip("fsspec")
+        place = f"memory://added/{tmp_path.name}"
+    with npzkit.ShardedWriter(place, metadata={"step": 1}) as writer:
+        writer.add("log", np.arange(6).reshape(3, 2), attrs={"unit": "m"})
+        writer["other"] = np.ones(2)
+        writer.commit()
+    return place
+
+
+def append(folder, key, *parts, **options):
+    with npzkit.ShardedWriter(folder, mode="a", **options) as writer:
+        for part in parts:
+            writer.append(key, part)
+        writer.commit()
+
+
+def shards_in(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("shard-*.npz")}
+
+
+def test_rows_are_added(folder):
+    """By a commit each, or several at once; attributes, metadata and other arrays stay."""
+    append(folder, "log", [[6, 7]], [8, 9])
+    append(folder, "log", np.arange(10, 14.0).reshape(2, 2), metadata={"more": 2})
+    with npzkit.open(folder) as npz:
+        assert npz["log"].tolist() == np.arange(14).reshape(7, 2).tolist()
+        assert npz["log"].dtype == np.arange(1).dtype
+        assert npz.lazy("log")[2:4, 0].tolist() == [4, 6]
+        assert npz.info("log").attrs == {"unit": "m"}
+        assert (npz.metadata["step"], npz.metadata["more"]) == (1, 2)
+        assert list(npz) == ["log", "other"]
+        assert npz["other"].tolist() == [1, 1]
+    assert npzkit.verify(folder).ok
+
+
+def test_arrays_are_added_and_replaced(folder):
+    """A key that is there is replaced only if that is said; its only shard goes with it."""
+    with npzkit.ShardedWriter(folder, mode="a") as writer:
+        writer["new"] = np.zeros(3)
+        for add in (writer.add, writer.__setitem__):
+            with pytest.raises(KeyExistsError, match="overwrite=True"):
+                add("other", np.zeros(1))
+        with pytest.raises(KeyExistsError):
+            writer.update({"fresh": np.zeros(1), "log": np.zeros(1)})
+        writer.add("other", np.full(2, 5), overwrite=True)
+        writer.commit()
+    with npzkit.open(folder) as npz:
+        assert {key: npz[key].tolist() for key in npz} == {
+            "log": [[0, 1], [2, 3], [4, 5]], "other": [5, 5], "new": [0, 0, 0]
+        }  # fmt: skip
+    assert npzkit.verify(folder).ok
+
+
+def test_only_the_rows_are_written(tmp_path):
+    """Older shards stay the same bytes, and each is a file for np.load."""
+    folder = tmp_path / "log"
+    with npzkit.ShardedWriter(folder) as writer:
+        writer["log"] = np.zeros((100_000, 2))
+        writer.commit()
+    before = shards_in(folder)
+    append(folder, "log", np.ones((10, 2)))
+    after = shards_in(folder)
+    assert after.items() >= before.items()
+    (new,) = after.keys() - before.keys()
+    assert len(after[new]) < 2000
+    with np.load(folder / new) as npz:
+        assert [npz[key].tolist() for key in npz] == [[[1, 1]] * 10]
+
+
+def test_a_reader_keeps_what_it_opened(folder):
+    """The old index names shards that stay."""
+    with npzkit.open(folder) as npz:
+        append(folder, "log", [[6, 7]])
+        assert npz.lazy("log").shape == (3, 2)
+        assert npz["other"].tolist() == [1, 1]
+
+
+@pytest.mark.remedy("Open a new writer, and write again.")
+def test_two_writers(folder):
+    """The second commit fails, and what it wrote is no part of the archive."""
+    first, second = (npzkit.ShardedWriter(folder, mode="a") for _ in range(2))
+    for writer in (first, second):
+        writer.append("log", [[6, 7]])
+    first.commit()
+    with pytest.raises(StaleArchiveError, match="another writer committed"):
+        second.commit()
+    append(folder, "log", [[8, 9]])
+    with npzkit.open(folder) as npz:
+        assert npz["log"][3:].tolist() == [[6, 7], [8, 9]]
+    assert npzkit.verify(folder).ok
+
+
+def test_what_cannot_be_appended(folder):
+    """A key that is not there, rows of another shape; nothing changes without a commit."""
+    with npzkit.ShardedWriter(folder, mode="a") as writer:
+        with pytest.raises(MemberNotFoundError):
+            writer.append("missing", [1])
+        for rows in ([1], np.zeros((2, 3)), np.zeros((1, 2, 1))):
+            with pytest.raises(ValueError, match="cannot be appended"):
+                writer.append("log", rows)
+        writer.append("log", np.zeros((0, 2)))
+        assert writer.close() == []
+    with npzkit.ShardedWriter(folder) as writer, pytest.raises(MemberNotFoundError):
+        writer.append("log", [[1, 2]])
+    with pytest.raises(ValueError, match="mode must be"):
+        npzkit.ShardedWriter(folder, mode="x")
+    assert npzkit.open(folder)["log"].shape == (3, 2)
+
+
+def test_a_new_folder(tmp_path):
+    """Mode "a" begins an archive where there is none."""
+    with npzkit.ShardedWriter(tmp_path / "new", mode="a") as writer:
+        writer["x"] = np.zeros((0, 2), "i2")
+        writer.commit()
+    append(tmp_path / "new", "x", [[1, 2]])
+    append(tmp_path / "new", "x", [[3, 4]])
+    with npzkit.open(tmp_path / "new") as npz:
+        assert npz["x"].tolist() == [[1, 2], [3, 4]]
+        assert npz["x"].dtype == "i2"
+    assert npzkit.verify(tmp_path / "new").ok
+
+
+@given(st.data())
+def test_any_history(data):
+    """Rows, new arrays and replaced ones, in any order, are what a dict of arrays would have."""
+    folder, number = f"memory://added/history-{os.urandom(8).hex()}", 0
+    expected: dict[str, np.ndarray] = {}
+    for _ in range(data.draw(st.integers(1, 4))):
+        with npzkit.ShardedWriter(folder, mode="a") as writer:
+            fresh = set()
+            for _ in range(data.draw(st.integers(0, 3))):
+                key, number = data.draw(st.sampled_from("abc")), number + 1
+                rows = np.full((data.draw(st.integers(0, 2)), 2), number)
+                if key in fresh:
+                    continue
+                if key in expected and data.draw(st.booleans()):
+                    writer.append(key, rows)
+                    expected[key] = np.concatenate([expected[key], rows])
+                else:
+                    writer.add(key, rows, overwrite=True)
+                    expected[key] = rows
+                fresh.add(key)
+            if expected:
+                writer.commit()
+    if expected:
+        with npzkit.open(folder) as npz:
+            assert {key: npz[key].tolist() for key in npz} == {
+                key: array.tolist() for key, array in expected.items()
+            }
+        assert npzkit.verify(folder).ok
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_killed_writer_loses_nothing(tmp_path):
+    """Killed at any file that it makes or renames, readers see the old or the new."""
+    with npzkit.ShardedWriter(tmp_path / "log") as writer:
+        writer["log"] = np.zeros(2)
+        writer.commit()
+    for number in range(100):
+        folder = shutil.copytree(tmp_path / "log", tmp_path / f"log{number}")
+        child = os.fork()
+        if not child:
+            calls = iter(range(number, -1, -1))
+
+            def dying(real, calls=calls):
+                def call(*args, **kwargs):
+                    if not next(calls, 0):
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return real(*args, **kwargs)
+
+                return call
+
+            for name in ("open", "rename", "replace", "link", "unlink", "fsync"):
+                setattr(os, name, dying(getattr(os, name)))
+            append(folder, "log", [1])
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        with npzkit.open(folder) as npz:
+            found = npz["log"].tolist()
+        assert found == [0, 0] + [1] * (len(found) - 2)
+        assert npzkit.verify(folder).ok
+        if not status:
+            break
+    assert status == 0
+
+
+def test_a_part_of_another_array_is_found(tmp_path):
+    """An index that claims rows which a shard does not have is damage."""
+    folder = tmp_path / "log"
+    with npzkit.ShardedWriter(folder) as writer:
+        writer["log"] = np.zeros((3, 2))
+        writer.commit()
+    append(folder, "log", [[1, 1]])
+    (last,) = [name for name in shards_in(folder) if b"npzkit.part" in (folder / name).read_bytes()]
+    data = (folder / last).read_bytes().replace(b"[3, 0]", b"[2, 0]")
+    (folder / last).write_bytes(data)
+    assert not npzkit.verify(folder).ok
+    with pytest.raises((IndexFormatError, StaleArchiveError, npzkit.NpzkitError)):
+        npzkit.open(folder)["log"]

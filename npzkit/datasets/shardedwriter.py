@@ -168,6 +168,11 @@ class ShardedWriter:
         return f"<ShardedWriter {self._place.name!r}, attempt {self.attempt!r}, {state}>"
 
     @property
+    def is_adding(self) -> bool:
+        """Whether mode "a" has found an archive."""
+        return self._base.index is not None
+
+    @property
     def shards(self) -> list[str]:
         return [record.name for record in self._records]
 

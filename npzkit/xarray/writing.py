@@ -22,9 +22,12 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, Compression, checked_method
+from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import check_attrs
+from npzkit.xarray.appending import append_variables, encoding_of, known_variables
 from npzkit.xarray.archive_store import GROUPS, attrs_to_json, path_in
 from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
 
@@ -52,6 +55,7 @@ def to_npz(
     mode: Literal["w", "x", "a"] = "w",
     encoding: Mapping[str, Mapping[str, Any]] | None = None,
     group: str | None = None,
+    append_dim: str | None = None,
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
@@ -79,6 +83,10 @@ def to_npz(
         ``dtype``, ``scale_factor``, ``_FillValue``, ``units`` and so on.
     group : str, optional
         Path of the group to write to.
+    append_dim : str, optional
+        Append to a folder, `path`, along this dimension, the first one of the variables that
+        have it. Only they are written, with the encoding of the folder; others stay as they
+        are. A folder that is not there is made. `mode` has no meaning then.
     durable : bool, default False
         As in `npzkit.NpzWriter`.
     storage_options : dict, optional
@@ -121,6 +129,13 @@ def to_npz(
     root = path_in("", group)
     nodes = {path_in(root, name): node for name, node in _nodes(dataset).items()}
     own, foreign = _split(encoding or {}, root, nodes)
+    if append_dim is not None:
+        with ShardedWriter(
+            path, "a", compression=compression, level=level, durable=durable,
+            storage_options=storage_options,
+        ) as folder:  # fmt: skip
+            _append(folder, path, nodes, foreign, append_dim, storage_options)
+        return
     encoded = {name: _encoded(name, node, foreign) for name, node in nodes.items()}
     variables = {
         key: variable for variables, _ in encoded.values() for key, variable in variables.items()
@@ -135,6 +150,33 @@ def to_npz(
         # There, an array has to be written from front to back.
         by_rows = can_write(path) or isinstance(find_location(path, storage_options), Location)
         _write_variables(writer, variables, own, compression, by_rows=by_rows)
+
+
+def _append(
+    writer: ShardedWriter,
+    path: Any,
+    nodes: Mapping[str, xarray.Dataset],
+    encoding: Mapping[str, Mapping[str, Any]],
+    dim: str,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    known = {}
+    if writer.is_adding:
+        with ShardedFile(path, storage_options=storage_options) as npz:
+            known = known_variables(npz)
+    kinds = {
+        f"{group}/{name}".lstrip("/"): variable.dtype.kind
+        for group, node in nodes.items()
+        for name, variable in node.variables.items()
+    }
+    found = {key: encoding_of(key, kind, known) for key, kind in kinds.items()}
+    encoding = {**encoding, **{key: kept for key, kept in found.items() if kept}}
+    encoded = {name: _encoded(name, node, encoding) for name, node in nodes.items()}
+    variables = {key: one for variables, _ in encoded.values() for key, one in variables.items()}
+    append_variables(writer, variables, known, dim)
+    if not known:
+        _write_attributes(writer, {name: attrs for name, (_, attrs) in encoded.items()})
+    writer.commit()
 
 
 def _nodes(dataset: Any) -> dict[str, xarray.Dataset]:
@@ -266,7 +308,9 @@ def _group_of(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def _write_attributes(writer: NpzWriter, attrs: Mapping[str, dict[str, Any]]) -> None:
+def _write_attributes(
+    writer: NpzWriter | ShardedWriter, attrs: Mapping[str, dict[str, Any]]
+) -> None:
     """Keep the attributes of groups in the metadata of the archive."""
     kept = writer.metadata.get(GROUPS)
     groups = dict(kept) if isinstance(kept, dict) else {}

@@ -373,7 +373,8 @@ def test_fixtures_without_their_directory(paths, fixtures):
         data = path.read_bytes()
         with npzkit.open(data, allow_pickle=True) as npz:
             keys = npz.files
-            expected = {} if "object" in path.name else npz.load_all()
+            has_objects = "object" in path.name or path.name.startswith("pickled_")
+            expected = {} if has_objects else npz.load_all()
         path, output = paths
         path.write_bytes(data[: data.rindex(b"PK\x05\x06")])
         report = npzkit.repair(path, output)

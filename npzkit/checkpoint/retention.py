@@ -6,7 +6,8 @@ has saved again meanwhile, and damaged steps, from which a user may still want t
 arrays. Damaged steps do not count for the policy.
 
 Nothing is removed unless a step that stays is proven to be sound just then. What this save
-has written is. Anything else is read: nothing that is remembered decides a removal. Files that
+has written is. Anything else is read: that a step was found sound before decides no removal. The
+metrics by which steps are ranked are remembered for as long as their files are the same. Files that
 a step shares with older ones need not be read if those that are removed have the very same
 files, because then no other copy of them goes.
 """

@@ -495,7 +495,8 @@ class Work:
         array, attrs = self.model.held[key]
         if array.ndim:
             w.append(key, array[:2])
-            self.model.held[key] = Held(np.concatenate([array, array[:2]]), attrs)
+            longer = np.concatenate([array, array[:2]]).astype(array.dtype)
+            self.model.held[key] = Held(longer, attrs)
 
     def delete(self, w: npzkit.NpzWriter) -> None:
         key = self.rng.choice(self.keys())

@@ -264,7 +264,7 @@ class Editing(RuleBasedStateMachine):
         rows = np.zeros((count, *array.shape[1:]), array.dtype)
         self.writer.append(key, rows)
         self.has_written = True
-        self.pending[key] = Kept(np.concatenate([array, rows]), attrs)
+        self.pending[key] = Kept(np.concatenate([array, rows]).astype(array.dtype), attrs)
 
     @precondition(lambda self: self.writer is not None and self.sealed())
     @rule(data=st.data())

@@ -43,20 +43,30 @@ def _reopen(
 ) -> Any:
     """Open a pickled archive again, refusing a file that has changed."""
     npz = open_again(path, **options)
-    found = npz._archive.state
-    if found != state:
+    archive = npz._archive
+    try:
+        check_state(archive.state, state, archive.path, "pickled", "Open it again by its path.")
+    except StaleArchiveError:
         npz.close()
-        raise StaleArchiveError(
-            "the file changed since the archive was pickled",
-            path=npz._archive.path,
-            found=shown_state(found),
-            expected=shown_state(state),
-            remedy="Open it again by its path.",
-        )
+        raise
     return npz
 
 
-def shown_state(state: tuple[Any, ...]) -> str:
-    """Return a state, or the first parts of one, for messages."""
+def check_state(
+    found: tuple[Any, ...], expected: tuple[Any, ...], path: str | None, when: str, remedy: str
+) -> None:
+    """Raise StaleArchiveError if a file has another state than when it was opened or pickled.
+
+    `found` may be the beginning of a state.
+    """
+    expected = expected[: len(found)]
+    if found != expected:
+        raise StaleArchiveError(
+            f"the file changed since the archive was {when}", path=path, found=_shown(found),
+            expected=_shown(expected), remedy=remedy,
+        )  # fmt: skip
+
+
+def _shown(state: tuple[Any, ...]) -> str:
     size, *marks = state
     return f"{size} bytes, version {', '.join(str(mark) for mark in marks if mark)}"

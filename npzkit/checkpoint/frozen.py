@@ -111,7 +111,7 @@ def _compared(
         crc32s = PreparedArchive({key: arrays[key] for key in sorted(same)})._crc32s()
         same = {
             key for key in same
-            if all(index.stored_as(part)[0] == crc32s[key + SUFFIX]
+            if all(index.stored_as(numbers[key], part)[0] == crc32s[key + SUFFIX]
                    for part in index.part_numbers(numbers[key]))
         }  # fmt: skip
     return same, [key for key in numbers if key not in same]

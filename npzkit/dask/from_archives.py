@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -24,15 +24,15 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, natural_chunks
 from npzkit.datasets.manyfiles import is_alike
 from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.parted_array import JoinedLayout, PartedArray, Piece, as_index
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import Reopened
 from npzkit.datasets.shardedfile import ShardedFile
-from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import DifferentFilesError, quoted
 from npzkit.files.threads import grouped, run
 from npzkit.files.urls import Location
 from npzkit.limits import thread_count
-from npzkit.reading.indexing import select
+from npzkit.reading.indexing import Positions, select
 
 
 class ArchivedArray:
@@ -167,7 +167,7 @@ _GROUP_COUNT = 16
 """Most archives of a chunk: a task names each."""
 
 
-class ConcatenatedArray:
+class ConcatenatedArray(PartedArray):
     """Arrays of several archives, one after the other. Can be pickled.
 
     Parameters
@@ -175,29 +175,34 @@ class ConcatenatedArray:
     arrays : sequence of ArchivedArray
         Alike except for their lengths, and the widths of strings.
     dtype : numpy.dtype
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : numpy.dtype
-    ndim : int
     """
 
     def __init__(self, arrays: Sequence[ArchivedArray], dtype: np.dtype[Any]) -> None:
-        self._arrays, self.dtype = list(arrays), dtype
-        length = sum(array.shape[0] for array in arrays)
-        self.shape = (length, *arrays[0].shape[1:])
-        self.ndim = len(self.shape)
+        self._arrays = list(arrays)
+        starts = np.cumsum([0, *(array.shape[0] for array in arrays)], dtype=np.int64)
+        shape = int(starts[-1]), *arrays[0].shape[1:]
+        self._layout = JoinedLayout(0, False, starts, shape, dtype)
+        self._describe(shape, dtype)
 
-    def __getitem__(self, index: Any) -> Any:
-        selection = select(index, self.shape)
-        rows, *others = selection.positions
-        block = np.ndarray(selection.shape, self.dtype)
-        starts = np.cumsum([0, *(array.shape[0] for array in self._arrays)], dtype=np.int64)
-        if block.size:
-            for number, inner, place in pieces_along(rows, starts):
-                block[place] = self._arrays[number][as_index((inner, *others))]
-        return block[selection.index]
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._layout.dtype
+
+    def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
+        return self._layout.pieces(positions)
+
+    def _read_piece(
+        self,
+        part: int,
+        positions: tuple[Positions, ...],
+        place: np.ndarray[Any, Any],
+        *,
+        is_trial: bool = False,
+    ) -> None:
+        place[...] = self._arrays[part][as_index(positions)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConcatenatedArray, (self._arrays, self.dtype)
 
 
 _SAMPLE_SIZE = 4096

@@ -177,6 +177,11 @@ class Index:
         self._shapes: list[int] = tables.shapes.tolist()
         sizes = self._check_sizes(tables, limits)
         self.nbytes: list[int] = sizes.tolist()
+        self._take_parts(tables, counts, part_keys)
+        self._check_parts(tables, sizes)
+
+    def _take_parts(self, tables: IndexTables, counts: list[int], part_keys: list[str]) -> None:
+        """Take the columns of the parts, of which there are so many for each array."""
         self._part_starts = _starts_of(counts)
         without = [number for number, count in enumerate(counts) if not count]
         self._homes = {number: self.part_count + at for at, number in enumerate(without)}
@@ -190,7 +195,6 @@ class Index:
             2 * ndim * count * (count > 1) for ndim, count in zip(self._ndims, counts, strict=True)
         )
         _check_length(self._boxes, self._box_starts[-1])
-        self._check_parts(tables, sizes)
 
     # -- what it says -------------------------------------------------------
 
@@ -267,9 +271,10 @@ class Index:
         at = self._homes[number] if part is None else part
         return self._part_keys.get(at, self.keys[number])
 
-    def stored_as(self, part: int) -> tuple[int, int, int]:
-        """Return the CRC-32, the compressed size and the method of a part."""
-        return self._crcs[part], self._part_sizes[part], self._methods[part]
+    def stored_as(self, number: int, part: int | None) -> tuple[int, int, int]:
+        """Return the CRC-32, the compressed size and the method of a part, as `stored_key`."""
+        at = self._homes[number] if part is None else part
+        return self._crcs[at], self._part_sizes[at], self._methods[at]
 
     def parts(self, number: int) -> Iterator[PartRow]:
         """Yield the parts of an array."""
@@ -286,7 +291,7 @@ class Index:
     def home_part(self, number: int) -> PartRow:
         """Return where an array without items is, as a part."""
         at, shape = self._homes[number], self.shape(number)
-        crc32, size, method = self.stored_as(at)
+        crc32, size, method = self.stored_as(number, None)
         key = self.stored_key(number, None)
         return PartRow(self._shard_of[at], key, (0,) * len(shape), shape, size, crc32, method)
 

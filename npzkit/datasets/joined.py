@@ -1,50 +1,25 @@
-"""One array of many files, of which only the indexed parts are read.
+"""The arrays of many files as one.
 
-Owns which files a selection needs, and where their parts go. Files are read by
-`npzkit.datasets.opened_files`; what an index means is `npzkit.reading.indexing`'s.
+Owns how a piece of it is read, and into which memory. Which pieces an index needs is
+`npzkit.datasets.parted_array`'s; files are read by `npzkit.datasets.opened_files`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from npzkit.archive.lazyarray import LazyArray, new_array
 from npzkit.archive.npzfile import READ_ONCE_SIZE
+from npzkit.datasets.parted_array import JoinedLayout, PartedArray, Piece, as_index
 from npzkit.datasets.skeleton import own_dtype
-from npzkit.datasets.touched_parts import as_index, pieces_along
 from npzkit.errors import NpzkitError
-from npzkit.files.threads import run
-from npzkit.reading.indexing import Positions, ReadHabits, Selection, select
+from npzkit.reading.indexing import Positions, ReadHabits, select
 
 
-class JoinedLayout(NamedTuple):
-    """How the arrays of files make one.
-
-    Attributes
-    ----------
-    axis : int
-        Along which they are joined.
-    is_stacked : bool
-        Whether the axis is a new one, with one position per file.
-    starts : numpy.ndarray
-        Where each file begins along the axis, and where the last one ends.
-    shape : tuple of int
-    dtype : numpy.dtype
-    """
-
-    axis: int
-    is_stacked: bool
-    starts: np.ndarray[Any, Any]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-class JoinedArray(LazyArray):
+class JoinedArray(PartedArray):
     """An array whose parts are in many files: ``joined[index]`` reads only what it needs.
 
     Made by `ManyFiles.lazy`. It is as `npzkit.LazyArray`, and opens only the files
@@ -66,9 +41,6 @@ class JoinedArray(LazyArray):
     >>> many.lazy("t")[3:9]
     array([0, 1, 1, 1, 1, 2])
     """
-
-    _chunk_size = 1 << 20
-    """Bytes of a chunk of small files: as of an array in one file."""
 
     def __init__(self, many: Any, key: str, layout: JoinedLayout, *, verify: bool = True) -> None:
         self._npz, self._key, self._layout, self._verify = many, key, layout, verify
@@ -105,6 +77,9 @@ class JoinedArray(LazyArray):
     def _located(self, error: NpzkitError) -> NpzkitError:
         return error.locate(key=self._key)
 
+    def _check_backed(self) -> None:
+        """Do nothing: the headers of all files were read."""
+
     def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
         everything = select(..., self.shape)
         if out is None:
@@ -113,77 +88,47 @@ class JoinedArray(LazyArray):
             out[...] = self._read_block(everything)
         else:
             # All is checked before anything changes.
-            self._read_into(everything, out, is_trial=True)
-            self._read_into(everything, out)
+            for is_trial in (True, False):
+                self._read_pieces(self._pieces(everything.positions), out, is_trial=is_trial)
         return out
 
-    def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
-        """Read all combinations of the selected positions."""
+    def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
+        return self._layout.pieces(positions)
+
+    def _allocated(self, shape: tuple[int, ...], parts: Sequence[int]) -> np.ndarray[Any, Any]:
         try:
-            block = new_array(selection.shape, self.dtype)
+            return super()._allocated(shape, parts)
         except NpzkitError as error:
             raise self._located(error) from error.__cause__
-        self._read_into(selection, block)
-        return block
 
-    def _read_into(
-        self, selection: Selection, block: np.ndarray[Any, Any], *, is_trial: bool = False
-    ) -> None:
-        if block.size:
-            tasks = [
-                partial(self._read_part, number, positions, part, is_trial)
-                for number, positions, part in self._parts(selection, block)
-            ]
-            run(tasks, self._npz._threads)
+    def _threads_for(self, count: int) -> int:
+        threads: int = self._npz._threads
+        return threads
 
-    def _parts(
-        self, selection: Selection, block: np.ndarray[Any, Any]
-    ) -> Iterator[tuple[int, tuple[Positions, ...], np.ndarray[Any, Any]]]:
-        """Yield for each file what is needed of it, and the part of `block` where that goes."""
-        axis, starts = self._layout.axis, self._layout.starts
-        before, along, after = (
-            selection.positions[:axis], selection.positions[axis], selection.positions[axis + 1 :]
-        )  # fmt: skip
-        for number, inner, place in pieces_along(along, starts):
-            if self._layout.is_stacked:
-                # With the Ellipsis, a view also of an array without dimensions.
-                yield number, after, block[place.start, ...]
-            else:
-                yield number, (*before, inner, *after), block[(slice(None),) * axis + (place,)]
-
-    def _read_part(
+    def _read_piece(
         self,
-        number: int,
+        part: int,
         positions: tuple[Positions, ...],
-        part: np.ndarray[Any, Any],
-        is_trial: bool,
+        place: np.ndarray[Any, Any],
+        *,
+        is_trial: bool = False,
     ) -> None:
-        arrays = self._npz._arrays(number)
+        arrays = self._npz._arrays(part)
         shape, dtype = arrays[self._key]
         if tuple(map(len, positions)) == shape:
-            is_direct = part.flags.c_contiguous and dtype == self._layout.dtype
-            into = {self._key: part} if is_direct else {}
+            is_direct = place.flags.c_contiguous and dtype == self._layout.dtype
+            into = {self._key: place} if is_direct else {}
             read = self._npz._files.read
             verify = self._verify
-            found = read(number, [self._key], arrays, into, is_trial=is_trial, verify=verify)
+            found = read(part, [self._key], arrays, into, is_trial=is_trial, verify=verify)
             if not (is_direct or is_trial):
-                part[...] = found[self._key]
+                place[...] = found[self._key]
         else:
-            part[...] = self._lazy(number)[as_index(positions)]
+            place[...] = self._lazy(part)[as_index(positions)]
 
     def _lazy(self, number: int) -> Any:
         arrays = self._npz._arrays(number)
         return self._npz._files.lazy(number, self._key, arrays, verify=self._verify)
-
-    def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
-        """Read some fields, holding only one file of the others."""
-        layout, sample = self._layout, np.empty((0,), self.dtype)[names]
-        result = new_array(self.shape + sample.shape[1:], sample.dtype)
-        for number, begin in enumerate(layout.starts[:-1].tolist()):
-            end = int(layout.starts[number + 1])
-            place = begin if layout.is_stacked else slice(begin, end)
-            result[(slice(None),) * layout.axis + (place,)] = self._lazy(number)[names]
-        return result
 
     def __repr__(self) -> str:
         count = len(self._npz._files.names)

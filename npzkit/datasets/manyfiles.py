@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from npzkit.datasets.joined import JoinedArray, JoinedLayout
+from npzkit.datasets.joined import JoinedArray
 from npzkit.datasets.opened_files import Files, Known, all_named, read_headers
+from npzkit.datasets.parted_array import JoinedLayout
 from npzkit.datasets.paths import find_files
-from npzkit.datasets.reopened import OPEN_COUNT
 from npzkit.datasets.skeleton import Arrays
 from npzkit.errors import (
     DifferentFilesError,
@@ -49,7 +49,6 @@ def open_many(
     *,
     keys: Iterable[str] | None = None,
     threads: int | None = None,
-    open_count: int = OPEN_COUNT,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: Literal["raise", "warn"] = "raise",
@@ -72,8 +71,6 @@ def open_many(
         The arrays to join; by default all, and each file must have the same.
     threads : int, optional
         Number of threads that read; by default one per processor, or 16 for URLs.
-    open_count : int, default 128
-        Most files that are kept open. Fewer are if the process may have few.
     limits : Limits, optional
         Upper bounds on sizes and counts of each file.
     storage_options : dict, optional
@@ -114,7 +111,7 @@ def open_many(
     array(3)
     """
     many = join_files(
-        paths, axis, keys=keys, threads=threads, open_count=open_count, limits=limits,
+        paths, axis, keys=keys, threads=threads, limits=limits,
         storage_options=storage_options, on_error=on_error,
     )  # fmt: skip
     _warn_of(list(many.left_out))
@@ -127,7 +124,6 @@ def join_files(
     *,
     keys: Iterable[str] | None = None,
     threads: int | None = None,
-    open_count: int = OPEN_COUNT,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: str,
@@ -136,12 +132,12 @@ def join_files(
     if axis is not None:
         axis = operator.index(axis)
     check_several(keys)
-    _check_arguments(paths, on_error, open_count)
+    _check_arguments(paths, on_error)
     found = find_files(paths, storage_options)
     is_distant = any(isinstance(file, Location) for file in found)
     count = _THREADS if threads is None and is_distant else thread_count(threads)
     options = {} if limits is None else {"limits": limits}
-    files = Files(found, open_count, options)
+    files = Files(found, options)
     known, errors = read_headers(files, count)
     if errors and (on_error == "raise" or len(errors) == len(found)):
         raise all_named(errors, files)
@@ -149,7 +145,7 @@ def join_files(
     while True:
         if known.left_out:
             found = [file for file in found if str(file) not in known.left_out]
-            files = Files(found, open_count, options)
+            files = Files(found, options)
         try:
             return ManyFiles(files, known, axis, wanted, count)
         except DifferentFilesError as error:
@@ -158,7 +154,7 @@ def join_files(
             known = known.without(error)
 
 
-def _check_arguments(paths: Any, on_error: str, open_count: int) -> None:
+def _check_arguments(paths: Any, on_error: str) -> None:
     if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
         folder = os.fsdecode(paths)
         pattern = os.path.join(folder, "*.npz")
@@ -168,8 +164,6 @@ def _check_arguments(paths: Any, on_error: str, open_count: int) -> None:
         )  # fmt: skip
     if on_error not in ("raise", "warn"):
         raise ValueError(f"on_error must be 'raise' or 'warn', not {on_error!r}")
-    if open_count < 1:
-        raise ValueError(f"open_count must be positive, not {open_count!r}")
 
 
 def _warn_of(left: list[str]) -> None:

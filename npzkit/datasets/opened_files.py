@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.reopening import shown_state
+from npzkit.archive.reopening import check_state
 from npzkit.codecs.coding import STORED
 from npzkit.datasets.reopened import Recent
 from npzkit.datasets.skeleton import Arrays, Skeleton, nbytes_of, skeleton_of
@@ -90,8 +90,6 @@ class Files:
     Parameters
     ----------
     names : list of str or Location
-    open_count : int
-        Most files that are open at a time.
     options : mapping
         Of `npzkit.open`.
     folder : str, optional
@@ -108,20 +106,18 @@ class Files:
     def __init__(
         self,
         names: list[str | Location],
-        open_count: int,
         options: Mapping[str, Any],
         folder: str | None = None,
     ) -> None:
         self.names = names
         self.options = options
         self.folder = os.getcwd() if folder is None else folder
-        self._open_count = open_count
-        self._recent: Recent | None = Recent(open_count)
+        self._recent: Recent | None = Recent()
         self._alike: dict[int, list[Skeleton]] = {}
         self.marks: list[tuple[Any, ...]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Files, (self.names, self._open_count, self.options, self.folder)
+        return Files, (self.names, self.options, self.folder)
 
     @property
     def is_distant(self) -> bool:
@@ -227,12 +223,7 @@ class Files:
         expected = self.marks[number]
         if not isinstance(self.names[number], Location):
             expected = *expected[:2], expected[-1]
-        expected = expected[: len(found)]
-        if found != expected:
-            raise StaleArchiveError(
-                "the file changed since it was first opened", path=self.path(number),
-                found=shown_state(found), expected=shown_state(expected), remedy=_LOST,
-            )  # fmt: skip
+        check_state(found, expected, self.path(number), "first opened", _LOST)
 
     def lazy(self, number: int, key: str, arrays: Arrays, *, verify: bool = True) -> Any:
         """Return an array of a file as a `LazyArray`."""

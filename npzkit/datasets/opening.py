@@ -12,7 +12,7 @@ import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from npzkit.files.progress import Report
     from npzkit.maintenance.findings import VerifyReport
-    from npzkit.typing import ArchiveLike, PathLike, Readable
+    from npzkit.typing import ArchiveLike, Readable
 
     T = TypeVar("T", default=Any)
 
@@ -118,13 +118,20 @@ def open(
                 # It names the file: the calls on the way to the system say nothing more.
                 raise error.with_traceback(None)  # noqa: B904 - it is the same error
             missing = error
-    from npzkit.datasets.shardedfile import ShardedFile
-
     try:
-        return ShardedFile(cast("PathLike", file), **options)
+        return _open_sharded(file, missing, options)
     except IndexFormatError as error:
         if ending != INDEX_NAME or error.what != NOT_AN_INDEX:
             raise
+    return NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
+
+
+def _open_sharded(file: Any, missing: OSError | None, options: dict[str, Any]) -> NpzFile:
+    """Open a sharded archive. `missing` says why it is no archive in one file."""
+    from npzkit.datasets.shardedfile import ShardedFile
+
+    try:
+        return ShardedFile(file, **options)
     except (FileNotFoundError, NotADirectoryError) as error:
         if missing is None:
             raise
@@ -132,7 +139,6 @@ def open(
             # It is a folder: what it lacks says more.
             raise IsADirectoryError(errno.EISDIR, error.strerror, error.filename) from None
         raise missing from None
-    return NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
 
 
 def _check_not_torchs(npz: NpzFile) -> None:
@@ -423,28 +429,20 @@ def load_tree(
         raise TypeError(f"prefix must be a key, not {type(prefix).__name__}")
     if like is not None and into is not None:
         raise ValueError("like and into are both examples; pass one of them")
-    key = (prefix or "").rstrip("/")
     from npzkit.trees.loaded_tree import read_tree
 
-    def loaded(npz: NpzFile) -> T:
+    if mmap_mode is not None and not isinstance(file, NpzFile):
+        check_local(file, *NOT_MAPPED)
+    with opened(
+        file, allow_pickle=allow_pickle, pickle_kwargs={"encoding": encoding}, limits=limits,
+        storage_options=storage_options,
+    ) as npz:  # fmt: skip
         tree: T = read_tree(
-            npz, None if mmap_mode is None else partial(_mapped, npz, mmap_mode), key, only,
+            npz, None if mmap_mode is None else partial(_mapped, npz, mmap_mode),
+            (prefix or "").rstrip("/"), only,
             like=like, into=into, strict=strict, verify=verify, threads=threads,
         )  # fmt: skip
-        return tree
-
-    if isinstance(file, NpzFile):
-        return loaded(file)
-    if mmap_mode is not None:
-        check_local(file, *NOT_MAPPED)
-    with open(
-        cast("Readable", file),
-        allow_pickle=allow_pickle,
-        pickle_kwargs={"encoding": encoding},
-        limits=limits,
-        storage_options=storage_options,
-    ) as npz:
-        return loaded(npz)
+    return tree
 
 
 def _mapped(npz: NpzFile, mode: MmapMode, keys: Collection[str]) -> dict[str, Any]:

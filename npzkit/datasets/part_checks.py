@@ -13,7 +13,7 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
-from npzkit.datasets.shard_names import PART_ATTRIBUTE, StoredPart, part_of, record_of
+from npzkit.datasets.shard_names import StoredPart, record_of
 from npzkit.errors import (
     ClosedArchiveError,
     IndexFormatError,
@@ -25,14 +25,11 @@ from npzkit.files.file_objects import Identity
 from npzkit.files.progress import Meter, Report
 from npzkit.maintenance.findings import Finding
 
-_PLACE = PART_ATTRIBUTE.encode()
-
 
 def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path: str) -> None:
-    """Check that a shard has a part of an array as the index says.
+    """Check that a shard has the data of a part, by its CRC-32 in the shard's directory.
 
-    Of a usual array that is complete in one part, shape and dtype are left to the reader,
-    who has its header.
+    Where the part belongs is the index's to say, and `npzkit.verify`'s to compare.
 
     Parameters
     ----------
@@ -48,39 +45,30 @@ def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path
     Raises
     ------
     IndexFormatError
-        They differ.
+        It has other data, or none.
     """
-    stored_key = index.stored_key(number, part)
+    stored_key, key = index.stored_key(number, part), index.keys[number]
     try:
         entry = shard._archive.one_file().entry(stored_key)
     except MemberNotFoundError as error:
         raise IndexFormatError(
             f"the shard {quoted(str(shard._archive.path))} has no array {stored_key!r}", path=path,
-            key=index.keys[number], remedy="Write the archive again.",
+            key=key, remedy="Write the archive again.",
         ) from error  # fmt: skip
-    # Usually, a complete array under its own key has the CRC-32 of the index.
-    if (
-        part is not None
-        and stored_key == index.keys[number]
-        and (entry.crc32, entry.compressed_size, entry.method) == index.stored_as(part)
-        and _PLACE not in entry.extra
-        and len(index.part_numbers(number)) == 1
-    ):
-        return
-    for what, found, expected in differences(index, number, part, part_of(shard, stored_key)):
+    found = entry.crc32, entry.compressed_size, entry.method
+    expected = index.stored_as(number, part)
+    if found != expected:
+        shown = "CRC-32 {:08x}, {} bytes, method {}"
         raise IndexFormatError(
-            "a part is not what the index says", path=path, key=index.keys[number],
-            found=f"{what} {found!r}", expected=f"{expected!r}", remedy="Write the archive again.",
+            "a part is not what the index says", path=path, key=key, found=shown.format(*found),
+            expected=shown.format(*expected), remedy="Write the archive again.",
         )  # fmt: skip
 
 
 def differences(
     index: Index, number: int, part: int | None, found: StoredPart
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each property that differs: its name, the value in the shard, and that in the index.
-
-    The parameters are those of `prove_part`.
-    """
+    """Yield each property that differs: its name, the value in the shard, and that in the index."""
     shape, there = index.shape(number), found.global_shape
     # Rows may have been appended since.
     is_shorter = there[1:] == shape[1:] and there[:1] < shape[:1]

@@ -1,8 +1,8 @@
 """Many archives of which a few are open: those that were used last.
 
-Owns how many these are. An archive that was not used for long is dropped, not closed: it closes
-itself when the last thread that reads it is done. What must be the same when it is opened again
-is `npzkit.archive.reopening`'s.
+Owns how many these are, in the whole process. An archive that was not used for long is dropped,
+not closed: it closes itself when the last thread that reads it is done. What must be the same when
+it is opened again is `npzkit.archive.reopening`'s.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 
 from npzkit.errors import closed_error
 
-OPEN_COUNT = 128
-"""Archives that stay open, as in xarray: systems allow 256 files per process and more."""
+_FILE_COUNT = 256
+"""Files that stay open, if the process may have four times as many."""
+_DISTANT_COUNT = 512
+"""Archives in stores that stay open: each has up to 64 KiB in memory, and no file."""
 
 
 def kept_open(most: int) -> int:
@@ -27,51 +29,54 @@ def kept_open(most: int) -> int:
     return most if limit == resource.RLIM_INFINITY else max(min(most, limit // 4), 1)
 
 
+_FILES: dict[tuple[int, Hashable], Any] = {}
+_DISTANT: dict[tuple[int, Hashable], Any] = {}
+"""What is open, the last used at the end: by its owner and its key there."""
+
+
 class Recent:
-    """The archives that were used last, by any key.
+    """The archives of one owner that were used last, by any key. All owners share the room.
 
     Has no lock: each step is one operation of a dict, which is safe also without a GIL. If two
     threads open the same archive at once, one of the two is dropped.
 
     Parameters
     ----------
-    count : int
-        Most archives to keep; fewer if the process may have few files open.
     is_local : bool, default True
         Whether each has a file open.
     """
 
-    def __init__(self, count: int = OPEN_COUNT, is_local: bool = True) -> None:
-        self._count = self._most = count
-        self._is_local = is_local
-        self._kept: dict[Hashable, Any] = {}
+    def __init__(self, *, is_local: bool = True) -> None:
+        self._kept = _FILES if is_local else _DISTANT
 
     def get(self, key: Hashable, open_it: Callable[[], Any]) -> Any:
         """Return the archive of a key, which is opened if it is not open."""
-        npz = self._kept.pop(key, None)
+        kept, own = self._kept, (id(self), key)
+        npz = kept.pop(own, None)
         if npz is None:
             npz = open_it()
             npz._closes_silently = True
-            self._most = kept_open(self._count) if self._is_local else self._count
-        self._kept[key] = npz
-        if len(self._kept) > self._most:
-            for oldest in list(self._kept)[: -self._most]:
-                self._kept.pop(oldest, None)
+            most = kept_open(_FILE_COUNT) if kept is _FILES else _DISTANT_COUNT
+            for oldest in list(kept)[: max(len(kept) + 1 - most, 0)]:
+                kept.pop(oldest, None)
+        kept[own] = npz
         return npz
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
-
-    def __len__(self) -> int:
-        return len(self._kept)
+        return (id(self), key) in self._kept
 
     def forget(self, key: Hashable) -> None:
         """Drop an archive."""
-        self._kept.pop(key, None)
+        self._kept.pop((id(self), key), None)
 
     def clear(self) -> None:
         """Drop all."""
-        self._kept.clear()
+        for own in list(self._kept):
+            if own[0] == id(self):
+                self._kept.pop(own, None)
+
+    def __del__(self) -> None:
+        self.clear()
 
 
 _RECENT = Recent()
@@ -80,7 +85,7 @@ _RECENT = Recent()
 class Reopened:
     """An archive that is open while it is used, and opened again when it is read later.
 
-    All archives of this kind share `OPEN_COUNT` open files. It can be pickled if
+    All archives of this kind share what is open. It can be pickled if
     the archive can.
 
     Parameters

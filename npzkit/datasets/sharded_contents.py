@@ -19,9 +19,10 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Join, MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
-from npzkit.datasets.sharded_array import PartsStream, Piece, ShardedArray
+from npzkit.datasets.part_checks import prove_part
+from npzkit.datasets.parted_array import Piece, as_index
+from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.shards import OpenShards
-from npzkit.datasets.touched_parts import as_index
 from npzkit.display.blocks import PIECE_SIZE
 from npzkit.errors import IndexFormatError, UnsupportedError
 from npzkit.files.threads import run
@@ -185,7 +186,7 @@ class ShardedContents(OpenShards):
         stored = []
         for _, number in wanted:
             part = index.part_numbers(number).start
-            self.prove(number, part, npz)
+            prove_part(index, number, part, npz, self.path)
             stored.append(index.stored_key(number, part))
         found = npz.load_all(stored, threads, verify=verify)
         for (key, number), name in zip(wanted, stored, strict=True):
@@ -230,17 +231,10 @@ class ShardedContents(OpenShards):
 
         def fill_from(shard: int, wanted: list[_Place]) -> None:
             npz = self.shard(shard)
-            outs = {self._proven_key(number, part, npz): out for number, part, out in wanted}
+            outs = {self.part(number, part)._key: out for number, part, out in wanted}
             npz._archive.fill(outs, inner, verify, is_trial=is_trial)
 
         return [partial(fill_from, *each) for each in by_shard.items()]
-
-    def _proven_key(self, number: int, part: int, npz: NpzFile) -> str:
-        """Return the key of a part in its open shard, of which shape and dtype were checked."""
-        if len(self.index.part_numbers(number)) == 1:
-            return self.part(number, part)._key
-        self.prove(number, part, npz)
-        return self.index.stored_key(number, part)
 
     def read_boxes(
         self, boxes: Mapping[str, Iterable[Box]], threads: int, verify: bool
@@ -375,3 +369,37 @@ class ShardedContents(OpenShards):
             checked_parts=True,
             attrs=MappingProxyType(user_attrs(index.attrs(number))),
         )
+
+
+class PartsStream(io.RawIOBase):
+    """A stream that can be read forward, of pieces that an iterator has.
+
+    Once that has failed, each read raises its error.
+    """
+
+    def __init__(self, pieces: Iterator[memoryview]) -> None:
+        self._pieces, self._left = pieces, memoryview(b"")
+        self._error: Exception | None = None
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the beginning of a buffer."""
+        while not self._left:
+            if self._error is not None:
+                raise self._error
+            try:
+                piece = next(self._pieces, None)
+            except Exception as error:
+                self._error = error
+                raise
+            if piece is None:
+                return 0
+            self._left = piece
+        view = memoryview(buffer).cast("B")
+        size = min(len(view), len(self._left))
+        view[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size

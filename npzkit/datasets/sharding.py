@@ -317,12 +317,7 @@ def commit_index(
         error.locate(path=place.name)
         raise
     files = place.listed()
-    for record in records:
-        if record.name not in files or files[record.name].size != record.size:
-            raise MissingShardError(
-                "a shard of this attempt is not there, or is another one", path=place.name,
-                found=record.name, remedy="Write it again. One commit ends an attempt.",
-            )  # fmt: skip
+    _check_there(place, records, files)
     older = place.read(INDEX_NAME) if INDEX_NAME in files else None
     if older is not None and _is_of_others(older):
         raise IndexFormatError(
@@ -340,6 +335,15 @@ def commit_index(
             place.settle(record.name for record in records)
         place.put(INDEX_NAME, data, older, durable=durable or older is not None)
     _remove_others(place, {record.name for record in records}, _names_in(older), files, attempt)
+
+
+def _check_there(place: Objects, records: list[ShardRecord], files: Mapping[str, Found]) -> None:
+    for record in records:
+        if record.name not in files or files[record.name].size != record.size:
+            raise MissingShardError(
+                "a shard of this attempt is not there, or is another one", path=place.name,
+                found=record.name, remedy="Write it again. One commit ends an attempt.",
+            )  # fmt: skip
 
 
 def _is_of_others(older: bytes) -> bool:

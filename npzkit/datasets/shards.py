@@ -34,10 +34,6 @@ from npzkit.errors import (
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
 
-_OPEN_COUNT = 64
-"""Shards that are kept open at most."""
-_DISTANT_COUNT = 512
-"""Distant shards that are kept open: each has up to 64 KiB in memory, and no file."""
 _UNPROVEN_SIZE = 1 << 24
 """Bytes that an index may claim before its shards are looked at."""
 
@@ -68,11 +64,8 @@ class OpenShards:
         self._place, self._options = place_of(folder, storage_options), options
         self.path = self._place.name
         self.index, self.state = read_index(self._place, options["limits"], options["strict"])
-        is_local = self._place.is_local
-        self._shards = Recent(_OPEN_COUNT if is_local else _DISTANT_COUNT, is_local)
+        self._shards = Recent(is_local=self._place.is_local)
         self._opened: set[int] = set()
-        # By part, whether its shard was found to say the same.
-        self._proven = bytearray(self.index.part_count)
         self.is_open = True
 
     # -- shards -------------------------------------------------------------
@@ -173,18 +166,12 @@ class OpenShards:
         """Return a part of an array as a `LazyArray`, checked to be what the index says."""
         shard = self.shard(self.index.shard_of(part))
         stored_key = self.index.stored_key(number, part)
-        self.prove(number, part, shard)
+        prove_part(self.index, number, part, shard, self.path)
         lazy = shard.lazy(stored_key, verify=verify)
         at = part - self.index.part_numbers(number).start
         shape = tuple(self.index.boxes(number)[1][at].tolist())
         self.check_form(number, shape, lazy.shape, lazy.dtype)
         return lazy
-
-    def prove(self, number: int, part: int, shard: NpzFile) -> None:
-        """Check, once, that a shard has the part that the index means."""
-        if not self._proven[part]:
-            prove_part(self.index, number, part, shard, self.path)
-            self._proven[part] = 1
 
     def prove_empty(self, number: int, *, verify: bool = False) -> None:
         """Check that an array without items is as its shard has it; others have parts.

@@ -24,9 +24,6 @@ from npzkit.errors import IndexFormatError
 _PRIME = np.uint64(2**31 - 1)
 """Levels are numbers modulo this prime, so that products fit into 64 bits."""
 _ROUNDS = 3
-_CELLS_COUNT = 1 << 20
-"""Most cells of the grid in which a place is searched for the message of an error."""
-_MAX_GRID_AXES = 32
 
 Numbers = np.ndarray[Any, Any]
 
@@ -85,7 +82,7 @@ def _levels(places: Numbers, keys: Numbers) -> Numbers:
 
 
 def fault_of(shape: tuple[int, ...], offsets: Numbers, shapes: Numbers) -> IndexFormatError:
-    """Return the error for parts that do not tile an array: what is wrong, and where."""
+    """Return the error for parts that do not tile an array: what is wrong."""
     outside = np.flatnonzero(~_are_inside(np.array([shape], np.int64), offsets, shapes))
     if len(outside):
         offset, part = offsets[outside[0]].tolist(), shapes[outside[0]].tolist()
@@ -94,33 +91,11 @@ def fault_of(shape: tuple[int, ...], offsets: Numbers, shapes: Numbers) -> Index
             found=f"offset {tuple(offset)}, shape {tuple(part)}",
             expected=f"a part of an array of shape {shape}",
         )
-    place, count = _find_fault(shape, offsets, offsets + shapes)
-    if place is None:
-        return IndexFormatError(
-            "the parts of the array overlap or leave gaps",
-            found=f"parts of {sum(map(math.prod, shapes.tolist()))} items together",
-            expected=math.prod(shape),
-        )
-    what = f"{count} parts of the array overlap" if count else "the parts of the array leave a gap"
-    return IndexFormatError(what, found=f"{count} parts at {tuple(place)}", expected="one")
-
-
-def _find_fault(
-    shape: tuple[int, ...], starts: Numbers, stops: Numbers
-) -> tuple[list[int] | None, int]:
-    """Return an item that is not in exactly one part, and in how many; (None, 0) if unknown."""
-    grid = [
-        np.unique(np.concatenate([[0, length], starts[:, axis], stops[:, axis]]))
-        for axis, length in enumerate(shape)
-    ]
-    sizes = [len(ends) - 1 for ends in grid]
-    first = np.transpose([np.searchsorted(grid[at], starts[:, at]) for at in range(len(grid))])
-    last = np.transpose([np.searchsorted(grid[at], stops[:, at]) for at in range(len(grid))])
-    filled = sum(map(math.prod, (last - first).tolist()))
-    if max(math.prod(sizes), filled) > _CELLS_COUNT or len(grid) > _MAX_GRID_AXES:
-        return None, 0
-    counts = np.zeros(sizes, np.int64)
-    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
-        counts[tuple(map(slice, begin, end))] += 1
-    at = np.argwhere(counts != 1)[0].tolist()
-    return [int(ends[cell]) for ends, cell in zip(grid, at, strict=True)], int(counts[tuple(at)])
+    found, expected = sum(map(math.prod, shapes.tolist())), math.prod(shape)
+    what = "overlap" if found > expected else "leave gaps"
+    if found == expected:
+        what = "overlap, and leave gaps"
+    return IndexFormatError(
+        f"the parts of the array {what}",
+        found=f"parts of {found} items together", expected=expected,
+    )  # fmt: skip

@@ -24,9 +24,9 @@ from torch.futures import Future
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.parted_array import read_piece
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.shardedfile import ShardedFile
-from npzkit.datasets.touched_parts import read_piece
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits

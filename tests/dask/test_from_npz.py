@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from npzkit.datasets import reopened
 from npzkit.errors import (
     DifferentFilesError,
-    IndexFormatError,
     MemberNotFoundError,
     StaleArchiveError,
     UnsupportedError,
@@ -26,7 +25,6 @@ from npzkit.errors import (
 from range_server import RangeServer
 from replacing import WAYS, replace_quietly
 from sameness import check_same
-from sharded import index_of, write_index
 from strategies import any_arrays
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
@@ -412,14 +410,3 @@ def test_strings_of_several_archives_get_the_widest(tmp_path):
     npzkit.save(tmp_path / "b.npz", {"x": np.array(["long"])})
     found = from_npz([tmp_path / "a.npz", tmp_path / "b.npz"], "x")
     check_same(found.compute(), np.array(["a", "b", "long"]))
-
-
-def test_blocks_are_compared_with_what_their_shards_say(tmp_path):
-    """An index in which the offsets of two parts were exchanged is an error, also by blocks."""
-    folder = sharded(tmp_path / "folder", np.arange(12).reshape(6, 2), 2)
-    index = index_of(folder)
-    boxes = index["boxes"]
-    boxes[:2], boxes[4:6] = boxes[4:6], boxes[:2]
-    write_index(folder, index)
-    with pytest.raises(IndexFormatError, match="a part is not what the index says"):
-        from_npz(folder, "x", chunks=(2, 2)).compute()

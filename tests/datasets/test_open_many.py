@@ -19,7 +19,7 @@ from children import forked, read_rest
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.datasets import skeleton
+from npzkit.datasets import reopened, skeleton
 from npzkit.datasets.paths import in_order
 from npzkit.display.histograms import histogram_overview
 from npzkit.errors import (
@@ -286,7 +286,6 @@ def test_bad_arguments(tmp_path):
         ((f"{tmp_path}/a.npz", "0"), {}, TypeError, "integer"),
         ((f"{tmp_path}/a.npz",), {"keys": "x"}, TypeError, "keys"),
         ((f"{tmp_path}/a.npz",), {"keys": ["y"]}, MemberNotFoundError, "y"),
-        ((f"{tmp_path}/a.npz",), {"open_count": 0}, ValueError, "open_count"),
         ((f"{tmp_path}/a.npz",), {"storage_options": {"anon": True}}, ValueError, "URL"),
         ((f"{tmp_path}/o.npz",), {}, UnsupportedError, "objects.*'o'|'o'.*objects"),
         ((f"{tmp_path}/a.npz",), {"limits": npzkit.Limits(member_count=0)}, LimitExceededError, "member"),
@@ -347,18 +346,23 @@ def test_damage_names_the_file(folder):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")
-def test_few_files_are_open(folder):
-    """At most open_count files are open, and none after close; reading then is an error."""
+def test_few_files_are_open(folder, monkeypatch):
+    """Few files are open, however many archives there are, and none after close; reading then is an error."""
+    monkeypatch.setattr(reopened, "_FILE_COUNT", 3)
 
     def opened():
         links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
         return sum(os.path.realpath(link).startswith(str(folder)) for link in links if os.path.exists(link))  # fmt: skip
 
-    with npzkit.open_many(f"{folder}/s*.npz", axis=None, open_count=3) as many:
+    with (
+        npzkit.open_many(f"{folder}/s*.npz", axis=None) as many,
+        npzkit.open_many(f"{folder}/s*.npz", keys=["image"]) as others,
+    ):
         assert opened() == 0
         lazy = many.lazy("image")
         for number in range(COUNT):
             assert lazy[number, 1, 2] == sample(number)["image"][1, 2]
+            others.lazy("image")[number, 1]
         assert 0 < opened() <= 3
     assert opened() == 0
     for read in (lambda: many["image"], lambda: many.samples[1], lambda: lazy[1, 1]):
@@ -369,7 +373,7 @@ def test_few_files_are_open(folder):
 def test_processes_and_threads(folder, monkeypatch):
     """It is used in threads, in forked children, and pickled into another folder; pickles are small."""
     monkeypatch.chdir(folder)
-    many = npzkit.open_many("s*.npz", axis=None, open_count=2)
+    many = npzkit.open_many("s*.npz", axis=None)
     lazy = many.lazy("image")
     lazy[2, 1]
     expected = stacked("image")

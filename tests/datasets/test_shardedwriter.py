@@ -153,7 +153,7 @@ def test_a_commit_that_finds_too_few_shards_or_too_many(tmp_path, way):
     if way == "close":
         # The last one is not of this run.
         third.abort()
-        with pytest.raises(IndexFormatError, match="leave a gap"):
+        with pytest.raises(IndexFormatError, match="leave gaps"):
             first.commit()
         second.close()
         first.commit()
@@ -177,8 +177,8 @@ def test_a_commit_that_finds_too_few_shards_or_too_many(tmp_path, way):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ({"array": np.zeros(1), "offset": [3]}, "the parts of the array leave a gap"),
-        ({"array": np.zeros(3), "offset": [1]}, "2 parts of the array overlap"),
+        ({"array": np.zeros(1), "offset": [3]}, "the parts of the array leave gaps"),
+        ({"array": np.zeros(3), "offset": [1]}, "the parts of the array overlap"),
         ({"array": np.zeros(2, "f4"), "offset": [2]}, "disagree about its dtype"),
         ({"array": np.zeros(2), "offset": [2], "global_shape": [5]}, "disagree about its shape"),
     ],
@@ -200,7 +200,7 @@ def test_one_part_must_be_its_array(tmp_path, offset):
     """A single part that leaves the rest of its array out is refused."""
     with npzkit.ShardedWriter(tmp_path) as w:
         w.add("x", np.zeros(2), [offset], [4])
-        with pytest.raises(IndexFormatError, match="leave a gap"):
+        with pytest.raises(IndexFormatError, match="leave gaps"):
             w.commit()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,35 +60,21 @@ def test_changed_parts_are_found_as_by_counting(tiling, data):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([((0, 0), (2, 4)), ((2, 0), (1, 4))], "leave a gap: found '0 parts at (3, 0)'"),
-        ([((0, 0), (3, 4)), ((2, 0), (2, 4))], "2 parts of the array overlap: found '2 parts at"),
-        ([((0, 0), (4, 4)), ((0, 0), (4, 4))], "2 parts of the array overlap"),
+        ([((0, 0), (2, 4)), ((2, 0), (1, 4))], "array leave gaps: found 'parts of 12 items"),
+        ([((0, 0), (3, 4)), ((2, 0), (2, 4))], "array overlap: found 'parts of 20 items"),
+        ([((0, 0), (4, 4)), ((0, 0), (4, 4))], "array overlap: found 'parts of 32 items"),
         ([((0, 0), (5, 4))], "reaches out of its array"),
         ([((0, 2**62), (4, 2**62))], "reaches out of its array"),
         ([((0, 0), (0, 4))], "or is empty"),
         # As many items as the array has.
-        ([((0, 0), (2, 2)), ((2, 2), (2, 2)), ((0, 0), (2, 4))], "2 parts of the array overlap"),
+        ([((0, 0), (2, 2)), ((2, 2), (2, 2)), ((0, 0), (2, 4))], "array overlap, and leave gaps"),
     ],
 )
 def test_the_fault_is_named(parts, message):
-    """The error says whether there is a gap or an overlap, and where."""
+    """The error says whether there is a gap or an overlap."""
     boxes = np.array(parts, np.int64)
     assert untiled((4, 4), parts)
     assert message in str(fault_of((4, 4), boxes[:, 0], boxes[:, 1]))
-
-
-def test_a_fault_among_many_cuts_takes_no_memory():
-    """If the grid of all cuts has too many cells, the place is not looked for."""
-    cuts, ndim = 300, 3
-    shape = (2 * cuts,) * ndim
-    offsets = np.repeat(np.arange(cuts)[:, None] * 2, ndim, axis=1)
-    tracemalloc.start()
-    try:
-        message = str(fault_of(shape, offsets, np.full((cuts, ndim), 1)))
-        assert tracemalloc.get_traced_memory()[1] < 50_000_000
-    finally:
-        tracemalloc.stop()
-    assert "overlap or leave gaps" in message
 
 
 def test_many_parts_are_checked_in_time_that_grows_with_their_number():

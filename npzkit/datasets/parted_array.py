@@ -1,25 +1,112 @@
-"""Which parts of a tiled array an index needs, and what of each.
+"""An array of many parts, in shards or in files: an index reads only the parts that it touches.
 
-Owns this for all arrays that have several parts: of sharded archives, of many files, and of
-dask. Knows no files: a part is a box of an offset and a shape, or a stretch of one axis.
-That boxes tile an array is `npzkit.datasets.tiling`'s to check.
+Owns which parts these are, what of each is read, and where that goes, for sharded archives, for
+many files, and for dask. Knows no files: a part is a box of an offset and a shape, or a stretch of
+one axis. That boxes tile an array is `npzkit.datasets.tiling`'s to check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.archive.lazyarray import LazyArray
+from npzkit.archive.lazyarray import LazyArray, new_array
+from npzkit.files.threads import run
 from npzkit.limits import thread_count
 from npzkit.reading.indexing import Positions, Selection, count_of
 
+Piece = tuple[int, tuple[Positions, ...], tuple[Any, ...]]
+"""The number of a part, positions in it, and the index of these in what is read."""
 
-def pieces(
+
+class PartedArray(LazyArray):
+    """What arrays of many parts have in common. Each kind says which they are, and reads one."""
+
+    _chunk_size = 1 << 20
+    """Bytes of a chunk: as of an array in one file."""
+
+    def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
+        """Yield each part that is needed."""
+        raise NotImplementedError
+
+    def _read_piece(
+        self,
+        part: int,
+        positions: tuple[Positions, ...],
+        place: np.ndarray[Any, Any],
+        *,
+        is_trial: bool = False,
+    ) -> None:
+        """Read positions of a part to where they belong; a trial only checks them."""
+        raise NotImplementedError
+
+    def _allocated(self, shape: tuple[int, ...], parts: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Return a new array for what is read of some parts."""
+        return new_array(shape, self.dtype)
+
+    def _threads_for(self, count: int) -> int:
+        """Return the threads that read a number of pieces."""
+        return 1
+
+    def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
+        """Read all combinations of the selected positions."""
+        pieces = list(self._pieces(selection.positions))
+        block = self._allocated(selection.shape, [part for part, _, _ in pieces])
+        self._read_pieces(pieces, block)
+        return block
+
+    def _read_pieces(
+        self, pieces: Iterable[Piece], block: np.ndarray[Any, Any], *, is_trial: bool = False
+    ) -> None:
+        tasks = [
+            # With the Ellipsis, a view also of an array without dimensions.
+            partial(self._read_piece, part, positions, block[(*place, ...)], is_trial=is_trial)
+            for part, positions, place in pieces
+        ]
+        run(tasks, self._threads_for(len(tasks)))
+
+
+class JoinedLayout(NamedTuple):
+    """How arrays one behind the other make one.
+
+    Attributes
+    ----------
+    axis : int
+        Along which they are joined.
+    is_stacked : bool
+        Whether the axis is a new one, with one position per array.
+    starts : numpy.ndarray
+        Where each begins along the axis, and where the last one ends.
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    axis: int
+    is_stacked: bool
+    starts: np.ndarray[Any, Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
+        """Yield each array that is needed."""
+        if not all(map(count_of, positions)):
+            return
+        before, along, after = (
+            positions[: self.axis], positions[self.axis], positions[self.axis + 1 :]
+        )  # fmt: skip
+        for number, inner, place in pieces_along(along, self.starts):
+            if self.is_stacked:
+                yield number, after, (place.start,)
+            else:
+                yield number, (*before, inner, *after), (slice(None),) * self.axis + (place,)
+
+
+def pieces_of_boxes(
     positions: tuple[Positions, ...], offsets: np.ndarray[Any, Any], shapes: np.ndarray[Any, Any]
-) -> Iterator[tuple[int, tuple[Positions, ...], tuple[slice, ...]]]:
+) -> Iterator[Piece]:
     """Yield each box that is needed, positions in it, and where these are in the block.
 
     Parameters
@@ -32,7 +119,7 @@ def pieces(
     Examples
     --------
     >>> boxes = np.array([[0], [3]]), np.array([[3], [3]])
-    >>> list(pieces((range(1, 6, 2),), *boxes))
+    >>> list(pieces_of_boxes((range(1, 6, 2),), *boxes))
     [(0, (range(1, 3, 2),), (slice(0, 1, None),)), (1, (range(0, 4, 2),), (slice(1, 3, None),))]
     """
     if not all(map(count_of, positions)):

@@ -24,7 +24,7 @@ SNIPPETS = dict(re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTIL
 ARRAYS = {
     "x": np.arange(6.0).reshape(2, 3) / 8,
     "fortran": np.asfortranarray(np.arange(24, dtype="f4").reshape(2, 3, 4)),
-    "i8": np.array([-1, 2**40, -(2**40), 2**31, 0]),
+    "i8": np.array([-1, 2**40, -(2**40), 2**31, 0], "i8"),
     "i4": np.array([[-(2**31), 2**31 - 1]], "i4"),
     "u2": np.array([65535, 1], "u2"),
     "i1": np.array([-128, 127], "i1"),

@@ -28,6 +28,7 @@ class Format(NamedTuple):
         that gives the file's `Contents`; and if such files are written,
         ``why_unfit(array)``, the reason why an array cannot be kept, or None, and
         ``write(path, contents, options, say)``, which makes a new file or folder.
+        If names are restricted, it has ``why_no_name(key)``, the reason, or None.
         It is imported when a file of its kind is met, and its library with it.
     library : str
         Empty if none is needed.

@@ -86,6 +86,8 @@ def _array(key: str, item: Any, say: Say, claims: Claims) -> Array:
         problem = "numpy has no dtype for what it holds"
     if h5py.check_enum_dtype(item.dtype):
         say(f"the names of the values of {named(key)} are not kept")
+    if "MATLAB_class" in item.attrs and len(item.shape) > 1:
+        say(f"the axes of {named(key)} are in the reverse of MATLAB's order")
     texts = item.asstr() if is_text else None
     return array_in_store(
         key, item, _attrs_of(item, key, say), say, claims,

@@ -27,13 +27,18 @@ from npzkit.errors import SKIP, ConversionError, FormatError, printable
 
 PADS_TEXT = True
 """Text is padded with spaces, and arrays have two axes at least."""
-_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _CLASSES = {
     "double": "f8", "single": "f4", "logical": "?", "int8": "i1", "uint8": "u1", "int16": "i2",
     "uint16": "u2", "int32": "i4", "uint32": "u4", "int64": "i8", "uint64": "u8", "char": "U1",
 }  # fmt: skip
 """MATLAB's classes that are arrays of plain values."""
+_LONGEST_NAME = 63
 _HDF5_VERSION = 2
+_AS_VERSION_7 = (
+    'Load it in MATLAB and save it with save("new.mat", "-v7"). Or give it a name that ends in '
+    ".h5, and transpose the arrays after that: HDF5 has MATLAB's axes in reverse order."
+)
 _HEAD_SIZE = 128
 _MATRIX, _COMPRESSED = 14, 15
 """Kinds of element that are variables."""
@@ -85,7 +90,7 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
         if version == _HDF5_VERSION:
             raise ConversionError(
                 "the file has version 7.3 of MATLAB's format, which is HDF5",
-                remedy="Give it a name that ends in .h5.",
+                remedy=_AS_VERSION_7,
             )
         size = os.fstat(file.fileno()).st_size
         places = _places(file, size) if version else _old_places(file, size)
@@ -163,11 +168,18 @@ def _load(place: _Open, key: str, kind: str) -> np.ndarray[Any, Any]:
     return array.astype(dtype, copy=False)
 
 
-def why_unfit(array: Array) -> str | None:
-    """Return why MATLAB has no name or no class for an array, or None."""
-    dtype = array.dtype
-    if not _VARIABLE.fullmatch(array.key):
+def why_no_name(key: str) -> str | None:
+    """Return why a key is not a name of MATLAB's, or None."""
+    if not _VARIABLE.fullmatch(key):
         return "MATLAB's names are letters, digits and _, and begin with a letter"
+    if len(key) > _LONGEST_NAME:
+        return f"MATLAB's names have at most {_LONGEST_NAME} characters, and its key has {len(key)}"
+    return None
+
+
+def why_unfit(array: Array) -> str | None:
+    """Return why MATLAB has no class for an array, or None."""
+    dtype = array.dtype
     if dtype.kind == "U" and len(array.shape) > 1:
         return "MATLAB keeps text only as a one-dimensional array of strings"
     if dtype.kind == "U" or is_c_number(dtype):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from npzkit.conversion.arrays import Array
-from npzkit.errors import SKIP, ConversionError, NpzkitError, check_limit, format_size
+from npzkit.errors import SKIP, Advice, ConversionError, NpzkitError, check_limit, format_size
 from npzkit.limits import Limits
 from npzkit.members.keys import check_depth, check_key
 
@@ -122,6 +122,12 @@ def size_of(path: str) -> int:
 
 # -- arrays that have no place ---------------------------------------------------
 
+_RENAME = (
+    "Rename it in an archive "
+    + Advice('with NpzWriter(path, "a").rename(key, new)', "by npzkit mv FILE KEY NEW")
+    + ", or leave it out with " + SKIP + "."
+)  # fmt: skip
+
 
 def fitting_arrays(
     arrays: list[Array], writer: Any, skipped: dict[str, str] | None
@@ -129,7 +135,8 @@ def fitting_arrays(
     """Yield the arrays that the new format has a place for; raise for others, or note them."""
     keys = {array.key for array in arrays}
     for array in arrays:
-        reason = array.problem or _why_unfit(array, writer, keys)
+        misnamed = getattr(writer, "why_no_name", _is_name)(array.key)
+        reason = array.problem or _why_unfit(array, writer, keys, misnamed)
         if not reason:
             yield array
         elif skipped is not None:
@@ -137,18 +144,24 @@ def fitting_arrays(
         else:
             raise ConversionError(
                 f"the value cannot be kept: {reason}", key=array.key,
-                remedy="Leave it out with " + SKIP + ".",
+                remedy=_RENAME if reason == misnamed else "Leave it out with " + SKIP + ".",
             )  # fmt: skip
 
 
-def _why_unfit(array: Array, writer: Any, keys: Collection[str]) -> str | None:
+def _is_name(key: str) -> None:
+    """Any key is a name, in most formats."""
+
+
+def _why_unfit(
+    array: Array, writer: Any, keys: Collection[str], misnamed: str | None
+) -> str | None:
     try:
         check_key(array.key)
     except NpzkitError as error:
         return error.what
     if getattr(writer, "NESTED", False) and (reason := _why_nested(keys, array.key)):
         return reason
-    found: str | None = writer.why_unfit(array)
+    found: str | None = misnamed or writer.why_unfit(array)
     return found
 
 

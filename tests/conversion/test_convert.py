@@ -568,18 +568,52 @@ def test_matlab_structs_are_left_out(here):
     assert list(load("a.npz")) == ["x"]
 
 
-@pytest.mark.remedy("Give it a name that ends in .h5.")
+@pytest.mark.remedy('save it with save("new.mat", "-v7"). Or give it a name that ends in .h5')
 def test_matlab_files_that_are_hdf5(here):
-    """A file of version 7.3 is HDF5, and is read under a name that says so."""
+    """A file of version 7.3 is HDF5 with reversed axes: one of version 7 has MATLAB's."""
+    ours = np.arange(6.0).reshape(2, 3)
     with h5py.File("a.mat", "w", userblock_size=512) as file:
-        file["x"] = np.arange(3)
+        file["x"] = ours.T
+        file["x"].attrs["MATLAB_class"] = np.bytes_("double")
     with open("a.mat", "r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
-    with pytest.raises(ConversionError, match=r"version 7\.3"):
+    with pytest.raises(ConversionError, match=r"version 7\.3") as caught:
         npzkit.convert("a.mat", "a.npz")
+    assert caught.value.path == "a.mat"
+    # What MATLAB saves with "-v7".
+    scipy_io.savemat("new.mat", {"x": ours}, do_compression=True)
+    npzkit.convert("new.mat", "new.npz")
+    assert load("new.npz")["x"].tolist() == ours.tolist()
     os.rename("a.mat", "a.h5")
-    npzkit.convert("a.h5", "a.npz")
-    assert load("a.npz")["x"].tolist() == [0, 1, 2]
+    report = npzkit.convert("a.h5", "a.npz")
+    assert report.notes[0] == "the axes of 'x' are in the reverse of MATLAB's order"
+    assert load("a.npz")["x"].T.tolist() == ours.tolist()
+
+
+@pytest.mark.remedy("Rename it in an archive with", ", or leave it out with skip=True.")
+def test_matlabs_longest_names(here):
+    """A name has at most 63 characters; an array with a longer one is renamed, or left out."""
+    npzkit.save("a.npz", {"a" * 63: np.ones((1, 2)), "b" * 64: np.zeros((1, 2))})
+    with pytest.raises(
+        ConversionError, match="at most 63 characters, and its key has 64"
+    ) as caught:
+        npzkit.convert("a.npz", "a.mat")
+    assert (caught.value.path, caught.value.key) == ("a.npz", "b" * 64)
+    report = npzkit.convert("a.npz", "a.mat", skip=True)
+    assert (report.keys, list(report.skipped)) == (("a" * 63,), ["b" * 64])
+    with npzkit.NpzWriter("a.npz", "a") as w:
+        w.rename("b" * 64, "b" * 63)
+    npzkit.convert("a.npz", "b.mat")
+    assert list(scipy_io.loadmat("b.mat"))[-2:] == ["a" * 63, "b" * 63]
+
+
+@pytest.mark.parametrize("key", ["a/b", "1a", "_a", "größe"])
+def test_names_that_matlab_lacks(here, key):
+    """Letters, digits and _, with a letter first; what is too long besides is not the reason."""
+    for name in (key, key + "a" * 64):
+        npzkit.save("a.npz", {name: np.ones((1, 2))})
+        with pytest.raises(ConversionError, match="letters, digits and _"):
+            npzkit.convert("a.npz", "a.mat")
 
 
 @pytest.mark.remedy("Leave it out of dtypes, or give another dtype.")

@@ -49,6 +49,11 @@ class Base:
         return cls(data, parse_index(data, _NO_LIMITS)[0])
 
     @property
+    def read_index(self) -> tuple[bytes, Index] | None:
+        """The index that a commit replaces, as bytes and as an object."""
+        return None if self.data is None or self.index is None else (self.data, self.index)
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         return MappingProxyType({}) if self.index is None else self.index.metadata
 
@@ -88,14 +93,9 @@ class Base:
         """Return the shards of the archive that stay, and new ones behind them."""
         new = list(records)
         replaced = {part.key for record in new for part in record.parts} - self._grown.keys()
-        kept = [] if self.index is None else recorded(self.index)
-        staying = [
-            record._replace(parts=tuple(part for part in record.parts if part.key not in replaced))
-            for record in kept
-        ]
-        return [
-            record._replace(parts=tuple(map(self._with_rows, record.parts)))
-            for record in (*staying, *new)
+        kept = [] if self.index is None else recorded(self.index, replaced, self._grown)
+        return kept + [
+            record._replace(parts=tuple(map(self._with_rows, record.parts))) for record in new
         ]
 
     def _with_rows(self, part: StoredPart) -> StoredPart:

@@ -134,7 +134,11 @@ class Index:
     keys : list of str
     nbytes : list of int
         Of each array.
+    is_durable : bool
+        Whether all shards were on the disk before the index was.
     """
+
+    is_durable = False
 
     _dtype_of: list[int]
     _fortran: list[int]

@@ -2,8 +2,9 @@
 
 Owns the format. What it means is `npzkit.datasets.index`'s. The metadata are those of the
 sharded archive, with one more item: ``"npzkit.shards": {"version": 1, "attempt": "a1"}``. By
-this item npzkit tells its index from other archives of that name. Its arrays, of which all are
-unsigned integers:
+this item npzkit tells its index from other archives of that name. It also has ``"durable": true``
+if all shards were on the disk before the index was: so who adds shards waits for these alone. Its
+arrays, of which all are unsigned integers:
 
 ``shards``
     Two rows, a column per shard: the size of the file, and the CRC-32 of its central directory.
@@ -112,7 +113,9 @@ def _index_in(npz: NpzFile, limits: Limits) -> Index:
         )
     if type(own.get("version")) is not int or own["version"] != VERSION:
         raise newer_version("the index", own.get("version"), VERSION)
-    return Index(own.get("attempt"), metadata, _tables(npz, limits.metadata_size), limits)
+    index = Index(own.get("attempt"), metadata, _tables(npz, limits.metadata_size), limits)
+    index.is_durable = own.get("durable") is True
+    return index
 
 
 def _tables(npz: NpzFile, limit: int | None) -> IndexTables:
@@ -153,9 +156,14 @@ def newer_version(what: str, found: object, expected: int) -> UnsupportedError:
 
 
 def format_index(
-    attempt: str, metadata: Mapping[str, Any], shards: list[ShardRow], arrays: list[ArrayRow]
+    attempt: str,
+    metadata: Mapping[str, Any],
+    shards: list[ShardRow],
+    arrays: list[ArrayRow],
+    *,
+    durable: bool = False,
 ) -> bytes:
-    """Return the bytes of ``index.npz``."""
+    """Return the bytes of ``index.npz``; `durable` if its shards are on the disk."""
     numbers: dict[tuple[np.dtype[Any], str | None], int] = {}
     for row in arrays:
         numbers.setdefault((row.dtype, row.extension), len(numbers))
@@ -186,9 +194,9 @@ def format_index(
     }
     # Not np.empty, which gives a dtype of no bytes one.
     dtypes = {f"dtypes/{at}": np.ndarray((0,), dtype) for (dtype, _), at in numbers.items()}
-    own = {SHARDS_KEY: {"version": VERSION, "attempt": attempt}}
+    own = {"version": VERSION, "attempt": attempt, **({"durable": True} if durable else {})}
     stream = io.BytesIO()
-    PreparedArchive({**columns, **dtypes}).write(stream, metadata={**metadata, **own})
+    PreparedArchive({**columns, **dtypes}).write(stream, metadata={**metadata, SHARDS_KEY: own})
     return stream.getvalue()
 
 

@@ -41,7 +41,7 @@ from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 
 if TYPE_CHECKING:
-    from npzkit.stores.objects import Objects
+    from npzkit.stores.objects import Found, Objects
     from npzkit.typing import PathLike
 
 
@@ -151,8 +151,9 @@ class ShardedWriter:
         }  # fmt: skip
         self._place = place_of(folder, storage_options)
         self._place.begin_writing()
-        check_own_folder(self._place)
         self._base = Base.read(self._place) if mode == "a" else Base()
+        if self._base.index is None:
+            check_own_folder(self._place)
         self.metadata: dict[str, Any] = {**self._base.metadata, **(metadata or {})}
         self._name = new_writer()
         self._records: list[ShardRecord] = []
@@ -413,8 +414,9 @@ class ShardedWriter:
                 path=self._place.name, remedy="Write again, with another writer.",
             )  # fmt: skip
         known: dict[str, ShardRecord] = {record.name: record for record in self._records}
+        files = self._place.listed()
         given: list[str | ShardRecord] = (
-            self._find_shards() if shards is None
+            self._find_shards(files) if shards is None
             else [known.get(shard, shard) if isinstance(shard, str) else shard for shard in shards]
         )  # fmt: skip
         names = [shard for shard in given if isinstance(shard, str)]
@@ -424,7 +426,8 @@ class ShardedWriter:
         try:
             commit_index(
                 self._place, self._base.followed_by(records), self.metadata, attempt=self.attempt,
-                durable=self._durable, order=self._order or self._base.order, base=self._base.data,
+                durable=self._durable, order=self._order or self._base.order,
+                base=self._base.read_index, files=files,
             )  # fmt: skip
         except IndexFormatError as error:
             if shards is None and error.remedy is None:
@@ -434,7 +437,7 @@ class ShardedWriter:
                 )
             raise
 
-    def _find_shards(self) -> list[str | ShardRecord]:
+    def _find_shards(self, files: Mapping[str, Found]) -> list[str | ShardRecord]:
         """Return the shards of the attempt, those that were completed first before others.
 
         Raises
@@ -444,10 +447,9 @@ class ShardedWriter:
             wrong.
         """
         own = {record.name: record for record in self._records}
-        listed = self._place.listed()
         others = [
             (found.modified, name)
-            for name, found in listed.items()
+            for name, found in files.items()
             if attempt_of(name) == self.attempt and name not in own
         ]
         if not (own or others or self._base.index):

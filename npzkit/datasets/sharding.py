@@ -253,17 +253,26 @@ def read_records(place: Objects, names: Iterable[str]) -> list[ShardRecord]:
     return run(tasks, max(READ_COUNT, thread_count(None)))
 
 
-def recorded(index: Index) -> list[ShardRecord]:
-    """Return the records of the shards that an index names."""
+def recorded(
+    index: Index, without: Container[str] = (), rows: Mapping[str, int] | None = None
+) -> list[ShardRecord]:
+    """Return the records of the shards that an index names.
+
+    Arrays `without` are left out, and some have so many `rows` now.
+    """
     parts: list[list[StoredPart]] = [[] for _ in index.shards]
     for number, key in enumerate(index.keys):
-        shape, is_fortran = index.shape(number), index.fortran_order(number)
+        if key in without:
+            continue
+        shape, descr, attrs = index.shape(number), index.descr(number), index.attrs(number)
+        if rows and key in rows:
+            shape = rows[key], *shape[1:]
+        form = *descr, index.fortran_order(number), attrs
         for row in list(index.parts(number)) or [index.home_part(number)]:
-            part = StoredPart(
-                key, row.key, row.offset, row.shape, shape, *index.descr(number), is_fortran,
-                index.attrs(number), row.compressed_size, row.crc32, row.method,
-            )  # fmt: skip
-            parts[row.shard].append(part)
+            shard, stored_key, offset, part_shape, *stored = row
+            parts[shard].append(
+                StoredPart(key, stored_key, offset, part_shape, shape, *form, *stored)
+            )
     return [ShardRecord(*row, tuple(found)) for row, found in zip(index.shards, parts, strict=True)]
 
 
@@ -276,7 +285,8 @@ def commit_index(
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     durable: bool = False,
     order: Iterable[str] = (),
-    base: bytes | None = None,
+    base: tuple[bytes, Index] | None = None,
+    files: Mapping[str, Found] | None = None,
 ) -> None:
     """Make these shards the contents of the archive, in place of what it had.
 
@@ -296,8 +306,10 @@ def commit_index(
         Wait for the disk. That is always done if the index replaces another one.
     order : iterable of str, optional
         Keys that the index lists first.
-    base : bytes, optional
+    base : (bytes, Index), optional
         The index that this one follows, which must still be there.
+    files : mapping, optional
+        What is in the folder, if it was listed when all shards were there.
 
     Raises
     ------
@@ -310,31 +322,37 @@ def commit_index(
         Another writer committed at the same time. Its archive is kept.
     """
     records = [record for record in records if record.parts]
+    files = place.listed() if files is None else files
+    older = place.read(INDEX_NAME) if INDEX_NAME in files else None
+    before = base[1] if base is not None and base[0] == older else _index_of(older)
+    if not durable and older is not None:
+        # A commit that is repeated changes nothing.
+        durable = before is None or before.attempt != attempt or before.is_durable
     try:
-        data = _format(records, metadata, attempt, attrs or {}, order)
+        data = _format(records, metadata, attempt, attrs or {}, order, durable=durable)
         parse_index(data)
     except NpzkitError as error:
         error.locate(path=place.name)
         raise
-    files = place.listed()
     _check_there(place, records, files)
-    older = place.read(INDEX_NAME) if INDEX_NAME in files else None
-    if older is not None and _is_of_others(older):
+    if older is not None and before is None and _is_of_others(older):
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
             path=place.name, remedy="Choose another folder, or remove the file.",
         )  # fmt: skip
-    if base is not None and older not in (base, data):
+    if base is not None and older not in (base[0], data):
         raise StaleArchiveError(
             "another writer committed since this one was opened", path=place.name,
             remedy="Open a new writer, and write again.",
         )  # fmt: skip
+    named = set() if before is None else {shard.name for shard in before.shards}
     if older != data:
-        if durable or older is not None:
+        if durable:
             # An index must never be on the disk before its shards.
-            place.settle(record.name for record in records)
-        place.put(INDEX_NAME, data, older, durable=durable or older is not None)
-    _remove_others(place, {record.name for record in records}, _names_in(older), files, attempt)
+            settled = named if before is not None and before.is_durable else set()
+            place.settle(record.name for record in records if record.name not in settled)
+        place.put(INDEX_NAME, data, older, durable=durable)
+    _remove_others(place, {record.name for record in records}, named, files, attempt)
 
 
 def _check_there(place: Objects, records: list[ShardRecord], files: Mapping[str, Found]) -> None:
@@ -359,6 +377,8 @@ def _format(
     attempt: str,
     attrs: Mapping[str, Mapping[str, Any]],
     order: Iterable[str],
+    *,
+    durable: bool,
 ) -> bytes:
     by_key: dict[str, list[tuple[int, StoredPart]]] = {key: [] for key in order}
     for number, record in enumerate(records):
@@ -369,7 +389,7 @@ def _format(
         raise ValueError(f"attributes were given for keys without parts: {sorted(unknown)[:5]}")
     arrays = [_array(key, parts, attrs.get(key, {})) for key, parts in by_key.items()]
     shards = [ShardRow(record.name, record.size, record.crc32) for record in records]
-    return format_index(attempt, metadata or {}, shards, arrays)
+    return format_index(attempt, metadata or {}, shards, arrays, durable=durable)
 
 
 def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, Any]) -> ArrayRow:
@@ -416,22 +436,20 @@ def discard(place: Objects, names: Iterable[str]) -> None:
 
     A commit that raises an error, or is interrupted, may already have written its index.
     """
-    named: set[str] = set()
+    older = None
     with contextlib.suppress(FileNotFoundError):
-        named = _names_in(place.read(INDEX_NAME))
+        older = _index_of(place.read(INDEX_NAME))
+    named = set() if older is None else {shard.name for shard in older.shards}
     for name in names:
         if name not in named:
             place.remove(name)
 
 
-def _names_in(older: bytes | None) -> set[str]:
-    """Return the shards of an older index; none if it is not valid."""
-    if older is None:
-        return set()
-    try:
-        return {shard.name for shard in parse_index(older)[0].shards}
-    except NpzkitError:
-        return set()
+def _index_of(older: bytes | None) -> Index | None:
+    """Return an older index; None if it is not valid."""
+    with contextlib.suppress(NpzkitError):
+        return None if older is None else parse_index(older)[0]
+    return None
 
 
 def _remove_others(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 
 import npzkit
 import numpy as np
@@ -218,3 +219,27 @@ def test_a_part_of_another_array_is_found(tmp_path):
     assert not npzkit.verify(folder).ok
     with pytest.raises((IndexFormatError, StaleArchiveError, npzkit.NpzkitError)):
         npzkit.open(folder)["log"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows syncs files by a call of its own")
+def test_a_commit_waits_for_what_is_new(tmp_path, monkeypatch):
+    """The first append syncs each shard, since nobody may have; later ones only their own."""
+    synced = []
+    for name in ("fsync", "fdatasync"):
+        if (sync := getattr(os, name, None)) is not None:
+            monkeypatch.setattr(os, name, lambda fd, sync=sync: (synced.append(os.fstat(fd).st_ino), sync(fd)))  # fmt: skip
+    with npzkit.ShardedWriter(tmp_path / "log", shard_size=1) as writer:
+        for start in range(5):
+            writer.add("log", np.zeros((1, 2)), (start, 0), (5, 2))
+        writer.commit()
+    first = {path.stat().st_ino for path in (tmp_path / "log").glob("shard-*.npz")}
+    assert len(first) == 5
+    assert not first & set(synced)
+    append(tmp_path / "log", "log", np.ones((1, 2)))
+    assert first <= set(synced)
+    synced.clear()
+    append(tmp_path / "log", "log", np.ones((1, 2)))
+    newest = {path.stat().st_ino for path in (tmp_path / "log").glob("shard-*.npz")} - first
+    assert not first & set(synced)
+    assert len(newest & set(synced)) == 1
+    assert npzkit.verify(tmp_path / "log").ok

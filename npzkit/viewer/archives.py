@@ -16,9 +16,9 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.display.key_tree import KeyTree
 from npzkit.errors import NpzkitError, printable, warn
 from npzkit.members.array_info import ArrayInfo
-from npzkit.viewer.key_rows import KeyTree
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource
 

@@ -18,9 +18,9 @@ from bokeh.models import (
     TextInput,
 )
 
+from npzkit.display.key_tree import Row
 from npzkit.errors import NpzkitError, format_count, format_dtype, format_size, printable
 from npzkit.viewer.archives import ShownArchive
-from npzkit.viewer.key_rows import Row
 from npzkit.viewer.worker import Work, Worker
 
 _ROW_COUNT = 400

@@ -20,8 +20,8 @@ import pytest
 
 pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
+from npzkit.display.key_tree import KeyTree
 from npzkit.viewer.guard import Guard
-from npzkit.viewer.key_rows import KeyTree
 from remedies import brought_by
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"

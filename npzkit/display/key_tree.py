@@ -1,7 +1,7 @@
 """The keys of an archive as a tree, of which only some rows are shown.
 
-Owns which rows there are, for the folders that are open or the words that keys are
-filtered by. Knows no widget.
+Owns how keys are split into folders, which rows there are for the folders that are open, and which
+keys have some words. Knows no widget and no terminal.
 """
 
 from __future__ import annotations
@@ -70,7 +70,17 @@ class KeyTree:
         self._inside: dict[str, Any] = {"": keys}
         self._listed: dict[str, list[str]] = {}
 
-    def _list(self, folder: str) -> list[str]:
+    def keys_in(self, folder: str) -> Sequence[str]:
+        """Return all keys in a folder that was listed."""
+        found: Sequence[str] = self._inside[folder]
+        return found
+
+    def is_folder(self, path: str, folder: str) -> bool:
+        """Return whether a path that is listed in a folder is one of its folders."""
+        # A folder may have an array without a name, whose key is the folder's path.
+        return path != folder and path in self._inside
+
+    def listed(self, folder: str) -> list[str]:
         """Return what is in a folder: keys, and paths of folders."""
         found = self._listed.get(folder)
         if found is None:
@@ -92,9 +102,8 @@ class KeyTree:
         return list(islice(self._rows("", 0, opened), count))
 
     def _rows(self, folder: str, depth: int, opened: Collection[str]) -> Iterator[Row]:
-        for path in self._list(folder):
-            # A folder may have an array without a name, whose key is the folder's path.
-            if path == folder or path not in self._inside:
+        for path in self.listed(folder):
+            if not self.is_folder(path, folder):
                 yield Row(_label(path[len(folder) :]), depth, key=path)
                 continue
             label, count = _label(path[len(folder) : -1]), len(self._inside[path])
@@ -107,7 +116,7 @@ class KeyTree:
         """Return how many rows there are in all."""
         # A folder comes before those in it, and is listed before they are.
         shown = (path for path in sorted(opened) if self.parents(path) <= opened)
-        return len(self._list("")) + sum(len(self._list(p)) for p in shown if p in self._inside)
+        return len(self.listed("")) + sum(len(self.listed(p)) for p in shown if p in self._inside)
 
     def folders(self, count: int) -> set[str]:
         """Return the folders to open at first: all, if there are at most `count` rows then."""
@@ -115,12 +124,12 @@ class KeyTree:
         waiting, total = [""], 0
         while waiting:
             folder = waiting.pop(0)
-            paths = self._list(folder)
+            paths = self.listed(folder)
             total += len(paths)
             if total > count:
                 break
             found.add(folder)
-            waiting += [path for path in paths if path != folder and path in self._inside]
+            waiting += [path for path in paths if self.is_folder(path, folder)]
         return found - {""}
 
     def parents(self, key: str) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from npzkit.viewer.key_rows import KeyTree
+from npzkit.display.key_tree import KeyTree
 
 
 def labels(tree, opened=(), count=100):

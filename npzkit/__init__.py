@@ -17,40 +17,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npzkit import checkpoint, errors, format
-    from npzkit.analysis.diff import DiffReport, diff
+    from npzkit import checkpoint, errors, format, typing
+    from npzkit.analysis.diff import DiffReport as DiffReport
+    from npzkit.analysis.diff import diff
     from npzkit.analysis.statistics import statistics
     from npzkit.archive.iterating import iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
     from npzkit.archive.save import save
-    from npzkit.conversion.convert import ConvertReport, convert
-    from npzkit.conversion.extract import ExtractReport, extract
-    from npzkit.conversion.pack import PackReport, add, pack
-    from npzkit.datasets.manyfiles import ManyFiles, open_many
+    from npzkit.conversion.convert import ConvertReport as ConvertReport
+    from npzkit.conversion.convert import convert
+    from npzkit.conversion.extract import ExtractReport as ExtractReport
+    from npzkit.conversion.extract import extract
+    from npzkit.conversion.pack import PackReport as PackReport
+    from npzkit.conversion.pack import add, pack
+    from npzkit.datasets.manyfiles import ManyFiles as ManyFiles
+    from npzkit.datasets.manyfiles import open_many
     from npzkit.datasets.opening import load_tree, open, verify
-    from npzkit.datasets.shardedfile import ShardedFile
+    from npzkit.datasets.shardedfile import ShardedFile as ShardedFile
     from npzkit.datasets.shardedwriter import ShardedWriter
-    from npzkit.display.histograms import Statistics
+    from npzkit.display.histograms import Statistics as Statistics
     from npzkit.drop_ins.numpy_load import load
     from npzkit.drop_ins.numpy_save import savez, savez_compressed
-    from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
+    from npzkit.errors import NpzkitError
     from npzkit.limits import Limits
-    from npzkit.maintenance.findings import Finding, RepairReport, VerifyReport
+    from npzkit.maintenance.findings import Finding as Finding
+    from npzkit.maintenance.findings import RepairReport as RepairReport
+    from npzkit.maintenance.findings import VerifyReport as VerifyReport
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
-    from npzkit.members.array_info import ArchiveInfo, ArrayInfo
-    from npzkit.viewer.viewer import Viewer, view
-    from npzkit.writing.created_array import CreatedArray
+    from npzkit.members.array_info import ArchiveInfo as ArchiveInfo
+    from npzkit.members.array_info import ArrayInfo as ArrayInfo
+    from npzkit.viewer.viewer import Viewer as Viewer
+    from npzkit.viewer.viewer import view
+    from npzkit.writing.created_array import CreatedArray as CreatedArray
 
 __all__ = [
-    "AmbiguousArchiveWarning", "ArchiveInfo", "ArrayInfo", "ConvertReport", "CreatedArray",
-    "DiffReport", "ExtractReport", "Finding", "LazyArray", "Limits", "ManyFiles", "NpzFile",
-    "NpzWriter", "NpzkitError", "PackReport", "RepairReport", "ShardedFile", "ShardedWriter",
-    "Statistics", "TornArchiveWarning", "VerifyReport", "Viewer", "add", "checkpoint", "convert",
-    "diff", "errors", "extract", "format", "iter_arrays", "load", "load_tree", "open", "open_many",
-    "pack", "repack", "repair", "save", "savez", "savez_compressed", "statistics", "verify", "view",
+    "LazyArray", "Limits", "NpzFile", "NpzWriter", "NpzkitError", "ShardedWriter", "add",
+    "checkpoint", "convert", "diff", "errors", "extract", "format", "iter_arrays", "load",
+    "load_tree", "open", "open_many", "pack", "repack", "repair", "save", "savez",
+    "savez_compressed", "statistics", "typing", "verify", "view",
 ]  # fmt: skip
 
 __version__ = "1.0.0rc1"
@@ -75,7 +82,7 @@ _HOMES = {
         "npzkit.datasets.shardedwriter": "ShardedWriter",
         "npzkit.drop_ins.numpy_load": "load",
         "npzkit.drop_ins.numpy_save": "savez savez_compressed",
-        "npzkit.errors": "AmbiguousArchiveWarning NpzkitError TornArchiveWarning",
+        "npzkit.errors": "NpzkitError",
         "npzkit.limits": "Limits",
         "npzkit.maintenance.findings": "Finding RepairReport VerifyReport",
         "npzkit.maintenance.repack": "repack",
@@ -86,7 +93,8 @@ _HOMES = {
     }.items()
     for name in names.split()
 }
-"""The module of each public name, which is imported on first use (PEP 562)."""
+"""The module of each public name, which is imported on first use (PEP 562). `__all__` has what
+users call; the others are classes of what is returned, for `isinstance` and annotations."""
 _MODULES = {"checkpoint", "dask", "errors", "format", "torch", "typing", "xarray"}
 """Public modules, likewise. `__all__` has those that need no other package."""
 

@@ -121,7 +121,8 @@ REPACK = Advice("npzkit.repack", "npzkit repack FILE")
 REPAIR = Advice("npzkit.repair(path)", "npzkit repair FILE")
 SAVE_SOUND = Advice("npzkit.repair(path, output)", "npzkit repair FILE -o OTHER")
 SAVE_PARTIAL = Advice(
-    "npzkit.repair(path, output, partial=True)", "npzkit repair FILE -o OTHER --partial"
+    "npzkit.repair(path, output, keep_partial='mask')",
+    "npzkit repair FILE -o OTHER --keep-partial mask",
 )
 TO_CONVERT = "Convert it: " + Advice(
     'npzkit.convert(path, "new.npz").', "npzkit convert FILE NEW.npz."

@@ -397,7 +397,7 @@ def test_a_torn_tail_is_there_first(operation, tmp_path, monkeypatch):
 def contents(path):
     """Read all there is, without a word about a torn end."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", npzkit.TornArchiveWarning)
+        warnings.simplefilter("ignore", npzkit.errors.TornArchiveWarning)
         with npzkit.open(path) as npz:
             arrays = {key: array.tobytes() for key, array in npz.load_all().items()}
             return arrays, {key: npz.info(key).attrs for key in npz}, npz.metadata
@@ -432,9 +432,9 @@ def test_what_cannot_be_cut_off_counts_for_nothing(operation, tmp_path, monkeypa
         if left:
             assert told
             torn_count += 1
-            with pytest.warns(npzkit.TornArchiveWarning, match=f"{left} bytes"):
+            with pytest.warns(npzkit.errors.TornArchiveWarning, match=f"{left} bytes"):
                 npzkit.open(path).close()
-            with pytest.warns(npzkit.TornArchiveWarning), npzkit.NpzWriter(path, "a") as w:
+            with pytest.warns(npzkit.errors.TornArchiveWarning), npzkit.NpzWriter(path, "a") as w:
                 w["next"] = SMALL
             npzkit.open(path, strict=True).close()
             arrays, attrs, metadata = contents(path)
@@ -603,7 +603,7 @@ def test_an_exception_where_nothing_can_be_cut_off(tmp_path, monkeypatch):
         raise ZeroDivisionError
     assert "its bytes are still in the file" in notes_of(caught.value)
     assert path.read_bytes().startswith(before)
-    with pytest.warns(npzkit.TornArchiveWarning):
+    with pytest.warns(npzkit.errors.TornArchiveWarning):
         check_free(path)
 
 

@@ -140,7 +140,8 @@ def test_public_names_are_those_that_checkers_see():
         if isinstance(node, ast.ImportFrom) and node.module.startswith("npzkit")
         for alias in node.names
     }
-    assert set(seen) == set(npzkit.__all__) <= set(dir(npzkit))
+    assert set(npzkit.__all__) <= set(seen) == {*npzkit.__all__, *npzkit._HOMES}
+    assert set(npzkit.__all__) <= set(dir(npzkit))
     for name, module in seen.items():
         inner = f"npzkit.{name}" if module == "npzkit" else module
         home = importlib.import_module(inner)
@@ -177,10 +178,10 @@ def test_an_engine_without_its_package(monkeypatch):
 
 
 def test_a_warnings_filter_finds_npzkits_warnings():
-    """`-W error::npzkit.TornArchiveWarning` works, although Python reads it before it is set up."""
+    """`-W error::npzkit.errors.TornArchiveWarning` works, although Python reads it before it is set up."""
     code = "import warnings; print(warnings.filters[0][2].__name__)"
     found = subprocess.run(
-        [sys.executable, "-W", "error::npzkit.TornArchiveWarning", "-c", code],
+        [sys.executable, "-W", "error::npzkit.errors.TornArchiveWarning", "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip

@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
     # What a killed writer leaves is there until the next one drops it.
-    pytest.mark.filterwarnings("ignore::npzkit.TornArchiveWarning"),
+    pytest.mark.filterwarnings("ignore::npzkit.errors.TornArchiveWarning"),
 ]
 
 KINDS = ["append", "replace", "delete", "rename", "repack", "save", "mixed"]

@@ -43,8 +43,9 @@ def names_of(module: str) -> dict[str, ast.AST]:
 
 
 def public(module: str) -> list[str]:
-    """Return the names in `__all__`."""
-    return sorted(ast.literal_eval(names_of(module)["__all__"]))
+    """Return the names in `__all__`, and at the top those of what is only returned."""
+    returned = npzkit._HOMES if module == "npzkit" else {}
+    return sorted({*ast.literal_eval(names_of(module)["__all__"]), *returned})
 
 
 def definition(module: str, name: str) -> tuple[str, ast.AST | None]:
@@ -130,6 +131,87 @@ def everything() -> str:
     """Return the lines of all modules and commands."""
     lines = [line for module in MODULES for line in names(module)]
     return "\n".join([*lines, *options(commands.npzkit_command, "npzkit"), ""])
+
+
+SAME = {
+    "allow_pickle": "False", "attrs": "None", "chunk_size": "CHUNK_SIZE", "dtypes": "None",
+    "encoding": "'ASCII'", "keys": "None", "level": "None", "limits": "None",
+    "lock_timeout": "None", "metadata": "None", "only": "None", "overwrite": "False",
+    "pickle_kwargs": "None", "progress": "None", "seekable": "True", "skip": "False",
+    "storage_options": "None", "strict": "False", "threads": "None",
+}  # fmt: skip
+"""The default of each parameter that many calls have."""
+OTHERS = {
+    ("npzkit.diff", "metadata"): "whether to compare them",
+    ("npzkit.load_tree", "strict"): "as torch's load_state_dict",
+    ("npzkit.checkpoint.CheckpointStore.load", "strict"): "as torch's load_state_dict",
+    ("npzkit.torch.NpzStorageWriter", "overwrite"): "as torch's FileSystemWriter",
+    ("npzkit.xarray.to_npz", "encoding"): "as xarray's to_netcdf",
+    ("npzkit.savez", "allow_pickle"): "as np.savez", ("npzkit.savez_compressed", "allow_pickle"): "",
+    ("npzkit.NpzWriter.add", "chunk_size"): "the writer's", ("npzkit.NpzWriter.add", "seekable"): "",
+    ("npzkit.NpzWriter.create", "chunk_size"): "", ("npzkit.NpzWriter.create", "seekable"): "",
+}  # fmt: skip
+"""What has another meaning, or the default of its model."""
+KEYWORDS = {*SAME, "align", "compression", "durable", "verify"} - {
+    "attrs",
+    "keys",
+    "metadata",
+    "only",
+}
+"""What is given by its name alone, but where a model takes it by place."""
+MODELS = {"npzkit.NpzFile", "npzkit.load", "npzkit.savez", "npzkit.savez_compressed"}
+"""Calls that take what NumPy's do."""
+
+
+def calls() -> Iterator[tuple[str, ast.arguments]]:
+    """Yield the name and the parameters of each public function, class and method."""
+    for module in MODULES:
+        if module == "npzkit.format":
+            continue
+        for name in public(module):
+            _, node = definition(module, name)
+            if isinstance(node, ast.FunctionDef):
+                yield f"{module}.{name}", node.args
+            for inner in getattr(node, "body", ()) if isinstance(node, ast.ClassDef) else ():
+                is_method = isinstance(inner, ast.FunctionDef)
+                if (
+                    is_method
+                    and inner.name == "__init__"
+                    and "Parameters" in ast.get_docstring(node)
+                ):
+                    yield f"{module}.{name}", inner.args
+                elif is_method and not inner.name.startswith("_"):
+                    yield f"{module}.{name}.{inner.name}", inner.args
+
+
+def test_what_many_calls_have_is_the_same():
+    """A parameter that many calls have is a keyword, with one default, wherever it stands."""
+    wrong = []
+    for call, args in calls():
+        places = [*args.posonlyargs, *args.args]
+        defaults = [None] * (len(places) - len(args.defaults)) + args.defaults
+        given = [
+            *zip(places, defaults, strict=True),
+            *zip(args.kwonlyargs, args.kw_defaults, strict=True),
+        ]
+        for parameter, default in given:
+            name = parameter.arg
+            if name in SAME and (call, name) not in OTHERS and default is not None:
+                found = ast.unparse(default)
+                wrong += [f"{call}({name}={found})"] if found != SAME[name] else []
+            if name in KEYWORDS and parameter in places and call not in MODELS:
+                wrong.append(f"{call}: {name} has a place")
+    assert not wrong
+
+
+def test_the_top_has_what_users_call():
+    """18 functions, 6 classes and 7 modules are listed; what they return is not."""
+    kinds = [type(getattr(npzkit, name)).__name__ for name in npzkit.__all__]
+    assert kinds.count("function") == 18
+    assert kinds.count("module") + 3 == 7
+    assert len(kinds) == 18 + 6 + 4
+    assert not set(npzkit.__all__) & {"ArrayInfo", "ManyFiles", "VerifyReport"}
+    assert npzkit.ArrayInfo.__module__ == "npzkit.members.array_info"
 
 
 def test_a_public_name_changes_only_with_its_list():

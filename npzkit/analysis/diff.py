@@ -22,6 +22,7 @@ from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
 from npzkit.files.progress import Meter, Part, Report
 from npzkit.files.urls import find_locations
+from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 
@@ -200,6 +201,7 @@ def diff(
     metadata: bool = False,
     verify: bool = True,
     values: bool = True,
+    limits: Limits | None = None,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DiffReport:
@@ -225,6 +227,8 @@ def diff(
     values : bool, default True
         False compares CRC-32s in place of values, so that any other CRC-32 is a
         difference. With ``verify=False`` no array is read.
+    limits : Limits, optional
+        Upper bounds on sizes and counts; ignored for an `NpzFile`.
     progress : callable, optional
         Called with the bytes done and the total, in this thread: every few
         megabytes, and at the end.
@@ -271,7 +275,7 @@ def diff(
         if not value >= 0:
             raise ValueError(f"{name} must be 0 or more, not {value}")
     first, second = find_locations([a, b], storage_options)
-    with opened(first) as one, opened(second) as two:
+    with opened(first, limits=limits) as one, opened(second, limits=limits) as two:
         wanted = _wanted(one, two, keys)
         comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values)
         rows = tuple(comparison.rows(progress))
@@ -409,7 +413,7 @@ class _Comparison:
 
     def _check(self, side: str, keys: list[str], share: Part) -> None:
         """Compare CRC-32s with what they cover, and note what is damaged."""
-        report = (self.a if side == "a" else self.b).verify(keys, share.reach)
+        report = (self.a if side == "a" else self.b).verify(keys, progress=share.reach)
         share.end()
         # The first fault of a member is enough.
         errors = {row.key: row for row in reversed(report.rows) if row.severity == "error"}

@@ -26,7 +26,7 @@ from npzkit.errors import StaleArchiveError, UnsupportedError
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import array_bytes, read_header
-from npzkit.limits import thread_count
+from npzkit.limits import Limits, thread_count
 from npzkit.reading.indexing import count_of, select
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def statistics(
     index: Any = (),
     *,
     field: str | None = None,
+    limits: Limits | None = None,
     threads: int | None = None,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -182,6 +183,8 @@ def statistics(
         array. What a list or an array of indices chooses is read at once.
     field : str, optional
         The field to measure, of a structured array.
+    limits : Limits, optional
+        Upper bounds on sizes and counts; ignored for an `NpzFile`.
     threads : int, optional
         By default one per processor.
     progress : callable, optional
@@ -216,7 +219,7 @@ def statistics(
     >>> npzkit.statistics(stream, "w", np.s_[:, 0]).mean
     2.5
     """
-    with opened(file, storage_options=storage_options) as npz:
+    with opened(file, limits=limits, storage_options=storage_options) as npz:
         info = npz.info(key)
         has_objects = info.dtype is not None and info.dtype.hasobject
         source = npz.read(key) if has_objects else npz.lazy(key)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def iter_arrays(
-    stream: SupportsRead,
+    file: SupportsRead,
     *,
     allow_pickle: bool = False,
     pickle_kwargs: Mapping[str, Any] | None = None,
@@ -45,7 +45,7 @@ def iter_arrays(
 
     Parameters
     ----------
-    stream : object with ``read``
+    file : object with ``read``
         Open in binary mode, positioned where the archive begins. It is read up
         to its end, and not closed.
     allow_pickle : bool, default False
@@ -126,7 +126,7 @@ def iter_arrays(
     bias (2,)
     """
     archive = StreamedArchive(
-        stream,
+        file,
         check_limits(limits, DEFAULT_HEADER_SIZE),
         allow_pickle=allow_pickle,
         pickle_kwargs=pickle_kwargs,

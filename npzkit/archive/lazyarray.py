@@ -214,7 +214,7 @@ class LazyArray:
         return out
 
     def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-        array: np.ndarray[Any, Any] = self._npz.read(self._key, out, self._verify)
+        array: np.ndarray[Any, Any] = self._npz.read(self._key, out, verify=self._verify)
         return array
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:

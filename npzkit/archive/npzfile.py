@@ -242,8 +242,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         self,
         key: str,
         out: np.ndarray[Any, Any] | None = None,
-        verify: bool | None = None,
         *,
+        verify: bool | None = None,
         threads: int | None = None,
     ) -> NDArray[Any]:
         """Read one array.
@@ -303,8 +303,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def load_all(
         self,
         keys: Iterable[str] | None = None,
-        threads: int | None = None,
         *,
+        threads: int | None = None,
         verify: bool | None = None,
         out: Mapping[str, NDArray[Any]] | None = None,
     ) -> dict[str, NDArray[Any]]:
@@ -634,8 +634,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def verify(
         self,
         keys: Iterable[str] | None = None,
-        progress: Callable[[int, int], object] | None = None,
         *,
+        progress: Callable[[int, int], object] | None = None,
         threads: int | None = None,
     ) -> VerifyReport:
         """Check the archive for damage; see `npzkit.verify`.

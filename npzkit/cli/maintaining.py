@@ -227,7 +227,7 @@ def verify(
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         with seekable_input(archive.path) as source, refusing(UnsupportedError, StaleArchiveError):
-            found = npzkit.verify(source, keys or None, report)
+            found = npzkit.verify(source, keys or None, progress=report)
         return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
 
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
@@ -280,14 +280,15 @@ def _verified(
     "has its name.",
 )  # fmt: skip
 @click.option(
-    "--partial", is_flag=True, help="Keep what is left of damaged arrays; mask lost values."
-)
+    "--keep-partial", type=click.Choice(["mask", "drop"]),
+    help="Keep what is left of damaged arrays: mask lost values, or drop their rows.",
+)  # fmt: skip
 @recursive_option
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repair(
     files: tuple[str, ...], output: str | None, recursive: bool, overwrite: bool, as_json: bool,
-    partial: bool,
+    keep_partial: Any,
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 
@@ -298,8 +299,8 @@ def repair(
 
     Example: npzkit repair broken.npz -o saved.npz
     """
-    if partial and output is None:
-        raise click.UsageError("--partial needs --output.")
+    if keep_partial and output is None:
+        raise click.UsageError("--keep-partial needs --output.")
     archives = find_archives(files, recursive=recursive)
     check_output(archives, output)
 
@@ -310,13 +311,13 @@ def repair(
                 return _verified(archive, verified)
         check_one_file(
             archive, "npzkit extract {0} -o FOLDER saves its sound arrays; npzkit repair {0}/SHARD "
-            "-o OTHER --partial keeps what is left in one shard.",
+            "-o OTHER --keep-partial mask keeps what is left in one shard.",
         )  # fmt: skip
         if output is None:
             return _cut(archive, report)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
         found = npzkit.repair(
-            archive.path, target, partial=partial, overwrite=may_replace, progress=report
+            archive.path, target, keep_partial=keep_partial, overwrite=may_replace, progress=report
         )
         return _repaired(archive, found)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -48,7 +48,9 @@ from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import repack
 from npzkit.members.metadata import TREE_KEY
+from npzkit.trees.note_edits import EditedNote
 from npzkit.trees.notes import is_value, links, nodes_of
+from npzkit.trees.restoring import KeySelection
 
 
 class ConvertReport(NamedTuple):
@@ -79,8 +81,9 @@ _SHOWN_LENGTH = 200
 
 
 def convert(
-    src: str | os.PathLike[str],
-    dst: str | os.PathLike[str],
+    file: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    only: str | Iterable[str] | None = None,
     *,
     compression: Literal["stored", "deflated", "zstd"] | int | None = None,
     level: int | None = None,
@@ -120,13 +123,16 @@ def convert(
 
     Parameters
     ----------
-    src : path or URL
+    file : path or URL
         The file or folder to read. A URL must be of an .npz archive. A folder
         with an ``index.npz`` of npzkit is a sharded archive. Only this file or
         folder is read: links and data in other files are not followed.
-    dst : path or URL
+    output : path or URL
         The file or folder to write. It appears when it is complete. URLs are as
         in `NpzWriter`, and are for .npz archives.
+    only : str or iterable of str, optional
+        Keys, and patterns such as ``"encoder/*"``, in which ``*`` also matches ``/``: the
+        arrays to convert, with all that is below these keys.
     compression : {"stored", "deflated", "zstd"} or int, optional
         By default arrays are stored; those of .zarr are compressed as zarr does
         by default, and from .npz to .npz each array keeps its method.
@@ -135,10 +141,10 @@ def convert(
     zarr_format : {3, 2}
         The version of Zarr that is written.
     skip : bool, default False
-        Whether to leave out arrays that `dst` cannot hold and report them. By
+        Whether to leave out arrays that `output` cannot hold and report them. By
         default the first one raises.
     overwrite : bool, default False
-        Whether to replace a file at `dst`. A folder is replaced only if it is
+        Whether to replace a file at `output`. A folder is replaced only if it is
         a Zarr store. An empty folder is used.
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
@@ -154,10 +160,10 @@ def convert(
     encoding : str, default "ASCII"
         How to decode strings of Python 2 in pickles, as in `npzkit.load`.
     limits : Limits, optional
-        Upper bounds on the arrays of `src`. Without a ``total_size``, the arrays of a file that
+        Upper bounds on the arrays of `file`. Without a ``total_size``, the arrays of a file that
         its library reads may have 1 GiB, and 1032 bytes for each byte of the file.
     storage_options : dict, optional
-        For the stores of `src` and `dst`, if they are URLs; see `npzkit.open`.
+        For the stores of `file` and `output`, if they are URLs; see `npzkit.open`.
 
     Returns
     -------
@@ -166,26 +172,28 @@ def convert(
     Raises
     ------
     FileExistsError
-        `dst` exists, and `overwrite` is False.
+        `output` exists, and `overwrite` is False.
     OSError
-        `src` cannot be read, or `dst` cannot be written.
+        `file` cannot be read, or `output` cannot be written.
     ConversionError
-        A name has no known format, `dst` cannot be replaced, a value has no
+        A name has no known format, `output` cannot be replaced, a value has no
         place in the new format and `skip` is False, or the library of the format
         does not read back what was written, crashes or does not answer.
     ChecksumError
         A record of a file of torch.save does not fit its CRC-32.
     ArchiveLockedError
-        A writer has the archive open that `dst` would replace.
+        A writer has the archive open that `output` would replace.
     FormatError
-        `src` is damaged, or its name says another format than its bytes.
+        `file` is damaged, or its name says another format than its bytes.
     PickleRefusedError
-        `src` is of torch.save, and has other objects than tensors, numbers, strings and
+        `file` is of torch.save, and has other objects than tensors, numbers, strings and
         containers of them.
     LimitExceededError
-        The arrays of `src` are larger, or more, than `limits` allows.
+        The arrays of `file` are larger, or more, than `limits` allows.
     UnsupportedError
         The library of a format is not installed.
+    MemberNotFoundError
+        A pattern of `only` matches nothing.
     NpzkitError
         An archive is damaged, as of `NpzFile.read`.
     ValueError
@@ -193,7 +201,7 @@ def convert(
 
     Notes
     -----
-    If there is an error, `dst` stays as it was.
+    If there is an error, `output` stays as it was.
 
     Files of .h5, .zarr, .mat and torch.save are read by their library in a process of its own,
     which a damaged file may crash or stop. This takes about as long as starting Python and
@@ -201,7 +209,7 @@ def convert(
     for each 10 MiB of the file.
 
     Before a new file of another format takes its place, its library reads it, and every value is
-    compared with `src`, part by part. This takes about as long as to convert the file back.
+    compared with `file`, part by part. This takes about as long as to convert the file back.
     An array whose dtype has become another one, with the same values, is noted.
 
     Examples
@@ -218,49 +226,65 @@ def convert(
     """
     options = _options(compression, level, zarr_format)
     checked = check_limits(limits, DEFAULT_HEADER_SIZE)
-    location, destination = find_locations((src, dst), storage_options)
+    location, destination = find_locations((file, output), storage_options)
     is_url = isinstance(location, Location)
     source = source_format(location)
-    src = location.url if is_url else os.fsdecode(location)
-    dst = str(destination) if isinstance(destination, Location) else as_path(destination)
-    target = target_format(dst)
-    sink = _sink(destination, dst, target, overwrite=overwrite)
+    file = location.url if is_url else os.fsdecode(location)
+    output = str(destination) if isinstance(destination, Location) else as_path(destination)
+    target = target_format(output)
+    sink = _sink(destination, output, target, overwrite=overwrite)
     with default_storage_options(location.options) if is_url else nullcontext():
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
-        claims = Claims(checked, size_of(src) if source.is_foreign else None)
-        is_changed = dtypes or allow_pickle
-        if source == target == NPZ and is_file and not is_sharded(src) and not is_changed:
+        claims = Claims(checked, size_of(file) if source.is_foreign else None)
+        is_changed = dtypes or allow_pickle or only is not None
+        if source == target == NPZ and is_file and not is_sharded(file) and not is_changed:
             if limits is not None:
                 _check_archive(location, claims)
             repack(
-                src, sink or dst, compression, level=level, progress=progress,
+                file, sink or output, compression=compression, level=level, progress=progress,
                 overwrite=overwrite or sink is not None,
             )  # fmt: skip
             with open(destination) as npz:
-                return ConvertReport(dst, tuple(npz.files), (), {})
+                return ConvertReport(output, tuple(npz.files), (), {})
         notes: dict[str, None] = {}
         skipped, raised = dict[str, str](), list[BaseException]()
         writer = module_of(target)
         with (
-            _explaining(src, dst, source, raised),
+            _explaining(file, output, source, raised),
             _reading(
-                source, src, notes.setdefault, claims, encoding if allow_pickle else None
-            ) as contents,
+                source, file, notes.setdefault, claims, encoding if allow_pickle else None
+            ) as found,
         ):
-            arrays = with_dtypes(list(contents.arrays), dtypes or {}, src)
+            contents = found if only is None else _chosen(found, only, file)
+            arrays = with_dtypes(list(contents.arrays), dtypes or {}, file)
             arrays = list(fitting_arrays(arrays, writer, skipped if skip else None))
             work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
             meter = Meter(_noting(progress, raised), work)
             if target is not NPZ:
                 _note_tree(contents.metadata.get(TREE_KEY), notes.setdefault)
             given = Contents(contents.metadata, arrays)
-            write = partial(_write, dst if sink is None else sink, target, options, meter.add)
+            write = partial(_write, output if sink is None else sink, target, options, meter.add)
             while (refused := write(given, notes.setdefault, can_skip=skip)) is not None:
                 skipped[refused.key or ""] = refused.what
                 arrays[:] = [array for array in arrays if array.key != refused.key]
             meter.finish()
-    return ConvertReport(dst, tuple(array.key for array in arrays), tuple(notes), skipped)
+    return ConvertReport(output, tuple(array.key for array in arrays), tuple(notes), skipped)
+
+
+def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Contents:
+    """Return the arrays that some patterns name, and the metadata without the others' places."""
+    arrays, metadata = list(contents.arrays), dict(contents.metadata)
+    keys, selection = [array.key for array in arrays], KeySelection(only)
+    chosen = set(selection.keys(keys))
+    selection.check_used(keys, path, is_empty=not chosen)
+    if TREE_KEY in metadata:
+        note = EditedNote(metadata[TREE_KEY], set(keys).__contains__)
+        for key in keys:
+            if key not in chosen:
+                note.take(key)
+        metadata[TREE_KEY] = note.note
+    return Contents(metadata, [array for array in arrays if array.key in chosen])
 
 
 def _check_archive(location: Any, claims: Claims) -> None:
@@ -376,7 +400,9 @@ def _noting(progress: Report | None, raised: list[BaseException]) -> Report | No
 
 
 @contextlib.contextmanager
-def _explaining(src: str, dst: str, source: Format, raised: list[BaseException]) -> Iterator[None]:
+def _explaining(
+    file: str, output: str, source: Format, raised: list[BaseException]
+) -> Iterator[None]:
     """Turn every exception of a library for a damaged file into one error.
 
     If the bytes of the file are those of another format, the error says which.
@@ -386,33 +412,33 @@ def _explaining(src: str, dst: str, source: Format, raised: list[BaseException])
         yield
     except NpzkitError as error:
         if isinstance(error, FormatError):
-            _check_kind(src, source)
-        raise error.locate(path=shown_url(src)) from error.__cause__
+            _check_kind(file, source)
+        raise error.locate(path=shown_url(file)) from error.__cause__
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
         if any(error is other for other in raised) or _is_of_system(error):
             raise
-        _check_kind(src, source)
+        _check_kind(file, source)
         text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
         raise FormatError(
-            f"the file cannot be converted to {dst!r}: {text}", path=shown_url(src)
+            f"the file cannot be converted to {output!r}: {text}", path=shown_url(file)
         ) from error
 
 
-def _check_kind(src: str, source: Format) -> None:
+def _check_kind(file: str, source: Format) -> None:
     """Raise if a file that its library cannot read is of another format than its name says."""
-    if source is NPZ or not os.path.isfile(src):
+    if source is NPZ or not os.path.isfile(file):
         return
     try:
-        with open(src):
+        with open(file):
             what = "it is already an .npz archive"
     except NpzkitError as error:
         what = error.what.removeprefix("not a zip archive: ").partition(",")[0]
         if error.remedy != TO_CONVERT or source.module.partition("_")[0] in what.lower():
             return
     raise FormatError(
-        f"the file is not what its name says: {what}", path=src,
+        f"the file is not what its name says: {what}", path=file,
         remedy="Rename it, with the suffix of its format.",
     )  # fmt: skip
 

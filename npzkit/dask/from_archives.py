@@ -211,7 +211,7 @@ _PROVEN_COUNT = 4
 
 
 def from_npz(
-    url: Any, key: str, chunks: Any = None, storage_options: Mapping[str, Any] | None = None
+    url: Any, key: str, chunks: Any = None, *, storage_options: Mapping[str, Any] | None = None
 ) -> da.Array:
     """Return an array of an archive as an array of dask. No data is read now.
 

@@ -138,11 +138,11 @@ def commit_shards(
 def to_npz(
     url: Any,
     arrays: Mapping[str, Any],
+    *,
     compute: bool = True,
     metadata: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    *,
     compression: Compression = "stored",
     level: int | None = None,
     chunk_size: int = CHUNK_SIZE,

@@ -223,8 +223,8 @@ def opened(file: Any, **options: Any) -> Iterator[NpzFile]:
 def verify(
     file: ArchiveLike,
     keys: Sequence[str] | None = None,
-    progress: Report | None = None,
     *,
+    progress: Report | None = None,
     threads: int | None = None,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -300,13 +300,13 @@ def verify(
             "storage_options": storage_options,
         }
         try:
-            return single.verify(file, keys, progress, **options)
+            return single.verify(file, keys, progress=progress, **options)
         except (FileNotFoundError, IsADirectoryError):
             # As `open`, which takes the prefix of a sharded archive in a store.
             if not _may_be_folder(file):
                 raise
     with opened(file, limits=limits, storage_options=storage_options) as npz:
-        return npz.verify(keys, progress, threads=threads)
+        return npz.verify(keys, progress=progress, threads=threads)
 
 
 def load_tree(

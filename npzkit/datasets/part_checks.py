@@ -213,9 +213,9 @@ def _rows_of(
     archive = npz._archive.one_file()
     identity = getattr(archive.source, "identity", None)
     if seen is None or identity is None:
-        return npz.verify(keys, progress, threads=threads).rows
+        return npz.verify(keys, progress=progress, threads=threads).rows
     if identity not in seen:
-        report = npz.verify(keys, progress, threads=threads)
+        report = npz.verify(keys, progress=progress, threads=threads)
         seen[identity] = str(archive.path), report.ok
         return report.rows
     path, is_sound = seen[identity]

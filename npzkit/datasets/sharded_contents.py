@@ -188,7 +188,7 @@ class ShardedContents(OpenShards):
             part = index.part_numbers(number).start
             prove_part(index, number, part, npz, self.path)
             stored.append(index.stored_key(number, part))
-        found = npz.load_all(stored, threads, verify=verify)
+        found = npz.load_all(stored, threads=threads, verify=verify)
         for (key, number), name in zip(wanted, stored, strict=True):
             results[key] = array = found[name]
             if not isinstance(array, np.ndarray):

@@ -58,17 +58,17 @@ _MAX_ALIGNMENT = 1 << 15
 
 
 def repack(
-    src: ArchiveLike,
-    dst: Writable | None = None,
+    file: ArchiveLike,
+    output: Writable | None = None,
+    *,
     compression: str | int | None = None,
     align: int = ALIGNMENT,
-    *,
     level: int | None = None,
     chunk_size: int = CHUNK_SIZE,
     seekable: bool = True,
     threads: int | None = None,
     durable: bool = False,
-    overwrite: bool = True,
+    overwrite: bool = False,
     lock_timeout: float | None = None,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -81,10 +81,10 @@ def repack(
 
     Parameters
     ----------
-    src : path, URL, bytes-like, file object or NpzFile
+    file : path, URL, bytes-like, file object or NpzFile
         An `NpzFile` stays open and keeps reading the old file.
-    dst : path, URL or file object, optional
-        None replaces `src`, which must be a path or the URL of a store. The old
+    output : path, URL or file object, optional
+        None replaces `file`, which must be a path or the URL of a store. The old
         file stays until the new one is complete. Programs that have it open keep
         reading it.
     compression : {None, "stored", "deflated", "zstd"} or int
@@ -102,34 +102,34 @@ def repack(
         Number of threads; None uses all processors.
     durable : bool, default False
         Wait until the new file is on disk before it replaces the old one.
-    overwrite : bool, default True
-        Whether to replace another file that is already at `dst`.
+    overwrite : bool, default False
+        Whether to replace another file that is already at `output`.
     lock_timeout : float, optional
         Seconds to wait if another writer has the replaced file open.
     progress : callable, optional
         Called with the uncompressed bytes done and the total, every few
         megabytes and at the end.
     storage_options : dict, optional
-        For the stores of `src` and `dst`, if they are URLs; see `npzkit.open`.
+        For the stores of `file` and `output`, if they are URLs; see `npzkit.open`.
 
     Raises
     ------
     NpzkitError
         The archive, or a member that is written again, is damaged.
-        `dst` does not change.
+        `output` does not change.
     UnsupportedError
         A member is encrypted, or its method is not supported.
     ArchiveLockedError
         Another writer has the replaced file open.
     FileExistsError
-        `dst` already exists, and `overwrite` is False.
+        `output` already exists, and `overwrite` is False.
     OSError
         The new file cannot be written. The old one stays.
     ValueError
-        An argument is invalid, or `dst` is a file object for the same file as
-        `src`.
+        An argument is invalid, or `output` is a file object for the same file as
+        `file`.
     StaleArchiveError
-        `src` is a URL and is replaced, and another writer replaced it meanwhile.
+        `file` is a URL and is replaced, and another writer replaced it meanwhile.
 
     Warns
     -----
@@ -149,17 +149,17 @@ def repack(
     level = check_level(level, wanted or STORED)
     coding = Coding(STORED, level, check_chunk_size(chunk_size), seekable)
     _check_alignment(align)
-    if dst is None and not isinstance(src, (str, os.PathLike)):
-        raise ValueError("dst is needed unless src is a path or a URL")
+    if output is None and not isinstance(file, (str, os.PathLike)):
+        raise ValueError("output is needed unless file is a path or a URL")
     timeout = check_timeout(lock_timeout)
-    origin, target = _find_places(src, src if dst is None else dst, storage_options)
+    origin, target = _find_places(file, file if output is None else output, storage_options)
     lock = _lock_replaced(origin, target, timeout)
     with lock or contextlib.nullcontext(), contextlib.closing(open_any_source(origin)) as source:
         try:
             source.is_locked = lock is not None
             if _is_same_file(source, target):
                 raise ValueError(
-                    "src and dst are the same file, which would be overwritten while it is read"
+                    "file and output are the same file, which would be overwritten while it is read"
                 )
             with Pipeline(thread_count(threads)) as pipeline:
                 limits = limits_of(origin)
@@ -184,9 +184,11 @@ def _lock_replaced(origin: Any, target: Any, timeout: float) -> FileLock | None:
     return lock_path(target, timeout)
 
 
-def _find_places(src: Any, dst: Any, storage_options: Mapping[str, Any] | None) -> tuple[Any, Any]:
+def _find_places(
+    file: Any, output: Any, storage_options: Mapping[str, Any] | None
+) -> tuple[Any, Any]:
     """Return what is read, and what is written: a location, a file object or a path."""
-    origin, target = find_locations((src, dst), storage_options)
+    origin, target = find_locations((file, output), storage_options)
     if isinstance(target, Location):
         stores().check_writable(target)
     elif not can_write(target):
@@ -253,8 +255,8 @@ def _open_sink(
         return _replacing(dst, durable, lock)
     # What is read is what is replaced.
     is_same = isinstance(dst, Location) and source.is_distant and source.reopening[0] == dst.url
-    tag = source.tag if is_same and overwrite else ""
-    exclusive = not overwrite
+    tag = source.tag if is_same else ""
+    exclusive = not (overwrite or is_same)
     return open_any_sink(dst, exclusive=exclusive, durable=durable, lock_timeout=timeout, tag=tag)
 
 

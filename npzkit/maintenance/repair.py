@@ -47,11 +47,11 @@ _KNOWN_SIZE = 1 << 16
 
 
 def repair(
-    path: str | os.PathLike[str],
+    file: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
-    partial: Partial = False,
-    overwrite: bool = True,
+    keep_partial: Partial = None,
+    overwrite: bool = False,
     limits: Limits | None = None,
     threads: int | None = None,
     lock_timeout: float | None = None,
@@ -85,15 +85,15 @@ def repair(
 
     Parameters
     ----------
-    path : path or URL
+    file : path or URL
         With a URL, `output` is needed.
     output : path, optional
-        An existing file is replaced when the new one is complete.
-    partial : bool, "mask" or "drop", default False
-        Keep what is left of damaged arrays. True is "mask".
+        Where the sound arrays are written.
+    keep_partial : {None, "mask", "drop"}, default None
+        Keep what is left of damaged arrays.
 
         - Of an array with a CRC-32 per chunk, the values outside of damaged chunks
-          are kept, and the others are masked: the array is saved as with
+          are kept, and "mask" masks the others: the array is saved as with
           ``masked="split"``, and lost values are NaN, NaT or zero. "drop" leaves out
           the rows with lost values instead, so the rows after them get other
           numbers. An array that has a mask already keeps its rows.
@@ -102,8 +102,9 @@ def repair(
           which becomes an archive.
 
         The report names the lost rows.
-    overwrite : bool, default True
-        Whether to replace another file that is already at `output`.
+    overwrite : bool, default False
+        Whether to replace another file that is already at `output`, when the new one is
+        complete.
     limits : Limits, optional
         Limits to check members against; by default, none.
     threads : int, optional
@@ -143,20 +144,20 @@ def repair(
     >>> npzkit.repair(path).cut_size
     13
     >>> os.truncate(path, 4000)
-    >>> print(npzkit.repair(path, path + "2", partial=True))  # doctest: +ELLIPSIS
+    >>> print(npzkit.repair(path, path + "2", keep_partial="mask"))  # doctest: +ELLIPSIS
     /...a.npz2: 2 members kept
     the directory was lost: members were found by their own headers
     uncertain: any of these arrays may have been removed, renamed or changed; ...
     lost: y (at byte ...): truncated: its last ... of 1,000 rows; the rows before are kept, ...
     """
-    location, target = find_locations((path, output), storage_options)
+    location, target = find_locations((file, output), storage_options)
     if output is None:
         remedy = "Pass a path or a URL as output: what is sound is saved there."
-        check_local(path, "an archive in a store cannot be repaired in place", remedy)
+        check_local(file, "an archive in a store cannot be repaired in place", remedy)
     is_distant = isinstance(location, Location)
     path = str(location) if is_distant else _checked_path(location)
-    if partial not in (False, True, "mask", "drop"):
-        raise ValueError(f"partial must be a bool, 'mask' or 'drop', not {partial!r}")
+    if keep_partial not in (None, "mask", "drop"):
+        raise ValueError(f"keep_partial must be 'mask', 'drop' or None, not {keep_partial!r}")
     # The default limit of headers is for reading: what is sound is kept.
     bounds = Limits(header_size=None) if limits is None else limits
     count = thread_count(threads)
@@ -171,9 +172,9 @@ def repair(
         try:
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            if partial and source.read_within(0, 6) == MAGIC_PREFIX:
+            if keep_partial and source.read_within(0, 6) == MAGIC_PREFIX:
                 return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
-            salvage = Salvage(source, bounds, count, progress, partial=partial)
+            salvage = Salvage(source, bounds, count, progress, keep_partial=keep_partial)
             return salvage.write(*_open_output(target, path, overwrite))
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__
@@ -246,7 +247,7 @@ def _repair_end(
         # No program reads an archive that does not begin with a member.
         is_archive = source.read_within(0, 4) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
-            salvage = Salvage(source, limits, threads, progress, partial=False)
+            salvage = Salvage(source, limits, threads, progress, keep_partial=None)
             return _relist(salvage, newest, path, lock, size - source.size)
         if is_archive or newest.known.entries:
             error.remedy = "Save what can be read: " + SAVE_PARTIAL + "."

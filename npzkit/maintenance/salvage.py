@@ -55,10 +55,10 @@ from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
-_NOT_MASKED = "it cannot be given a mask; partial='drop' keeps its other rows"
+_NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
 
 
-Partial = bool | Literal["mask", "drop"]
+Partial = Literal["mask", "drop"] | None
 """What is kept of a damaged array; see `npzkit.repair`."""
 
 
@@ -72,14 +72,14 @@ class Salvage:
         threads: int,
         progress: Report | None,
         *,
-        partial: Partial,
+        keep_partial: Partial,
     ) -> None:
         self.source = source = CorrectedSource(source)
         self._reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
         self._threads = threads
         # The file is checked, then copied.
         self.meter = Meter(progress, 2 * source.size)
-        self._partial = partial
+        self._partial = keep_partial
         self.sound: dict[str, Entry | RowsLeft] = {}
         self.lost: list[tuple[str, str, int]] = []
         # The rows that are lost of an array, by what is told of it.
@@ -121,7 +121,7 @@ class Salvage:
                     "nothing can be saved: every member is damaged",
                     found=format_count(len(self.lost), "damaged member"),
                     remedy="Download the file again; "
-                    + Advice("partial=True (--partial)", "--partial")
+                    + Advice("keep_partial='mask'", "--keep-partial mask")
                     + " keeps what is left of damaged arrays.",
                 )
             self._give_usable_names()

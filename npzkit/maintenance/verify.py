@@ -41,7 +41,7 @@ def verify(
 ) -> VerifyReport:
     """Check an archive in one file; the parameters are those of `npzkit.verify`."""
     if limits is None and is_archive(file):
-        return cast(VerifyReport, file.verify(keys, progress, threads=threads))
+        return cast(VerifyReport, file.verify(keys, progress=progress, threads=threads))
     check_several(keys)
     bounds = DEFAULT_LIMITS if limits is None else limits
     count = thread_count(threads)

@@ -124,7 +124,7 @@ class _Filling:
         found = self._read_small(small)
         found |= {key: self._npz.lazy(key, verify=self._verify) for key in lazy}
         others = [key for key in keys if key not in outs and key not in found]
-        found |= self._npz.load_all(others, self._threads, verify=self._verify)
+        found |= self._npz.load_all(others, threads=self._threads, verify=self._verify)
         if self._verify:
             self.fill(outs, is_trial=True)
         return found | outs

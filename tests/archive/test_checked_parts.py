@@ -262,7 +262,7 @@ def test_verify_names_chunks_and_rows(tmp_path):
     path, _ = damaged(tmp_path)
     (row,) = [row for row in npzkit.verify(path).rows if row.severity == "error"]
     # A chunk of 32 KiB has 65.5 rows, of which the first begins after the header of 128 bytes.
-    advice = "; npzkit.repair(path, output, partial=True) saves the other values"
+    advice = "; npzkit.repair(path, output, keep_partial='mask') saves the other values"
     assert row.what.endswith(f"; damaged chunk 5 of 10, in rows 261 to 327{advice}")
     (lost,) = npzkit.repair(path, tmp_path / "b.npz").lost
     assert (lost.what, lost.where) == (row.what, row.where)

@@ -498,7 +498,7 @@ def test_warnings_name_the_caller(tmp_path):
         npzkit.save(tmp_path / "a.npz", {"a": long})
     assert caught[0].filename == __file__
     (tmp_path / "torn.npz").write_bytes((tmp_path / "a.npz").read_bytes() + b"!")
-    with pytest.warns(npzkit.TornArchiveWarning) as caught:
+    with pytest.warns(npzkit.errors.TornArchiveWarning) as caught:
         npzkit.open(tmp_path / "torn.npz").close()
     assert caught[0].filename == __file__
 

@@ -30,6 +30,6 @@ def test_zip_is_a_zipfile_onto_the_same_archive(path, arrays):
 
 def test_zip_of_a_torn_archive(path):
     """npz.zip sees the archive that npz does, without what follows its end."""
-    with pytest.warns(npzkit.TornArchiveWarning):
+    with pytest.warns(npzkit.errors.TornArchiveWarning):
         npz = npzkit.open(path.read_bytes() + b"!" * 100)
     assert npz.zip.testzip() is None

@@ -101,7 +101,7 @@ def test_repair_and_repack(cli, tmp_path):
     assert "4 bytes of an unfinished append" in cli("repair", path).out
     assert path.read_bytes() == whole
     path.write_bytes(whole[:12_000])
-    found = cli("repair", path, "-o", tmp_path / "b.npz", "--partial", "--json")
+    found = cli("repair", path, "-o", tmp_path / "b.npz", "--keep-partial", "mask", "--json")
     assert found.code == 1
     assert found.json()[0]["kept"] == ["x", "y"]
     assert "->" in cli("repack", tmp_path / "b.npz", "-c", "deflated").out

@@ -204,7 +204,7 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:-200])
     np.save("bare.npy", np.arange(3))
     first, cut, second, _, last = cli("verify", "cut.npz", "bare.npy").out.splitlines()
-    assert first.endswith("npzkit repair cut.npz -o OTHER --partial.")
+    assert first.endswith("npzkit repair cut.npz -o OTHER --keep-partial mask.")
     assert cut == "cut.npz: NOT sound, no member could be checked, 1 error"
     assert second.endswith("Make an archive of it: npzkit pack bare.npz bare.npy.")
     assert last == "2 files: 2 NOT sound"
@@ -213,7 +213,7 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
 def test_each_line_names_its_file(cli, folder):
     """Of several repaired files, each line about what was lost names the file, and its rows."""
     (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:4000])
-    found = cli("repair", "bad.npz", "cut.npz", "-o", "out/", "--partial")
+    found = cli("repair", "bad.npz", "cut.npz", "-o", "out/", "--keep-partial", "mask")
     losses = [line for line in found.out.splitlines() if ": lost: " in line]
     assert losses[0].startswith("bad.npz: lost: x (at byte 64): the data is damaged")
     assert losses[1].startswith(
@@ -305,7 +305,7 @@ def test_a_damaged_array_is_removed_in_place(cli, tmp_path, compression, place):
 
 
 @pytest.mark.parametrize("command", ["repair", "repack"])
-@pytest.mark.filterwarnings("ignore::npzkit.TornArchiveWarning")
+@pytest.mark.filterwarnings("ignore::npzkit.errors.TornArchiveWarning")
 def test_a_copy_goes_into_a_folder(cli, folder, command):
     """In a folder, the result of one file has its name; an older one stays without --overwrite."""
     shutil.copy("torn.npz", "deep/er/torn.npz")
@@ -317,7 +317,7 @@ def test_a_copy_goes_into_a_folder(cli, folder, command):
     assert cli("verify", "-r", "out", "-q").code == 0
 
 
-@pytest.mark.filterwarnings("ignore::npzkit.TornArchiveWarning")
+@pytest.mark.filterwarnings("ignore::npzkit.errors.TornArchiveWarning")
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
@@ -356,7 +356,7 @@ def test_no_result_replaces_another(cli, folder, command, files, output):
 
 def test_an_option_that_would_do_nothing_is_refused(cli, folder):
     """What is kept can only be chosen where something is written."""
-    found = cli("repair", "torn.npz", "--partial")
+    found = cli("repair", "torn.npz", "--keep-partial", "mask")
     assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
 
 
@@ -367,8 +367,10 @@ def test_lost_values_are_masked(cli, folder):
     data[5000] ^= 8
     (folder / "a.npz").write_bytes(data)
     (line,) = [line for line in cli("verify", "a.npz").out.splitlines() if " error: " in line]
-    assert "; npzkit repair a.npz -o OTHER --partial saves the other values (at" in line
-    (row,) = cli("repair", "a.npz", "-o", "b.npz", "--partial", "--json").json()[0]["lost"]
+    assert "; npzkit repair a.npz -o OTHER --keep-partial mask saves the other values (at" in line
+    (row,) = cli("repair", "a.npz", "-o", "b.npz", "--keep-partial", "mask", "--json").json()[0][
+        "lost"
+    ]
     assert row["rows"]
     with npzkit.open("b.npz") as npz:
         assert 0 < npz.join("x").mask.sum() < 4000
@@ -380,7 +382,7 @@ def test_a_file_without_a_directory_says_what_to_do(cli, folder):
     (folder / "cut.npz").write_bytes(data[:-200])
     found = cli("repair", "cut.npz", "torn.npz")
     assert (found.code, found.err.count("\n")) == (1, 1)
-    assert found.err.endswith("npzkit repair cut.npz -o OTHER --partial.\n")
+    assert found.err.endswith("npzkit repair cut.npz -o OTHER --keep-partial mask.\n")
     assert "npzkit.repair" not in found.err
     assert "torn.npz: sound" in found.out
 

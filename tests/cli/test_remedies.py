@@ -125,8 +125,8 @@ def test_a_truncated_npy_file(cli):
     np.save("x.npy", np.arange(1000).reshape(100, 10))
     os.truncate("x.npy", 3000)
     found = cli("pack", "new.npz", "x.npy")
-    assert "npzkit repair x.npy -o OTHER --partial" in found.err
-    found = cli("repair", "x.npy", "-o", "other.npz", "--partial", "--json").json()[0]
+    assert "npzkit repair x.npy -o OTHER --keep-partial mask" in found.err
+    found = cli("repair", "x.npy", "-o", "other.npz", "--keep-partial", "mask", "--json").json()[0]
     assert (found["ok"], found["kept"], found["lost"][0]["rows"]) == (False, ["x"], [[35, 100]])
     with np.load("other.npz") as npz:
         assert npz["x"].tolist() == np.arange(350).reshape(35, 10).tolist()
@@ -137,7 +137,9 @@ def test_a_npy_file_without_a_complete_row(cli, size):
     """Nothing is written, and the error says so."""
     np.save("x.npy", np.arange(1000).reshape(100, 10))
     os.truncate("x.npy", size)
-    assert "no complete row" in remedy_less(lambda: npzkit.repair("x.npy", "b.npz", partial=True))
+    assert "no complete row" in remedy_less(
+        lambda: npzkit.repair("x.npy", "b.npz", keep_partial="mask")
+    )
     assert os.listdir() == ["x.npy"]
 
 

@@ -48,10 +48,12 @@ def test_what_is_left_of_a_damaged_one_is_saved(folder, cli, tmp_path):
     (folder / part.shard).write_bytes(data)
     refused = cli("repair", folder, "-o", tmp_path / "a.npz")
     assert f"npzkit extract {folder} -o FOLDER" in refused.err
-    assert f"npzkit repair {folder}/SHARD -o OTHER --partial" in refused.err
+    assert f"npzkit repair {folder}/SHARD -o OTHER --keep-partial mask" in refused.err
     cli("extract", folder, "-o", tmp_path / "arrays")
     assert sorted(os.listdir(tmp_path / "arrays")) == ["layer", "w.npy"]
-    found = cli("repair", folder / part.shard, "-o", tmp_path / "a.npz", "--partial", "--json")
+    found = cli(
+        "repair", folder / part.shard, "-o", tmp_path / "a.npz", "--keep-partial", "mask", "--json"
+    )
     assert [row["key"] for row in found.json()[0]["lost"]] == ["layer/1"]
 
 

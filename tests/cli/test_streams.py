@@ -56,7 +56,7 @@ def unlocated(text):
     return re.sub(r"\(in '[^']*', at", "(at", text)
 
 
-@pytest.mark.filterwarnings("ignore::npzkit.TornArchiveWarning")
+@pytest.mark.filterwarnings("ignore::npzkit.errors.TornArchiveWarning")
 @pytest.mark.parametrize("lost", [0, 1, 4, 40])
 @pytest.mark.parametrize("command", ["ls", "verify"])
 def test_a_commit_that_lacks_its_end(command, lost, cli, edited):

@@ -51,11 +51,11 @@ def test_a_message_keeps_what_comes_from_a_file():
     """Keys, paths and values are shown as they are, and the error itself is not changed."""
     error = NpzkitError(
         "reading it needs " + ALLOW_PICKLE, path="npzkit.repair", key="allow_pickle=True",
-        found="partial=True", remedy="Pass " + ALLOW_PICKLE + "; npz.read(key) reads it.",
+        found="allow_pickle=True", remedy="Pass " + ALLOW_PICKLE + "; npz.read(key) reads it.",
     )  # fmt: skip
     assert message_of(error) == (
         "reading it needs --allow-pickle (in 'npzkit.repair', key 'allow_pickle=True'): "
-        "found 'partial=True'. Pass --allow-pickle."
+        "found 'allow_pickle=True'. Pass --allow-pickle."
     )
     assert error.remedy.startswith("Pass allow_pickle=True")
 
@@ -119,4 +119,4 @@ def test_what_commands_print(cli, tmp_path, monkeypatch):
             printed += [(arguments, line) for line in (found.out + found.err).splitlines()]
     assert not [(arguments, line) for arguments, line in printed if is_python(line)]
     assert any("--allow-pickle" in line for _, line in printed)
-    assert any("npzkit repair half.npz -o OTHER --partial" in line for _, line in printed)
+    assert any("npzkit repair half.npz -o OTHER --keep-partial mask" in line for _, line in printed)

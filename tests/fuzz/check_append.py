@@ -252,7 +252,7 @@ def _check_repair(data: bytes, before: _Contents | NpzkitError, *, partial: bool
     with folder_of(data) as (folder, path):
         output = os.path.join(folder, "b.npz")
         report = attempt(
-            "repair", npzkit.repair, path, output, partial=partial, limits=LIMITS, threads=1,
+            "repair", npzkit.repair, path, output, keep_partial=partial, limits=LIMITS, threads=1,
         )  # fmt: skip
         if _bytes_of(path) != data:
             raise Violation("repair touched the damaged file")

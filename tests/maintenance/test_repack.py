@@ -225,7 +225,7 @@ def test_dead_space_and_torn_ends_are_left_behind(tmp_path):
     npzkit.save(path, {"a": np.arange(5)})
     clean = path.read_bytes()
     path.write_bytes(clean + b"PK\x03\x04" + bytes(1000))
-    with pytest.warns(npzkit.TornArchiveWarning):
+    with pytest.warns(npzkit.errors.TornArchiveWarning):
         npzkit.repack(path)
     assert path.read_bytes() == clean
 

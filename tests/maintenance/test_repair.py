@@ -180,7 +180,7 @@ def test_in_place_nothing_is_guessed(paths, data, error):
         is_page = data.startswith(b"<html>")
         assert ("Save what can be read" in caught.value.remedy) == (not is_page)
         if not is_page:
-            npzkit.repair(path, output, partial=True)
+            npzkit.repair(path, output, keep_partial="mask")
             assert np.load(output)["x"].tolist() == list(range(9))
 
 
@@ -413,7 +413,7 @@ def test_what_a_tree_has_beside_arrays_is_named(paths, lost_size, told):
     path, output = paths
     npzkit.save(path, {"model": {"w": np.arange(5000.0), "rate": 0.1}, "steps": [np.arange(3)]})
     os.truncate(path, path.stat().st_size - lost_size)
-    lines = str(npzkit.repair(path, output, partial=True)).splitlines()
+    lines = str(npzkit.repair(path, output, keep_partial="mask")).splitlines()
     (line,) = [
         line for line in lines if "learning rates, tied keys, lists and integer keys" in line
     ]
@@ -545,7 +545,7 @@ def test_rows_that_are_left_have_one_name(paths):
     payload = b"\1" + struct.pack("<L", zlib.crc32("é.npy".encode())) + b"other.npy"
     extra = struct.pack("<HH", 0x7075, len(payload)) + payload
     rows = Member("é.npy".encode("cp437"), npy(np.arange(1e3)), extra=extra, local={"flags": 0})
-    report, arrays = repair_bytes(paths, rows.local_bytes()[:-800], partial=True)
+    report, arrays = repair_bytes(paths, rows.local_bytes()[:-800], keep_partial="mask")
     assert report.kept == ("é",)
     check_all(arrays, {"é": np.arange(900.0)})
 
@@ -555,7 +555,7 @@ def test_rows_of_a_name_that_is_too_long_are_lost(paths):
     whole = Member("x.npy", npy(np.eye(3))).local_bytes()
     name = b"\x82" * 65_531 + b".npy"
     rows = Member(name, npy(np.arange(1000)), local={"flags": 0}).local_bytes()
-    report, arrays = repair_bytes(paths, whole + rows[:-800], partial=True)
+    report, arrays = repair_bytes(paths, whole + rows[:-800], keep_partial="mask")
     check_all(arrays, {"x": np.eye(3)})
     assert [lost.key[:3] for lost in report.lost] == ["ééé"]
 
@@ -733,7 +733,7 @@ ROWS = {
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("kind", ROWS)
 def test_whole_rows_are_kept(paths, kind, compression):
-    """partial=True keeps the complete rows with the key and the attributes."""
+    """keep_partial="mask" keeps the complete rows with the key and the attributes."""
     array = np.asarray(ROWS[kind]).view(np.ndarray)
     with npzkit.NpzWriter(paths[0]) as writer:
         writer.add("first", np.eye(2))
@@ -748,7 +748,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
     seen = set()
     for share in (0.3, 0.6, 0.99):
         cut = data[: start + int(size * share)]
-        report, arrays = repair_bytes(paths, cut, partial=True)
+        report, arrays = repair_bytes(paths, cut, keep_partial="mask")
         count = len(arrays["a"])
         seen.add(count)
         assert 0 < count < len(array)
@@ -772,7 +772,7 @@ def test_rows_with_damaged_attributes(paths):
     payload = b"KeyValuePairs\1\5\0abc"
     extra = struct.pack("<HH", 0x564B, len(payload)) + payload
     cut = Member("x.npy", npy(np.arange(100.0)), extra=extra).local_bytes()[:-80]
-    report, arrays = repair_bytes(paths, cut, partial=True)
+    report, arrays = repair_bytes(paths, cut, keep_partial="mask")
     check_all(arrays, {"x": np.arange(90.0)})
     assert ["attributes" in lost.what for lost in report.lost] == [True, False]
     assert "its last 10 of 100 rows" in report.lost[1].what
@@ -789,7 +789,7 @@ def test_what_has_no_rows_is_lost(paths, array, method):
     member = Member("a.npy", stream.getvalue(), method=method)
     data = archive(Member("b.npy", npy(np.eye(2))), member)
     data = data[: data.rindex(member.raw) + len(member.raw) - 2]
-    report, arrays = repair_bytes(paths, data, partial=True)
+    report, arrays = repair_bytes(paths, data, keep_partial="mask")
     check_all(arrays, {"b": np.eye(2)})
     assert [lost.key for lost in report.lost] == ["a"]
     assert "truncated" in report.lost[0].what
@@ -803,7 +803,7 @@ def test_rows_of_a_stream(paths, method):
     with zipfile.ZipFile(Pipe(stream), "w", method) as written:
         written.writestr("a.npy", npy(array))
     data = stream.getvalue()
-    _, arrays = repair_bytes(paths, data[: int(len(data) * 0.7)], partial=True)
+    _, arrays = repair_bytes(paths, data[: int(len(data) * 0.7)], keep_partial="mask")
     assert 100 < len(arrays["a"]) < 500
     same(arrays["a"], array[: len(arrays["a"])])
 
@@ -813,7 +813,7 @@ def test_rows_of_zip64_members(paths):
     array = RNG.random((100, 8))
     stream = io.BytesIO()
     np.savez(stream, a=array)
-    _, arrays = repair_bytes(paths, stream.getvalue()[:3000], partial=True)
+    _, arrays = repair_bytes(paths, stream.getvalue()[:3000], keep_partial="mask")
     same(arrays["a"], array[: len(arrays["a"])])
     assert len(arrays["a"]) > 30
 
@@ -876,7 +876,7 @@ def test_hostile_files_take_linear_work(paths, case):
     counts = []
     for size in (20_000, 40_000):
         path.write_bytes(HOSTILE[case](size))
-        counts.append(calls_of(lambda: npzkit.repair(path, output, partial=True)))
+        counts.append(calls_of(lambda: npzkit.repair(path, output, keep_partial="mask")))
     assert counts[1] < 2.5 * counts[0]
 
 
@@ -1018,7 +1018,7 @@ def test_rows_behind_the_last_commit_are_not_called_whole(paths):
     with npzkit.NpzWriter(stream, "a") as w:
         w["y"] = np.arange(10_000)
     data = unfinished(stream.getvalue(), 20_000)
-    report, arrays = repair_bytes(paths, data, partial=True)
+    report, arrays = repair_bytes(paths, data, keep_partial="mask")
     assert list(arrays) == ["x"]
     assert not any("whole" in lost.what for lost in report.lost)
 
@@ -1054,7 +1054,7 @@ def test_limits_are_held_against_members(paths):
 # -- failures ------------------------------------------------------------------------------
 
 
-@pytest.mark.remedy("partial=True (--partial) keeps what is left of damaged arrays.")
+@pytest.mark.remedy("keep_partial='mask' keeps what is left of damaged arrays.")
 def test_what_is_left_where_all_is_damaged(paths):
     """If every array is damaged, nothing is saved, unless parts of arrays are asked for."""
     path, output = paths
@@ -1063,7 +1063,7 @@ def test_what_is_left_where_all_is_damaged(paths):
     path.write_bytes(sound.replace(np.int64(70_000).tobytes(), np.int64(7).tobytes()))
     with pytest.raises(ZipFormatError, match="nothing can be saved"):
         npzkit.repair(path, output)
-    npzkit.repair(path, output, partial=True)
+    npzkit.repair(path, output, keep_partial="mask")
     with npzkit.open(output) as npz:
         found = npz.join("x")
     assert 70_000 not in found.compressed()
@@ -1074,7 +1074,7 @@ def test_what_is_left_where_all_is_damaged(paths):
         assert npz["x"][70_000] == 70_000
 
 
-@pytest.mark.remedy("or save its complete rows: npzkit.repair(path, output, partial=True).")
+@pytest.mark.remedy("or save its complete rows: npzkit.repair(path, output, keep_partial='mask').")
 def test_a_npy_file_that_is_cut_off(paths):
     """Its complete rows are saved, as an archive; the whole file is read again once it is back."""
     path, output = paths[0].with_suffix(".npy"), paths[1]
@@ -1082,7 +1082,7 @@ def test_a_npy_file_that_is_cut_off(paths):
     path.write_bytes(sound[:600])
     with pytest.raises(NpyFormatError, match="Failed to read all data"):
         npzkit.load(path)
-    npzkit.repair(path, output, partial=True)
+    npzkit.repair(path, output, keep_partial="mask")
     with npzkit.open(output) as npz:
         assert npz[path.stem].tolist() == np.arange(50).reshape(5, 10).tolist()
     path.write_bytes(sound)
@@ -1265,7 +1265,7 @@ def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, parti
     path, output = folder / "damaged.npz", folder / "whole.npz"
     path.write_bytes(data)
     try:
-        report = npzkit.repair(path, output, partial=partial)
+        report = npzkit.repair(path, output, keep_partial=partial)
     except ZipFormatError:
         # A cut so early that not one member is whole.
         assert len(data) < 12_000

@@ -1,4 +1,4 @@
-"""repair(partial=): what is left of a damaged array in its sound chunks."""
+"""repair(keep_partial=): what is left of a damaged array in its sound chunks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_lists_are_lost_with_the_end(paths):
     with npzkit.open(paths[0]) as npz:
         end = npz._archive.entry("after").header_offset + 20
     os.truncate(paths[0], end)
-    report = repaired(paths, partial=True)
+    report = repaired(paths, keep_partial="mask")
     assert report.kept == ("before",)
     assert "floats" in [row.key for row in report.lost]
 
@@ -97,7 +97,7 @@ def test_lost_values_are_masked(paths, key, numbers):
     save(paths[0], {"before": np.arange(3), key: array, "after": np.arange(4)})
     count = -(-(array.nbytes + 128) // CHUNK)
     sound = items_of(np.asarray(array), damage(paths[0], key, [n % count for n in numbers]))
-    report = repaired(paths, partial=True)
+    report = repaired(paths, keep_partial="mask")
     (lost,) = [row for row in report.lost if row.key == key]
     assert f"{np.count_nonzero(~sound):,} of {array.size:,} values are masked" in lost.what
     rows = sound.reshape(len(sound), -1).all(1)
@@ -119,13 +119,13 @@ def test_lost_values_are_masked(paths, key, numbers):
 @pytest.mark.parametrize("numbers", [(0,), (1, 3, 4), (-1,)])
 @pytest.mark.parametrize("key", ["floats", "3-D", "long rows", "structured", "text", "masked"])
 def test_rows_with_lost_values_are_dropped(paths, key, numbers):
-    """partial="drop" keeps the rows without lost values; a masked array keeps all of its rows."""
+    """keep_partial="drop" keeps the rows without lost values; a masked array keeps all of its rows."""
     array = ARRAYS[key]
     save(paths[0], {key: array})
     count = -(-(array.nbytes + 128) // CHUNK)
     sound = items_of(np.asarray(array), damage(paths[0], key, [n % count for n in numbers]))
     rows = sound.reshape(len(sound), -1).all(1)
-    (lost,) = repaired(paths, partial="drop").lost
+    (lost,) = repaired(paths, keep_partial="drop").lost
     with npzkit.open(paths[1]) as npz:
         if key == "masked":
             assert npz.join(key).shape == array.shape
@@ -159,7 +159,7 @@ def test_any_method(paths, method, place, bits):
     with npzkit.open(paths[0]) as npz, pytest.raises(ChecksumError) as caught:
         npz["x"]
     *_, row = [row for row in npzkit.verify(paths[0]).rows if row.severity == "error"]
-    (lost,) = repaired(paths, partial=True).lost
+    (lost,) = repaired(paths, keep_partial="mask").lost
     assert row.where == lost.where == caught.value.offset
     assert f"damaged chunk {caught.value.chunk} of 5, in rows" in row.what
     with npzkit.open(paths[1]) as npz:
@@ -176,7 +176,7 @@ def test_lost_values_of_a_mask_are_masked(paths, partial):
     save(paths[0], {"x": array})
     known = damage(paths[0], "x.mask", [1])
     sound = items_of(array.data, damage(paths[0], "x", [5]))
-    report = repaired(paths, partial=partial)
+    report = repaired(paths, keep_partial=partial)
     assert {row.key for row in report.lost} == {"x", "x.mask"}
     with npzkit.open(paths[1]) as npz:
         assert npz.files == ["x", "x.mask"]
@@ -186,14 +186,14 @@ def test_lost_values_of_a_mask_are_masked(paths, partial):
 
 
 def test_what_cannot_be_masked(paths):
-    """An array whose mask would take another key is reported, and partial="drop" keeps its rows."""
+    """An array whose mask would take another key is reported, and keep_partial="drop" keeps its rows."""
     save(paths[0], {"x": ARRAYS["floats"], "x.mask": np.arange(5), "y": np.arange(3)})
     damage(paths[0], "x", [1])
-    (lost,) = repaired(paths, partial="mask").lost
-    assert "cannot be given a mask; partial='drop' keeps its other rows" in lost.what
+    (lost,) = repaired(paths, keep_partial="mask").lost
+    assert "cannot be given a mask; keep_partial='drop' keeps its other rows" in lost.what
     assert lost.rows == ()
     assert "values are masked" not in lost.what
-    assert repaired(paths, partial="drop").kept == ("x", "x.mask", "y")
+    assert repaired(paths, keep_partial="drop").kept == ("x", "x.mask", "y")
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -202,7 +202,7 @@ def test_what_has_nothing_left_is_lost(paths, first):
     save(paths[0], {"x": np.array(RNG.bytes(3 * CHUNK))})
     damage(paths[0], "x", range(first, 4))
     with pytest.raises(ZipFormatError, match="nothing can be saved"):
-        npzkit.repair(*paths, partial=True)
+        npzkit.repair(*paths, keep_partial="mask")
 
 
 def test_a_header_in_a_damaged_chunk_says_nothing(paths):
@@ -213,7 +213,7 @@ def test_a_header_in_a_damaged_chunk_says_nothing(paths):
     with npzkit.open(data) as npz:
         end = npz._archive.entry("z").header_offset + 20
     paths[0].write_bytes(data[:place] + b"<f8" + data[place + 3 : end])
-    assert repaired(paths, partial=True).kept == ("y",)
+    assert repaired(paths, keep_partial="mask").kept == ("y",)
 
 
 def test_a_mask_in_another_order_is_not_changed(paths):
@@ -221,7 +221,7 @@ def test_a_mask_in_another_order_is_not_changed(paths):
     array = np.ma.array(ARRAYS["fortran"], mask=np.zeros((40, 100), bool))
     save(paths[0], {"x": array})
     damage(paths[0], "x", [1])
-    report = repaired(paths, partial=True)
+    report = repaired(paths, keep_partial="mask")
     assert report.kept == ("x.mask",)
     assert "cannot be given a mask" in report.lost[0].what
 
@@ -231,7 +231,7 @@ def test_a_tree_has_its_structure(paths):
     tree = {"model": {"w": ARRAYS["floats"], "rate": 0.5}, "steps": [np.arange(3), 7]}
     npzkit.save(paths[0], tree, compression="deflated", chunk_size=CHUNK)
     damage(paths[0], "model/w", [2])
-    repaired(paths, partial=True)
+    repaired(paths, keep_partial="mask")
     found = npzkit.load_tree(paths[1])
     assert np.ma.is_masked(found["model"].pop("w"))
     assert found["model"] == {"rate": 0.5}
@@ -244,11 +244,11 @@ def test_other_programs_chunks_are_not_checked(paths):
     data = bytearray(paths[0].read_bytes())
     data[5000] ^= 1
     paths[0].write_bytes(data)
-    assert repaired(paths, partial=True).kept == ("y",)
+    assert repaired(paths, keep_partial="mask").kept == ("y",)
 
 
 def test_another_choice_is_refused(paths):
     """Only a bool, "mask" and "drop" are choices."""
     save(paths[0], {"x": VALUES})
     with pytest.raises(ValueError, match="'mask' or 'drop', not 'rows'"):
-        npzkit.repair(*paths, partial="rows")
+        npzkit.repair(*paths, keep_partial="rows")

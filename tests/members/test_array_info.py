@@ -27,7 +27,7 @@ def test_an_archive_tells_where_its_parts_lie(tmp_path):
         del w["y"]
     with open(path, "ab") as file:
         file.write(b"torn")
-    with pytest.warns(npzkit.TornArchiveWarning), npzkit.open(path) as npz:
+    with pytest.warns(npzkit.errors.TornArchiveWarning), npzkit.open(path) as npz:
         cut = npz.archive_info()
     assert cut.member_count == 1
     assert 40_000 < cut.dead_size < 41_000

@@ -297,7 +297,7 @@ def test_a_torn_end_is_warned_of_once(tmp_path):
     path = tmp_path / "torn.npz"
     npzkit.save(path, {"x": np.arange(5.0)})
     path.write_bytes(path.read_bytes() + b"junk")
-    with pytest.warns(npzkit.TornArchiveWarning):
+    with pytest.warns(npzkit.errors.TornArchiveWarning):
         npz = npzkit.open(path)
     with warnings.catch_warnings(), npz:
         warnings.simplefilter("error")
@@ -647,7 +647,7 @@ def test_a_kill_within_a_flush_beside_a_killed_append(path, monkeypatch):
         w["new"] = np.arange(3)
     calls = [call for call in recorder.calls if call.kind in ("write", "truncate")]
     path.write_bytes(replay(first, calls[:-3]))
-    with pytest.warns(npzkit.TornArchiveWarning):
+    with pytest.warns(npzkit.errors.TornArchiveWarning):
         states = list(halves(path, edit=False))
     # The local header, both entries.
     assert len(states) == 4

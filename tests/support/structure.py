@@ -78,7 +78,7 @@ def waist() -> dict[str, str]:
 
 def reached(room: str) -> set[str]:
     """Return the modules of the core of which a wing imports what is neither public nor the waist's."""
-    allowed, public = waist().keys() | npzkit._MODULES, set(npzkit.__all__)
+    allowed, public = waist().keys() | npzkit._MODULES, {*npzkit.__all__, *npzkit._HOMES}
     found = set()
     for path in (path for name, path in MODULES.items() if room_of(name) == room):
         for module, name in names_imported(path):

@@ -324,7 +324,7 @@ def test_a_torn_end_is_dropped_with_the_first_write(path, tail):
 
 
 @pytest.mark.parametrize("tail", TAILS)
-@pytest.mark.filterwarnings("ignore::npzkit.TornArchiveWarning")
+@pytest.mark.filterwarnings("ignore::npzkit.errors.TornArchiveWarning")
 def test_a_torn_end_stays_where_nothing_is_written(path, tail):
     """Opening to append, and closing, aborting or failing, leaves even a torn end alone."""
     path.write_bytes(path.read_bytes() + TAILS[tail])

@@ -449,7 +449,7 @@ def test_two_end_records_of_an_archive_in_an_array():
 def test_a_torn_end(tail):
     """Bytes behind the end are warned of; strict raises."""
     data = archive(plain()) + tail
-    with pytest.warns(npzkit.TornArchiveWarning):
+    with pytest.warns(npzkit.errors.TornArchiveWarning):
         npz = npzkit.open(data)
     assert np.array_equal(npz["x"], X)
     with pytest.raises(ZipFormatError, match="torn"):
@@ -467,7 +467,7 @@ def test_many_false_ends_cost_linear_time():
 def test_repeated_names():
     """Of two members of one name the last one counts, with a warning; strict raises."""
     data = archive(plain(), plain(data=npy(np.zeros(2))))
-    with pytest.warns(npzkit.AmbiguousArchiveWarning):
+    with pytest.warns(npzkit.errors.AmbiguousArchiveWarning):
         npz = npzkit.open(data)
     assert npz.files == ["x"]
     assert np.array_equal(npz["x"], np.zeros(2))

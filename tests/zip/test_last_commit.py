@@ -1125,4 +1125,4 @@ def test_a_file_that_was_cut_off_is_not_searched(tmp_path, monkeypatch, maker, s
     with pytest.raises(ZipFormatError, match="is cut off"):
         npzkit.open(path)
     monkeypatch.undo()
-    assert npzkit.repair(path, tmp_path / "b.npz", partial=True).kept
+    assert npzkit.repair(path, tmp_path / "b.npz", keep_partial="mask").kept

@@ -152,12 +152,14 @@ def test_a_damaged_last_commit(path, output):
         assert npz["y"].tolist() == X.tolist()
 
 
-@pytest.mark.remedy("save the arrays that are there: npzkit.repair(path, output, partial=True).")
+@pytest.mark.remedy(
+    "save the arrays that are there: npzkit.repair(path, output, keep_partial='mask')."
+)
 def test_an_archive_that_was_cut_off(path):
     """repair saves what is there of it; the whole file is read."""
     path.write_bytes(SOUND[: SOUND.index(b"y.npy") + 150])
     refused(path)
-    npzkit.repair(path, "b.npz", partial=True)
+    npzkit.repair(path, "b.npz", keep_partial="mask")
     assert read("b.npz") == X.tolist()
     path.write_bytes(SOUND)
     assert read(path, "y") == X.tolist()

@@ -61,7 +61,7 @@ def ours(data: bytes) -> Answer:
             npz = npzkit.open(data)
         except NpzkitError as error:
             return Refusal(error.what)
-        found = Found(torn=any(w.category is npzkit.TornArchiveWarning for w in caught))
+        found = Found(torn=any(w.category is npzkit.errors.TornArchiveWarning for w in caught))
         for name, entry in npz._archive.entries.items():
             # Members that cannot be read have fields too, which info() does not give.
             fields = tuple(getattr(accepting_name(entry), field) for field in OURS)

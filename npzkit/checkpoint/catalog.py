@@ -245,14 +245,18 @@ class Catalog:
                 return False
             raise
 
-    def is_proven(self, step: int) -> bool:
-        """Return whether a step is sound, which is read now unless it was found damaged before."""
+    def is_sound_now(self, step: int, *, is_whole: bool) -> bool:
+        """Return whether a step is sound: its metadata, or every byte of it.
+
+        It is read, and what was known of it is forgotten.
+        """
+        self._known.pop(step, None)
         try:
-            return not self.is_damaged(step) and self.verify(step).ok
-        except OSError as error:
-            if is_gone(error):
-                return False
-            raise
+            return self.verify(step).ok if is_whole else bool(self.record(step))
+        except (NpzkitError, OSError) as error:
+            if not (is_damage(error) or is_gone(error)):
+                raise
+            return False
 
 
 def _report_of(npz: NpzFile, step: int, seen: Seen | None) -> VerifyReport:

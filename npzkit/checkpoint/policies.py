@@ -36,27 +36,36 @@ class Policy(abc.ABC):
         """The metrics by which steps are ranked; none by default."""
         return frozenset()
 
+    @property
+    def _rules(self) -> tuple[Policy, ...]:
+        """The policies that were joined."""
+        return (self,)
+
     def __or__(self, other: Policy) -> Policy:
         if not isinstance(other, Policy):
             return NotImplemented
-        return _Joined(self, other)
+        return _Joined(*self._rules, *other._rules)
 
 
 class _Joined(Policy):
-    """Steps that one of two policies keeps."""
+    """Steps that one of several policies keeps."""
 
-    def __init__(self, one: Policy, other: Policy) -> None:
-        self._one, self._other = one, other
+    def __init__(self, *rules: Policy) -> None:
+        self._joined = rules
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
-        return self._one.kept(steps, metrics_of) | self._other.kept(steps, metrics_of)
+        return set().union(*(rule.kept(steps, metrics_of) for rule in self._rules))
 
     @property
     def metric_names(self) -> frozenset[str]:
-        return self._one.metric_names | self._other.metric_names
+        return frozenset().union(*(rule.metric_names for rule in self._rules))
+
+    @property
+    def _rules(self) -> tuple[Policy, ...]:
+        return self._joined
 
     def __repr__(self) -> str:
-        return f"{self._one!r} | {self._other!r}"
+        return " | ".join(map(repr, self._rules))
 
 
 class latest(Policy):  # noqa: N801 - it is used like a function

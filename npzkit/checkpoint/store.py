@@ -731,7 +731,8 @@ class CheckpointStore:
 
         The newest sound step stays, and so do steps that this process is reading
         and steps that are known to be damaged. If something is to be removed, the newest
-        step is read and checked first, and older ones until one is sound.
+        step is read and checked first, and older ones until one is sound. So are the metrics
+        of the steps that stay because of them.
 
         Parameters
         ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.checkpoint import CheckpointStore, Policy, best, every, latest
 from npzkit.checkpoint.retention import Retention
+from npzkit.files.file_objects import identity_of
 
 
 def open_store(folder, keep=None, **options):
@@ -419,15 +421,75 @@ def test_the_newest_step_is_on_disk_before_another_is_removed(tmp_path, monkeypa
 def test_metrics_are_read_once(tmp_path, monkeypatch):
     """A store that keeps the best of many steps does not open all of them at each save."""
     with open_store(tmp_path, best("loss", 50)) as store:
-        folder = type(store._storage)
-        real = folder.open
-        opened = []
-        monkeypatch.setattr(
-            folder, "open", lambda self, step, **o: (opened.append(step), real(self, step, **o))[1]
-        )
+        opened = opened_steps(monkeypatch, store)
         save(store, *range(10))
         assert len(opened) <= 10
         assert len(os.listdir(tmp_path)) == 11
+
+
+def opened_steps(monkeypatch, store):
+    """Return a list that gets each step that is opened from now on."""
+    folder, opened = type(store._storage), []
+    real = folder.open
+    monkeypatch.setattr(
+        folder, "open", lambda self, step, **o: (opened.append(step), real(self, step, **o))[1]
+    )
+    return opened
+
+
+def test_only_what_a_removal_rests_on_is_read(tmp_path, monkeypatch):
+    """A save that removes a step opens itself and the best ones, not the steps that go or stay."""
+    with open_store(tmp_path, latest(3) | every(4) | best("loss", 2)) as store:
+        for step in range(9):
+            save(store, step, loss=abs(step - 2.4))
+        assert store.steps == (0, 2, 3, 4, 6, 7, 8)
+        opened = opened_steps(monkeypatch, store)
+        assert store.save(9, {"w": np.ones(50)}, {"loss": 9.0}).removed == (6,)
+        assert sorted(opened) == [2, 3, 9]
+
+
+@pytest.fixture(params=["file", "folder", "store", "store of folders"])
+def place(request, tmp_path, monkeypatch):
+    """A place for a store, `shard_size`, and what opens a step's metadata for a silent change."""
+    size = 100 if "folder" in request.param else None
+    name = "step_00000000" + (".npz" if size is None else "/index.npz")
+    if "store" not in request.param:
+        # A disk that loses a bit changes no time. A test that changes one does.
+        monkeypatch.setattr(
+            "npzkit.stores.objects.identity_of",
+            lambda found: identity_of(found)._replace(changed_ns=0),
+        )
+        yield tmp_path, size, lambda: (tmp_path / name).open("r+b")
+        return
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    memory = fsspec.filesystem("memory")
+    yield "memory://silent", size, lambda: contextlib.nullcontext(memory.store[f"/silent/{name}"])
+    memory.rm("/silent", recursive=True)
+
+
+def test_a_remembered_step_that_was_damaged_is_no_reason_to_remove_another(place):
+    """If a bit of the best step's metadata is lost in silence, the next best step stays."""
+    folder, size, opened = place
+    with CheckpointStore(folder, latest(2) | best("loss"), durable=False) as store:
+        for step, loss in enumerate([0.1, 0.5, 0.9]):
+            store.save(step, {"w": np.full(50, step)}, {"loss": loss}, shard_size=size)
+        known = store._storage.identity(0)
+        with opened() as file:
+            file.seek(0)
+            at = file.read().index(b'"loss":0.1') + 9
+            file.seek(at)
+            file.write(b"0")
+        if "://" not in str(folder):
+            times = known.found.mark.modified_ns
+            os.utime(folder / "step_00000000.npz" if size is None else
+                     folder / "step_00000000" / "index.npz", ns=(times, times))  # fmt: skip
+        assert store._storage.identity(0) == known
+        assert store.best("loss") == 0
+        assert store.save(3, {"w": np.ones(50)}, {"loss": 0.8}).removed == ()
+        assert store.best("loss") == 1
+        assert store.save(4, {"w": np.ones(50)}, {"loss": 0.7}).removed == (2,)
+        assert store.steps == (0, 1, 3, 4)
+        assert store.verify().damaged == (0,)
 
 
 def test_a_step_that_is_saved_again_before_it_is_removed(tmp_path, monkeypatch):

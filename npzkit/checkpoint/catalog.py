@@ -7,7 +7,6 @@ its record or its archive finds an error.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -119,10 +118,9 @@ class Catalog:
         """
         self._known[step] = self._known_of(step, identity)._replace(is_damaged=is_damaged)
 
-    def forget_damage(self, step: int) -> None:
+    def forget(self, step: int) -> None:
         """Let a step be read again when that matters."""
-        with contextlib.suppress(OSError):
-            self.note(step, self._storage.identity(step), is_damaged=False)
+        self._known.pop(step, None)
 
     def read(
         self,
@@ -250,7 +248,7 @@ class Catalog:
 
         It is read, and what was known of it is forgotten.
         """
-        self._known.pop(step, None)
+        self.forget(step)
         try:
             return self.verify(step).ok if is_whole else bool(self.record(step))
         except (NpzkitError, OSError) as error:

@@ -78,7 +78,7 @@ class latest(Policy):  # noqa: N801 - it is used like a function
     """
 
     def __init__(self, n: int) -> None:
-        self.n = _check_count(n)
+        self.n = check_count(n)
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the `n` newest of `steps`; `metrics_of` is not called."""
@@ -98,7 +98,7 @@ class every(Policy):  # noqa: N801 - as `latest`
     """
 
     def __init__(self, n: int) -> None:
-        self.n = _check_count(n)
+        self.n = check_count(n)
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the multiples of `n` in `steps`; `metrics_of` is not called."""
@@ -131,7 +131,7 @@ class best(Policy):  # noqa: N801 - as `latest`
     def __init__(self, metric: str, n: int = 1, mode: Mode = "min") -> None:
         if not isinstance(metric, str):
             raise TypeError(f"metric must be the name of a metric, not {metric!r}")
-        self.metric, self.n, self.mode = metric, _check_count(n), _check_mode(mode)
+        self.metric, self.n, self.mode = metric, check_count(n), _check_mode(mode)
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the best of `steps` by what `metrics_of` returns; all if none has the metric."""
@@ -174,9 +174,10 @@ def _check_mode(mode: Mode) -> Mode:
     return mode
 
 
-def _check_count(n: Any) -> int:
+def check_count(n: Any, name: str = "n") -> int:
+    """Return a positive number of steps; raise TypeError or ValueError for anything else."""
     if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"n must be a positive integer, not {n!r}")
+        raise TypeError(f"{name} must be a positive integer, not {n!r}")
     if operator.index(n) < 1:
-        raise ValueError(f"n must be a positive integer, not {n!r}")
+        raise ValueError(f"{name} must be a positive integer, not {n!r}")
     return operator.index(n)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from npzkit.checkpoint.catalog import Catalog
 from npzkit.checkpoint.frozen import Shared
 from npzkit.checkpoint.policies import Policy
-from npzkit.checkpoint.steps import StepIdentity, Steps, inodes, looks_at, shown_steps
+from npzkit.checkpoint.steps import StepIdentity, Steps, looks_at, shown_steps
 from npzkit.errors import StaleArchiveError, warn
 from npzkit.members.keys import suggestion
 
@@ -136,7 +136,6 @@ class Retention:
 
     def removable(self) -> tuple[int, ...]:
         """Return the steps that would be removed now."""
-        self._check_metrics()
         return self._choose().removed
 
     def _choose(self, saved: int | None = None, shared: Shared | None = None) -> _Choice:
@@ -147,6 +146,7 @@ class Retention:
         choice = _Choice()
         if self._policy is None:
             return choice
+        self._check_metrics()
         unsound: set[int] = set()
         read: set[tuple[int, bool]] = set()
         look = partial(self._chosen, self._policy, saved, unsound)
@@ -155,23 +155,13 @@ class Retention:
             if newest is None or not choice.removed:
                 continue
             needed = {(newest, True), *((step, False) for step in ranked - {newest, saved})}
-            if newest == saved and self.are_in_all(shared, (newest, *choice.removed)):
+            if newest == saved and self._storage.have_shared(shared, (newest, *choice.removed)):
                 needed.remove((newest, True))
             for step, is_whole in needed - read:
                 if not self._catalog.is_sound_now(step, is_whole=is_whole):
                     unsound.add(step)
             read |= needed
         return choice
-
-    def are_in_all(self, shared: Shared | None, steps: tuple[int, ...]) -> bool:
-        """Return whether all steps have the very files that are shared."""
-        if shared is None:
-            return True
-        names = {record.name for record in shared.records}
-        taken = inodes(shared.place, names)
-        return len(taken) == len(names) and all(
-            taken <= self._storage.inodes_of(step) for step in steps
-        )
 
     def _chosen(self, policy: Policy, saved: int | None, unsound: Collection[int]) -> _Choice:
         """Return what a policy says by what is known now."""
@@ -203,7 +193,6 @@ class Retention:
         OSError
             A step cannot be removed. The others are.
         """
-        self._check_metrics()
         removed, failed = self._remove_all(self._choose())
         if failed:
             error = next(iter(failed.values()))
@@ -245,7 +234,6 @@ class Retention:
         The step was saved: a program that trains has no reason to stop.
         """
         try:
-            self._check_metrics(saved)
             choice = self._choose(saved, shared)
             removed, failed = self._remove_all(choice)
         except (OSError, StaleArchiveError) as error:
@@ -262,12 +250,10 @@ class Retention:
             )
         return removed
 
-    def _check_metrics(self, saved: int | None = None) -> None:
+    def _check_metrics(self) -> None:
         """Warn, the first time, if no step has a metric by which the policy ranks steps."""
         unproven, self._unproven = self._unproven, frozenset()
-        names = self._catalog.metric_names(() if not unproven or saved is None else (saved,))
-        if unproven.difference(names):
-            names = self._catalog.metric_names(self._storage.steps())
+        names = self._catalog.metric_names(self._storage.steps()) if unproven else []
         for name in sorted(unproven.difference(names)):
             warn(
                 f"no step has the metric {name!r}, by which the policy ranks steps: it keeps all "

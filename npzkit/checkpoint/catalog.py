@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
@@ -82,7 +83,8 @@ class StoreReport(NamedTuple):
         return "\n".join(lines or ["no steps"])
 
 
-class _Known(NamedTuple):
+@dataclass
+class _Known:
     """What is known of one file; None of what was not looked for."""
 
     identity: StepIdentity
@@ -97,14 +99,13 @@ class Catalog:
         self._storage = storage
         self._known: dict[int, _Known] = {}
 
-    def _of(self, step: int) -> _Known:
-        known = self._known[step] = self._known_of(step, self._storage.identity(step))
-        return known
-
-    def _known_of(self, step: int, identity: StepIdentity) -> _Known:
-        """Return what is known of the file with this identity."""
+    def _of(self, step: int, identity: StepIdentity | None = None) -> _Known:
+        """Return what is known of the file with this identity, by default of the one there now."""
+        identity = identity or self._storage.identity(step)
         known = self._known.get(step)
-        return _Known(identity) if known is None or known.identity != identity else known
+        if known is None or known.identity != identity:
+            known = self._known[step] = _Known(identity)
+        return known
 
     def seen(self, step: int) -> StepIdentity | None:
         """Return the identity of the file that is known as a step, without looking again."""
@@ -116,7 +117,7 @@ class Catalog:
 
         That it was sound is not remembered: it may be damaged since.
         """
-        self._known[step] = self._known_of(step, identity)._replace(is_damaged=is_damaged)
+        self._of(step, identity).is_damaged = is_damaged
 
     def forget(self, step: int) -> None:
         """Let a step be read again when that matters."""
@@ -195,7 +196,7 @@ class Catalog:
         if record is None:
             identity, found = self.read(step, lambda npz: record_of(npz, step))
             record = found._replace(structure=None)
-            self._known[step] = self._known_of(step, identity)._replace(record=record)
+            self._of(step, identity).record = record
         return record
 
     def metrics(self, step: int) -> Mapping[str, Any]:

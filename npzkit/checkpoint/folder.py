@@ -16,7 +16,6 @@ from npzkit.checkpoint.steps import (
     NewStep,
     Steps,
     index_at,
-    name_of_folder,
     name_of_step,
     remove_unnamed,
     steps_in,
@@ -57,9 +56,8 @@ class Folder(Steps):
         except FileNotFoundError:
             return Listing((), ())
         # Where links of other names lead is not asked: some lead to themselves.
-        folders = (
-            step for step in steps_of_folders(entries) if entries[name_of_folder(step)].is_dir()
-        )  # fmt: skip
+        named = {s: entries[name_of_step(s, is_folder=True)] for s in steps_of_folders(entries)}
+        folders = (step for step, entry in named.items() if entry.is_dir())
         return Listing(steps_in(entries), tuple(folders))
 
     def _find_file(self, step: int) -> Found | None:

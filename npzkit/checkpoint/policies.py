@@ -137,7 +137,7 @@ class best(Policy):  # noqa: N801 - as `latest`
         """Return the best of `steps` by what `metrics_of` returns; all if none has the metric."""
         if not any(self.metric in metrics_of(step) for step in steps):
             return set(steps)
-        return set(_ranked(self.metric, steps, metrics_of, self.mode)[: self.n])
+        return set(ranked(self.metric, steps, metrics_of, self.mode)[: self.n])
 
     @property
     def metric_names(self) -> frozenset[str]:
@@ -147,16 +147,9 @@ class best(Policy):  # noqa: N801 - as `latest`
         return f"best({self.metric!r}, {self.n}, mode={self.mode!r})"
 
 
-def best_of(
-    metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode
-) -> int | None:  # fmt: skip
-    """Return the step with the best value of a metric, or None if no step has it."""
-    ranked = _ranked(metric, steps, metrics_of, _check_mode(mode))
-    return ranked[0] if ranked else None
-
-
-def _ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode) -> list[int]:
+def ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode) -> list[int]:
     """Return the steps that have a metric, the best one first."""
+    sign = 1 if _check_mode(mode) == "min" else -1
     values = {step: metrics_of(step).get(metric) for step in steps}
     # Python compares ints above the range of floats exactly; math.isnan does not take them.
     known = {
@@ -164,7 +157,6 @@ def _ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode
         for step, value in values.items()
         if value is not None and not (isinstance(value, float) and math.isnan(value))
     }
-    sign = 1 if mode == "min" else -1
     return sorted(known, key=lambda step: (sign * known[step], -step))
 
 

@@ -56,20 +56,15 @@ TOO_OFTEN = "Try again, or have the writer save less often, or keep more steps, 
 T = TypeVar("T")
 
 
-def name_of_step(step: int) -> str:
-    """Return the name of a step's file.
+def name_of_step(step: int, *, is_folder: bool = False) -> str:
+    """Return the name of a step's file, or of its folder.
 
     Examples
     --------
-    >>> name_of_step(100)
-    'step_00000100.npz'
+    >>> name_of_step(100), name_of_step(100, is_folder=True)
+    ('step_00000100.npz', 'step_00000100')
     """
-    return f"step_{step:08d}.npz"
-
-
-def name_of_folder(step: int) -> str:
-    """Return the name of the folder of a step that is split into several files."""
-    return name_of_step(step).removesuffix(_SUFFIX)
+    return f"step_{step:08d}" + ("" if is_folder else _SUFFIX)
 
 
 def steps_in(names: Iterable[str]) -> tuple[int, ...]:
@@ -116,21 +111,6 @@ def looks_at(look: Callable[[], T], path: str) -> Iterator[T]:
         "steps are saved or removed faster than they can be read", path=path,
         remedy=TOO_OFTEN,
     )  # fmt: skip
-
-
-class Status(NamedTuple):
-    """What is known of a step without reading it.
-
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    modified : float
-        Seconds since 1970 when it was saved.
-    """
-
-    size: int
-    modified: float
 
 
 class StepIdentity(NamedTuple):
@@ -253,11 +233,11 @@ class Steps(abc.ABC):
         """Return the path of a step, or the one that it would get; a URL is without secrets."""
         if is_folder is None:
             is_folder = self.is_written_as_folder(step)
-        return str(self._here.file(name_of_folder(step) if is_folder else name_of_step(step)))
+        return str(self._here.file(name_of_step(step, is_folder=bool(is_folder))))
 
     def _place(self, step: int) -> LocalFolder | StorePrefix:
         """Return the folder of a step, whether it exists or not."""
-        return objects_at(self._here.file(name_of_folder(step)))
+        return objects_at(self._here.file(name_of_step(step, is_folder=True)))
 
     def _is_folder(self, step: int) -> bool:
         """Return whether a step is a folder."""
@@ -305,16 +285,15 @@ class Steps(abc.ABC):
             errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(step, is_folder=False)
         )
 
-    def status(self, step: int) -> Status:
-        """Return the size and the time of a step."""
+    def status(self, step: int) -> Found:
+        """Return the size of all files of a step, and its time."""
         # If the identity is the same after the list, no shard was removed meanwhile.
         for is_folder, found in looks_at(lambda: self.identity(step), self.path):
-            status = Status(found.size, found.modified)
+            size = found.size
             if not is_folder:
                 break
-            files = self._place(step).listed().values()
-            status = status._replace(size=sum(file.size for file in files))
-        return status
+            size = sum(file.size for file in self._place(step).listed().values())
+        return found._replace(size=size)
 
     def have_shared(self, shared: Shared | None, steps: Iterable[int]) -> bool:
         """Return whether all steps have the very files that are shared."""

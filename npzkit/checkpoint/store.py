@@ -22,7 +22,7 @@ from npzkit.checkpoint.catalog import Catalog, StoreReport
 from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.frozen import Shared, find_shared
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
-from npzkit.checkpoint.policies import Mode, Policy, best_of, check_count
+from npzkit.checkpoint.policies import Mode, Policy, check_count, ranked
 from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.step_metadata import (
@@ -33,7 +33,7 @@ from npzkit.checkpoint.step_metadata import (
     format_record,
     record_of,
 )
-from npzkit.checkpoint.steps import NewStep, Status, Steps, looks_at
+from npzkit.checkpoint.steps import NewStep, Steps, looks_at
 from npzkit.codecs.coding import Compression
 from npzkit.datasets.part_checks import Seen
 from npzkit.datasets.shardedwriter import ShardedWriter
@@ -51,6 +51,7 @@ from npzkit.jax import agreement_of, joint_save
 from npzkit.jax.agreement import Agreement
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
+from npzkit.stores.objects import Found
 from npzkit.trees.containers import flatten
 from npzkit.trees.restoring import KeySelection
 
@@ -229,9 +230,9 @@ class CheckpointStore:
         steps: tuple[int, ...] = ()
         for steps in looks_at(lambda: self.steps, self.folder):
             candidates = [step for step in steps if not self._catalog.is_damaged(step)]
-            found = best_of(metric, candidates, self._catalog.metrics, mode)
-            if found is not None:
-                return found
+            found = ranked(metric, candidates, self._catalog.metrics, mode)
+            if found:
+                return found[0]
         names = self._catalog.metric_names(steps)
         if names and metric not in names:
             what = f"no step has the metric {metric!r}"
@@ -272,7 +273,7 @@ class CheckpointStore:
         """Return the path or URL of a step's file, whether it exists or not."""
         return self._storage.path_of(check_step(step))
 
-    def _status(self, step: int) -> Status:
+    def _status(self, step: int) -> Found:
         """Return the size of a step's files and when it was modified; shared files count."""
         step = check_step(step)
         with self._there(step):
@@ -287,19 +288,12 @@ class CheckpointStore:
     def __getitem__(self, step: int) -> NpzFile:
         """Open a step as a lazy archive, to be closed. It is not removed while it is open."""
         step = check_step(step)
-        with self._there(step), self._readers.reading(step):
-            npz = self._opened(step)
-            self._readers.hold(step, npz, lambda npz: npz._archive.is_open)
-        return npz
-
-    def _opened(self, step: int) -> NpzFile:
-        """Open a step whose names, attributes and metadata match their checksums."""
-        npz = self._storage.open(step)
-        try:
+        with self._there(step), self._readers.reading(step), contextlib.ExitStack() as on_error:
+            npz = on_error.enter_context(self._storage.open(step))
+            # Its names, attributes and metadata match their checksums.
             record_of(npz, step)
-        except BaseException:
-            npz.close()
-            raise
+            self._readers.hold(step, npz, lambda npz: npz._archive.is_open)
+            on_error.pop_all()
         return npz
 
     def __repr__(self) -> str:

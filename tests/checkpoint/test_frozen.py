@@ -33,17 +33,6 @@ def check(store, step, base=0):
     np.testing.assert_equal(tree, expected)
 
 
-@pytest.fixture(params=["folder", "store"])
-def place(request, tmp_path):
-    """A folder, and a store of objects."""
-    if request.param == "folder":
-        yield str(tmp_path / "run")
-        return
-    yield "memory://frozen/run"
-    with contextlib.suppress(FileNotFoundError):
-        fsspec.filesystem("memory").rm("/frozen", recursive=True)
-
-
 @pytest.fixture
 def store(tmp_path):
     with CheckpointStore(tmp_path / "run", durable=False) as store:
@@ -305,7 +294,7 @@ def spoil(store, step, name=None):
     """Change a byte of the frozen arrays of a step, the largest file."""
     if "://" in store.folder:
         system = fsspec.filesystem("memory")
-        folder = f"/frozen/run/step_{step:08d}"
+        folder = f"/checkpoints/run/step_{step:08d}"
         path = max(system.ls(folder, detail=False), key=lambda path: system.info(path)["size"])
         data = bytearray(system.cat(path))
         data[len(data) // 2] ^= 1

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from npzkit.checkpoint.catalog import Catalog
 from npzkit.checkpoint.frozen import Shared
 from npzkit.checkpoint.policies import Policy
-from npzkit.checkpoint.steps import StepIdentity, Steps, looks_at, shown_steps
+from npzkit.checkpoint.steps import StepIdentity, Steps, shown_steps
 from npzkit.errors import StaleArchiveError, warn
 from npzkit.members.keys import suggestion
 
@@ -143,25 +143,38 @@ class Retention:
 
         What that step shares with an older one was not written now.
         """
-        choice = _Choice()
         if self._policy is None:
-            return choice
+            return _Choice()
         self._check_metrics()
         unsound: set[int] = set()
         read: set[tuple[int, bool]] = set()
-        look = partial(self._chosen, self._policy, saved, unsound)
-        for choice in looks_at(look, self._storage.path):
-            newest, ranked = choice.newest, choice.ranked
-            if newest is None or not choice.removed:
-                continue
-            needed = {(newest, True), *((step, False) for step in ranked - {newest, saved})}
-            if newest == saved and self._storage.have_shared(shared, (newest, *choice.removed)):
-                needed.remove((newest, True))
-            for step, is_whole in needed - read:
-                if not self._catalog.is_sound_now(step, is_whole=is_whole):
-                    unsound.add(step)
+        last = None
+        while True:
+            # What was read may be other than what was remembered, which changes what is kept.
+            choice = self._chosen(self._policy, saved, unsound)
+            needed = self._basis(choice, saved, shared) - read
+            if not needed and choice == last:
+                return choice
+            unsound.update(
+                step
+                for step, is_whole in needed
+                if not self._catalog.is_sound_now(step, is_whole=is_whole)
+            )
             read |= needed
-        return choice
+            last = choice
+
+    def _basis(
+        self, choice: _Choice, saved: int | None, shared: Shared | None
+    ) -> set[tuple[int, bool]]:
+        """Return the steps that a removal rests on, and whether on all of a step."""
+        newest = choice.newest
+        if newest is None or not choice.removed:
+            return set()
+        basis = {(step, False) for step in choice.ranked - {newest, saved}}
+        is_written = newest == saved and self._storage.have_shared(
+            shared, (newest, *choice.removed)
+        )
+        return basis if is_written else {(newest, True), *basis}
 
     def _chosen(self, policy: Policy, saved: int | None, unsound: Collection[int]) -> _Choice:
         """Return what a policy says by what is known now."""

@@ -394,8 +394,7 @@ class CheckpointStore:
         if verify not in (None, "after"):
             raise ValueError(f"verify must be None or 'after', not {verify!r}")
         refresh = None if refresh is None else check_count(refresh, "refresh")
-        options: dict[str, Any] = {"compression": self._compression}
-        options |= {} if shard_size is None else {"shard_size": parse_size(shard_size)}
+        size = {} if shard_size is None else {"shard_size": parse_size(shard_size)}
         arrays, structure = flatten(tree)
         joint = joint_save(arrays)
         fixed = self._frozen_in(arrays, frozen, joint)
@@ -408,15 +407,11 @@ class CheckpointStore:
             self._background.wait(unsaved=step)
             if joint is None:
                 self._storage.begin_writing()
-            else:
-                arrays = joint.arrays
             reasons = {"shard_size": shard_size, "frozen": fixed, "spread arrays": joint}
             is_folder = self._is_folder(step, [name for name in reasons if reasons[name]], joint)
-            shared = self._shared(step, {key: arrays[key] for key in fixed}, check, refresh)
-            written, is_copied = self._copied(arrays, shared)
-            archive = PreparedArchive(written, self._compression)
-            text = format_record(record, shared.age if shared else 0, is_sealed=bool(arrays))
-            new = NewStep(step, archive, written, text, fixed, shared, list(arrays), options)
+            new, is_copied = self._new_step(
+                record, joint.arrays if joint else arrays, fixed, size, check, refresh
+            )
             saving = Saving(step, self._storage.path_of(step, is_folder=is_folder))
             work = self._work(new, joint, is_folder=is_folder, is_read_back=verify is not None)
             if is_copied:
@@ -424,6 +419,29 @@ class CheckpointStore:
             else:
                 saving._finish(work())
             return saving
+
+    def _new_step(
+        self,
+        record: Record,
+        arrays: Mapping[str, Any],
+        fixed: list[str],
+        size: dict[str, int],
+        check: bool,
+        refresh: int | None,
+    ) -> tuple[NewStep, bool]:
+        """Return what is to be written, and whether a thread may write it."""
+        shared = self._shared(record.step, {key: arrays[key] for key in fixed}, check, refresh)
+        held = shared.keys if shared else ()
+        written = {key: array for key, array in arrays.items() if key not in held}
+        snapshot = self._snapshot(written)
+        if snapshot is not None:
+            written = snapshot.take()
+        archive = PreparedArchive(written, self._compression)
+        text = format_record(record, shared.age if shared else 0, is_sealed=bool(arrays))
+        options = {"compression": self._compression, **size}
+        return NewStep(
+            record.step, archive, written, text, fixed, shared, list(arrays), options
+        ), snapshot is not None
 
     def _frozen_in(
         self,
@@ -510,20 +528,13 @@ class CheckpointStore:
             )  # fmt: skip
         return True
 
-    def _copied(
-        self, arrays: Mapping[str, Any], shared: Shared | None
-    ) -> tuple[dict[str, Any], bool]:
-        """Return the arrays that are to be written, and whether they are copied if they may change.
-
-        They are not if this thread is to save them.
-        """
-        held = shared.keys if shared else ()
-        written = {key: array for key, array in arrays.items() if key not in held}
-        if self._is_background:
-            snapshot = Snapshot(written)
-            if self._max_memory is None or snapshot.size <= self._max_memory:
-                return snapshot.take(), True
-        return written, False
+    def _snapshot(self, arrays: Mapping[str, Any]) -> Snapshot | None:
+        """Return what to copy for a save in the background; None to save in this thread."""
+        if not self._is_background:
+            return None
+        snapshot = Snapshot(arrays)
+        is_large = self._max_memory is not None and snapshot.size > self._max_memory
+        return None if is_large else snapshot
 
     def _work(
         self, new: NewStep, joint: JointSave | None, *, is_folder: bool, is_read_back: bool

@@ -230,19 +230,14 @@ class Background:
     def wait(self, timeout: float | None = None, unsaved: int | None = None) -> None:
         """Wait for the save under way, and raise a failure that was not raised before.
 
+        Its message also names the step `unsaved`, which the caller does not save then.
+
         Raises
         ------
         TimeoutError
             The save is still under way.
         """
         self.wait_for_end(timeout)
-        self.raise_failure(unsaved)
-
-    def raise_failure(self, unsaved: int | None = None) -> None:
-        """Raise the failure of a save that has ended, unless it was raised before.
-
-        Its message also names the step `unsaved`, which the caller does not save then.
-        """
         last = self._last
         if last is None or not last.done():
             return

@@ -1,7 +1,7 @@
 """A folder of checkpoints: what users can do with one.
 
 Owns `CheckpointStore`: what its calls take, check and promise, and their order. The
-work is done by other modules: `steps` for files, `bucket` for objects at URLs,
+work is done by other modules: `steps`, `folder` and `bucket` for files and objects at URLs,
 `loading` for reading, `background` for threads, `retention` for what may be removed.
 """
 
@@ -402,16 +402,14 @@ class CheckpointStore:
             # All processes decide this together, before one may raise an earlier failure.
             if self._is_refused(step, joint):
                 return Saving(step, self._storage.path_of(step), skipped=True)
-            self._begin(step)
+            self._settle(step)
             record = Record(step, check_metrics(metrics), check_metadata(metadata), structure)
-            self._background.wait(unsaved=step)
             if joint is None:
                 self._storage.begin_writing()
             reasons = {"shard_size": shard_size, "frozen": fixed, "spread arrays": joint}
             is_folder = self._is_folder(step, [name for name in reasons if reasons[name]], joint)
-            new, is_copied = self._new_step(
-                record, joint.arrays if joint else arrays, fixed, size, check, refresh
-            )
+            parts = joint.arrays if joint else arrays
+            new, is_copied = self._new_step(record, parts, fixed, size, check, refresh)
             saving = Saving(step, self._storage.path_of(step, is_folder=is_folder))
             work = self._work(new, joint, is_folder=is_folder, is_read_back=verify is not None)
             if is_copied:
@@ -767,18 +765,16 @@ class CheckpointStore:
 
     # -- the end ------------------------------------------------------------
 
-    def _begin(self, unsaved: int | None = None) -> None:
-        """Check that the store is open, and raise the failure of an earlier save."""
+    def _settle(self, unsaved: int | None = None) -> None:
+        """Check that the store is open, and wait until what was saved is there.
+
+        A failure of an earlier save is raised; its message names the step `unsaved`.
+        """
         if not self._is_open:
             raise ClosedArchiveError(
                 "the checkpoint store is closed", path=self.folder, remedy="Make a new one."
             )
-        self._background.raise_failure(unsaved)
-
-    def _settle(self) -> None:
-        """Check that the store is open, and wait until what was saved is there."""
-        self._begin()
-        self._background.wait()
+        self._background.wait(unsaved=unsaved)
 
     def close(self) -> None:
         """Wait for the save under way, and let other stores write to the folder.

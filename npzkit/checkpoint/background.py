@@ -224,8 +224,9 @@ class Background:
         TimeoutError
             The save is still under way.
         """
-        if self._last is not None:
-            self._last._wait_for_end(timeout)
+        # Another thread may hear of its end meanwhile.
+        if (last := self._last) is not None:
+            last._wait_for_end(timeout)
 
     def wait(self, timeout: float | None = None, unsaved: int | None = None) -> None:
         """Wait for the save under way, and raise a failure that was not raised before.

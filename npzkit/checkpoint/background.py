@@ -45,7 +45,6 @@ class Saving:
         self.step, self.path, self.skipped = step, path, skipped
         self.removed: tuple[int, ...] = ()
         self._error: BaseException | None = None
-        self._is_heard = False
         self._ended = threading.Event()
         # Returns None once the thread has ended, however that was.
         self._alive: Callable[[], object | None] = object
@@ -73,7 +72,6 @@ class Saving:
         """
         self._wait_for_end(timeout)
         if self._error is not None:
-            self._is_heard = True
             _unheard.discard(self)
             raise self._error
 
@@ -163,7 +161,8 @@ def outlive_pools() -> None:
     # Of functions that are registered later, the last one is called first.
     import concurrent.futures.thread  # noqa: F401
 
-    # It is not public. Without it, a program must close its store.
+    # No public function is called before Python waits for its threads and ends the pools. Without
+    # this one, a program must close its store.
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
         with contextlib.suppress(RuntimeError):
@@ -225,11 +224,14 @@ class Background:
         TimeoutError
             The save is still under way.
         """
+        # Another thread may hear of its end meanwhile.
         if (last := self._last) is not None:
             last._wait_for_end(timeout)
 
     def wait(self, timeout: float | None = None, unsaved: int | None = None) -> None:
         """Wait for the save under way, and raise a failure that was not raised before.
+
+        Its message also names the step `unsaved`, which the caller does not save then.
 
         Raises
         ------
@@ -237,18 +239,11 @@ class Background:
             The save is still under way.
         """
         self.wait_for_end(timeout)
-        self.raise_failure(unsaved)
-
-    def raise_failure(self, unsaved: int | None = None) -> None:
-        """Raise the failure of a save that has ended, unless it was raised before.
-
-        Its message also names the step `unsaved`, which the caller does not save then.
-        """
         last = self._last
         if last is None or not last.done():
             return
         self._last = None
-        if last._error is not None and not last._is_heard:
+        if last._error is not None and last in _unheard:
             text = f"saving step {last.step} to {quoted(last.path)} in the background failed"
             if unsaved is not None:
                 text += f"; step {unsaved} was not saved: call save again"

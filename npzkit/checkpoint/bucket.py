@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import time
 
-from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.steps import (
     Listing,
+    NewStep,
     StepIdentity,
     Steps,
-    is_step_name,
     name_of_step,
     steps_in,
     steps_of_folders,
@@ -46,9 +45,9 @@ class Bucket(Steps):
     """
 
     def __init__(self, location: Location) -> None:
-        self._here = self._objects = StorePrefix(location)
-        self._objects.check_listable()
-        self.path = self._objects.name
+        self._here: StorePrefix = StorePrefix(location)
+        self._here.check_listable()
+        self.path = self._here.name
         self._durable = True
         self._listed: dict[str, Found] = {}
         self._list_time = -_FRESH_SECONDS
@@ -57,20 +56,18 @@ class Bucket(Steps):
 
     def look(self) -> Listing:
         """List the objects once."""
-        return Listing(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
-
-    def _list(self) -> dict[str, Found]:
         now = time.monotonic()
-        self._listed = self._objects.listed()
+        self._listed = self._here.listed()
         self._list_time = now
-        return self._listed
+        return Listing(steps_in(self._listed), steps_of_folders(self._here.folders or ()))
 
     def _forget(self) -> None:
         self._list_time = -_FRESH_SECONDS
 
     def _find_file(self, step: int) -> Found | None:
-        is_fresh = time.monotonic() - self._list_time < _FRESH_SECONDS
-        return (self._listed if is_fresh else self._list()).get(name_of_step(step))
+        if time.monotonic() - self._list_time >= _FRESH_SECONDS:
+            self.look()
+        return self._listed.get(name_of_step(step))
 
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
@@ -83,28 +80,22 @@ class Bucket(Steps):
             found = super()._identity(step)
         return found
 
-    def _write_file(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
-        """Upload a step, which replaces an older one when it is complete.
-
-        Raises
-        ------
-        ArchiveLockedError
-            Another store saved or removed this step meanwhile.
-        """
+    def commit(self, new: NewStep) -> None:
+        """Upload a step, which replaces an older one when it is complete."""
         if not self._has_cleaned:
-            self._objects.end_uploads(is_step_name)
+            self._here.end_uploads(lambda name: bool(steps_in((name,))))
             self._has_cleaned = True
-        name = name_of_step(step)
-        tag = self._objects.tag_of(name)
+        name = name_of_step(new.step)
+        tag = self._here.tag_of(name)
         try:
-            archive.write(self._objects.upload(name, tag), formatted=metadata)
+            new.archive.write(self._here.upload(name, tag), formatted=new.metadata)
         except (FileExistsError, StaleArchiveError) as error:
-            raise self._overtaken(step) from error
+            raise self._overtaken(new.step) from error
         finally:
             self._forget()
 
     def _remove_file(self, step: int, found: Found | None) -> bool:
         try:
-            return self._objects.remove(name_of_step(step), found and found.mark)
+            return self._here.remove(name_of_step(step), found and found.mark)
         finally:
             self._forget()

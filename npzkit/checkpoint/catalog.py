@@ -7,9 +7,9 @@ its record or its archive finds an error.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
@@ -83,7 +83,8 @@ class StoreReport(NamedTuple):
         return "\n".join(lines or ["no steps"])
 
 
-class _Known(NamedTuple):
+@dataclass
+class _Known:
     """What is known of one file; None of what was not looked for."""
 
     identity: StepIdentity
@@ -98,14 +99,13 @@ class Catalog:
         self._storage = storage
         self._known: dict[int, _Known] = {}
 
-    def _of(self, step: int) -> _Known:
-        known = self._known[step] = self._known_of(step, self._storage.identity(step))
-        return known
-
-    def _known_of(self, step: int, identity: StepIdentity) -> _Known:
-        """Return what is known of the file with this identity."""
+    def _of(self, step: int, identity: StepIdentity | None = None) -> _Known:
+        """Return what is known of the file with this identity, by default of the one there now."""
+        identity = identity or self._storage.identity(step)
         known = self._known.get(step)
-        return _Known(identity) if known is None or known.identity != identity else known
+        if known is None or known.identity != identity:
+            known = self._known[step] = _Known(identity)
+        return known
 
     def seen(self, step: int) -> StepIdentity | None:
         """Return the identity of the file that is known as a step, without looking again."""
@@ -117,12 +117,11 @@ class Catalog:
 
         That it was sound is not remembered: it may be damaged since.
         """
-        self._known[step] = self._known_of(step, identity)._replace(is_damaged=is_damaged)
+        self._of(step, identity).is_damaged = is_damaged
 
-    def forget_damage(self, step: int) -> None:
+    def forget(self, step: int) -> None:
         """Let a step be read again when that matters."""
-        with contextlib.suppress(OSError):
-            self.note(step, self._storage.identity(step), is_damaged=False)
+        self._known.pop(step, None)
 
     def read(
         self,
@@ -197,7 +196,7 @@ class Catalog:
         if record is None:
             identity, found = self.read(step, lambda npz: record_of(npz, step))
             record = found._replace(structure=None)
-            self._known[step] = self._known_of(step, identity)._replace(record=record)
+            self._of(step, identity).record = record
         return record
 
     def metrics(self, step: int) -> Mapping[str, Any]:
@@ -245,14 +244,18 @@ class Catalog:
                 return False
             raise
 
-    def is_proven(self, step: int) -> bool:
-        """Return whether a step is sound, which is read now unless it was found damaged before."""
+    def is_sound_now(self, step: int, *, is_whole: bool) -> bool:
+        """Return whether a step is sound: its metadata, or every byte of it.
+
+        It is read, and what was known of it is forgotten.
+        """
+        self.forget(step)
         try:
-            return not self.is_damaged(step) and self.verify(step).ok
-        except OSError as error:
-            if is_gone(error):
-                return False
-            raise
+            return self.verify(step).ok if is_whole else bool(self.record(step))
+        except (NpzkitError, OSError) as error:
+            if not (is_damage(error) or is_gone(error)):
+                raise
+            return False
 
 
 def _report_of(npz: NpzFile, step: int, seen: Seen | None) -> VerifyReport:

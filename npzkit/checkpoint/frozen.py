@@ -7,7 +7,6 @@ written. Warns of arrays that have changed all the same. How a shard gets into a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,11 +14,10 @@ import numpy as np
 
 from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.step_metadata import age_of
-from npzkit.checkpoint.steps import Steps
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import ShardRecord
 from npzkit.datasets.sharding import read_records
-from npzkit.errors import NpzkitError, shown_key, warn
+from npzkit.errors import shown_key, warn
 from npzkit.members.keys import SUFFIX
 from npzkit.members.tensors import as_unlabelled, form_of, is_tensor
 from npzkit.stores.objects import Objects
@@ -50,46 +48,37 @@ class Shared(NamedTuple):
         return {part.key for record in self.records for part in record.parts}
 
 
-def check_refresh(refresh: Any) -> None:
-    """Raise TypeError or ValueError unless this is None or a number of steps."""
-    if refresh is None:
-        return
-    if type(refresh) is not int:
-        raise TypeError(f"refresh must be an integer or None, not {type(refresh).__name__}")
-    if refresh < 1:
-        raise ValueError(f"refresh must be at least 1, not {refresh}")
-
-
 def find_shared(
-    storage: Steps, step: int, arrays: Mapping[str, Any], *, check: bool, refresh: int | None
+    place: Objects,
+    index: Index,
+    arrays: Mapping[str, Any],
+    step: int,
+    *,
+    check: bool,
+    refresh: int | None,
 ) -> Shared | None:
     """Return which shards of a step have nothing but these arrays, or None.
-
-    A step that is a file, or damaged, shares nothing.
 
     Warns
     -----
     RuntimeWarning
         The step has another array of one of the keys.
     """
-    with contextlib.suppress(NpzkitError, FileNotFoundError):
-        place, index = storage.index_of(step)
-        age = age_of(index.metadata) + 1
-        if refresh is not None and age >= refresh:
-            return None
-        same, changed = _compared(index, arrays, check=check)
-        if changed:
-            _warn_of(changed, step)
-        held: dict[int, set[str]] = {}
-        for number, key in enumerate(index.keys):
-            parts = index.part_numbers(number)
-            for shard in map(index.shard_of, parts) if parts else (index.home(number),):
-                held.setdefault(shard, set()).add(key)
-        rows = [index.shards[shard] for shard, keys in sorted(held.items()) if keys <= same]
-        found = zip(read_records(place, [row.name for row in rows]), rows, strict=True)
-        records = [one for one, row in found if (one.size, one.crc32) == (row.size, row.crc32)]
-        return Shared(place, records, age) if records else None
-    return None
+    age = age_of(index.metadata) + 1
+    if refresh is not None and age >= refresh:
+        return None
+    same, changed = _compared(index, arrays, check=check)
+    if changed:
+        _warn_of(changed, step)
+    held: dict[int, set[str]] = {}
+    for number, key in enumerate(index.keys):
+        parts = index.part_numbers(number)
+        for shard in map(index.shard_of, parts) if parts else (index.home(number),):
+            held.setdefault(shard, set()).add(key)
+    rows = [index.shards[shard] for shard, keys in sorted(held.items()) if keys <= same]
+    found = zip(read_records(place, [row.name for row in rows]), rows, strict=True)
+    records = [one for one, row in found if (one.size, one.crc32) == (row.size, row.crc32)]
+    return Shared(place, records, age) if records else None
 
 
 def _compared(

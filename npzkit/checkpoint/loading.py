@@ -141,7 +141,7 @@ class Loader:
         except DamagedCheckpointError:
             if request.agreement.is_joint:
                 # Another process may have found that, so retention is to read the step.
-                self._catalog.forget_damage(step)
+                self._catalog.forget(step)
             raise
 
     def _step(self, step: int, request: Request) -> Checkpoint:

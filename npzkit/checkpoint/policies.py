@@ -36,27 +36,36 @@ class Policy(abc.ABC):
         """The metrics by which steps are ranked; none by default."""
         return frozenset()
 
+    @property
+    def _rules(self) -> tuple[Policy, ...]:
+        """The policies that were joined."""
+        return (self,)
+
     def __or__(self, other: Policy) -> Policy:
         if not isinstance(other, Policy):
             return NotImplemented
-        return _Joined(self, other)
+        return _Joined(*self._rules, *other._rules)
 
 
 class _Joined(Policy):
-    """Steps that one of two policies keeps."""
+    """Steps that one of several policies keeps."""
 
-    def __init__(self, one: Policy, other: Policy) -> None:
-        self._one, self._other = one, other
+    def __init__(self, *rules: Policy) -> None:
+        self._joined = rules
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
-        return self._one.kept(steps, metrics_of) | self._other.kept(steps, metrics_of)
+        return set().union(*(rule.kept(steps, metrics_of) for rule in self._rules))
 
     @property
     def metric_names(self) -> frozenset[str]:
-        return self._one.metric_names | self._other.metric_names
+        return frozenset().union(*(rule.metric_names for rule in self._rules))
+
+    @property
+    def _rules(self) -> tuple[Policy, ...]:
+        return self._joined
 
     def __repr__(self) -> str:
-        return f"{self._one!r} | {self._other!r}"
+        return " | ".join(map(repr, self._rules))
 
 
 class latest(Policy):  # noqa: N801 - it is used like a function
@@ -69,7 +78,7 @@ class latest(Policy):  # noqa: N801 - it is used like a function
     """
 
     def __init__(self, n: int) -> None:
-        self.n = _check_count(n)
+        self.n = check_count(n)
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the `n` newest of `steps`; `metrics_of` is not called."""
@@ -89,7 +98,7 @@ class every(Policy):  # noqa: N801 - as `latest`
     """
 
     def __init__(self, n: int) -> None:
-        self.n = _check_count(n)
+        self.n = check_count(n)
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the multiples of `n` in `steps`; `metrics_of` is not called."""
@@ -122,13 +131,13 @@ class best(Policy):  # noqa: N801 - as `latest`
     def __init__(self, metric: str, n: int = 1, mode: Mode = "min") -> None:
         if not isinstance(metric, str):
             raise TypeError(f"metric must be the name of a metric, not {metric!r}")
-        self.metric, self.n, self.mode = metric, _check_count(n), _check_mode(mode)
+        self.metric, self.n, self.mode = metric, check_count(n), _check_mode(mode)
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the best of `steps` by what `metrics_of` returns; all if none has the metric."""
         if not any(self.metric in metrics_of(step) for step in steps):
             return set(steps)
-        return set(_ranked(self.metric, steps, metrics_of, self.mode)[: self.n])
+        return set(ranked(self.metric, steps, metrics_of, self.mode)[: self.n])
 
     @property
     def metric_names(self) -> frozenset[str]:
@@ -138,16 +147,9 @@ class best(Policy):  # noqa: N801 - as `latest`
         return f"best({self.metric!r}, {self.n}, mode={self.mode!r})"
 
 
-def best_of(
-    metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode
-) -> int | None:  # fmt: skip
-    """Return the step with the best value of a metric, or None if no step has it."""
-    ranked = _ranked(metric, steps, metrics_of, _check_mode(mode))
-    return ranked[0] if ranked else None
-
-
-def _ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode) -> list[int]:
+def ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode) -> list[int]:
     """Return the steps that have a metric, the best one first."""
+    sign = 1 if _check_mode(mode) == "min" else -1
     values = {step: metrics_of(step).get(metric) for step in steps}
     # Python compares ints above the range of floats exactly; math.isnan does not take them.
     known = {
@@ -155,7 +157,6 @@ def _ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode
         for step, value in values.items()
         if value is not None and not (isinstance(value, float) and math.isnan(value))
     }
-    sign = 1 if mode == "min" else -1
     return sorted(known, key=lambda step: (sign * known[step], -step))
 
 
@@ -165,9 +166,10 @@ def _check_mode(mode: Mode) -> Mode:
     return mode
 
 
-def _check_count(n: Any) -> int:
+def check_count(n: Any, name: str = "n") -> int:
+    """Return a positive number of steps; raise TypeError or ValueError for anything else."""
     if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"n must be a positive integer, not {n!r}")
+        raise TypeError(f"{name} must be a positive integer, not {n!r}")
     if operator.index(n) < 1:
-        raise ValueError(f"n must be a positive integer, not {n!r}")
+        raise ValueError(f"{name} must be a positive integer, not {n!r}")
     return operator.index(n)

@@ -5,11 +5,12 @@ the step that was just saved, steps that this process is reading, steps that ano
 has saved again meanwhile, and damaged steps, from which a user may still want to rescue
 arrays. Damaged steps do not count for the policy.
 
-Nothing is removed unless a step that stays is proven to be sound just then. What this save
-has written is. Anything else is read: that a step was found sound before decides no removal. The
-metrics by which steps are ranked are remembered for as long as their files are the same. Files that
-a step shares with older ones need not be read if those that are removed have the very same
-files, because then no other copy of them goes.
+What is remembered of a step decides no removal: the disk may have damaged it since. So what a
+removal rests on is read just then, and the policy is asked again, until it rests on nothing that
+was not read. This is all of the newest sound step, and the metadata of the steps that stay because
+of their metrics. What this save has written need not be read. Files that a step shares with older
+ones need not be read either if those that are removed have the very same files, because then no
+other copy of them goes.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.checkpoint.catalog import Catalog
 from npzkit.checkpoint.frozen import Shared
 from npzkit.checkpoint.policies import Policy
-from npzkit.checkpoint.steps import StepIdentity, Steps, inodes, shown_steps
-from npzkit.errors import warn
+from npzkit.checkpoint.steps import StepIdentity, Steps, shown_steps
+from npzkit.errors import StaleArchiveError, warn
 from npzkit.members.keys import suggestion
 
 _logger = logging.getLogger("npzkit.checkpoint")
@@ -101,12 +103,15 @@ class _Choice(NamedTuple):
         The steps to remove.
     newest : int or None
         The newest sound step, which must be on disk first.
+    ranked : frozenset of int
+        The steps that stay because of their metrics.
     spared : tuple of int
         Newer steps, because of which the policy would not keep the step just saved.
     """
 
     removed: tuple[int, ...] = ()
     newest: int | None = None
+    ranked: frozenset[int] = frozenset()
     spared: tuple[int, ...] = ()
 
 
@@ -131,7 +136,6 @@ class Retention:
 
     def removable(self) -> tuple[int, ...]:
         """Return the steps that would be removed now."""
-        self._check_metrics()
         return self._choose().removed
 
     def _choose(self, saved: int | None = None, shared: Shared | None = None) -> _Choice:
@@ -139,47 +143,60 @@ class Retention:
 
         What that step shares with an older one was not written now.
         """
-        steps = self._storage.steps()
-        if self._policy is None or len(steps) < 2:
+        if self._policy is None:
             return _Choice()
-        sound = (step for step in reversed(steps) if not self._catalog.is_damaged(step))
-        choice = self._chosen(self._policy, next(sound, None), saved)
-        if not choice.removed:
-            return choice
-        for step in reversed(steps):
-            is_own = step == saved == choice.newest
-            is_written = is_own and self.are_in_all(shared, (step, *choice.removed))
-            if is_written or self._catalog.is_proven(step):
-                return choice if step == choice.newest else self._chosen(self._policy, step, saved)
-        return choice._replace(removed=())
+        self._check_metrics()
+        unsound: set[int] = set()
+        read: set[tuple[int, bool]] = set()
+        last = None
+        while True:
+            # What was read may be other than what was remembered, which changes what is kept.
+            choice = self._chosen(self._policy, saved, unsound)
+            needed = self._basis(choice, saved, shared) - read
+            if not needed and choice == last:
+                return choice
+            unsound.update(
+                step
+                for step, is_whole in needed
+                if not self._catalog.is_sound_now(step, is_whole=is_whole)
+            )
+            read |= needed
+            last = choice
 
-    def are_in_all(self, shared: Shared | None, steps: tuple[int, ...]) -> bool:
-        """Return whether all steps have the very files that are shared."""
-        if shared is None:
-            return True
-        names = {record.name for record in shared.records}
-        taken = inodes(shared.place, names)
-        return len(taken) == len(names) and all(
-            taken <= self._storage.inodes_of(step) for step in steps
+    def _basis(
+        self, choice: _Choice, saved: int | None, shared: Shared | None
+    ) -> set[tuple[int, bool]]:
+        """Return the steps that a removal rests on, and whether on all of a step."""
+        newest = choice.newest
+        if newest is None or not choice.removed:
+            return set()
+        basis = {(step, False) for step in choice.ranked - {newest, saved}}
+        is_written = newest == saved and self._storage.have_shared(
+            shared, (newest, *choice.removed)
         )
+        return basis if is_written else {(newest, True), *basis}
 
-    def _chosen(self, policy: Policy, newest: int | None, saved: int | None) -> _Choice:
-        """Return what a policy says if this is the newest sound step."""
-        kept: set[int | None] = set()
-        candidates: list[int] = []
-        before = None
-        # Reading metrics may show that a step is damaged, which changes what is kept.
-        while candidates != before:
-            before = candidates
-            found = self._storage.steps()
-            candidates = [step for step in found if not self._catalog.is_damaged(step)]
-            kept = {newest, *policy.kept(candidates, self._catalog.metrics)}
-        spared = () if saved is None or saved in kept else tuple(s for s in found if s > saved)
+    def _chosen(self, policy: Policy, saved: int | None, unsound: Collection[int]) -> _Choice:
+        """Return what a policy says by what is known now."""
+        steps = self._storage.steps()
+        sound = [s for s in steps if s not in unsound and not self._catalog.is_damaged(s)]
+        newest = max(sound, default=None)
+        kept, ranked = {newest}, set()
+        for rule in policy._rules:
+            asked: list[int] = []
+            found = set(rule.kept(sound, partial(self._metrics, asked)))
+            kept |= found
+            ranked |= found.intersection(sound) if asked else set()
+        spared = () if saved is None or saved in kept else tuple(s for s in steps if s > saved)
         removed = (
-            s for s in candidates
+            s for s in sound
             if s not in kept and s != saved and not self._readers.is_read(s)
         )  # fmt: skip
-        return _Choice(tuple(removed), newest, spared)
+        return _Choice(tuple(removed), newest, frozenset(ranked), spared)
+
+    def _metrics(self, asked: list[int], step: int) -> Mapping[str, Any]:
+        asked.append(step)
+        return self._catalog.metrics(step)
 
     def apply(self) -> tuple[int, ...]:
         """Remove steps, and return which.
@@ -189,7 +206,6 @@ class Retention:
         OSError
             A step cannot be removed. The others are.
         """
-        self._check_metrics()
         removed, failed = self._remove_all(self._choose())
         if failed:
             error = next(iter(failed.values()))
@@ -231,10 +247,9 @@ class Retention:
         The step was saved: a program that trains has no reason to stop.
         """
         try:
-            self._check_metrics(saved)
             choice = self._choose(saved, shared)
             removed, failed = self._remove_all(choice)
-        except OSError as error:
+        except (OSError, StaleArchiveError) as error:
             _warn_of("old checkpoints", error)
             return ()
         if failed:
@@ -248,12 +263,10 @@ class Retention:
             )
         return removed
 
-    def _check_metrics(self, saved: int | None = None) -> None:
+    def _check_metrics(self) -> None:
         """Warn, the first time, if no step has a metric by which the policy ranks steps."""
         unproven, self._unproven = self._unproven, frozenset()
-        names = self._catalog.metric_names(() if not unproven or saved is None else (saved,))
-        if unproven.difference(names):
-            names = self._catalog.metric_names(self._storage.steps())
+        names = self._catalog.metric_names(self._storage.steps()) if unproven else []
         for name in sorted(unproven.difference(names)):
             warn(
                 f"no step has the metric {name!r}, by which the policy ranks steps: it keeps all "
@@ -262,5 +275,5 @@ class Retention:
             )
 
 
-def _warn_of(steps: str, error: OSError) -> None:
+def _warn_of(steps: str, error: Exception) -> None:
     warn(f"{steps} could not be removed: {error}. The next save tries again.", RuntimeWarning)

@@ -1,61 +1,53 @@
-"""The steps of a checkpoint store: files, or folders of shards, in one folder.
+"""The steps of a checkpoint store: files, or folders of shards, in one place.
 
-Owns the names of steps, the lock that keeps a second writer away, leftovers of writers that were
-killed, and that what another process changes is looked at again. `npzkit.checkpoint.bucket` does
-the same in a store of objects.
+Owns the names of steps, their two forms, and that what another process changes is looked at again.
+`Steps` is what a folder (`npzkit.checkpoint.folder`) and a store of objects
+(`npzkit.checkpoint.bucket`) have in common. These two own how a second writer is kept away.
 
-A step is listed once its file is complete, because a writer renames it into place. No other
-file says which steps there are. A step's folder is a sharded archive, which is listed if it has
-an index. The first step decides the form of those that follow, and no writer changes it. Steps
-of both forms, from two stores that were put together, are all listed. A file hides the folder
-of its number.
+A step is listed once its file is complete, because a writer renames it into place or ends its
+upload. No other file says which steps there are. A step's folder is a sharded archive, which is
+listed if it has an index. The first step decides the form of those that follow, and no writer
+changes it. Steps of both forms, from two stores that were put together, are all listed. A file
+hides the folder of its number.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
+from npzkit.checkpoint.frozen import Shared
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import ShardRecord, attempt_of
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.datasets.sharding import read_index
-from npzkit.errors import (
-    ArchiveLockedError,
-    DamagedCheckpointError,
-    NpzkitError,
-    StaleArchiveError,
-    printable,
-    warn,
-)
+from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError, printable, warn
 from npzkit.files.file_objects import Identity
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_metadata
 from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, is_temporary, objects_at
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
-AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}
+_AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}
 """How a step is opened: npzkit alone wrote it. So oddities are damage, and nothing is too large
 that could be saved."""
 
-_LOCK_NAME = ".npzkit-checkpoints.lock"
-_ABANDONED_SECONDS = 3600
-"""Age of a leftover that is removed where the file system has no locks."""
 _LOOKS = 200
 """How often something is looked at, at most, if it is another each time."""
 _LISTS = 20
 """How often the steps are listed, at most, if folders are not complete."""
 _SUFFIX = ".npz"
-_STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
+_STEP_NAME = re.compile(r"step_([0-9]{8}|[1-9][0-9]{8,17})\.npz")
 _SHOWN_COUNT = 5
 """Steps that a message names."""
 TOO_OFTEN = "Try again, or have the writer save less often, or keep more steps, as latest(3) does."
@@ -64,32 +56,20 @@ TOO_OFTEN = "Try again, or have the writer save less often, or keep more steps, 
 T = TypeVar("T")
 
 
-def name_of_step(step: int) -> str:
-    """Return the name of a step's file.
+def name_of_step(step: int, *, is_folder: bool = False) -> str:
+    """Return the name of a step's file, or of its folder.
 
     Examples
     --------
-    >>> name_of_step(100)
-    'step_00000100.npz'
+    >>> name_of_step(100), name_of_step(100, is_folder=True)
+    ('step_00000100.npz', 'step_00000100')
     """
-    return f"step_{step:08d}.npz"
-
-
-def name_of_folder(step: int) -> str:
-    """Return the name of the folder of a step that is split into several files."""
-    return name_of_step(step).removesuffix(_SUFFIX)
-
-
-def is_step_name(name: str) -> bool:
-    """Return whether this is the name of a step's file."""
-    found = _STEP_NAME.fullmatch(name)
-    # A name with more zeros than necessary is not one of ours.
-    return found is not None and (len(found[1]) == 8 or found[1][0] != "0")
+    return f"step_{step:08d}" + ("" if is_folder else _SUFFIX)
 
 
 def steps_in(names: Iterable[str]) -> tuple[int, ...]:
     """Return the steps whose files have these names, ascending."""
-    return tuple(sorted(int(name[5:-4]) for name in names if is_step_name(name)))
+    return tuple(sorted(int(found[1]) for found in map(_STEP_NAME.fullmatch, names) if found))
 
 
 def steps_of_folders(names: Iterable[str]) -> tuple[int, ...]:
@@ -133,21 +113,6 @@ def looks_at(look: Callable[[], T], path: str) -> Iterator[T]:
     )  # fmt: skip
 
 
-class Status(NamedTuple):
-    """What is known of a step without reading it.
-
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    modified : float
-        Seconds since 1970 when it was saved.
-    """
-
-    size: int
-    modified: float
-
-
 class StepIdentity(NamedTuple):
     """What changes when a step is saved again.
 
@@ -177,80 +142,102 @@ class Listing(NamedTuple):
     folders: tuple[int, ...]
 
 
-class Steps:
-    """The steps in a folder, for one writer at a time and any readers.
+class NewStep(NamedTuple):
+    """What is to be written as a step.
 
-    Parameters
+    Attributes
     ----------
-    folder : path
-    durable : bool
-        Wait for the disk at each commit.
+    step : int
+    archive : PreparedArchive
+        Has the arrays, for a file.
+    arrays : mapping
+        The same by key.
+    metadata : bytes
+    frozen : collection of str
+        Keys of arrays that have shards of their own.
+    shared : Shared or None
+        Shards of another step that this one has too.
+    order : list of str
+        All keys.
+    options : dict
+        Those of `npzkit.ShardedWriter`.
     """
 
-    _lock: Any = None
+    step: int
+    archive: PreparedArchive
+    arrays: Mapping[str, Any]
+    metadata: bytes
+    frozen: Collection[str]
+    shared: Shared | None
+    order: list[str]
+    options: dict[str, Any]
+
+
+class Steps(abc.ABC):
+    """The steps in one place, for any readers.
+
+    Attributes
+    ----------
+    path : str
+        Of the place, or its URL without secrets.
+    """
+
+    path: str
+    _here: Any
+    _durable: bool
     _has_warned = False
 
-    def __init__(self, folder: str | os.PathLike[str], *, durable: bool) -> None:
-        # A program may change its working directory while a store is open.
-        self.path = os.path.abspath(os.fsdecode(folder))
-        self._here: Any = LocalFolder(self.path)
-        self._durable = durable
-
-    # -- in a folder; a store of objects does these in another way --------------
-
+    @abc.abstractmethod
     def look(self) -> Listing:
-        """List the folder once."""
-        try:
-            with os.scandir(self.path) as found:
-                entries = {entry.name: entry for entry in found}
-        except FileNotFoundError:
-            return Listing((), ())
-        # Where links of other names lead is not asked: some lead to themselves.
-        folders = (
-            step for step in steps_of_folders(entries) if entries[name_of_folder(step)].is_dir()
-        )  # fmt: skip
-        return Listing(steps_in(entries), tuple(folders))
+        """List the place once."""
 
+    @abc.abstractmethod
     def _find_file(self, step: int) -> Found | None:
-        """Return what is known of a step's file, or of a link that leads to none."""
-        found: Found | None = self._here.find(name_of_step(step))
-        if found is None and os.path.islink(self.file_path(step)):
-            link: Any = os.lstat(self.file_path(step))
-            return Found(link.st_size, link.st_mtime, link)
-        return found
+        """Return what is known of a step's file."""
 
-    def _write_file(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
-        archive.write(self.file_path(step), formatted=metadata, durable=self._durable)
+    @abc.abstractmethod
+    def begin_writing(self) -> None:
+        """Keep other writers away, and remove leftovers of killed ones, where that is possible.
 
+        Raises
+        ------
+        ArchiveLockedError
+            Another store writes here.
+        FileNotFoundError
+            The place was removed since.
+        """
+
+    @abc.abstractmethod
+    def commit(self, new: NewStep) -> None:
+        """Write a step as a file, which replaces an older one when complete.
+
+        Raises
+        ------
+        ArchiveLockedError
+            Another store saved or removed this step meanwhile.
+        """
+
+    @abc.abstractmethod
     def _remove_file(self, step: int, found: Found | None) -> bool:
         """Remove a step's file, unless it is another one than `found`."""
-        # A second writer has no lock on a share without locks.
-        if found is not None and self._find_file(step) not in (found, None):
-            return False
-        self._here.unlink(name_of_step(step))
-        return True
+
+    def drop_cache(self, step: int) -> None:
+        """Have the next read of a step come from the disk, as far as the system allows."""
+
+    def close(self) -> None:
+        """Let other writers in."""
 
     # -- what there is ----------------------------------------------------------
 
-    def file_path(self, step: int) -> str:
-        """Return the path of a step's file, or its URL without secrets."""
-        return str(self._here.file(name_of_step(step)))
-
-    def folder_path(self, step: int) -> str:
-        """Return the path of a step's folder."""
-        return self.file_path(step).removesuffix(_SUFFIX)
-
-    def _folder_of(self, step: int) -> Any:
-        """Return what opens a step's folder, whether it exists or not."""
-        return self._here.file(name_of_folder(step))
+    def path_of(self, step: int, *, is_folder: bool | None = None) -> str:
+        """Return the path of a step, or the one that it would get; a URL is without secrets."""
+        if is_folder is None:
+            is_folder = self.is_written_as_folder(step)
+        return str(self._here.file(name_of_step(step, is_folder=bool(is_folder))))
 
     def _place(self, step: int) -> LocalFolder | StorePrefix:
-        return objects_at(self._folder_of(step))
-
-    def path_of(self, step: int) -> str:
-        """Return the path of a step, or the one that it would get."""
-        is_folder = self.is_written_as_folder(step)
-        return self.folder_path(step) if is_folder else self.file_path(step)
+        """Return the folder of a step, whether it exists or not."""
+        return objects_at(self._here.file(name_of_step(step, is_folder=True)))
 
     def _is_folder(self, step: int) -> bool:
         """Return whether a step is a folder."""
@@ -294,22 +281,28 @@ class Steps:
         return None if found is None else StepIdentity(True, found)
 
     def _missing(self, step: int) -> FileNotFoundError:
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.file_path(step))
+        return FileNotFoundError(
+            errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(step, is_folder=False)
+        )
 
-    def status(self, step: int) -> Status:
-        """Return the size and the time of a step."""
+    def status(self, step: int) -> Found:
+        """Return the size of all files of a step, and its time."""
         # If the identity is the same after the list, no shard was removed meanwhile.
         for is_folder, found in looks_at(lambda: self.identity(step), self.path):
-            status = Status(found.size, found.modified)
+            size = found.size
             if not is_folder:
                 break
-            files = self._place(step).listed().values()
-            status = status._replace(size=sum(file.size for file in files))
-        return status
+            size = sum(file.size for file in self._place(step).listed().values())
+        return found._replace(size=size)
 
-    def inodes_of(self, step: int) -> set[tuple[int, int]]:
-        """Return which files a step's folder has; those that have no inode are left out."""
-        return inodes(self._place(step), None) if self._is_folder(step) else set()
+    def have_shared(self, shared: Shared | None, steps: Iterable[int]) -> bool:
+        """Return whether all steps have the very files that are shared."""
+        if shared is None:
+            return True
+        taken = _inodes(shared.place, {record.name for record in shared.records})
+        return len(taken) == len(shared.records) and all(
+            self._is_folder(step) and taken <= _inodes(self._place(step)) for step in steps
+        )
 
     def index_of(self, step: int) -> tuple[LocalFolder | StorePrefix, Index]:
         """Return where the shards of a step are, and its index.
@@ -322,100 +315,64 @@ class Steps:
         if not self._is_folder(step):
             raise self._missing(step)
         place = self._place(step)
-        return place, _index_at(place)
+        return place, index_at(place)
 
-    def open(self, step: int, **options: Any) -> NpzFile:
+    def open(self, step: int) -> NpzFile:
         """Open a step; FileNotFoundError if it does not exist."""
-        options = {**AS_SAVED, **options}
         with contextlib.suppress(FileNotFoundError):
-            return self._open_file(step, **options)
+            return self._open_file(step)
         with contextlib.suppress(FileNotFoundError):
-            return ShardedFile(self._folder_of(step), **options)
+            return ShardedFile(self._place(step).location, **_AS_SAVED)
         raise self._missing(step)
 
-    def _open_file(self, step: int, **options: Any) -> NpzFile:
-        """Open a step's file.
-
-        A link that leads to no file is damage: the step is lost, and no older one takes its
-        place in silence.
-        """
-        path = self.file_path(step)
-        try:
-            return NpzFile(self._here.file(name_of_step(step)), **options)
-        except FileNotFoundError as error:
-            if not os.path.islink(path):
-                raise
-            raise DamagedCheckpointError(
-                "the step's file is a link to a file that does not exist", path=path,
-                found=os.readlink(path), remedy="Check whether its disk is mounted.",
-            ) from error  # fmt: skip
+    def _open_file(self, step: int) -> NpzFile:
+        return NpzFile(self._here.file(name_of_step(step)), **_AS_SAVED)
 
     # -- changes ----------------------------------------------------------------
 
-    def commit(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
-        """Write a step as a file, which replaces an older one when complete."""
-        self._write_file(step, archive, metadata)
-
-    def shard_writer(self, step: int, **options: Any) -> ShardedWriter:
+    def shard_writer(self, new: NewStep, **options: Any) -> ShardedWriter:
         """Return what writes to the folder of a step; `options` are those of the class."""
-        return ShardedWriter(self._folder_of(step), **{"durable": self._durable, **options})
+        options = {"durable": self._durable, **new.options, **options}
+        return ShardedWriter(self._place(new.step).location, **options)
 
-    def commit_shards(
+    def commit_folder(
         self,
-        step: int,
-        metadata: bytes,
-        fill: Callable[[ShardedWriter], Iterable[str | ShardRecord]],
-        **options: Any,
+        new: NewStep,
+        fill: Callable[[ShardedWriter], Iterable[str | ShardRecord]] | None = None,
     ) -> None:
         """Write a step as a folder, which replaces an older one when complete.
 
-        `fill` returns the shards that count. `options` are those of `npzkit.ShardedWriter`.
+        `fill` writes shards, and returns those that count; by default all arrays are written.
+
+        Warns
+        -----
+        RuntimeWarning
+            For the first time, what is shared had to be copied.
         """
-        writer = self.shard_writer(step, metadata=parse_metadata(metadata, None), **options)
+        writer = self.shard_writer(new, metadata=parse_metadata(new.metadata, None))
         try:
-            writer.commit(fill(writer))
+            writer.commit(self._fill(new, writer) if fill is None else fill(writer))
             if self._durable:
                 self._here.settle(())
         except BaseException as error:
             with contextlib.suppress(OSError, NpzkitError):
                 writer.abort()
-                self._place(step).remove_folder()
+                self._place(new.step).remove_folder()
             if isinstance(error, (FileExistsError, StaleArchiveError)):
-                raise self._overtaken(step) from error
+                raise self._overtaken(new.step) from error
             raise
 
-    def fill(
-        self,
-        groups: Sequence[Mapping[str, Any]],
-        taken: tuple[Objects, Sequence[ShardRecord]] | None,
-        order: Iterable[str],
-        writer: ShardedWriter,
-    ) -> list[ShardRecord]:
-        """Write the arrays of a step, and return the shards that have them.
-
-        Parameters
-        ----------
-        groups : sequence of mapping
-            Arrays by key; those of different groups are in different shards.
-        taken : (Objects, sequence of ShardRecord) or None
-            Shards of another step that this one has too, and where they are.
-        order : iterable of str
-            Of all keys.
-        writer : ShardedWriter
-
-        Warns
-        -----
-        RuntimeWarning
-            For the first time, what is taken had to be copied.
-        """
-        writer._order = order
-        if taken is not None:
-            place, records = taken
-            are_linked = [writer._take(place, record) for record in records]
+    def _fill(self, new: NewStep, writer: ShardedWriter) -> list[ShardRecord]:
+        """Write the arrays of a step, and return the shards that have them."""
+        writer._order = new.order
+        if new.shared is not None:
+            place = new.shared.place
+            are_linked = [writer._take(place, record) for record in new.shared.records]
             if not all(are_linked):
                 self._warn_of_copies()
-        for arrays in groups:
-            writer.update(arrays)
+        for is_frozen in (True, False):
+            keys = [key for key in new.arrays if (key in new.frozen) == is_frozen]
+            writer.update({key: new.arrays[key] for key in keys})
             writer._complete_shard()
         return writer.close()
 
@@ -454,7 +411,7 @@ class Steps:
             if self._durable:
                 # Before its shards are removed.
                 place.settle(())
-        _remove_unnamed(place, set())
+        remove_unnamed(place, ())
 
     def settle(self, step: int) -> None:
         """Wait until a step is on disk, and its name, if that was not done before."""
@@ -472,91 +429,8 @@ class Steps:
         if self._durable:
             self._here.settle(())
 
-    def drop_cache(self, step: int) -> None:
-        """Have the next read of a step come from the disk, as far as the system allows."""
-        if not (self._here.is_local and hasattr(os, "posix_fadvise")):
-            return
-        self.settle(step)
-        paths = [self.file_path(step)]
-        if self._is_folder(step):
-            place: Any = self._place(step)
-            paths = [place.file(name) for name in place.listed()]
-        for path in paths:
-            with open(path, "rb") as file, contextlib.suppress(OSError):
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    # -- one writer at a time ---------------------------------------------------
-
-    def begin_writing(self) -> None:
-        """Make the folder if necessary, take its lock, and remove leftovers of killed writers.
-
-        Raises
-        ------
-        ArchiveLockedError
-            Another store writes to the folder.
-        FileNotFoundError
-            The folder was removed since.
-        """
-        if self._lock is not None:
-            if self._has_lock():
-                return
-            if not os.path.isdir(self.path):
-                # It may have been on a disk that is gone: no new one is made in its place.
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-            self.close()
-        else:
-            os.makedirs(self.path, exist_ok=True)
-        try:
-            self._lock = self._here.lock(_LOCK_NAME)
-        except ArchiveLockedError as error:
-            raise ArchiveLockedError(
-                "another checkpoint store writes to this folder", path=self.path,
-                remedy="Wait until it is closed, or save to another folder. Reading needs "
-                "no lock.",
-            ) from error  # fmt: skip
-        locks_work = self._here.has_locks(_LOCK_NAME)
-        self._remove_temporary(locks_work=locks_work)
-        if locks_work:
-            # This store has the lock: nobody else writes.
-            for step in self.look().folders:
-                with contextlib.suppress(OSError, NpzkitError):
-                    _remove_unnamed(self._place(step), _named(self._place(step)))
-
-    def _has_lock(self) -> bool:
-        """Return whether the lock is open, and on the file that is in the folder now."""
-        try:
-            return os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self._lock_path))
-        except (OSError, ValueError):
-            # A forked child has closed the lock of its parent.
-            return False
-
-    @property
-    def _lock_path(self) -> str:
-        return os.path.join(self.path, _LOCK_NAME)
-
-    def _remove_temporary(self, *, locks_work: bool) -> None:
-        """Remove temporary files that no writer has open."""
-        with os.scandir(self.path) as entries:
-            left = [entry.name for entry in entries if is_temporary(entry.name)]
-        for name in left:
-            with contextlib.suppress(OSError):
-                # A writer holds a lock on its temporary file, so that it is not removed.
-                if locks_work or self._is_abandoned(os.path.join(self.path, name)):
-                    self._here.remove(name)
-
-    def _is_abandoned(self, path: str) -> bool:
-        """Return whether a file is old, by the clock of the file system alone."""
-        os.utime(self._lock_path)
-        return os.stat(self._lock_path).st_mtime - os.stat(path).st_mtime > _ABANDONED_SECONDS
-
-    def close(self) -> None:
-        """Let other writers in."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.close()
-
-
-def inodes(place: Objects, names: Collection[str] | None) -> set[tuple[int, int]]:
+def _inodes(place: Objects, names: Collection[str] | None = None) -> set[tuple[int, int]]:
     """Return the inode and the device of files in a folder: of those that are named, or of all."""
     if not place.is_local:
         return set()
@@ -566,19 +440,12 @@ def inodes(place: Objects, names: Collection[str] | None) -> set[tuple[int, int]
     }
 
 
-def _index_at(place: LocalFolder | StorePrefix) -> Index:
+def index_at(place: LocalFolder | StorePrefix) -> Index:
+    """Return the index of a step's folder."""
     return read_index(place, _NO_LIMITS)[0]
 
 
-def _named(place: LocalFolder | StorePrefix) -> set[str]:
-    """Return the shards that the index of a folder names; none if there is no index."""
-    # A share may remember that there was no index: only the list and the file together say so.
-    if INDEX_NAME in place.listed() or place.find(INDEX_NAME) is not None:
-        return {shard.name for shard in _index_at(place).shards}
-    return set()
-
-
-def _remove_unnamed(place: LocalFolder | StorePrefix, named: set[str]) -> None:
+def remove_unnamed(place: Objects, named: Collection[str]) -> None:
     """Remove npzkit's shards that are not named, and the folder if nothing else is in it."""
     for name in place.listed():
         if (attempt_of(name) or is_temporary(name)) and name not in named:

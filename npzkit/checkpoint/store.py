@@ -1,7 +1,7 @@
 """A folder of checkpoints: what users can do with one.
 
 Owns `CheckpointStore`: what its calls take, check and promise, and their order. The
-work is done by other modules: `steps` for files, `bucket` for objects at URLs,
+work is done by other modules: `steps`, `folder` and `bucket` for files and objects at URLs,
 `loading` for reading, `background` for threads, `retention` for what may be removed.
 """
 
@@ -12,15 +12,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.checkpoint.background import Background, Saving
+from npzkit.checkpoint.bucket import Bucket
 from npzkit.checkpoint.catalog import Catalog, StoreReport
-from npzkit.checkpoint.frozen import Shared, check_refresh, find_shared
+from npzkit.checkpoint.folder import Folder
+from npzkit.checkpoint.frozen import Shared, find_shared
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
-from npzkit.checkpoint.policies import Mode, Policy, best_of
+from npzkit.checkpoint.policies import Mode, Policy, check_count, ranked
 from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.step_metadata import (
@@ -31,7 +33,7 @@ from npzkit.checkpoint.step_metadata import (
     format_record,
     record_of,
 )
-from npzkit.checkpoint.steps import Status, Steps, looks_at
+from npzkit.checkpoint.steps import NewStep, Steps, looks_at
 from npzkit.codecs.coding import Compression
 from npzkit.datasets.part_checks import Seen
 from npzkit.datasets.shardedwriter import ShardedWriter
@@ -49,8 +51,12 @@ from npzkit.jax import agreement_of, joint_save
 from npzkit.jax.agreement import Agreement
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
+from npzkit.stores.objects import Found
 from npzkit.trees.containers import flatten
 from npzkit.trees.restoring import KeySelection
+
+if TYPE_CHECKING:
+    from npzkit.jax.processes import JointSave
 
 WhenBusy = Literal["wait", "skip", "raise"]
 
@@ -174,12 +180,9 @@ class CheckpointStore:
         self._compression, self._max_memory = compression, max_memory
         self._frozen = _selection(frozen)
         place: Any = find_location(folder, storage_options)
-        if isinstance(place, Location):
-            from npzkit.checkpoint.bucket import Bucket
-
-            self._storage: Steps = Bucket(place)
-        else:
-            self._storage = Steps(place, durable=durable)
+        self._storage: Steps = (
+            Bucket(place) if isinstance(place, Location) else Folder(place, durable=durable)
+        )
         self._readers = readers_of(self._storage.path)
         self._catalog = Catalog(self._storage)
         self._loader = Loader(self._storage, self._catalog, self._readers)
@@ -227,9 +230,9 @@ class CheckpointStore:
         steps: tuple[int, ...] = ()
         for steps in looks_at(lambda: self.steps, self.folder):
             candidates = [step for step in steps if not self._catalog.is_damaged(step)]
-            found = best_of(metric, candidates, self._catalog.metrics, mode)
-            if found is not None:
-                return found
+            found = ranked(metric, candidates, self._catalog.metrics, mode)
+            if found:
+                return found[0]
         names = self._catalog.metric_names(steps)
         if names and metric not in names:
             what = f"no step has the metric {metric!r}"
@@ -270,7 +273,7 @@ class CheckpointStore:
         """Return the path or URL of a step's file, whether it exists or not."""
         return self._storage.path_of(check_step(step))
 
-    def _status(self, step: int) -> Status:
+    def _status(self, step: int) -> Found:
         """Return the size of a step's files and when it was modified; shared files count."""
         step = check_step(step)
         with self._there(step):
@@ -285,19 +288,12 @@ class CheckpointStore:
     def __getitem__(self, step: int) -> NpzFile:
         """Open a step as a lazy archive, to be closed. It is not removed while it is open."""
         step = check_step(step)
-        with self._there(step), self._readers.reading(step):
-            npz = self._opened(step)
-            self._readers.hold(step, npz, lambda npz: npz._archive.is_open)
-        return npz
-
-    def _opened(self, step: int) -> NpzFile:
-        """Open a step whose names, attributes and metadata match their checksums."""
-        npz = self._storage.open(step)
-        try:
+        with self._there(step), self._readers.reading(step), contextlib.ExitStack() as on_error:
+            npz = on_error.enter_context(self._storage.open(step))
+            # Its names, attributes and metadata match their checksums.
             record_of(npz, step)
-        except BaseException:
-            npz.close()
-            raise
+            self._readers.hold(step, npz, lambda npz: npz._archive.is_open)
+            on_error.pop_all()
         return npz
 
     def __repr__(self) -> str:
@@ -397,55 +393,53 @@ class CheckpointStore:
         step = check_step(step)
         if verify not in (None, "after"):
             raise ValueError(f"verify must be None or 'after', not {verify!r}")
-        check_refresh(refresh)
-        storage, size = self._storage, None if shard_size is None else parse_size(shard_size)
+        refresh = None if refresh is None else check_count(refresh, "refresh")
+        size = {} if shard_size is None else {"shard_size": parse_size(shard_size)}
         arrays, structure = flatten(tree)
         joint = joint_save(arrays)
         fixed = self._frozen_in(arrays, frozen, joint)
         with self._background.turn:
             # All processes decide this together, before one may raise an earlier failure.
             if self._is_refused(step, joint):
-                return Saving(step, storage.path_of(step), skipped=True)
-            self._begin(step)
-            measured, noted = check_metrics(metrics), check_metadata(metadata)
-            self._background.wait(unsaved=step)
+                return Saving(step, self._storage.path_of(step), skipped=True)
+            self._settle(step)
+            record = Record(step, check_metrics(metrics), check_metadata(metadata), structure)
             if joint is None:
-                storage.begin_writing()
-            else:
-                arrays = joint.arrays
+                self._storage.begin_writing()
             reasons = {"shard_size": shard_size, "frozen": fixed, "spread arrays": joint}
             is_folder = self._is_folder(step, [name for name in reasons if reasons[name]], joint)
-            shared = self._shared(step, {key: arrays[key] for key in fixed}, check, refresh)
-            held = shared.keys if shared else ()
-            written = {key: array for key, array in arrays.items() if key not in held}
-            snapshot = self._snapshot(written)
-            if snapshot is not None:
-                written = snapshot.take()
-            prepared = PreparedArchive(written, self._compression)
-            record = Record(step, measured, noted, structure)
-            text = format_record(record, shared.age if shared else 0, is_sealed=bool(arrays))
-            commit = partial(self._commit, step, shared=shared, is_read_back=verify is not None)
-            options: dict[str, Any] = {"compression": self._compression}
-            options |= {} if size is None else {"shard_size": size}
-            in_shards = partial(self._commit_shards, step, text, commit, options)
-            if not is_folder:
-                work = partial(commit, partial(storage.commit, step, prepared, text))
-            elif joint is None:
-                kinds = (written.keys() & fixed, written.keys() - fixed)
-                groups = [{key: written[key] for key in written if key in kind} for kind in kinds]
-                taken = shared and shared[:2]
-                work = partial(in_shards, partial(storage.fill, groups, taken, list(arrays)))
-            else:
-                writer = partial(storage.shard_writer, step, **options)
-                work = partial(joint.save, written, writer, in_shards)
-            saving = Saving(
-                step, storage.folder_path(step) if is_folder else storage.file_path(step)
-            )
-            if snapshot is None:
-                saving._finish(work())
-            else:
+            parts = joint.arrays if joint else arrays
+            new, is_copied = self._new_step(record, parts, fixed, size, check, refresh)
+            saving = Saving(step, self._storage.path_of(step, is_folder=is_folder))
+            work = self._work(new, joint, is_folder=is_folder, is_read_back=verify is not None)
+            if is_copied:
                 self._background.start(saving, work)
+            else:
+                saving._finish(work())
             return saving
+
+    def _new_step(
+        self,
+        record: Record,
+        arrays: Mapping[str, Any],
+        fixed: list[str],
+        size: dict[str, int],
+        check: bool,
+        refresh: int | None,
+    ) -> tuple[NewStep, bool]:
+        """Return what is to be written, and whether a thread may write it."""
+        shared = self._shared(record.step, {key: arrays[key] for key in fixed}, check, refresh)
+        held = shared.keys if shared else ()
+        written = {key: array for key, array in arrays.items() if key not in held}
+        snapshot = self._snapshot(written)
+        if snapshot is not None:
+            written = snapshot.take()
+        archive = PreparedArchive(written, self._compression)
+        text = format_record(record, shared.age if shared else 0, is_sealed=bool(arrays))
+        options = {"compression": self._compression, **size}
+        return NewStep(
+            record.step, archive, written, text, fixed, shared, list(arrays), options
+        ), snapshot is not None
 
     def _frozen_in(
         self,
@@ -508,9 +502,13 @@ class CheckpointStore:
         newest = max(steps, default=None)
         if newest is None or self._catalog.is_damaged(newest):
             return None
-        shared = find_shared(self._storage, newest, arrays, check=check, refresh=refresh)
-        is_replaced = step in steps and step != newest
-        return None if is_replaced and not self._retention.are_in_all(shared, (step,)) else shared
+        # A step that is a file, or damaged, shares nothing.
+        with contextlib.suppress(NpzkitError, FileNotFoundError):
+            place, index = self._storage.index_of(newest)
+            shared = find_shared(place, index, arrays, newest, check=check, refresh=refresh)
+            if step not in steps or step == newest or self._storage.have_shared(shared, (step,)):
+                return shared
+        return None
 
     def _is_refused(self, step: int, joint: Agreement | None = None) -> bool:
         """Return whether a save is to be skipped; raise ArchiveLockedError if it is to fail."""
@@ -536,35 +534,36 @@ class CheckpointStore:
         is_large = self._max_memory is not None and snapshot.size > self._max_memory
         return None if is_large else snapshot
 
+    def _work(
+        self, new: NewStep, joint: JointSave | None, *, is_folder: bool, is_read_back: bool
+    ) -> Callable[[], tuple[int, ...]]:
+        """Return what writes a step, and returns the steps that the policy removed then."""
+        commit = partial(self._commit, new, is_folder=is_folder, is_read_back=is_read_back)
+        if joint is None:
+            return commit
+        # Only the process that commits takes the lock.
+        return partial(joint.save, new.arrays, partial(self._storage.shard_writer, new), commit)
+
     def _commit(
         self,
-        step: int,
-        write: Callable[[], None],
+        new: NewStep,
+        fill: Callable[[ShardedWriter], list[str]] | None = None,
         *,
-        shared: Shared | None,
+        is_folder: bool,
         is_read_back: bool,
     ) -> tuple[int, ...]:
-        """Write a step, and return the steps that the policy removed then."""
-        write()
+        self._storage.begin_writing()
+        if is_folder:
+            self._storage.commit_folder(new, fill)
+        else:
+            self._storage.commit(new)
         if is_read_back:
-            self._storage.drop_cache(step)
-            for row in self._catalog.verify(step).rows:
+            self._storage.drop_cache(new.step)
+            for row in self._catalog.verify(new.step).rows:
                 if row.severity == "error":
                     error = NpzkitError(row.what, key=row.key, offset=row.where)
-                    raise self._loader.damaged(step, error)
-        return self._retention.apply_after_commit(step, shared)
-
-    def _commit_shards(
-        self,
-        step: int,
-        text: bytes,
-        commit: Callable[[Callable[[], None]], tuple[int, ...]],
-        options: dict[str, Any],
-        fill: Callable[[ShardedWriter], Any],
-    ) -> tuple[int, ...]:
-        # With several processes, only the one that comes here takes the lock.
-        self._storage.begin_writing()
-        return commit(partial(self._storage.commit_shards, step, text, fill, **options))
+                    raise self._loader.damaged(new.step, error)
+        return self._retention.apply_after_commit(new.step, new.shared)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the save under way has ended.
@@ -731,7 +730,8 @@ class CheckpointStore:
 
         The newest sound step stays, and so do steps that this process is reading
         and steps that are known to be damaged. If something is to be removed, the newest
-        step is read and checked first, and older ones until one is sound.
+        step is read and checked first, and older ones until one is sound. So are the metrics
+        of the steps that stay because of them.
 
         Parameters
         ----------
@@ -765,18 +765,16 @@ class CheckpointStore:
 
     # -- the end ------------------------------------------------------------
 
-    def _begin(self, unsaved: int | None = None) -> None:
-        """Check that the store is open, and raise the failure of an earlier save."""
+    def _settle(self, unsaved: int | None = None) -> None:
+        """Check that the store is open, and wait until what was saved is there.
+
+        A failure of an earlier save is raised; its message names the step `unsaved`.
+        """
         if not self._is_open:
             raise ClosedArchiveError(
                 "the checkpoint store is closed", path=self.folder, remedy="Make a new one."
             )
-        self._background.raise_failure(unsaved)
-
-    def _settle(self) -> None:
-        """Check that the store is open, and wait until what was saved is there."""
-        self._begin()
-        self._background.wait()
+        self._background.wait(unsaved=unsaved)
 
     def close(self) -> None:
         """Wait for the save under way, and let other stores write to the folder.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+# No public function of JAX exchanges text without the devices, which may compute meanwhile.
 from jax._src import distributed
 
 from npzkit import errors

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
@@ -341,5 +340,5 @@ def _grouped(items: list[WriteItem], shard_size: int) -> list[list[WriteItem]]:
 def _size_of(item: WriteItem) -> int:
     if item.tensor_data is None:
         return 0
-    itemsize: int = torch._utils._element_size(item.tensor_data.properties.dtype)
+    itemsize: int = item.tensor_data.properties.dtype.itemsize
     return itemsize * int(math.prod(item.tensor_data.chunk.sizes))

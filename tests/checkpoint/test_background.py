@@ -13,8 +13,8 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.snapshot import Snapshot, is_changeable
-from npzkit.checkpoint.steps import Steps
 from npzkit.errors import ArchiveLockedError, NpzkitError, UnsupportedError, quoted
 
 
@@ -24,7 +24,7 @@ class Gate:
     def __init__(self, monkeypatch):
         self.opened, self.entered = threading.Event(), threading.Event()
         self.error = None
-        real = Steps.commit
+        real = Folder.commit
 
         def commit(folder, *args):
             self.entered.set()
@@ -33,7 +33,7 @@ class Gate:
                 raise self.error
             real(folder, *args)
 
-        monkeypatch.setattr(Steps, "commit", commit)
+        monkeypatch.setattr(Folder, "commit", commit)
 
 
 @pytest.fixture
@@ -393,7 +393,7 @@ def test_copies_are_given_back(make):
         patched.setattr(Snapshot, "take", take)
         done = store.save(1, {"w": np.zeros(100_000)})
         done.wait()
-        patched.setattr(Steps, "commit", lambda *args: (_ for _ in ()).throw(full()))
+        patched.setattr(Folder, "commit", lambda *args: (_ for _ in ()).throw(full()))
         failed = store.save(2, {"w": np.zeros(100_000)})
         with pytest.raises(OSError, match="No space left"):
             failed.wait()
@@ -414,9 +414,9 @@ PROGRAM = """
     atexit.register(lambda: store.save(3, {}))
     import numpy as np
     from npzkit.checkpoint import CheckpointStore
-    from npzkit.checkpoint.steps import Steps
+    from npzkit.checkpoint.folder import Folder
 
-    class FullFolder(Steps):
+    class FullFolder(Folder):
         def commit(self, *args):
             time.sleep(0.05)
             raise OSError(28, "No space left on device")

@@ -205,7 +205,7 @@ def test_a_step_that_cannot_be_opened_is_skipped(tmp_path, monkeypatch):
 
 
 def test_more_damaged_steps_than_looks(tmp_path):
-    """Damaged steps are skipped, however many there are."""
+    """Damaged steps are skipped, however many there are, and no policy removes the sound one."""
     with CheckpointStore(tmp_path, durable=False) as store:
         store.save(0, tree_of(0, 0), {"loss": 0.0})
         for step in range(1, 250):
@@ -213,3 +213,4 @@ def test_more_damaged_steps_than_looks(tmp_path):
         with pytest.warns(DamagedCheckpointWarning) as caught:
             assert store.load().step == 0
     assert len(caught) == 249
+    assert CheckpointStore(tmp_path, latest(1)).prune(dry_run=True) == ()

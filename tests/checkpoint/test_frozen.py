@@ -33,17 +33,6 @@ def check(store, step, base=0):
     np.testing.assert_equal(tree, expected)
 
 
-@pytest.fixture(params=["folder", "store"])
-def place(request, tmp_path):
-    """A folder, and a store of objects."""
-    if request.param == "folder":
-        yield str(tmp_path / "run")
-        return
-    yield "memory://frozen/run"
-    with contextlib.suppress(FileNotFoundError):
-        fsspec.filesystem("memory").rm("/frozen", recursive=True)
-
-
 @pytest.fixture
 def store(tmp_path):
     with CheckpointStore(tmp_path / "run", durable=False) as store:
@@ -162,8 +151,8 @@ def test_the_declaration_of_a_store(tmp_path):
         ({"frozen": "backbone/v"}, MemberNotFoundError, "backbone/v"),
         ({"frozen": [FROZEN, "x*"]}, MemberNotFoundError, "no key matches the pattern 'x\\*'"),
         ({"frozen": [3]}, TypeError, "frozen must be patterns of keys, not 3"),
-        ({"frozen": FROZEN, "refresh": 0}, ValueError, "refresh must be at least 1, not 0"),
-        ({"frozen": FROZEN, "refresh": 1.5}, TypeError, "refresh must be an integer"),
+        ({"frozen": FROZEN, "refresh": 0}, ValueError, "refresh must be a positive integer, not 0"),
+        ({"frozen": FROZEN, "refresh": 1.5}, TypeError, "refresh must be a positive integer"),
     ],
 )
 def test_bad_declarations(store, options, error, text):
@@ -305,7 +294,7 @@ def spoil(store, step, name=None):
     """Change a byte of the frozen arrays of a step, the largest file."""
     if "://" in store.folder:
         system = fsspec.filesystem("memory")
-        folder = f"/frozen/run/step_{step:08d}"
+        folder = f"/checkpoints/run/step_{step:08d}"
         path = max(system.ls(folder, detail=False), key=lambda path: system.info(path)["size"])
         data = bytearray(system.cat(path))
         data[len(data) // 2] ^= 1

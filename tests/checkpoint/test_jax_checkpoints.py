@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore
-from npzkit.checkpoint.steps import Steps
+from npzkit.checkpoint.folder import Folder
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jnp = jax.numpy
@@ -17,13 +17,13 @@ jnp = jax.numpy
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     """Return a store whose saves wait until `store.go` is set."""
-    go, commit = threading.Event(), Steps.commit
+    go, commit = threading.Event(), Folder.commit
 
     def commit_late(*args):
         assert go.wait(60)
         commit(*args)
 
-    monkeypatch.setattr(Steps, "commit", commit_late)
+    monkeypatch.setattr(Folder, "commit", commit_late)
     with CheckpointStore(tmp_path, background=True, durable=False) as store:
         store.go = go
         yield store

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.checkpoint import CheckpointStore, Policy, best, every, latest
 from npzkit.checkpoint.retention import Retention
+from npzkit.files.file_objects import identity_of
+from places import join, on_disk, stored
 
 
 def open_store(folder, keep=None, **options):
@@ -88,9 +90,9 @@ def test_arguments_of_policies_are_checked(make, error):
         make()
 
 
-def test_steps_are_removed_after_each_save(tmp_path, caplog):
+def test_steps_are_removed_after_each_save(place, caplog):
     """After a commit the policy decides; what it removed is in the Saving, and is logged."""
-    with open_store(tmp_path, latest(2)) as store, caplog.at_level(logging.INFO):
+    with open_store(place, latest(2)) as store, caplog.at_level(logging.INFO):
         save(store, 1, 2)
         saving = store.save(3, {})
         assert saving.removed == (1,)
@@ -98,19 +100,19 @@ def test_steps_are_removed_after_each_save(tmp_path, caplog):
     assert "removed the steps [1]" in caplog.text
 
 
-def test_without_a_policy_nothing_is_removed(tmp_path):
+def test_without_a_policy_nothing_is_removed(place):
     """No step goes away by itself."""
-    with open_store(tmp_path) as store:
+    with open_store(place) as store:
         save(store, *range(20))
         assert store.prune() == ()
         assert len(store.steps) == 20
 
 
-def test_prune(tmp_path):
+def test_prune(place):
     """Steps of an earlier run are removed by a new policy; a dry run only says which."""
-    with open_store(tmp_path) as store:
+    with open_store(place) as store:
         save(store, *range(5))
-    with open_store(tmp_path, latest(2)) as store:
+    with open_store(place, latest(2)) as store:
         assert store.prune(dry_run=True) == (0, 1, 2)
         assert len(store.steps) == 5
         assert store.prune() == (0, 1, 2)
@@ -118,21 +120,21 @@ def test_prune(tmp_path):
         assert store.steps == (3, 4)
 
 
-def test_a_policy_of_ones_own(tmp_path):
+def test_a_policy_of_ones_own(place):
     """A class with `kept` is a policy; the newest sound step stays, whatever it says."""
 
     class Nothing(Policy):
         def kept(self, steps, metrics_of):
             return set()
 
-    with open_store(tmp_path, Nothing()) as store:
+    with open_store(place, Nothing()) as store:
         save(store, 1, 2, 3)
         assert store.steps == (3,)
 
 
-def test_the_newest_step_stays(tmp_path):
+def test_the_newest_step_stays(place):
     """A policy that keeps only the best does not remove the newest step."""
-    with open_store(tmp_path, best("loss")) as store:
+    with open_store(place, best("loss")) as store:
         for step, loss in enumerate([0.5, 0.1, 0.7, 0.9]):
             save(store, step, loss=loss)
         assert store.steps == (1, 3)
@@ -165,18 +167,17 @@ def test_a_step_that_load_skipped_is_not_sound(tmp_path):
 
 
 @pytest.mark.parametrize("shard_size", [None, 100])
-def test_a_step_with_a_damaged_attribute_takes_no_place(tmp_path, shard_size):
+def test_a_step_with_a_damaged_attribute_takes_no_place(place, shard_size):
     """A bfloat16 array that came back as bytes was a sound step, and the good one was removed."""
     half = np.ones(3, pytest.importorskip("ml_dtypes").bfloat16)
-    with open_store(tmp_path) as store:
+    with open_store(place) as store:
         for step in (1, 2):
             store.save(step, {"w": half}, shard_size=shard_size)
-        path = Path(store.path(2))
-    path = path / "index.npz" if path.is_dir() else path
+        path = stored(store.path(2) if shard_size is None else join(store.path(2), "index.npz"))
     data = bytearray(path.read_bytes())
     data[data.rindex(b"bfloat16")] ^= 1
     path.write_bytes(data)
-    with open_store(tmp_path, latest(1)) as store:
+    with open_store(place, latest(1)) as store:
         assert store.prune() == ()
         assert store.verify().damaged == (2,)
         with pytest.warns(match="step 2 is damaged"):
@@ -195,11 +196,11 @@ def test_a_step_that_went_away_does_not_stop_retention(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("unreadable", [1, 3])
-def test_a_step_that_cannot_be_looked_at_stops_retention(tmp_path, monkeypatch, unreadable):
+def test_a_step_that_cannot_be_looked_at_stops_retention(place, monkeypatch, unreadable):
     """Nothing is removed while the system does not say what a step is."""
-    with open_store(tmp_path) as store:
+    with open_store(place) as store:
         save(store, 1, 2, 3)
-    with open_store(tmp_path, latest(1)) as store:
+    with open_store(place, latest(1)) as store:
         identity = type(store._storage).identity
 
         def refused(self, step):
@@ -213,11 +214,11 @@ def test_a_step_that_cannot_be_looked_at_stops_retention(tmp_path, monkeypatch, 
         assert store.steps == (1, 2, 3)
 
 
-def test_a_step_that_cannot_be_read_stops_retention(tmp_path, monkeypatch):
+def test_a_step_that_cannot_be_read_stops_retention(place, monkeypatch):
     """Nothing is removed while it is not known whether the newest step is sound."""
-    with open_store(tmp_path) as store:
+    with open_store(place) as store:
         save(store, 1, 2, 3)
-    with open_store(tmp_path, latest(1)) as store:
+    with open_store(place, latest(1)) as store:
         opened = type(store._storage).open
 
         def refused(self, step, **options):
@@ -255,15 +256,27 @@ def test_damaged_metadata_do_not_stop_retention(tmp_path):
         assert store.steps == (0, 1, 3)
 
 
-def test_resuming_from_an_older_step_keeps_newer_ones_apart(tmp_path):
+def test_resuming_from_an_older_step_keeps_newer_ones_apart(place):
     """A run that continues from an older step overwrites newer ones as it reaches them."""
-    with open_store(tmp_path) as store:
+    with open_store(place) as store:
         save(store, 10, 20, 30)
-    with open_store(tmp_path, latest(2)) as store:
+    with open_store(place, latest(2)) as store:
         assert store.load(10).step == 10
         save(store, 20, loss=0.5)
         assert store.steps == (20, 30)
         assert store.metrics(20) == {"loss": 0.5}
+
+
+def test_a_step_that_another_store_reads_stays(place):
+    """It stays while another store of this process has it open."""
+    with CheckpointStore(place) as reader, open_store(place, latest(1)) as store:
+        save(store, 1)
+        with reader[1] as npz:
+            save(store, 2)
+            assert npz["w"].sum() == 50
+            assert store.steps == (1, 2)
+        save(store, 3)
+        assert store.steps == (3,)
 
 
 def test_a_step_that_is_being_read_stays(tmp_path):
@@ -306,14 +319,15 @@ def test_a_step_that_is_loaded_meanwhile_stays(tmp_path, monkeypatch):
         assert store.prune() == (1,)
 
 
-def test_a_step_that_cannot_be_removed(tmp_path, monkeypatch):
+@on_disk
+def test_a_step_that_cannot_be_removed(place, monkeypatch):
     """Training goes on with a warning, and the next save tries again; prune raises."""
     from npzkit.files import disk
 
     def refuse(path, **options):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    with open_store(tmp_path, latest(1)) as store:
+    with open_store(place, latest(1)) as store:
         save(store, 1)
         with monkeypatch.context() as patched:
             patched.setattr(disk, "unlink", refuse)
@@ -353,9 +367,9 @@ def test_a_step_that_cannot_be_removed_stops_no_other(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("spelled", ["Loss", "accuracy"])
-def test_a_metric_that_no_step_has(tmp_path, spelled):
+def test_a_metric_that_no_step_has(place, spelled):
     """The first save warns, with the metric that may be meant, and nothing is removed by it."""
-    with open_store(tmp_path, best("loss")) as store:
+    with open_store(place, best("loss")) as store:
         with pytest.warns(RuntimeWarning, match=f"no step has the metric 'loss'.*'{spelled}'"):
             store.save(1, {}, metrics={spelled: 1.0})
         # Once is enough.
@@ -363,20 +377,20 @@ def test_a_metric_that_no_step_has(tmp_path, spelled):
             assert store.save(step, {}, metrics={spelled: 1.0}).removed == ()
         assert store.steps == (1, 2, 3)
         assert store.save(4, {}, metrics={"loss": 1.0}).removed == (1, 2, 3)
-    with open_store(tmp_path, latest(1) | best("loss")) as store:
+    with open_store(place, latest(1) | best("loss")) as store:
         save(store, 5)
     with (
-        open_store(tmp_path, best("accurcy", mode="max")) as store,
+        open_store(place, best("accurcy", mode="max")) as store,
         pytest.warns(RuntimeWarning, match="no step has the metric 'accurcy'"),
     ):
         assert store.prune(dry_run=True) == ()
 
 
-def test_the_step_just_saved_stays(tmp_path):
+def test_the_step_just_saved_stays(place):
     """A save below newer steps is not undone by the policy: it stays, and a warning says more."""
-    with open_store(tmp_path) as store:
+    with open_store(place) as store:
         save(store, 5, 6)
-    with open_store(tmp_path, latest(1)) as store:
+    with open_store(place, latest(1)) as store:
         for step, removed in [(3, (5,)), (4, (3,))]:
             with pytest.warns(RuntimeWarning, match=f"step {step} was saved, but newer steps.*6"):
                 assert store.save(step, {"w": np.full(5, step)}).removed == removed
@@ -386,9 +400,9 @@ def test_the_step_just_saved_stays(tmp_path):
 
 
 @pytest.mark.parametrize("large", [10**400, -(10**400)], ids=["above", "below"])
-def test_an_int_metric_above_the_range_of_floats(tmp_path, large):
+def test_an_int_metric_above_the_range_of_floats(place, large):
     """Ints are compared exactly with floats, whatever their size, and NaN is no candidate."""
-    with open_store(tmp_path, best("loss", 2)) as store:
+    with open_store(place, best("loss", 2)) as store:
         for step, loss in enumerate([large, 0.5, math.nan, large + 1, math.inf]):
             save(store, step, loss=loss)
         lowest, highest = (0, 4) if large < 0 else (1, 4)
@@ -419,15 +433,83 @@ def test_the_newest_step_is_on_disk_before_another_is_removed(tmp_path, monkeypa
 def test_metrics_are_read_once(tmp_path, monkeypatch):
     """A store that keeps the best of many steps does not open all of them at each save."""
     with open_store(tmp_path, best("loss", 50)) as store:
-        folder = type(store._storage)
-        real = folder.open
-        opened = []
-        monkeypatch.setattr(
-            folder, "open", lambda self, step, **o: (opened.append(step), real(self, step, **o))[1]
-        )
+        opened = opened_steps(monkeypatch, store)
         save(store, *range(10))
         assert len(opened) <= 10
         assert len(os.listdir(tmp_path)) == 11
+
+
+def opened_steps(monkeypatch, store):
+    """Return a list that gets each step that is opened from now on."""
+    folder, opened = type(store._storage), []
+    real = folder.open
+    monkeypatch.setattr(
+        folder, "open", lambda self, step, **o: (opened.append(step), real(self, step, **o))[1]
+    )
+    return opened
+
+
+def test_only_what_a_removal_rests_on_is_read(place, monkeypatch):
+    """A save that removes a step opens itself and the best ones, not the steps that go or stay."""
+    with open_store(place, latest(3) | every(4) | best("loss", 2)) as store:
+        for step in range(9):
+            save(store, step, loss=abs(step - 2.4))
+        assert store.steps == (0, 2, 3, 4, 6, 7, 8)
+        opened = opened_steps(monkeypatch, store)
+        assert store.save(9, {"w": np.ones(50)}, {"loss": 9.0}).removed == (6,)
+        assert sorted(opened) == [2, 3, 9]
+
+
+@pytest.fixture(params=["file", "folder", "store", "store of folders"])
+def silent(request, tmp_path, monkeypatch):
+    """A place for a store, `shard_size`, and what opens a step's metadata for a silent change."""
+    size = 100 if "folder" in request.param else None
+    name = "step_00000000" + (".npz" if size is None else "/index.npz")
+    if "store" not in request.param:
+        # A disk that loses a bit changes no time. A test that changes one does.
+        monkeypatch.setattr(
+            "npzkit.stores.objects.identity_of",
+            lambda found: identity_of(found)._replace(changed_ns=0),
+        )
+        yield tmp_path, size, lambda: (tmp_path / name).open("r+b")
+        return
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    memory = fsspec.filesystem("memory")
+    yield "memory://silent", size, lambda: contextlib.nullcontext(memory.store[f"/silent/{name}"])
+    memory.rm("/silent", recursive=True)
+
+
+class Lowest(Policy):
+    """Keeps the step with the lowest loss, and does not say that it ranks steps by it."""
+
+    def kept(self, steps, metrics_of):
+        return {min(steps, key=lambda step: metrics_of(step).get("loss", math.inf))}
+
+
+@pytest.mark.parametrize("policy", [best("loss"), Lowest()], ids=["best", "its own"])
+def test_a_remembered_step_that_was_damaged_is_no_reason_to_remove_another(silent, policy):
+    """If a bit of the best step's metadata is lost in silence, the next best step stays."""
+    folder, size, opened = silent
+    with CheckpointStore(folder, latest(2) | policy, durable=False) as store:
+        for step, loss in enumerate([0.1, 0.5, 0.9]):
+            store.save(step, {"w": np.full(50, step)}, {"loss": loss}, shard_size=size)
+        known = store._storage.identity(0)
+        with opened() as file:
+            file.seek(0)
+            at = file.read().index(b'"loss":0.1') + 9
+            file.seek(at)
+            file.write(b"0")
+        if "://" not in str(folder):
+            times = known.found.mark.modified_ns
+            os.utime(folder / "step_00000000.npz" if size is None else
+                     folder / "step_00000000" / "index.npz", ns=(times, times))  # fmt: skip
+        assert store._storage.identity(0) == known
+        assert store.best("loss") == 0
+        assert store.save(3, {"w": np.ones(50)}, {"loss": 0.8}).removed == ()
+        assert store.best("loss") == 1
+        assert store.save(4, {"w": np.ones(50)}, {"loss": 0.7}).removed == (2,)
+        assert store.steps == (0, 1, 3, 4)
+        assert store.verify().damaged == (0,)
 
 
 def test_a_step_that_is_saved_again_before_it_is_removed(tmp_path, monkeypatch):

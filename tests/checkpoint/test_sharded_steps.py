@@ -8,7 +8,6 @@ import random
 import warnings
 from unittest.mock import Mock
 
-import fsspec
 import npzkit
 import numpy as np
 import pytest
@@ -39,18 +38,6 @@ def check_tree(tree, version=0):
     assert (tree["lr"], tree["names"]) == (expected["lr"], ["a", None])
     for key, array in expected["model"].items():
         np.testing.assert_array_equal(tree["model"][key], array)
-
-
-@pytest.fixture(params=["folder", "store"])
-def place(request, tmp_path):
-    """A folder, and a store of objects."""
-    if request.param == "folder":
-        yield str(tmp_path / "run")
-        return
-    yield "memory://steps/run"
-    file_system = fsspec.filesystem("memory")
-    if file_system.exists("/steps"):
-        file_system.rm("/steps", recursive=True)
 
 
 def test_a_step_is_a_folder_of_shards(place):

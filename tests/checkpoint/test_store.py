@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
+import io
 import itertools
 import os
 import shutil
@@ -16,7 +18,6 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
-from archives import flip
 from deep import extent
 from faults import FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
@@ -36,6 +37,7 @@ from npzkit.errors import (
     ZipFormatError,
 )
 from npzkit.files import disk
+from places import damage, join, on_disk, rename, stored
 from systems import WRITE, needs_symlinks, replaces_open_files
 
 TREE = {
@@ -47,9 +49,16 @@ TREE = {
 
 
 @pytest.fixture
-def store(tmp_path):
-    with CheckpointStore(tmp_path / "run", durable=False) as store:
+def store(place):
+    with CheckpointStore(place, durable=False) as store:
         yield store
+
+
+def foreign():
+    """Return an archive of another program."""
+    file = io.BytesIO()
+    np.savez(file, w=np.ones(3))
+    return file.getvalue()
 
 
 def filled(store, count=3):
@@ -57,11 +66,6 @@ def filled(store, count=3):
     for step in range(0, 10 * count, 10):
         store.save(step, {"w": np.full(100, step)}, metrics={"loss": 100 - step})
     return store
-
-
-def damage(path, what=b"NUMPY"):
-    """Flip a bit of the data of a step's first array."""
-    flip(path, Path(path).read_bytes().index(what) + 200)
 
 
 def assert_same(one, other):
@@ -125,6 +129,7 @@ def test_any_tree_is_a_step(store, tree, options):
     assert store.verify().ok
 
 
+@on_disk
 def test_a_step_is_a_file_that_numpy_opens(store):
     """The file is named after its step, and np.load reads its arrays."""
     saving = store.save(123, TREE)
@@ -141,8 +146,7 @@ def test_steps_are_listed_by_number(store):
     for step in (100, 5, 10**9):
         store.save(step, {})
     for name in ("step_1.npz", "step_000000007.npz", "step_00000001.npz.tmp", "latest"):
-        with open(os.path.join(store.folder, name), "wb"):
-            pass
+        stored(join(store.folder, name)).write_bytes(b"")
     assert store.steps == (5, 100, 10**9)
     assert store.latest == 10**9
     assert list(store) == [5, 100, 10**9]
@@ -155,7 +159,7 @@ def test_a_step_is_replaced(store):
     """A step that is saved again holds what was saved last."""
     store.save(1, {"w": np.zeros(3), "old": np.zeros(1)}, metrics={"loss": 1.0})
     assert store.metrics(1) == {"loss": 1.0}
-    store.save(1, {"w": np.ones(3)}, metrics={"loss": 2.0})
+    store.save(1, {"w": np.ones(3)}, metrics={"loss": 2.0}, verify="after")
     assert_same(store.load(1).tree, {"w": np.ones(3)})
     assert store.metrics(1) == {"loss": 2.0}
 
@@ -241,12 +245,7 @@ def test_large_structures_come_back(store):
     assert checkpoint.tree == tree
     assert store.load(like=tree, only="names/layer7").tree == tree
     assert len(checkpoint.metadata["notes"]) == 100_000
-    path = store.path(1)
-    with open(path, "rb") as file:
-        data = bytearray(file.read())
-    data[data.index(b"y" * 1000) + 500] ^= 1
-    with open(path, "wb") as file:
-        file.write(data)
+    damage(store.path(1), b"y" * 1000)
     with pytest.raises(DamagedCheckpointError):
         store.load(1)
 
@@ -261,6 +260,7 @@ def test_compressed_steps(tmp_path):
             store.load(mmap_mode="r")
 
 
+@on_disk
 def test_mapped_arrays(store):
     """Arrays can be mapped, read-only or with changes that stay in memory."""
     store.save(1, TREE)
@@ -274,6 +274,7 @@ def test_mapped_arrays(store):
         store.load(mmap_mode="r+")
 
 
+@on_disk
 def test_mapped_steps_are_checked(store):
     """A damaged step is passed over before it is mapped, too."""
     filled(store)
@@ -407,6 +408,7 @@ def test_parts_are_loaded_into_an_example(store):
     assert_same(tree, {"a": np.zeros(100), "b": np.ones(100)})
 
 
+@on_disk
 def test_an_example_may_be_mapped(store):
     """Arrays that are mapped have the example's structure too."""
     store.save(1, {"w": [np.arange(3.0)]})
@@ -447,11 +449,7 @@ def test_a_damaged_step_is_an_error(store):
 def test_what_is_no_checkpoint_is_damaged(store, content):
     """An empty file, a piece of one, and the archive of another program are damaged steps."""
     filled(store, 2)
-    if content is None:
-        np.savez(store.path(20), w=np.ones(3))
-    else:
-        with open(store.path(20), "wb") as file:
-            file.write(content)
+    stored(store.path(20)).write_bytes(foreign() if content is None else content)
     with pytest.warns(DamagedCheckpointWarning, match="step 20"):
         assert store.load().step == 10
     with pytest.raises(DamagedCheckpointError):
@@ -465,17 +463,15 @@ def test_what_is_no_checkpoint_is_damaged(store, content):
 def test_a_renamed_step_is_damaged(store, is_foreign):
     """A file that is named for another step is not taken for that step, until it is renamed."""
     filled(store, 2)
-    os.rename(store.path(0), store.path(20))
+    rename(store.path(0), store.path(20))
     if is_foreign:
-        np.savez(store.path(20), w=np.ones(3))
+        stored(store.path(20)).write_bytes(foreign())
     what = "metadata of the checkpoint" if is_foreign else "another step"
     with pytest.warns(DamagedCheckpointWarning, match=what):
         assert store.load().step == 10
     with pytest.raises(DamagedCheckpointError, match=rf"{what}.*rename it\. store\.load\(\)"):
         store.load(20)
-    os.rename(
-        store.path(20), os.path.join(store.folder, "mine.npz") if is_foreign else store.path(0)
-    )
+    rename(store.path(20), join(store.folder, "mine.npz") if is_foreign else store.path(0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert store.load().step == 10
@@ -483,6 +479,7 @@ def test_a_renamed_step_is_damaged(store, is_foreign):
     assert store.verify().ok
 
 
+@on_disk
 @pytest.mark.remedy(
     "npzkit.repair(store.path(step), output) saves the sound arrays of a step that is a file",
     "npzkit.open(store.path(step)) reads those of one that is a folder",
@@ -542,7 +539,8 @@ def test_no_step_is_an_error(store, tmp_path):
         store.load()
     with pytest.raises(KeyError):
         store.load(3)
-    for call in (store.metrics, store.metadata, store.verify, store.delete, store.__getitem__):
+    calls = (store.metrics, store.metadata, store.verify, store.delete, store._status)
+    for call in (*calls, store.__getitem__):
         with pytest.raises(NoCheckpointError, match="3"):
             call(3)
     assert store.best("loss") is None
@@ -550,6 +548,7 @@ def test_no_step_is_an_error(store, tmp_path):
     assert not os.path.exists(store.folder)
 
 
+@on_disk
 def test_every_flipped_bit_of_a_step_without_arrays_is_found(store):
     """Its structure, metrics and metadata have a checksum: no changed number comes back."""
     store.save(1, {"a": {"lr": 0.125, "n": 17}}, metrics={"loss": 0.25}, metadata={"k": "v"})
@@ -563,6 +562,7 @@ def test_every_flipped_bit_of_a_step_without_arrays_is_found(store):
             store.load(1)
 
 
+@on_disk
 def test_a_step_that_another_program_wrote_again_is_damaged(store):
     """Its arrays and its comment are sound, but nothing checks the names and attributes."""
     filled(store)
@@ -646,6 +646,7 @@ def test_a_step_is_a_lazy_archive(store):
         store[2]
 
 
+@on_disk
 @pytest.mark.parametrize("size", [None, 100], ids=["file", "folder"])
 def test_a_step_of_a_newer_npzkit(store, size):
     """A higher version is an error that says what to do, not damage: no older step is loaded."""
@@ -689,7 +690,7 @@ def test_a_step_that_was_found_damaged_is_not_the_best(store):
     """After load, verify or retention found damage in a step's data, another step is best."""
     for step in (1, 2):
         store.save(step, {"w": np.arange(100.0)}, metrics={"f1": step})
-    damage(os.path.join(store.folder, "step_00000002.npz"))
+    damage(store.path(2))
     assert not store.verify(2).ok
     assert store.best("f1", mode="max") == 1
 
@@ -707,6 +708,7 @@ def test_a_metric_that_no_step_has_is_reported(store):
 # -- several stores -------------------------------------------------------------
 
 
+@on_disk
 @pytest.mark.remedy("Wait until it is closed, or save to another folder. Reading needs no lock.")
 def test_a_second_writer_is_refused(store, tmp_path):
     """While a store has written to a folder and is open, another one only reads it."""
@@ -739,6 +741,7 @@ def test_a_closed_store(store):
     assert store.steps == (0, 10, 20, 30)
 
 
+@on_disk
 @replaces_open_files
 def test_a_removed_folder_is_not_made_again(store):
     """If the folder goes away while a store writes, the next save fails instead of hiding it."""
@@ -764,6 +767,7 @@ def test_the_working_directory_does_not_matter(tmp_path, monkeypatch):
         assert store.steps == (1, 2)
 
 
+@on_disk
 def test_leftovers_of_killed_writers_are_removed(store):
     """The first save of a store removes temporary files that no writer has open, and no others."""
     os.mkdir(store.folder)
@@ -779,6 +783,7 @@ def test_leftovers_of_killed_writers_are_removed(store):
     ]  # fmt: skip
 
 
+@on_disk
 @pytest.mark.skipif(os.name == "nt", reason="Windows removes no file in use, however old it is")
 def test_without_locks_only_old_leftovers_are_removed(store, monkeypatch):
     """On a share without locks a temporary file may be in use: it must be an hour old."""
@@ -797,6 +802,7 @@ def test_without_locks_only_old_leftovers_are_removed(store, monkeypatch):
     assert [os.path.exists(path) for path in paths] == [False, True]
 
 
+@on_disk
 def test_leftovers_on_windows(store, monkeypatch):
     """Where no open file can be removed, what can be removed is a leftover."""
     monkeypatch.setattr(disk, "RENAMES_OPEN_FILES", False)
@@ -817,8 +823,9 @@ def test_loading_while_another_process_removes_steps(store, monkeypatch):
     real = folder.open
 
     def gone(self, step, **options):
-        if step == 20 and os.path.exists(self.path_of(20)):
-            os.unlink(self.path_of(20))
+        with contextlib.suppress(FileNotFoundError):
+            if step == 20:
+                stored(self.path_of(20)).unlink()
         return real(self, step, **options)
 
     monkeypatch.setattr(folder, "open", gone)
@@ -949,6 +956,7 @@ def test_a_step_that_is_replaced_is_no_damage(tmp_path):
     assert tried == [3, 30]
 
 
+@on_disk
 @pytest.mark.remedy("Try again, or have the writer save less often, or keep more steps")
 def test_a_step_that_is_replaced_each_time_is_not_called_missing(store, monkeypatch):
     """The error says that steps are saved faster than they are read, and not that there is none."""

@@ -28,7 +28,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from jobs import value_of
 from npzkit.checkpoint import CheckpointStore, latest
-from npzkit.checkpoint.steps import Steps
+from npzkit.checkpoint.folder import Folder
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.errors import (
     ArchiveLockedError,
@@ -326,17 +326,17 @@ def damaged(folder):
 
 def read_back(store, state):
     """One process has what all wrote read back: damage is an error in all of them."""
-    drop_cache = Steps.drop_cache
+    drop_cache = Folder.drop_cache
 
     def spoil(steps, step):
         damage(store.path(step))
         drop_cache(steps, step)
 
     store.save(4, state, verify="after")
-    Steps.drop_cache = spoil
+    Folder.drop_cache = spoil
     with pytest.raises(DamagedCheckpointError):
         store.save(5, state, verify="after")
-    Steps.drop_cache = drop_cache
+    Folder.drop_cache = drop_cache
     with pytest.warns(DamagedCheckpointWarning):
         assert store.load(like=state).step == 4
 

@@ -161,7 +161,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "pass",
     ): "A lock that is dropped is closed.",
     (
-        "checkpoint/steps.py",
+        "checkpoint/folder.py",
         "self.close()",
         "pass",
     ): "The older lock is dropped, and so closed.",

@@ -1295,7 +1295,7 @@ def test_damage_to_a_killed_append_is_no_commit(tmp_path, name, part):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TornArchiveWarning)
                 try:
-                    npzkit.repair(path, target)
+                    npzkit.repair(path, target, overwrite=True)
                 except NpzkitError as error:
                     # It changes nothing then.
                     assert path.read_bytes() == damaged
@@ -1522,7 +1522,7 @@ def test_what_a_loss_of_power_leaves_of_a_hasty_commit(tmp_path):
     for content in {state.content for state in states if state.allowed == (1, 2)}:
         damaged.write_bytes(content)
         outcomes[outcome_of(damaged, durable, hasty)] += 1
-        npzkit.repair(damaged, tmp_path / "output.npz")
+        npzkit.repair(damaged, tmp_path / "output.npz", overwrite=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TornArchiveWarning)
             npzkit.repair(damaged)
@@ -1835,7 +1835,7 @@ def test_every_state_is_copied_and_appended_to(at_marks, survey, tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TornArchiveWarning)
             members, metadata = found_by_npzkit(content)
-            report = npzkit.repair(path, output)
+            report = npzkit.repair(path, output, overwrite=True)
             assert path.read_bytes() == content
             assert not report.uncertain
             w = npzkit.NpzWriter(path, "a")

@@ -28,7 +28,9 @@ USES = {
     "extract": lambda npz, out: npzkit.extract(npz, out / "folder"),
     "tables": lambda npz, out: npzkit.extract(npz, out / "folder", format="csv"),
     "pack": lambda npz, out: npzkit.pack(out / "b.npz", npz),
-    "repack": lambda npz, out: npzkit.repack(npz, out / "b.npz", "deflated"),
+    "repack": lambda npz, out: npzkit.repack(
+        npz, out / "b.npz", compression="deflated", overwrite=True
+    ),
     "tree": lambda npz, out: npzkit.load_tree(npz),
     "pickle": lambda npz, out: pickle.loads(pickle.dumps(npz.lazy("x"))).read(),
     "stream": lambda npz, out: npz.stream("x").read(),

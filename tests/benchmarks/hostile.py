@@ -54,7 +54,7 @@ OPEN = "f'{len(npzkit.open(path))} members'"
 READ = "f'{sum(a.nbytes for a in npzkit.open(path).load_all().values()) >> 20} MiB'"
 INFO = "npzkit.open(path).info('x').dtype.itemsize"
 VERIFY = "f'ok is {npzkit.verify(path).ok}'"
-REPAIR = "f'{len(npzkit.repair(path, output).kept)} kept'"
+REPAIR = "f'{len(npzkit.repair(path, output, overwrite=True).kept)} kept'"
 
 
 PARSE = (

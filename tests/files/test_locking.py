@@ -348,7 +348,9 @@ SECOND = {
     "a": lambda path, **options: npzkit.NpzWriter(path, "a", **options).close(),
     "w": lambda path, **options: npzkit.NpzWriter(path, "w", **options).abort(),
     "repack": lambda path, **options: npzkit.repack(path, **options),
-    "repack to": lambda path, **options: npzkit.repack(_other(path), path, **options),
+    "repack to": lambda path, **options: npzkit.repack(
+        _other(path), path, overwrite=True, **options
+    ),
     "save": lambda path, **options: npzkit.save(path, {"x": np.arange(3)}, **options),
 }
 
@@ -822,7 +824,7 @@ def test_a_file_that_may_only_be_read_has_one_writer(path, monkeypatch):
             npzkit.NpzWriter(path)
 
     monkeypatch.setattr(os, "open", refuse)
-    npzkit.repair(path, path.with_name("other.npz"), progress=write)
+    npzkit.repair(path, path.with_name("other.npz"), progress=write, overwrite=True)
 
 
 @posix

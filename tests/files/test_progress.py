@@ -88,9 +88,9 @@ def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, mo
     other = {"stored": "deflated", "deflated": "stored"}[compression]
     done = _steps_of({
         "verify": lambda tell: npzkit.verify(path, progress=tell, threads=1),
-        "repair": lambda tell: npzkit.repair(path, output, progress=tell),
-        "repack": lambda tell: npzkit.repack(path, output, progress=tell),
-        "recode": lambda tell: npzkit.repack(path, output, other, progress=tell),
+        "repair": lambda tell: npzkit.repair(path, output, progress=tell, overwrite=True),
+        "repack": lambda tell: npzkit.repack(path, output, progress=tell, overwrite=True),
+        "recode": lambda tell: npzkit.repack(path, output, compression=other, progress=tell, overwrite=True),
     }[call])  # fmt: skip
     assert len(done) >= 4
     # No step is larger than half of the work.

@@ -31,7 +31,7 @@ def check_append(data: bytes, thorough: bool) -> list[str]:
         if thorough or chosen % len(_EDITS) == number
     ]
     labels += [
-        _check_repair(data, before, partial=bool(number & 1))
+        _check_repair(data, before, partial="mask" if number & 1 else None)
         for number in range(2)
         if thorough or chosen // 8 % 8 == number
     ]
@@ -246,7 +246,7 @@ def _check_numpy_reads(before: bytes, after: bytes, kind: str) -> None:
 # -- repairing -------------------------------------------------------------
 
 
-def _check_repair(data: bytes, before: _Contents | NpzkitError, *, partial: bool) -> str:
+def _check_repair(data: bytes, before: _Contents | NpzkitError, *, partial: str | None) -> str:
     """repair into another file: it is sound, and has what could be read."""
     arrays = {} if isinstance(before, NpzkitError) else before.arrays
     with folder_of(data) as (folder, path):

@@ -65,7 +65,9 @@ def folder(tmp_path):
 def repaired(path, output):
     """Return the report of a repair, or None if nothing can be saved."""
     try:
-        return npzkit.repair(path) if output is None else npzkit.repair(path, output)
+        return (
+            npzkit.repair(path) if output is None else npzkit.repair(path, output, overwrite=True)
+        )
     except NpzkitError:
         return None
 
@@ -163,7 +165,7 @@ def repaired_both(case, damage, folder):
     """Repair to a copy and in place; return the reports, and what is read then."""
     path, output = folder / "damaged.npz", folder / "repaired.npz"
     path.write_bytes(damage.of(case.data))
-    reports = npzkit.repair(path, output), npzkit.repair(path)
+    reports = npzkit.repair(path, output, overwrite=True), npzkit.repair(path)
     return [(report, read(report.output)) for report in reports]
 
 
@@ -243,7 +245,7 @@ def test_older_versions_are_uncertain(tmp_path):
     end = data.rindex(b"NPZX") - 72
     path.write_bytes(data[:end] + bytes(len(data) - end))
     for place in (output, None):
-        report = npzkit.repair(path, place) if place else npzkit.repair(path)
+        report = npzkit.repair(path, place, overwrite=True) if place else npzkit.repair(path)
         assert "a" in report.uncertain
     assert read(output).arrays["a"] == held_as(np.arange(3.0))
 
@@ -324,7 +326,7 @@ def test_an_older_directory_over_the_newest(tmp_path):
     begin, end = older.rindex(b"PK\1\2"), data.rindex(b"PK\5\6")
     block = older[begin : older.rindex(b"PK\5\6")]
     path.write_bytes(data[: end - len(block)] + block + data[end:])
-    for report in (npzkit.repair(path, output), npzkit.repair(path)):
+    for report in (npzkit.repair(path, output, overwrite=True), npzkit.repair(path)):
         assert report.uncertain == report.kept
 
 
@@ -334,7 +336,7 @@ def test_an_end_record_before_the_last_commit(tmp_path):
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"
     for commit in case.commits[:-1]:
         path.write_bytes(case.data[: commit.size] + b"PK\5\6" + case.data[commit.size :])
-        report = npzkit.repair(path, output)
+        report = npzkit.repair(path, output, overwrite=True)
         found = read(output)
         for key, (array, _) in case.commits[-1].held.items():
             assert found.arrays[key] == array

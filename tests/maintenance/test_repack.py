@@ -52,7 +52,7 @@ def test_every_fixture_keeps_its_contents(tmp_path, path, compression):
     """Archives of other programs keep their contents, and their arrays can be mapped."""
     need_decoder_of(path.name)
     new = tmp_path / "a.npz"
-    npzkit.repack(path, new, compression)
+    npzkit.repack(path, new, compression=compression, overwrite=True)
     assert contents(new) == contents(path)
     with npzkit.open(new) as npz:
         for key in npz:
@@ -107,12 +107,12 @@ def test_what_needs_no_change_is_copied_as_it_is(tmp_path):
         w.add("layer/a", large, attrs={"unit": "m"})
         w.add("b", np.arange(10), compression="stored", attrs={"x": [1, 2]})
         w["c"] = np.zeros(10)
-    npzkit.repack(old, new)
+    npzkit.repack(old, new, overwrite=True)
     assert raw_members(new) == raw_members(old)
     assert contents(new) == contents(old)
     with npzkit.open(new) as npz:
         assert npz.info("layer/a").seekable
-    npzkit.repack(new, old)
+    npzkit.repack(new, old, overwrite=True)
     assert old.read_bytes() == new.read_bytes()
 
 
@@ -120,7 +120,7 @@ def test_seekable_false_copies_foreign_members_as_they_are(tmp_path):
     """With seekable=False, nothing is deflated again."""
     old, new = tmp_path / "old.npz", tmp_path / "new.npz"
     np.savez_compressed(old, a=np.random.default_rng(0).integers(0, 9, 200_000))
-    npzkit.repack(old, new, seekable=False)
+    npzkit.repack(old, new, seekable=False, overwrite=True)
     assert raw_members(new) == raw_members(old)
 
 
@@ -178,7 +178,7 @@ def test_a_file_object_is_repacked_from_where_it_stands(tmp_path):
     np.savez(data, x=np.arange(5))
     stream = io.BytesIO(b"before" + data.getvalue())
     stream.seek(6)
-    npzkit.repack(stream, tmp_path / "a.npz")
+    npzkit.repack(stream, tmp_path / "a.npz", overwrite=True)
     with np.load(tmp_path / "a.npz") as npz:
         assert npz["x"].tolist() == [0, 1, 2, 3, 4]
 
@@ -235,7 +235,13 @@ def test_progress_is_told(tmp_path):
     told = []
     arrays = {f"a{i}": np.zeros(1000) for i in range(5)}
     npzkit.save(tmp_path / "a.npz", arrays)
-    npzkit.repack(tmp_path / "a.npz", io.BytesIO(), "deflated", progress=lambda *n: told.append(n))
+    npzkit.repack(
+        tmp_path / "a.npz",
+        io.BytesIO(),
+        compression="deflated",
+        progress=lambda *n: told.append(n),
+        overwrite=True,
+    )
     assert [total for _, total in told] == [5 * 8128] * 5
     assert [done for done, _ in told] == [8128 * n for n in range(1, 6)]
 
@@ -258,9 +264,9 @@ def test_damage_is_not_recoded(tmp_path):
 def test_what_cannot_be_repacked_is_refused(tmp_path):
     """Encrypted members, invalid archives and bad arguments leave everything unchanged."""
     with pytest.raises(UnsupportedError):
-        npzkit.repack(FIXTURES / "infozip_encrypted.npz", tmp_path / "a.npz")
+        npzkit.repack(FIXTURES / "infozip_encrypted.npz", tmp_path / "a.npz", overwrite=True)
     with pytest.raises(ZipFormatError):
-        npzkit.repack(FIXTURES / "PROVENANCE.md", tmp_path / "a.npz")
+        npzkit.repack(FIXTURES / "PROVENANCE.md", tmp_path / "a.npz", overwrite=True)
     good = FIXTURES / "numpy_savez.npz"
     for arguments in (
         {"align": 3},
@@ -272,36 +278,36 @@ def test_what_cannot_be_repacked_is_refused(tmp_path):
         {"threads": 0},
     ):
         with pytest.raises(ValueError):
-            npzkit.repack(good, tmp_path / "a.npz", **arguments)
-    with pytest.raises(ValueError, match="dst is needed"):
+            npzkit.repack(good, tmp_path / "a.npz", overwrite=True, **arguments)
+    with pytest.raises(ValueError, match="output is needed"):
         npzkit.repack(io.BytesIO(good.read_bytes()))
-    with pytest.raises(ValueError, match="dst is needed"):
+    with pytest.raises(ValueError, match="output is needed"):
         npzkit.repack(good.read_bytes())
     assert os.listdir(tmp_path) == []
 
 
 @replaces_open_files
 def test_an_open_archive_is_repacked(tmp_path):
-    """An NpzFile is copied as it was opened, needs `dst`, and stays open."""
+    """An NpzFile is copied as it was opened, needs `output`, and stays open."""
     path, other = tmp_path / "a.npz", tmp_path / "b.npz"
     np.savez_compressed(path, x=np.arange(200_000), y=np.eye(2))
     with npzkit.open(path) as npz:
-        npzkit.repack(npz, other)
-        with pytest.raises(ValueError, match="dst is needed"):
+        npzkit.repack(npz, other, overwrite=True)
+        with pytest.raises(ValueError, match="output is needed"):
             npzkit.repack(npz)
         npzkit.save(path, {"new": np.eye(3)})
         stream = io.BytesIO()
-        npzkit.repack(npz, stream)
-        npzkit.repack(npz, path)
+        npzkit.repack(npz, stream, overwrite=True)
+        npzkit.repack(npz, path, overwrite=True)
         assert npz["y"].tolist() == [[1, 0], [0, 1]]
     for file in (path, other, stream):
         with npzkit.open(file) as new:
             assert new.info("x").seekable
             assert np.array_equal(new["x"], np.arange(200_000))
     with open(other, "r+b") as file, pytest.raises(ValueError, match="the same file"):
-        npzkit.repack(npzkit.open(file), file)
+        npzkit.repack(npzkit.open(file), file, overwrite=True)
     with pytest.raises(ClosedArchiveError):
-        npzkit.repack(npz, stream)
+        npzkit.repack(npz, stream, overwrite=True)
 
 
 @replaces_open_files
@@ -336,14 +342,14 @@ def test_a_file_is_not_overwritten_while_it_is_read(tmp_path):
     with open(path, "r+b") as file:
         for src in (path, file):
             with pytest.raises(ValueError, match="the same file"):
-                npzkit.repack(src, file)
+                npzkit.repack(src, file, overwrite=True)
     assert path.read_bytes() == before
     stream = io.BytesIO(before)
     with pytest.raises(ValueError, match="the same file"):
-        npzkit.repack(stream, stream)
+        npzkit.repack(stream, stream, overwrite=True)
     assert stream.getvalue() == before
     with open(path, "rb") as file:
-        npzkit.repack(file, path)
+        npzkit.repack(file, path, overwrite=True)
     with npzkit.open(path) as npz:
         assert npz.info("x").seekable
 
@@ -354,7 +360,7 @@ def test_names_that_are_as_long_as_they_can_be(tmp_path):
     old, new = tmp_path / "old.npz", tmp_path / "new.npz"
     array = np.arange(100_000)
     npzkit.save(old, {"k" * 65_531: array}, compression="deflated")
-    npzkit.repack(old, new)
+    npzkit.repack(old, new, overwrite=True)
     with npzkit.open(new) as npz:
         assert np.array_equal(npz["k" * 65_531], array)
     member = forge.Member(
@@ -362,9 +368,9 @@ def test_names_that_are_as_long_as_they_can_be(tmp_path):
     )
     old.write_bytes(forge.archive(member))
     with pytest.raises(npzkit.NpzkitError):
-        npzkit.repack(old, new, compression="deflated")
-    npzkit.repack(old, new)
-    npzkit.repack(old, new, compression=None, seekable=False)
+        npzkit.repack(old, new, compression="deflated", overwrite=True)
+    npzkit.repack(old, new, overwrite=True)
+    npzkit.repack(old, new, compression=None, seekable=False, overwrite=True)
     with npzkit.open(new) as npz:
         assert np.array_equal(npz["ü" * 40_000], array)
 
@@ -393,7 +399,7 @@ def test_the_version_a_method_needs_is_written(method, version):
     old, new = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(old, "w", method) as archive, archive.open("x.npy", "w") as member:
         np.lib.format.write_array(member, np.arange(100))
-    npzkit.repack(old, new)
+    npzkit.repack(old, new, overwrite=True)
     local = new.getvalue()[:30]
     assert int.from_bytes(local[4:6], "little") == version
     assert int.from_bytes(local[28:30], "little") == 0
@@ -411,7 +417,10 @@ def test_a_member_that_is_copied_unchanged_counts_as_done():
     )
     with pytest.warns(UserWarning, match="copied unchanged"):
         npzkit.repack(
-            io.BytesIO(data), io.BytesIO(), progress=lambda done, total: steps.append(done / total)
+            io.BytesIO(data),
+            io.BytesIO(),
+            progress=lambda done, total: steps.append(done / total),
+            overwrite=True,
         )
     assert steps[0] > 0.4
     assert steps[-1] == 1

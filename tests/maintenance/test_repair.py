@@ -101,7 +101,7 @@ def repair_bytes(paths, data, **options):
     """Repair bytes into another file, which must verify, and return report and arrays."""
     path, output = paths
     path.write_bytes(data)
-    report = npzkit.repair(path, output, **options)
+    report = npzkit.repair(path, output, overwrite=True, **options)
     assert path.read_bytes() == data
     found = npzkit.verify(output)
     assert found.ok, found
@@ -180,7 +180,7 @@ def test_in_place_nothing_is_guessed(paths, data, error):
         is_page = data.startswith(b"<html>")
         assert ("Save what can be read" in caught.value.remedy) == (not is_page)
         if not is_page:
-            npzkit.repair(path, output, keep_partial="mask")
+            npzkit.repair(path, output, keep_partial="mask", overwrite=True)
             assert np.load(output)["x"].tolist() == list(range(9))
 
 
@@ -198,20 +198,20 @@ def test_the_input_is_never_overwritten(paths):
     report, _ = repair_bytes(paths, GOOD[:DIRECTORY])
     assert report.kept == tuple(ARRAYS)
     output.write_bytes(b"something else")
-    npzkit.repair(path, output)
+    npzkit.repair(path, output, overwrite=True)
     assert npzkit.verify(output).ok
     link, hard = path.parent / "link.npz", path.parent / "hard.npz"
     link.symlink_to(path)
     os.link(path, hard)
     for same in (path, path.parent / "." / path.name, link, hard):
         with pytest.raises(UnsupportedError, match=r"del writer\[key\]"):
-            npzkit.repair(path, same)
+            npzkit.repair(path, same, overwrite=True)
     assert path.read_bytes() == hard.read_bytes() == GOOD[:DIRECTORY]
     assert sorted(os.listdir(path.parent)) == sorted([path.name, output.name, link.name, hard.name])
     path.write_bytes(archive(Member("x.npy", npy(np.arange(9))), Member("y.npy", b"damaged")))
     with pytest.raises(UnsupportedError):
-        npzkit.repair(path, path)
-    assert npzkit.repair(path, output).kept == ("x",)
+        npzkit.repair(path, path, overwrite=True)
+    assert npzkit.repair(path, output, overwrite=True).kept == ("x",)
     with npzkit.NpzWriter(path, "a") as writer:
         del writer["y"]
     for sound in (path, output):
@@ -237,9 +237,9 @@ def test_errors_of_the_system_pass_through(tmp_path):
         npzkit.repair(tmp_path / "none.npz")
     (tmp_path / "a.npz").write_bytes(GOOD)
     with pytest.raises(FileNotFoundError):
-        npzkit.repair(tmp_path / "a.npz", tmp_path / "none" / "b.npz")
+        npzkit.repair(tmp_path / "a.npz", tmp_path / "none" / "b.npz", overwrite=True)
     with pytest.raises((IsADirectoryError, PermissionError)):
-        npzkit.repair(tmp_path / "a.npz", tmp_path)
+        npzkit.repair(tmp_path / "a.npz", tmp_path, overwrite=True)
     assert (tmp_path / "a.npz").read_bytes() == GOOD
 
 
@@ -377,7 +377,7 @@ def test_fixtures_without_their_directory(paths, fixtures):
             expected = {} if has_objects else npz.load_all()
         path, output = paths
         path.write_bytes(data[: data.rindex(b"PK\x05\x06")])
-        report = npzkit.repair(path, output)
+        report = npzkit.repair(path, output, overwrite=True)
         assert report.is_rebuilt
         # Without a directory, a seek index of another program is a member like any.
         assert sorted(key for key in report.kept if not key.endswith(".sozip.idx")) == sorted(keys)
@@ -413,7 +413,7 @@ def test_what_a_tree_has_beside_arrays_is_named(paths, lost_size, told):
     path, output = paths
     npzkit.save(path, {"model": {"w": np.arange(5000.0), "rate": 0.1}, "steps": [np.arange(3)]})
     os.truncate(path, path.stat().st_size - lost_size)
-    lines = str(npzkit.repair(path, output, keep_partial="mask")).splitlines()
+    lines = str(npzkit.repair(path, output, keep_partial="mask", overwrite=True)).splitlines()
     (line,) = [
         line for line in lines if "learning rates, tied keys, lists and integer keys" in line
     ]
@@ -474,7 +474,7 @@ def test_any_bit_of_a_local_header(paths, save):
             # np.load asks for the first signature too.
             continue
         paths[0].write_bytes(damaged)
-        report = npzkit.repair(*paths)
+        report = npzkit.repair(*paths, overwrite=True)
         with npzkit.open(paths[1], strict=True) as npz:
             assert npz["x"].tolist() == list(range(300)), f"bit {bit}"
         assert (report.kept, report.lost) == (("x", "y"), ())
@@ -876,7 +876,9 @@ def test_hostile_files_take_linear_work(paths, case):
     counts = []
     for size in (20_000, 40_000):
         path.write_bytes(HOSTILE[case](size))
-        counts.append(calls_of(lambda: npzkit.repair(path, output, keep_partial="mask")))
+        counts.append(
+            calls_of(lambda: npzkit.repair(path, output, keep_partial="mask", overwrite=True))
+        )
     assert counts[1] < 2.5 * counts[0]
 
 
@@ -888,7 +890,7 @@ def test_a_descriptor_beyond_any_file(paths):
     lost = b"PK\x03\x04" + struct.pack("<HHHHH", 45, 8, 0, 0, 33) + sizes + b"x.npy" + extra
     path.write_bytes(lost + bytes(100))
     with pytest.raises(ZipFormatError, match="nothing can be saved"):
-        npzkit.repair(path, output)
+        npzkit.repair(path, output, overwrite=True)
 
 
 @pytest.mark.parametrize("case", ["streams within streams", "descriptors that never come"])
@@ -899,7 +901,7 @@ def test_a_scan_that_gives_up_says_so(paths, monkeypatch, case):
     monkeypatch.setattr("npzkit.zip.member_search._ALLOWED_RATIO", 1)
     sound = archive(Member("sound.npy", npy(np.arange(3))))
     path.write_bytes(sound[: sound.index(b"PK\1\2")] + HOSTILE[case](20_000))
-    report = npzkit.repair(path, output)
+    report = npzkit.repair(path, output, overwrite=True)
     assert "sound" in report.kept
     lost = [row.what for row in report.lost if row.key == "?"]
     assert lost == ["not read, like everything after it: too many headers claim the same bytes"]
@@ -947,7 +949,7 @@ def test_memory_is_bounded(tmp_path):
                 return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 
         before = peak()
-        report = npzkit.repair(sys.argv[1], sys.argv[1] + ".out", threads=2)
+        report = npzkit.repair(sys.argv[1], sys.argv[1] + ".out", threads=2, overwrite=True)
         print(len(report.kept), peak() - before)
     """
     for name, kept in (("sound.npz", 2), ("bomb.npz", 1)):
@@ -1062,8 +1064,8 @@ def test_what_is_left_where_all_is_damaged(paths):
     sound = path.read_bytes()
     path.write_bytes(sound.replace(np.int64(70_000).tobytes(), np.int64(7).tobytes()))
     with pytest.raises(ZipFormatError, match="nothing can be saved"):
-        npzkit.repair(path, output)
-    npzkit.repair(path, output, keep_partial="mask")
+        npzkit.repair(path, output, overwrite=True)
+    npzkit.repair(path, output, keep_partial="mask", overwrite=True)
     with npzkit.open(output) as npz:
         found = npz.join("x")
     assert 70_000 not in found.compressed()
@@ -1082,7 +1084,7 @@ def test_a_npy_file_that_is_cut_off(paths):
     path.write_bytes(sound[:600])
     with pytest.raises(NpyFormatError, match="Failed to read all data"):
         npzkit.load(path)
-    npzkit.repair(path, output, keep_partial="mask")
+    npzkit.repair(path, output, keep_partial="mask", overwrite=True)
     with npzkit.open(output) as npz:
         assert npz[path.stem].tolist() == np.arange(50).reshape(5, 10).tolist()
     path.write_bytes(sound)
@@ -1095,12 +1097,12 @@ def test_nothing_to_save(paths):
     x = npy(np.eye(3))
     path.write_bytes(archive(Member("x.npy", x, central={"crc": 1}, local={"crc": 1})))
     with pytest.raises(ZipFormatError, match="nothing can be saved") as caught:
-        npzkit.repair(path, output)
+        npzkit.repair(path, output, overwrite=True)
     assert caught.value.path == os.fspath(path)
     for data, says in ((b"", "empty"), (b"<html>" * 9, "HTML"), (bytes(9999), "not a zip")):
         path.write_bytes(data)
         with pytest.raises(ZipFormatError, match=says):
-            npzkit.repair(path, output)
+            npzkit.repair(path, output, overwrite=True)
     assert os.listdir(path.parent) == [path.name]
 
 
@@ -1130,14 +1132,14 @@ def test_a_writer_at_work_is_left_alone(paths):
         before = path.read_bytes()
         for target in (None, output, path):
             with pytest.raises(ArchiveLockedError) as caught:
-                npzkit.repair(path, target)
+                npzkit.repair(path, target, overwrite=True)
             assert caught.value.path == os.fspath(path)
             assert path.read_bytes() == before
     assert npzkit.repair(path, lock_timeout=1).cut_size == 0
     other = path.parent / "other.npz"
     other.write_bytes(GOOD)
     with npzkit.NpzWriter(other, "a"), pytest.raises(ArchiveLockedError) as caught:
-        npzkit.repair(path, other)
+        npzkit.repair(path, other, overwrite=True)
     assert caught.value.path == os.fspath(other)
     assert other.read_bytes() == GOOD
     with pytest.raises(ValueError, match="lock_timeout"):
@@ -1187,7 +1189,7 @@ def test_a_full_disk_leaves_everything_as_it_was(paths, monkeypatch, call, count
         "npzkit.files.disk.os", FullDisk(call, 2 * count if call == "pwrite" else count)
     )
     with pytest.raises(OSError, match="No space left"):
-        npzkit.repair(path, output)
+        npzkit.repair(path, output, overwrite=True)
     assert {name: (path.parent / name).read_bytes() for name in os.listdir(path.parent)} == before
 
 
@@ -1229,7 +1231,7 @@ def test_an_interrupt_leaves_everything_as_it_was(paths):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        npzkit.repair(path, output, progress=stop)
+        npzkit.repair(path, output, progress=stop, overwrite=True)
     assert path.read_bytes() == GOOD[:DIRECTORY]
     assert os.listdir(path.parent) == [path.name]
 
@@ -1258,14 +1260,14 @@ def damaged(draw):
     return bytes(data)
 
 
-@given(damaged(), st.sampled_from([False, True, "drop"]))
+@given(damaged(), st.sampled_from([None, "mask", "drop"]))
 def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, partial):
     """The output verifies, and each of its arrays is what was saved, or a part of it."""
     folder = tmp_path_factory.getbasetemp()
     path, output = folder / "damaged.npz", folder / "whole.npz"
     path.write_bytes(data)
     try:
-        report = npzkit.repair(path, output, keep_partial=partial)
+        report = npzkit.repair(path, output, keep_partial=partial, overwrite=True)
     except ZipFormatError:
         # A cut so early that not one member is whole.
         assert len(data) < 12_000
@@ -1291,7 +1293,7 @@ def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, parti
             rows = [range(*row) for row in dropped[key]]
             same(arrays[key], np.delete(ARRAYS[key], [n for row in rows for n in row], axis=0))
         elif key in masks:
-            assert partial is True and "masked, the others are kept" in lost[key]
+            assert partial == "mask" and "masked, the others are kept" in lost[key]
             same(arrays[key][~masks[key]], ARRAYS[key][~masks[key]])
         else:
             same(arrays[key], ARRAYS[key])
@@ -1304,7 +1306,7 @@ def test_a_header_cut_short_at_the_end(tmp_path, size):
     npzkit.save(path, {"x": np.arange(9)})
     with open(path, "ab") as stream:
         stream.write((b"PK\3\4" + bytes(26))[:size])
-    assert npzkit.repair(path, output).kept == ("x",)
+    assert npzkit.repair(path, output, overwrite=True).kept == ("x",)
     with npzkit.open(output) as npz:
         assert npz["x"].tolist() == list(range(9))
 
@@ -1330,7 +1332,7 @@ def test_a_long_name_of_control_characters_is_shortened(paths):
     path, output = paths
     names = [f"{lead}{chr(10) * 30_000}a.npy" for lead in "xy"]
     path.write_bytes(archive(*[Member(name, npy(np.arange(3))) for name in names]))
-    report = npzkit.repair(path, output)
+    report = npzkit.repair(path, output, overwrite=True)
     assert len(report.kept) == 2
     with npzkit.open(output) as npz:
         assert [array.tolist() for array in npz.load_all().values()] == [[0, 1, 2]] * 2
@@ -1362,7 +1364,7 @@ def test_an_entry_that_denies_its_member(tmp_path):
     for place in (0, masked.rindex(b"PK\1\2")):
         masked[place + 16 : place + 20] = bytes(4)
     path.write_bytes(with_footer(bytes(data), directory_crc32=zlib.crc32(masked)))
-    assert sorted(npzkit.repair(path, output).kept) == ["a", "b"]
+    assert sorted(npzkit.repair(path, output, overwrite=True).kept) == ["a", "b"]
     assert np.load(output)["a"].tolist() == [0, 1, 2]
 
 
@@ -1376,7 +1378,7 @@ def test_a_header_that_would_lie_in_another_member(tmp_path):
     data[place : place + 4] = (offset - 30).to_bytes(4, "little")
     data[offset + 18] ^= 8
     path.write_bytes(data)
-    assert set(npzkit.repair(path, output).kept) == {"x", "y"}
+    assert set(npzkit.repair(path, output, overwrite=True).kept) == {"x", "y"}
     assert npzkit.verify(output).ok
     with np.load(output) as npz:
         assert npz["x"].tolist() == list(range(50))
@@ -1388,11 +1390,11 @@ def test_a_long_header_is_no_damage(tmp_path):
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"
     table = np.ones(3, [(f"field_{number}", "<f8") for number in range(900)])
     npzkit.save(path, {"table": table, "x": np.arange(3)})
-    report = npzkit.repair(path, output)
+    report = npzkit.repair(path, output, overwrite=True)
     assert (report.kept, report.lost) == (("table", "x"), ())
     with npzkit.open(output, limits=npzkit.Limits(header_size=None)) as npz:
         assert npz["table"].tolist() == table.tolist()
-    report = npzkit.repair(path, output, limits=npzkit.Limits())
+    report = npzkit.repair(path, output, limits=npzkit.Limits(), overwrite=True)
     assert [row.key for row in report.lost] == ["table"]
 
 
@@ -1418,11 +1420,11 @@ def test_an_array_whose_size_is_known_modulo_a_power_of_two(paths, monkeypatch):
                 (size,) = struct.unpack_from("<L", wrapped, at + place)
                 struct.pack_into("<L", wrapped, at + place, size % (1 << 16))
     path.write_bytes(wrapped)
-    report = npzkit.repair(path, output)
+    report = npzkit.repair(path, output, overwrite=True)
     assert set(report.kept) == set(arrays)
     with npzkit.open(output, strict=True) as npz:
         for key, array in arrays.items():
             assert np.array_equal(npz[key], array)
     wrapped[wrapped.index(b"large.npy") + 1000] ^= 1
     path.write_bytes(wrapped)
-    assert "large" not in npzkit.repair(path, output).kept
+    assert "large" not in npzkit.repair(path, output, overwrite=True).kept

@@ -66,7 +66,7 @@ def check_restored(path, damaged, expected, *, uncertain=()):
     """Repair to a copy and in place: nothing may differ from the sound archive."""
     output = path.parent / "copy.npz"
     path.write_bytes(damaged)
-    for report in (npzkit.repair(path, output), npzkit.repair(path)):
+    for report in (npzkit.repair(path, output, overwrite=True), npzkit.repair(path)):
         assert not report.lost
         assert report.uncertain == uncertain
     assert contents(output) == expected
@@ -216,7 +216,7 @@ def test_a_member_that_another_program_added_is_kept(tmp_path):
     with zipfile.ZipFile(path, "a") as written, written.open("c.npy", "w") as member:
         np.save(member, np.arange(5))
     path.write_bytes(path.read_bytes()[:-30])
-    for report in (npzkit.repair(path, output), npzkit.repair(path)):
+    for report in (npzkit.repair(path, output, overwrite=True), npzkit.repair(path)):
         assert report.kept == report.uncertain == ("a", "b", "c")
         with npzkit.open(report.output, strict=True) as npz:
             assert {key: len(npz[key]) for key in npz} == {"a": 3, "b": 4, "c": 5}
@@ -237,7 +237,7 @@ def test_a_certain_directory_outweighs_a_local_header(tmp_path):
             damaged = bytearray(data)
             damaged[place] ^= 1 << place % 8
             path.write_bytes(damaged)
-            report = npzkit.repair(path, output)
+            report = npzkit.repair(path, output, overwrite=True)
             assert contents(output) == expected, (place, report)
 
 
@@ -267,7 +267,7 @@ def test_damaged_metadata_is_reported_as_lost(tmp_path, metadata):
     path.write_bytes(damaged)
     with npzkit.open(path) as npz, pytest.raises(ZipFormatError, match="metadata is damaged"):
         npz.metadata
-    for report in (npzkit.repair(path, output), npzkit.repair(path)):
+    for report in (npzkit.repair(path, output, overwrite=True), npzkit.repair(path)):
         assert [lost.key for lost in report.lost] == ["npzkit.metadata"]
         assert list(report.kept) == list(ARRAYS)
     for repaired in (path, output):
@@ -356,7 +356,7 @@ def test_an_older_state_is_never_left_of_a_complete_commit(tmp_path):
         path.write_bytes(data[:size])
         with pytest.raises(ZipFormatError, match="repair"), warnings.catch_warnings():
             npzkit.open(path)
-        npzkit.repair(path, output)
+        npzkit.repair(path, output, overwrite=True)
         npzkit.repair(path)
         for repaired in (path, output):
             with npzkit.open(repaired) as npz:

@@ -62,7 +62,7 @@ def damage(path, key, numbers):
 def repaired(paths, **options):
     """Repair a file into another, which must verify, and return the report."""
     before = paths[0].read_bytes()
-    report = npzkit.repair(*paths, **options)
+    report = npzkit.repair(*paths, overwrite=True, **options)
     assert paths[0].read_bytes() == before
     found = npzkit.verify(paths[1])
     assert found.ok, found
@@ -248,7 +248,7 @@ def test_other_programs_chunks_are_not_checked(paths):
 
 
 def test_another_choice_is_refused(paths):
-    """Only a bool, "mask" and "drop" are choices."""
+    """Only "mask", "drop" and None are choices."""
     save(paths[0], {"x": VALUES})
-    with pytest.raises(ValueError, match="'mask' or 'drop', not 'rows'"):
+    with pytest.raises(ValueError, match="'mask', 'drop' or None, not 'rows'"):
         npzkit.repair(*paths, keep_partial="rows")

@@ -9,6 +9,7 @@ from npzkit.cli.file_argument import complete_key, opened
 from npzkit.cli.messages import refusing, report_failure
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import at_prompt, shown_url
+from npzkit.trees.restoring import named_keys
 
 _TRUSTED = " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
 
@@ -33,6 +34,8 @@ def diff(
 ) -> int:  # fmt: skip
     """Show where the arrays of A and B, or KEYS of them, differ.
 
+    KEYS may be patterns such as 'layer*/bias', and folders of keys.
+
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
     equal. The arrays that both have are read, and their CRC-32s are checked. Of
     values, the two that are furthest apart are shown, and their place. A key that
@@ -48,8 +51,9 @@ def diff(
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
     try:
         with refusing(), opened(a) as left, opened(b) as right, ProgressBar("compare") as tell:
+            chosen = named_keys(keys, dict.fromkeys([*left, *right]), b)
             report = npzkit.diff(
-                left, right, keys or None, rtol=rtol, atol=atol, metadata=metadata,
+                left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,
             )  # fmt: skip
     except (npzkit.NpzkitError, OSError) as error:

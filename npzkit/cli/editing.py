@@ -46,6 +46,7 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.files.urls import local_path
+from npzkit.trees.restoring import named_keys
 
 PIPE = "-"
 """Stands for the standard streams."""
@@ -210,14 +211,16 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Remove arrays from the archive FILE, in place.
 
+    KEY may be a pattern such as 'ema/*', or a folder of keys.
+
     Damaged arrays can be removed too, so that the others are a sound archive. If one
     KEY is not found, nothing is removed. The file shrinks when more than
     half of it is unused, or when npzkit repack rewrites it.
 
     Example: npzkit rm model.npz bias
     """
-    removed = list(dict.fromkeys(keys))
     with _writer(file) as writer:
+        removed = named_keys(keys, writer.files, file)
         # The parts of an array come first: they go with it.
         for key in sorted(removed, key=len, reverse=True):
             del writer[key]
@@ -248,8 +251,9 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("src", type=named_file)
-@click.argument("dst", type=named_file)
+@click.argument("file", type=named_file)
+@click.argument("output", type=named_file)
+@click.argument("keys", nargs=-1, shell_complete=complete_key)
 @compression_option(
     help="How arrays are written. By default they are stored, except that a .zarr has zarr's "
     "default compression, and from .npz to .npz each array keeps its own.",
@@ -265,21 +269,21 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 )  # fmt: skip
 @click.option(
     "--allow-pickle", is_flag=True,
-    help="Make plain arrays of Python objects. This runs code of SRC: for files that you trust.",
+    help="Make plain arrays of Python objects. This runs code of FILE: for files that you trust.",
 )  # fmt: skip
 @encoding_option
-@click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
-@click.option("--overwrite", is_flag=True, help="Replace DST if it exists.")
+@click.option("--skip", is_flag=True, help="Leave out arrays that OUTPUT cannot hold.")
+@click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def convert(
-    src: str, dst: str, zarr_format: str, given: tuple[str, ...], overwrite: bool, as_json: bool,
-    **options: Any,
+    file: str, output: str, keys: tuple[str, ...], zarr_format: str, given: tuple[str, ...],
+    overwrite: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Convert SRC to DST, each in the format that its name says.
+    """Convert FILE, or KEYS of it, to OUTPUT, each in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr or .mat; for .npy files, see npzkit extract
-    and npzkit pack. SRC may also be a file of torch.save (.pt, .pth, .bin or .ckpt),
-    from which no code is run. Names, attributes and metadata are kept if DST can hold them.
+    and npzkit pack. FILE may also be a file of torch.save (.pt, .pth, .bin or .ckpt),
+    from which no code is run. Names, attributes and metadata are kept if OUTPUT can hold them.
     The command reports what is lost.
 
     Example: npzkit convert model.npz model.safetensors
@@ -294,8 +298,9 @@ def convert(
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     with refusing(ConversionError), ProgressBar("convert") as tell:
         report = npzkit.convert(
-            src,
-            dst,
+            file,
+            output,
+            keys or None,
             zarr_format=version,
             dtypes=dtypes,
             overwrite=overwrite,
@@ -304,7 +309,7 @@ def convert(
         )
     left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
-    _print_written(dst, report, **({"notes": notes} if as_json else {}))
+    _print_written(output, report, **({"notes": notes} if as_json else {}))
 
 
 @click.command()
@@ -336,6 +341,8 @@ def extract(
 ) -> int:  # fmt: skip
     """Write the arrays of FILE, or KEYS of them, to files.
 
+    KEYS may be patterns such as 'layer*/bias', and folders of keys.
+
     Slashes in a key become folders. No file is written outside the folder, and
     none is replaced without --overwrite. Members that are not arrays are written as
     they are. A damaged array is reported and skipped; the exit code is then 1.
@@ -358,14 +365,15 @@ def extract(
         opened(file, limits=limits) as npz,
         ProgressBar("extract") as tell,
     ):
+        chosen = named_keys(keys, npz.files, file) or npz.files
         if folder == PIPE:
-            wanted = set(keys or npz.files)
+            wanted = set(chosen)
             if len(wanted) != 1:
                 raise click.UsageError(f"-o - writes one array, and {len(wanted)} are wanted.")
             npzkit.extract(npz, binary_stdout(), wanted, progress=tell, **options)
             return 0
         report = npzkit.extract(
-            npz, folder, keys or None, skip=True, overwrite=overwrite, progress=tell, **options
+            npz, folder, chosen, skip=True, overwrite=overwrite, progress=tell, **options
         )
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
     if as_json:

@@ -9,7 +9,6 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -48,6 +47,7 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.members.metadata import TREE_KEY
+from npzkit.trees.restoring import KeySelection
 
 _STEP = 1000
 """Members between two updates of the progress bar."""
@@ -133,8 +133,8 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     help="Order of the arrays; size puts the largest first.",
 )  # fmt: skip
 @click.option(
-    "--only", "patterns", multiple=True, metavar="PATTERN",
-    help="Show only keys that match, such as 'layer*/bias', and what is under them.",
+    "-k", "--key", "patterns", multiple=True, metavar="KEY",
+    help="Show only this array, a folder of keys, or what matches, such as 'layer*/bias'.",
 )  # fmt: skip
 @click.option("--tree", "is_tree", is_flag=True, help="Show keys with slashes as a tree.")
 @click.option("--depth", type=click.IntRange(1), help="As --tree, with folders up to this depth.")
@@ -152,7 +152,7 @@ def ls(
     temporary file first.
 
     If FILE is a folder, or a URL such as s3://bucket/runs/, the archives in it
-    are listed, or the steps of checkpoints. With -l, --sort, --only or --tree, so
+    are listed, or the steps of checkpoints. With -l, --sort, --key or --tree, so
     are the arrays of each. Temporary files that killed saves have left in it are named.
 
     Example: npzkit ls -l model.npz
@@ -235,14 +235,9 @@ def _print_archives(heading: str, folder: str, archives: Sequence[ArchiveFile]) 
 
 
 def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
-    """Return the members that match --only, in the order of --sort."""
-    keys = [
-        key for key in npz
-        if not patterns or any(
-            fnmatchcase(key, pattern) or fnmatchcase(key, f"{pattern}/*") for pattern in patterns
-        )
-    ]  # fmt: skip
-    members = members_of(npz, keys)
+    """Return the members that --key names, in the order of --sort."""
+    chosen = KeySelection(patterns) if patterns else npz
+    members = members_of(npz, [key for key in npz if key in chosen])
     if sort is not None:
         members.sort(key=_ORDERS[sort])
     return members

@@ -51,6 +51,7 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.files.urls import local_path
+from npzkit.trees.restoring import named_keys
 
 
 class Outcome(NamedTuple):
@@ -194,7 +195,7 @@ def _outcome(archive: ArchiveFile, work: Work, report: Report, tell: ProgressBar
 @archives_argument
 @click.option(
     "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key,
-    help="Check only this array. May be given several times.",
+    help="Check only this array, a folder of keys, or what matches, such as 'layer*/bias'.",
 )  # fmt: skip
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
@@ -227,10 +228,18 @@ def verify(
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
         with seekable_input(archive.path) as source, refusing(UnsupportedError, StaleArchiveError):
-            found = npzkit.verify(source, keys or None, progress=report)
+            found = npzkit.verify(source, _named(source, keys) or None, progress=report)
         return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
 
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+
+
+def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
+    """Return the keys that --key names. Without a pattern, the archive need not be opened."""
+    if not any(set(key) & set("*?[") for key in keys):
+        return keys
+    with npzkit.open(source) as npz:
+        return named_keys(keys, npz, npz._archive.path)
 
 
 def _is_shown(row: Any, torn_size: int, *, quiet: bool, verbose: bool) -> bool:

@@ -24,6 +24,7 @@ from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, 
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
 from npzkit.files.urls import local_path
+from npzkit.trees.restoring import named_keys
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
@@ -62,7 +63,8 @@ def show(
 
     The values are printed as by NumPy. An array of up to 64 MiB is read completely,
     and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE, only
-    what is shown is read. KEY may be left out if there is only one array. SLICE is
+    what is shown is read. KEY may be left out if there is only one array; a pattern such
+    as 'layer*/bias', or a folder of keys, shows several. SLICE is
     NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. FILE may be - for
     the standard input; a pipe is copied to a temporary file first.
 
@@ -86,21 +88,35 @@ def show(
                 f"{key!r} is a SLICE, not a key of FILE. Name the KEY before it: "
                 f"npzkit show FILE {only} {key!r}."
             )
-        info = npz.info(_only_key(npz) if key is None else key)
-        part = _part(npz, info, index)
-        if info.split_into:
-            say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")
-        if not stats:
-            is_small = info.nbytes <= _CHECKED_SIZE and local_path(file) is not None
-            _print_values(npz, info.key, part, index, is_small=is_small, as_json=as_json)
-            return
-        with refusing(UnsupportedError), ProgressBar("measure") as tell:
-            found = npzkit.statistics(npz, info.key, index.items, field=index.field, progress=tell)
-        facts = statistics_dict(info.key, part, found)
+        keys = named_keys([_only_key(npz) if key is None else key], npz, npz._archive.path)
+        is_local = local_path(file) is not None
+        found = []
+        for each in keys:
+            if len(keys) > 1 and not as_json:
+                click.echo(f"{printable(each)}:")
+            found.append(_shown(npz, npz.info(each), index, stats, as_json, is_local=is_local))
         if as_json:
-            print_json(facts)
-        else:
-            print_statistics(facts, part.dtype, found)
+            print_json(found if len(keys) > 1 else found[0])
+
+
+def _shown(
+    npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: SliceIndex, stats: bool, as_json: bool, *,
+    is_local: bool,
+) -> dict[str, Any] | None:  # fmt: skip
+    """Print what an array has, or return it for JSON."""
+    part = _part(npz, info, index)
+    if info.split_into:
+        say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")
+    if not stats:
+        is_small = info.nbytes <= _CHECKED_SIZE and is_local
+        return _print_values(npz, info.key, part, index, is_small=is_small, as_json=as_json)
+    with refusing(UnsupportedError), ProgressBar("measure") as tell:
+        found = npzkit.statistics(npz, info.key, index.items, field=index.field, progress=tell)
+    facts = statistics_dict(info.key, part, found)
+    if as_json:
+        return facts
+    print_statistics(facts, part.dtype, found)
+    return None
 
 
 def _is_slice(text: str) -> bool:
@@ -136,7 +152,7 @@ def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: SliceIndex) -> Arr
 def _print_values(
     npz: npzkit.NpzFile, key: str, part: ArrayPart, index: SliceIndex, *,
     is_small: bool, as_json: bool,
-) -> None:  # fmt: skip
+) -> dict[str, Any] | None:  # fmt: skip
     """Show the values of a part; if that is all of the array, check it, or say that it is not."""
     is_unchecked = part.is_whole and isinstance(part.source, npzkit.LazyArray)
     try:
@@ -153,11 +169,11 @@ def _print_values(
         raise click.ClickException(f"{printable(key)} cannot be shown: {error}") from error
     if as_json:
         shape = part.shape + part.field_shape
-        print_json({"key": key, "shape": shape, "dtype": str(part.dtype), "values": values})
-    else:
-        click.echo("\n".join(map(printable, values.split("\n"))))
-        if is_unchecked:
-            say("only these values were read, and not the array's CRC-32: npzkit verify checks it.")
+        return {"key": key, "shape": shape, "dtype": str(part.dtype), "values": values}
+    click.echo("\n".join(map(printable, values.split("\n"))))
+    if is_unchecked:
+        say("only these values were read, and not the array's CRC-32: npzkit verify checks it.")
+    return None
 
 
 # -- values -------------------------------------------------------------------

@@ -24,7 +24,15 @@ from npzkit.errors import (
     ZipFormatError,
     shown_value,
 )
-from npzkit.members.keys import check_depth, child_key, is_within, missing, suggestion, with_folders
+from npzkit.members.keys import (
+    SUFFIX,
+    check_depth,
+    child_key,
+    is_within,
+    missing,
+    suggestion,
+    with_folders,
+)
 from npzkit.members.metadata import check_tree_version
 from npzkit.trees.containers import INT, MAX_DEPTH, MAX_FIELDS, MISSING, decode, named
 from npzkit.trees.notes import is_value, items_of, kind_of, listed, name_in
@@ -172,12 +180,40 @@ class KeySelection:
                 raise _unmatched(rule, keys, path)
 
 
+def named_keys(patterns: Iterable[str], keys: Iterable[str], path: str | None) -> list[str]:
+    """Return the keys that a command's arguments name, each once.
+
+    An argument is a key, a folder of keys, or a pattern. A key that has the pattern's own
+    characters wins. What is none of these is returned as it is: who looks it up says so.
+
+    Raises
+    ------
+    MemberNotFoundError
+        A pattern matches nothing.
+
+    Examples
+    --------
+    >>> named_keys(["b*", "a"], ["a/x", "a/y", "bias", "b*"], None), named_keys(["c"], [], None)
+    (['b*', 'a/x', 'a/y'], ['c'])
+    """
+    listed, found = list(keys), list[str]()
+    present = set(listed)
+    for pattern in patterns:
+        rule = _rule(pattern)
+        is_key = pattern in present or pattern.removesuffix(SUFFIX) in present
+        matching = [] if is_key else rule.matching(listed)
+        if not (is_key or matching or rule.regex is None):
+            raise _unmatched(rule, listed, path)
+        found += matching or [pattern]
+    return list(dict.fromkeys(found))
+
+
 def _unmatched(rule: _Rule, keys: Sequence[str], path: str | None) -> MemberNotFoundError:
     """Return the error of a pattern that matches nothing, with what is like its beginning."""
     if rule.regex is None:
         return missing(rule.key, with_folders(keys), path)
     return MemberNotFoundError(
-        f"no key matches the pattern {shown_value(rule.pattern)}",
+        f"no array matches {shown_value(rule.pattern)}",
         path=path,
         remedy=suggestion(rule.start.rstrip("/"), with_folders(keys)),
     )

@@ -149,7 +149,7 @@ def test_the_declaration_of_a_store(tmp_path):
     ("options", "error", "text"),
     [
         ({"frozen": "backbone/v"}, MemberNotFoundError, "backbone/v"),
-        ({"frozen": [FROZEN, "x*"]}, MemberNotFoundError, "no key matches the pattern 'x\\*'"),
+        ({"frozen": [FROZEN, "x*"]}, MemberNotFoundError, "no array matches 'x\\*'"),
         ({"frozen": [3]}, TypeError, "frozen must be patterns of keys, not 3"),
         ({"frozen": FROZEN, "refresh": 0}, ValueError, "refresh must be a positive integer, not 0"),
         ({"frozen": FROZEN, "refresh": 1.5}, TypeError, "refresh must be a positive integer"),

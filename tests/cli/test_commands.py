@@ -421,3 +421,54 @@ def test_memory_that_a_library_lacks_is_one_line(cli, tmp_path, monkeypatch, err
     assert "here is too little memory. Close other programs" in found.err
     with pytest.raises(type(error)):
         cli("verify", tmp_path / "a.npz", "--debug")
+
+
+@pytest.fixture
+def layers(tmp_path):
+    """An archive with folders of keys, and a key that is spelled like a pattern."""
+    path = tmp_path / "layers.npz"
+    arrays = {f"{part}/{n}/bias": np.full(2, n) for part in ("ema", "net") for n in range(2)}
+    npzkit.save(path, arrays | {"net*": np.arange(3), "x": np.zeros(1)})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["ema/*"], ["ema/0/bias", "ema/1/bias"]),
+        (["*/1/bias", "x"], ["ema/1/bias", "net/1/bias", "x"]),
+        (["net/0"], ["net/0/bias"]),
+        (["net*"], ["net*"]),
+        (["x.npy"], ["x"]),
+    ],
+)
+def test_keys_may_be_patterns(cli, layers, tmp_path, names, expected):
+    """extract, convert, diff, show, verify, ls and rm take keys, folders of keys and patterns."""
+    empty = tmp_path / "empty.npz"
+    npzkit.save(empty, {})
+    rows = cli("diff", layers, empty, *names, "--json").json()["rows"]
+    assert sorted(row["key"] for row in rows) == expected
+    found = cli("convert", layers, tmp_path / "c.npz", *names, "--json").json()
+    assert sorted(found["keys"]) == expected
+    files = cli("extract", layers, *names, "-o", tmp_path / "out", "--json").json()["files"]
+    assert sorted(files) == expected
+    for command in (["ls", "--json"], ["verify", "-v"]):
+        keys = [word for name in names for word in ("-k", name.removesuffix(".npy"))]
+        assert cli(*command, layers, *keys).code == 0
+    shown = cli("show", layers, names[0], "--json").json()
+    assert [each["key"] for each in (shown if isinstance(shown, list) else [shown])]
+    assert cli("rm", layers, *names).code == 0
+    with npzkit.open(layers) as npz:
+        assert not set(expected) & set(npz)
+        assert len(npz) == 6 - len(expected)
+
+
+def test_a_pattern_that_matches_nothing(cli, layers):
+    """It is an error that names it, and nothing is removed or written."""
+    for arguments in (["rm", layers, "a*"], ["extract", layers, "a*"], ["show", layers, "a*"],
+                      ["verify", layers, "-k", "a*"], ["diff", layers, layers, "a*"]):  # fmt: skip
+        found = cli(*arguments)
+        assert found.code != 0
+        assert "no array matches 'a*'" in found.err
+    with npzkit.open(layers) as npz:
+        assert len(npz) == 6

@@ -51,11 +51,11 @@ def test_ls_tells_each_array(cli, model):
 
 
 def test_ls_sorts_and_chooses(cli, model):
-    """--sort puts the largest first, --only leaves out what is not like it."""
+    """--sort puts the largest first, --key leaves out what is not like it."""
     keys = [line.split()[0] for line in lines(cli("ls", model, "--sort", "size"))[1:4]]
     assert keys == ["layer/0/w", "layer/0/b", "top"]
-    assert cli("ls", model, "--only", "layer").out.count("layer/0/") == 2
-    found = cli("ls", model, "--only", "layer/*", "--only", "t?")
+    assert cli("ls", model, "--key", "layer").out.count("layer/0/") == 2
+    found = cli("ls", model, "--key", "layer/*", "--key", "t?")
     assert "top" not in found.out
     assert "2 of 3 members" in found.out
     assert [m["key"] for m in cli("ls", model, "--sort", "key", "--json").json()[0]["members"]] == [
@@ -112,10 +112,10 @@ def test_tree_shows_folders_with_sizes(cli, model):
 
 
 def test_a_tree_per_archive(cli, tmp_path):
-    """Archives of a folder are trees one after the other, of the keys that --only names."""
+    """Archives of a folder are trees one after the other, of the keys that --key names."""
     for name in ("a.npz", "b.npz"):
         np.savez(tmp_path / name, **{"enc/w": np.eye(2), "dec/w": np.eye(2)})
-    found = cli("ls", "--tree", "--only", "enc", tmp_path)
+    found = cli("ls", "--tree", "--key", "enc", tmp_path)
     first, second = found.out.split("\n\n")
     assert first.splitlines() == [
         f"{tmp_path / 'a.npz'}  1 member, 32 B", "└── enc/  1 member, 32 B",
@@ -432,7 +432,7 @@ def test_ls_of_a_folder_of_checkpoints_lists_the_steps(cli, runs):
     assert "loss 0.5" in found.out
 
 
-@pytest.mark.parametrize("option", ["-l", "--sort=key", "--only=w", "--json"])
+@pytest.mark.parametrize("option", ["-l", "--sort=key", "--key=w", "--json"])
 def test_ls_lists_the_arrays_of_the_archives_in_a_folder(cli, runs, option):
     """What is asked of arrays is shown for each archive in the folder."""
     os.remove("bad.npz")

@@ -346,7 +346,7 @@ def test_with_an_example_the_rest_keeps_its_values():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"only": "encoder/*"}, r"no key matches the pattern 'encoder/\*'.*mean 'encode/'"),
+        ({"only": "encoder/*"}, r"no array matches 'encoder/\*'.*mean 'encode/'"),
         ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/', 'encode/w', 'step'"),
         ({"only": "*.bias"}, r"pattern '\*\.bias'.*Existing keys"),
         ({"only": "encdoe"}, "encdoe is not .*mean 'encode/'"),

@@ -235,10 +235,14 @@ def verify(
 
 
 def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
-    """Return the keys that --key names. Without a pattern, the archive need not be opened."""
-    if not any(set(key) & set("*?[") for key in keys):
+    """Return the keys that --key names; as they are, if the archive cannot be opened."""
+    try:
+        npz = npzkit.open(source) if keys else None
+    except (npzkit.NpzkitError, OSError):
+        npz = None
+    if npz is None:
         return keys
-    with npzkit.open(source) as npz:
+    with npz:
         return named_keys(keys, npz, npz._archive.path)
 
 

@@ -47,10 +47,11 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import repack
+from npzkit.members.keys import missing
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.note_edits import EditedNote
 from npzkit.trees.notes import is_value, links, nodes_of
-from npzkit.trees.restoring import KeySelection
+from npzkit.trees.restoring import named_keys
 
 
 class ConvertReport(NamedTuple):
@@ -275,9 +276,10 @@ def convert(
 def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Contents:
     """Return the arrays that some patterns name, and the metadata without the others' places."""
     arrays, metadata = list(contents.arrays), dict(contents.metadata)
-    keys, selection = [array.key for array in arrays], KeySelection(only)
-    chosen = set(selection.keys(keys))
-    selection.check_used(keys, path, is_empty=not chosen)
+    keys = [array.key for array in arrays]
+    chosen = set(named_keys([only] if isinstance(only, str) else only, keys, path))
+    for key in sorted(chosen - set(keys)):
+        raise missing(key, keys, path)
     if TREE_KEY in metadata:
         note = EditedNote(metadata[TREE_KEY], set(keys).__contains__)
         for key in keys:

@@ -200,9 +200,9 @@ def named_keys(patterns: Iterable[str], keys: Iterable[str], path: str | None) -
     present = set(listed)
     for pattern in patterns:
         rule = _rule(pattern)
-        is_key = pattern in present or pattern.removesuffix(SUFFIX) in present
-        matching = [] if is_key else rule.matching(listed)
-        if not (is_key or matching or rule.regex is None):
+        key = pattern if pattern in present else pattern.removesuffix(SUFFIX)
+        matching = [key] if key in present else rule.matching(listed)
+        if not (matching or rule.regex is None):
             raise _unmatched(rule, listed, path)
         found += matching or [pattern]
     return list(dict.fromkeys(found))

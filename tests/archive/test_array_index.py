@@ -21,6 +21,8 @@ from npzkit.limits import Limits
 from npzkit.zip.array_index import ChunkLists, find_array_index, has_damaged_index
 from npzkit.zip.directory import read_directory
 
+from tables import each_row
+
 ARRAYS = {
     "layer.0.weight": np.arange(12.0).reshape(3, 4),
     "layer.0.bias": np.zeros(3),
@@ -627,7 +629,7 @@ def test_no_list_is_believed_that_is_elsewhere(kind, is_distant, written):
     assert npzkit.verify(written).rows == ()
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@each_row("kind", PLACES)
 def test_a_flush_writes_no_list_elsewhere(kind, tmp_path):
     """A map of an array whose list is said to be elsewhere changes the array alone."""
     path = tmp_path / "a.npz"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from npzkit.cli.messages import advice_at_prompt, is_python, message_of
 from npzkit.errors import ALLOW_PICKLE, MemberNotFoundError, NpzkitError
-from remedies import given_as, given_as_remedy
+from remedies import given_as_finding, given_as_remedy
 
 
 def test_no_advice_is_python():
@@ -33,7 +33,7 @@ def test_no_advice_is_python():
 
 def test_no_finding_is_python():
     """What is reported and raised names options."""
-    findings = given_as("what", at_prompt=True)
+    findings = given_as_finding()
     assert len(findings) > 8
     assert not [text for text in findings if is_python(text)]
 

@@ -16,6 +16,8 @@ from npzkit.errors import KeyExistsError, MemberNotFoundError, UnsafeNameError
 from npzkit.members import keys as rules
 from npzkit.members.keys import check_key, check_keys, missing
 
+from tables import each_row
+
 X = npy(np.arange(3))
 
 
@@ -58,8 +60,8 @@ def suggestion(key, keys):
     return error.remedy
 
 
-@pytest.mark.parametrize("count", [3, 100_000])
-@pytest.mark.parametrize(
+@each_row("count", [3, 100_000])
+@each_row(
     ("key", "meant"),
     [
         ("model/block_7/wieght", "model/block_7/weight"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -81,38 +82,41 @@ class _Texts:
         return []
 
 
+def given_as_remedy(*, at_prompt: bool = False) -> dict[str, set[str]]:
+    """Return each text that is given as the remedy of an error, with the modules that do."""
+    return _given()[_REMEDY, at_prompt]
+
+
+def given_as_finding() -> dict[str, set[str]]:
+    """Return what findings say at a prompt, with the modules that find it."""
+    return _given()[_FINDING, True]
+
+
+_REMEDY, _FINDING = ("remedy", "remedies"), ("what",)
+"""The ends of the names to which such texts are given."""
+
+
 @functools.cache
-def _texts() -> dict[str, _Texts]:
-    """Return what each module of the package says; a public constant is known to all of them."""
-    found = {
+def _given() -> dict[tuple[tuple[str, ...], bool], dict[str, set[str]]]:
+    """Return the texts of each kind, in Python's words and as they are said at a prompt."""
+    modules = {
         name: _Texts(ast.parse(path.read_text(encoding="utf-8"))) for name, path in MODULES.items()
     }
     constants = {
         name: value
-        for texts in found.values()
+        for texts in modules.values()
         for name, value in texts.own.items()
         if name[0] != "_"
     }
-    for texts in found.values():
+    found: dict[tuple[tuple[str, ...], bool], dict[str, set[str]]] = {}
+    for module, texts in modules.items():
         texts.known = constants | texts.own
-    return found
-
-
-@functools.cache
-def given_as_remedy(*, at_prompt: bool = False) -> dict[str, set[str]]:
-    """Return each text that is given as the remedy of an error, with the modules that do."""
-    return given_as("remedy", "remedies", at_prompt=at_prompt)
-
-
-def given_as(*words: str, at_prompt: bool) -> dict[str, set[str]]:
-    """Return each text that has a name with one of these ends, with the modules that give it."""
-    found: dict[str, set[str]] = {}
-    for module, texts in _texts().items():
-        texts.at_prompt = at_prompt
-        values = [value for name, value in texts.given if name.endswith(words)]
-        for text in (text.strip() for value in values for text in texts.of(value)):
-            if any(letter.islower() for letter in text):
-                found.setdefault(text, set()).add(module)
+        for words, texts.at_prompt in itertools.product((_REMEDY, _FINDING), (False, True)):
+            given = found.setdefault((words, texts.at_prompt), {})
+            values = [value for name, value in texts.given if name.endswith(words)]
+            for text in (text.strip() for value in values for text in texts.of(value)):
+                if any(letter.islower() for letter in text):
+                    given.setdefault(text, set()).add(module)
     return found
 
 

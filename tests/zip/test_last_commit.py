@@ -53,6 +53,8 @@ from npzkit.errors import (
 from npzkit.files import path_sink
 from plain_reader import members_begin
 
+from tables import each_row
+
 END = b"PK\5\6" + bytes(18)
 META = {"step": 1, "note": "x" * 40}
 
@@ -157,8 +159,8 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("first", ["np.savez", "one commit", "two commits", "with metadata"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@each_row("first", ["np.savez", "one commit", "two commits", "with metadata"])
+@each_row("row", ROWS)
 def test_what_follows_an_archive(tmp_path, row, first):
     """Each file is read, read with a warning, or refused; what is refused is not changed by repair or append."""
     own = {
@@ -408,7 +410,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@each_row("shape", SHAPES)
 def test_what_an_append_leaves(tmp_path, shape):
     """What npzkit, np.load, the next append, verify and repair make of each way in which a file may end."""
     data, first = shape.make(), appends().first

@@ -46,7 +46,9 @@ def imported(name):
 def test_examples_in_docstrings(name, monkeypatch):
     """Every example in a docstring gives what it shows."""
     monkeypatch.chdir(ROOT)
-    assert doctest.testmod(imported(name), optionflags=doctest.ELLIPSIS).failed == 0
+    module = imported(name)
+    if ">>> " in Path(module.__file__).read_text(encoding="utf-8"):
+        assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
 
 
 @each_row("name", MODULES)

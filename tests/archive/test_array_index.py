@@ -14,6 +14,7 @@ import npzkit
 import numpy as np
 import pytest
 from commits import find_footer, with_footer
+from deep import by_turns
 from memory_store import InStore, MemoryStore
 from npzkit.errors import AmbiguousArchiveWarning, ChecksumError, LimitExceededError, ZipFormatError
 from npzkit.files.source import open_source
@@ -598,8 +599,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("is_distant", [False, True])
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize(("kind", "is_distant"), by_turns(PLACES, [False, True]))
 def test_no_list_is_believed_that_is_elsewhere(kind, is_distant, written):
     """Wherever an index says that the list of an array's chunks is, what is read is right."""
     end = places_of(written.read_bytes())[-1]

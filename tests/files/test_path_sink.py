@@ -392,7 +392,7 @@ def hidden(folder):
 def test_the_next_save_removes_what_a_killed_one_left(tmp_path, way):
     """However often writers of a path are killed, one file is left, until the next save there."""
     path = tmp_path / "a.npz"
-    for _ in range(3):
+    for _ in range(2):
         killed(path)
         assert len(hidden(tmp_path)) == 1
     killed(tmp_path / "b.npz")

@@ -331,7 +331,7 @@ def test_many_members_are_checked_as_few(save, monkeypatch):
     """Whatever byte is changed, members that are checked together have the rows of one by one."""
     arrays = {"a": np.arange(3), "b": np.eye(2), "n": np.zeros((), "M8[s]"), "ö": np.array(["x"])}
     data, found = save(arrays), set()
-    for place in range(0, len(data), extent(5, 1)):
+    for place in range(0, len(data), extent(11, 1)):
         damaged = bytearray(data)
         damaged[place] ^= 1 << place % 8
         reports = []

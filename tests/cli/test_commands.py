@@ -356,7 +356,7 @@ def on_full_disk(folder, arguments, *streams):
 
 @needs_full_disk
 @pytest.mark.parametrize("arguments", [
-    ["ls", "a.npz"], ["ls", "--json", "a.npz"], ["--help"], ["extract", "a.npz", "x", "-o", "-"],
+    ["ls", "--json", "a.npz"], ["--help"], ["extract", "a.npz", "x", "-o", "-"],
     ["pack", "-", "a.npz"],
 ], ids=" ".join)  # fmt: skip
 def test_a_full_disk(tmp_path, arguments):

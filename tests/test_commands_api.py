@@ -12,6 +12,8 @@ from npzkit.files.urls import default_storage_options
 from npzkit.stores.received_bytes import receiving
 from range_server import RangeServer
 
+from tables import each_row
+
 
 def content(save=npzkit.save, **arrays):
     """Return the bytes of an archive."""
@@ -113,7 +115,7 @@ def test_parts_of_an_array():
             ArrayPart(npz.lazy("t"), 5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "read",
     [
         npzkit.verify, npzkit.load_tree,

@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 
 import npzkit
 import numpy as np
-import pytest
 from damage import Found, differences, folder_in_memory, is_error, read
 from deep import amount
 from grown_archives import CASES, Case, made
 from history import Commit, Held, History, held_as
 from npzkit.errors import NpzkitError, TornArchiveWarning
 from npzkit.zip.commit import COMMENT_NAME
+
+from tables import each_row
 
 ACTION_COUNT = amount(1_100, 5_500)
 ARCHIVE_COUNT = amount(12, 40)
@@ -334,7 +335,7 @@ def delete(state: State, path: Path) -> None:
 ACTIONS = read_each, load_all, iterate, verify, repair, repair_in_place, repack, append, delete
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@each_row("action", ACTIONS)
 def test_each_action_after_damage(action, tmp_path):
     """After any damage, an action finds the newest state, or says what is wrong, and changes nothing."""
     outcomes: Counter[str] = Counter()

@@ -17,6 +17,8 @@ import npzkit
 import pytest
 from npzkit.cli import commands
 
+from tables import each_row
+
 ROOT = Path(__file__).parent.parent
 MODULES = ["npzkit"] + [
     info.name
@@ -40,14 +42,16 @@ def imported(name):
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is")
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_examples_in_docstrings(name, monkeypatch):
     """Every example in a docstring gives what it shows."""
     monkeypatch.chdir(ROOT)
-    assert doctest.testmod(imported(name), optionflags=doctest.ELLIPSIS).failed == 0
+    module = imported(name)
+    if ">>> " in Path(module.__file__).read_text(encoding="utf-8"):
+        assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_modules_say_what_they_own(name):
     """Every module has a docstring."""
     assert imported(name).__doc__
@@ -65,7 +69,7 @@ def public_objects():
                             yield f"{module.__name__}.{name}.{inner}", value
 
 
-@pytest.mark.parametrize(("name", "thing"), list(public_objects()))
+@each_row(("name", "thing"), list(public_objects()))
 def test_public_things_are_documented(name, thing):
     """Every public class, function and method has a docstring; parameters are all named in it."""
     assert thing.__doc__, name
@@ -99,7 +103,7 @@ def run_blocks(page: str, language: str) -> None:
     assert re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE) == printed
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_the_code_of_each_page_runs(page, tmp_path, monkeypatch, capsys):
     """The Python and the commands of a page run by themselves; the Python prints what it says."""
     monkeypatch.chdir(tmp_path)
@@ -142,7 +146,7 @@ def test_each_engine_has_code_on_a_page():
     assert all(f"```python {engine}\n" in text for engine in ENGINES)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_a_page_is_short(page):
     """The README and each page of the guide have at most 200 lines."""
     assert PAGES[page].count("\n") <= 200
@@ -154,9 +158,7 @@ def anchors_of(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *GUIDE.glob("*.md")], ids=lambda path: path.stem
-)
+@each_row("path", [ROOT / "README.md", *GUIDE.glob("*.md")])
 def test_links_lead_somewhere(path):
     """Every link to a file of the repository names one that exists, with that heading."""
     if not (ROOT / "npzkit").exists():

@@ -20,6 +20,8 @@ from forge import Member, archive, header, npy
 from npzkit import errors
 from npzkit.checkpoint import CheckpointStore
 
+from tables import each_row
+
 CLASSES = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
 ERRORS = [cls for cls in CLASSES.values() if issubclass(cls, errors.NpzkitError)]
 WARNINGS = [cls for cls in CLASSES.values() if issubclass(cls, Warning)]
@@ -309,7 +311,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_row("case", CASES)
 def test_every_error_says_what_where_and_what_to_do(case, tmp_path):
     """Each error has path, key, offset, found, expected and remedy if known, and its message shows them."""
     path = tmp_path / "a.npz"
@@ -376,7 +378,7 @@ def test_no_class_is_missing_from_the_tests_and_the_table():
     assert all(getattr(npzkit, name) is CLASSES[name] for name in names if hasattr(npzkit, name))
 
 
-@pytest.mark.parametrize("name", TABLE)
+@each_row("name", TABLE)
 def test_what_the_table_says_each_is(name):
     """Each class has the base class that the table shows, and a docstring."""
     when, base = TABLE[name]
@@ -386,7 +388,7 @@ def test_what_the_table_says_each_is(name):
     assert CLASSES[name].__doc__
 
 
-@pytest.mark.parametrize("cls", ERRORS, ids=lambda cls: cls.__name__)
+@each_row("cls", ERRORS)
 def test_messages_attributes_and_pickling(cls):
     """Every error shows what, where, found, expected and remedy, and survives pickling."""
     error = cls(
@@ -412,7 +414,7 @@ def test_advice_keeps_its_command():
     assert errors.at_prompt(KeyError("x")) == "'x'"
 
 
-@pytest.mark.parametrize(("name", "base"), BASES.items())
+@each_row(("name", "base"), BASES.items())
 def test_the_tree(name, base):
     """Each error has the base class that callers of NumPy and zipfile catch."""
     assert issubclass(getattr(errors, name), base)
@@ -532,7 +534,7 @@ DAMAGE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cls", ERRORS)
+@each_row("cls", ERRORS)
 def test_an_error_says_whether_it_means_damage(cls):
     """Each class has a default, and whoever raises an error can say otherwise."""
     assert cls("bad").is_damage == errors.is_damage(cls("bad")) == (cls.__name__ in DAMAGE)

@@ -34,6 +34,8 @@ from npzkit.files import append_room
 from npzkit.zip import chunk_list, commit, npzkit_record, written_header
 from npzkit.zip.array_index import ChunkLists, find_array_index
 
+from tables import each_row
+
 GUIDE = Path(npzkit.__file__).parent / "guide"
 PAGE = "\n".join(
     (GUIDE / f"{name}.md").read_text(encoding="utf-8")
@@ -174,7 +176,7 @@ def by_page(data: bytes) -> Any:
     return archive.is_odd, found, metadata
 
 
-@pytest.mark.parametrize(
+@each_row(
     "make",
     [lambda: SMALL, lambda: COMMITS, with_large_metadata, lambda: with_large_metadata(5000),
      deflated, zstandard, many, changed_attributes, zip64, of_numpy, lambda: saved({}),
@@ -194,18 +196,18 @@ def changes() -> Iterator[bytes]:
     marked = SEALED[2]
     seal = marked.rindex(b"PK\5\6")
     for data in (COMMITS, marked, zip64()):
-        for size in range(0, len(data), extent(5, 1) if data is marked else extent(17, 7)):
+        for size in range(0, len(data), extent(11, 1) if data is marked else extent(37, 7)):
             yield data[:size]
-        for place in range(0, len(data), extent(13, 3) if data is COMMITS else extent(7, 1)):
+        for place in range(0, len(data), extent(29, 3) if data is COMMITS else extent(17, 1)):
             for mask in (0xFF, 0x01) if data is marked else (0x21,):
                 yield flipped(data, place, mask)
         yield from without_sectors(data)
     for data in (*SEALED[:2], *IN_ROOM[:5], plain_writer.append_in_room(COMMITS, *ADDED)[1]):
         begin = data.index(b"PK\5\6")
-        for size in range(begin, len(data), extent(13, 3)):
+        for size in range(begin, len(data), extent(29, 3)):
             yield data[:size]
             yield data[:size] + bytes(len(data) - size)
-        for place in range(begin, len(data), extent(11, 3)):
+        for place in range(begin, len(data), extent(23, 3)):
             yield flipped(data, place, 0x11)
         yield from without_sectors(data)
         yield data + b"x"
@@ -313,7 +315,7 @@ def test_the_far_copy_of_the_page_is_that_of_npzkit(data):
         assert copy[record_place:].startswith(b"PK\5\6")
 
 
-@pytest.mark.parametrize(("size", "count", "length"), APPENDS)
+@each_row(("size", "count", "length"), APPENDS)
 def test_the_appender_of_the_page_writes_the_bytes_of_npzkit(size, count, length):
     """Appends by the page are npzkit's to the byte, and each state is read as one or the other.
 

@@ -13,6 +13,7 @@ from forge import Member, archive
 from seeds import FINDINGS
 
 from fuzz import Tally, loop
+from tables import each_row
 
 FOUND = sorted(path.name for path in FINDINGS.iterdir())
 RUNS = {"npy": amount(150, 8000), "archive": amount(20, 800), "append": amount(20, 1500),
@@ -51,7 +52,7 @@ def test_mutated_files(target):
     assert len(tally.outcomes) >= 5
 
 
-@pytest.mark.parametrize("name", FOUND)
+@each_row("name", FOUND)
 def test_what_was_found_once(name):
     """What violated this once does so no more, in any way there is."""
     target = name.partition("-")[0]

@@ -28,6 +28,8 @@ from npzkit.errors import (
     ZipFormatError,
 )
 
+from tables import each_row
+
 pytestmark = pytest.mark.usefixtures("either_walk")
 
 BYTES = npy(np.arange(4, dtype="u1"))
@@ -38,8 +40,8 @@ def array_with(descr: str, shape: str, data: bytes = b"", **forged) -> bytes:
     return archive(Member("a.npy", header(text) + data, **forged))
 
 
-@pytest.mark.parametrize("unit", ["s/0", "Y/0", "s/4294967296", "s/2", "0s", "4294967296s", "s]["])
-@pytest.mark.parametrize("kind", ["M8", "m8"])
+@each_row("unit", ["s/0", "Y/0", "s/4294967296", "s/2", "0s", "4294967296s", "s]["])
+@each_row("kind", ["M8", "m8"])
 def test_units_that_crash_numpy(kind, unit):
     """A divided or zero unit of time is an NpyFormatError, not a division by zero in C."""
     npz = npzkit.open(array_with(f"'{kind}[{unit}]'", "(1,)", bytes(8)))
@@ -291,7 +293,7 @@ def test_a_members_end_is_not_looked_behind():
     assert npz["readme"] == npz.load_all()["readme"] == b""
 
 
-@pytest.mark.parametrize("method", [8, 9, 12, 14, 93])
+@each_row("method", [8, 9, 12, 14, 93])
 def test_nothing_in_no_compressed_bytes(method):
     """A compressed member of no bytes at all is empty, as zipfile reads it; a claim is still one."""
     data = archive(Member("note.txt", b"", method=method, raw=b""))
@@ -313,9 +315,9 @@ def test_nothing_in_no_compressed_bytes(method):
             npzkit.open(archive(claimed))["x"]
 
 
-@pytest.mark.parametrize("size", [10, 20_000])
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("descr", ["<i4", "|O"])
+@each_row("size", [10, 20_000])
+@each_row("method", [0, 8])
+@each_row("descr", ["<i4", "|O"])
 def test_python2_warns_once(descr, method, size):
     """However a header of Python 2's is read, it warns once."""
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({size}L,)}}"

@@ -21,6 +21,8 @@ from npzkit.files import threads
 from npzkit.files.locking import lock_path
 from npzkit.files.threads import Pipeline, run
 
+from tables import each_row
+
 FOLDER = str(Path(npzkit.__file__).parent)
 COUNT = amount(5, 150)
 """Instants that are tried for each work, if it has so many."""
@@ -178,7 +180,7 @@ def interrupted(work, interrupt, path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("kind", "work"), WORKS)
+@each_row(("kind", "work"), WORKS)
 def test_an_interrupt_at_any_instant(kind, work, tmp_path, monkeypatch):
     """An interrupt leaves the old archive or the new one, and no lock, descriptor or other file."""
     path = tmp_path / "a.npz"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tables import each_row
+
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))[
     "project"
 ]
@@ -21,7 +23,7 @@ def required(texts, **environment):
     return {one.name for one in found if not one.marker or one.marker.evaluate(environment)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("system", "machine", "expected"),
     [
         *(("linux", machine, BUILT) for machine in ("x86_64", "aarch64")),

@@ -14,6 +14,8 @@ import pytest
 from archives import packed
 from deep import extent
 
+from tables import each_row
+
 TABLE = np.zeros(3, [("id", "<i4"), ("pos", "<f8", (2,))])
 NAN_TABLE = np.full(3, np.nan, [("x", "<f8")])
 
@@ -264,7 +266,7 @@ def test_arrays_of_one_crc_are_not_compared_by_value(monkeypatch):
     assert npzkit.diff(data, data, verify=False).equal
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("a", "b", "what"),
     [
         (np.zeros(3), np.zeros(4), ["shape"]),

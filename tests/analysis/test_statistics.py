@@ -11,6 +11,8 @@ import pytest
 from archives import packed
 from deep import extent
 
+from tables import each_row
+
 RNG = np.random.default_rng(0)
 ARRAYS = {
     "line": RNG.random(5000),
@@ -25,8 +27,8 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("name", ARRAYS)
+@each_row("compression", ["stored", "deflated"])
+@each_row("name", ARRAYS)
 def test_statistics_are_numpys(name, compression):
     """Extremes are exact and of the array's dtype; the rest is that of the finite values."""
     array = ARRAYS[name]
@@ -40,7 +42,7 @@ def test_statistics_are_numpys(name, compression):
     assert (found.nan_count, found.inf_count) == (np.isnan(array).sum(), np.isinf(array).sum())
 
 
-@pytest.mark.parametrize("name", ARRAYS)
+@each_row("name", ARRAYS)
 def test_a_histogram_is_numpys(name):
     """The counts are those that np.histogram gives for the edges, 10 to 20 bins."""
     counts, edges = npzkit.statistics(packed({"x": ARRAYS[name]}), "x").histogram
@@ -50,7 +52,7 @@ def test_a_histogram_is_numpys(name):
     assert len(np.unique(finite)) < 20 or 10 <= len(counts) <= 20
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("array", "expected"),
     [
         (np.array([2**64 - 1, 0], "u8"), {"min": 0, "max": 2**64 - 1}),
@@ -100,13 +102,12 @@ def test_complex_numbers_are_measured_by_magnitude():
     assert (found.min, found.max, found.mean) == (0, 5, 2.5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "index",
     [np.s_[3], np.s_[:, 2:5], np.s_[::-2, ..., 0], np.s_[[1, 3], 0], np.s_[..., [5, 1, 1]],
      np.s_[None, 2:, None], np.s_[np.arange(20) % 3 == 0], np.s_[np.int64(4), -1], np.s_[20:]],
-    ids=str,
 )  # fmt: skip
-@pytest.mark.parametrize("order", "CF")
+@each_row("order", "CF")
 def test_a_part_is_what_an_index_chooses(index, order):
     """Any index of a lazy array chooses the part that is measured."""
     array = np.asarray(RNG.normal(size=(20, 30)), order=order)

@@ -18,6 +18,8 @@ from npzkit.errors import (
     UnsupportedError,
 )
 
+from tables import each_row
+
 DTYPES = ["u1", "<i4", ">f8", "S3", "<U2", "M8[s]", "c16", [("a", "i2"), ("b", "f4", 2)]]
 
 
@@ -65,8 +67,8 @@ def test_an_array_with_rows_added_is_what_concatenating_gives(
     assert npz["log"].flags.fnc == first.flags.fnc or expected.size == 0
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
-@pytest.mark.parametrize("count", [1, 1000, 4096 * 3 // 8 - 16, 4096 * 3 // 8, 3000])
+@each_row("compression", ["stored", "deflated", "zstd"])
+@each_row("count", [1, 1000, 4096 * 3 // 8 - 16, 4096 * 3 // 8, 3000])
 def test_chunks_of_a_compressed_array_are_copied_as_they_are(compression, count):
     """An array of many chunks stays seekable, and its middle is the same bytes."""
     old, new = np.arange(20_000) * 3, np.arange(count)

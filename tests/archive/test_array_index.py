@@ -14,12 +14,15 @@ import npzkit
 import numpy as np
 import pytest
 from commits import find_footer, with_footer
+from deep import by_turns
 from memory_store import InStore, MemoryStore
 from npzkit.errors import AmbiguousArchiveWarning, ChecksumError, LimitExceededError, ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import ChunkLists, find_array_index, has_damaged_index
 from npzkit.zip.directory import read_directory
+
+from tables import each_row
 
 ARRAYS = {
     "layer.0.weight": np.arange(12.0).reshape(3, 4),
@@ -596,8 +599,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("is_distant", [False, True])
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize(("kind", "is_distant"), by_turns(PLACES, [False, True]))
 def test_no_list_is_believed_that_is_elsewhere(kind, is_distant, written):
     """Wherever an index says that the list of an array's chunks is, what is read is right."""
     end = places_of(written.read_bytes())[-1]
@@ -627,7 +629,7 @@ def test_no_list_is_believed_that_is_elsewhere(kind, is_distant, written):
     assert npzkit.verify(written).rows == ()
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@each_row("kind", PLACES)
 def test_a_flush_writes_no_list_elsewhere(kind, tmp_path):
     """A map of an array whose list is said to be elsewhere changes the array alone."""
     path = tmp_path / "a.npz"

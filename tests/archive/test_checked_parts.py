@@ -22,6 +22,8 @@ from npzkit.errors import ChecksumError, NpyFormatError, NpzkitError, ZipFormatE
 from npzkit.zip.commit import FOOTER_SIZE
 from range_server import RangeServer
 
+from tables import each_row
+
 RANDOM = np.random.default_rng(0)
 # Incompressible bytes are stored within deflate, so that a flipped bit decodes to other values.
 LARGE = RANDOM.integers(0, 256, (600, 500)).astype("u1")
@@ -144,7 +146,7 @@ WAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("make", WAYS)
+@each_row("make", WAYS)
 def test_no_part_is_wrong(make, tmp_path):
     """Whatever byte of the data is flipped, a part is what was saved, or an error that names it."""
     path = tmp_path / "a.npz"
@@ -219,8 +221,8 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("place", [20, 1000, -4], ids=["header", "data", "end"])
+@each_row("read", READS)
+@each_row("place", [20, 1000, -4])
 def test_whole_reads_name_the_chunk(read, place, tmp_path):
     """An error of any read has the key, the chunk, its offset, and what else was to be done."""
     path = tmp_path / "a.npz"
@@ -818,7 +820,7 @@ def _small_pieces(monkeypatch):
 
 
 @pytest.mark.usefixtures("_small_pieces")
-@pytest.mark.parametrize("make", WAYS)
+@each_row("make", WAYS)
 def test_records_of_many_pieces(make, tmp_path):
     """By whichever way an archive is written, its record is read as if it were in one piece."""
     path = tmp_path / "a.npz"

@@ -20,6 +20,8 @@ import pytest
 from deep import by_turns
 from npzkit.errors import ClosedArchiveError
 
+from tables import each_row
+
 OURS = {
     "small": np.arange(10),
     "large": np.arange(200_000),
@@ -127,7 +129,7 @@ def opened_by(kind, path):
 KINDS = ["path", "own_fid", "caller's"]
 
 
-@pytest.mark.parametrize(("way", "kind"), by_turns(WAYS, KINDS))
+@each_row(("way", "kind"), by_turns(WAYS, KINDS))
 def test_closed_at_the_worst_instant(way, kind, paths, monkeypatch):
     """An archive that is closed as a read begins gives its own bytes or ClosedArchiveError."""
     ours, theirs = paths

@@ -14,6 +14,8 @@ import pytest
 from archives import MAKERS, NOISE, by_save, check_accepted, made_by, untouched
 from npzkit.errors import ArchiveLockedError, UnsupportedError, ZipFormatError
 
+from tables import each_row
+
 
 @pytest.fixture(params=sorted(MAKERS))
 def made(request, tmp_path):
@@ -197,8 +199,8 @@ def test_a_new_archive_is_repacked(path):
     check_accepted(path, second=np.arange(4), third=NOISE + 1)
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("edit", ["remove", "replace", "replace by a small one", "rename"])
+@each_row("compression", ["stored", "deflated"])
+@each_row("edit", ["remove", "replace", "replace by a small one", "rename"])
 def test_each_edit_of_a_new_archive_is_repacked(tmp_path, edit, compression):
     """The bytes that any one edit gave up before the only commit are not in the file."""
     path = tmp_path / "a.npz"

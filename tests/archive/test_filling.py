@@ -25,6 +25,8 @@ from npzkit.errors import (
 )
 from npzkit.files.source import FileSource
 
+from tables import each_row
+
 RANDOM = np.random.default_rng(0)
 ARRAYS = {
     "large": RANDOM.standard_normal((300, 500)).astype("f4"),
@@ -112,9 +114,7 @@ def equals(outs):
     return all(outs[key].tobytes() == ARRAYS[key].tobytes() for key in outs)
 
 
-@pytest.mark.parametrize(
-    ("memory", "options"), by_turns(MEMORY, [{}, {"verify": False, "threads": 1}]), ids=str
-)
+@each_row(("memory", "options"), by_turns(MEMORY, [{}, {"verify": False, "threads": 1}]))
 def test_every_kind_of_array_is_filled(saved, memory, options):
     """Memory in any order gets what was saved, from any archive, and is returned."""
     with npzkit.open(saved) as npz:
@@ -157,7 +157,7 @@ def test_keys_choose_what_is_filled(saved):
         assert npz.load_all(out={}) == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("out", "error", "message"),
     [
         (np.zeros((300, 501), "f4"), ValueError, r"out\['large'\] must have shape \(300, 500\)"),

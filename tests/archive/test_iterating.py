@@ -41,6 +41,8 @@ from npzkit.errors import (
 )
 from strategies import any_arrays
 
+from tables import each_row
+
 X, Y = np.arange(6.0), np.eye(3)
 
 
@@ -149,8 +151,8 @@ def edited(edit, **arrays):
 # -- what comes -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", STREAMS)
-@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
+@each_row("kind", STREAMS)
+@each_row("compression", ["stored", "deflated", "zstd"])
 def test_own_archives_come_as_open_gives_them(kind, compression, arrays):
     """Arrays of all kinds, indexes and metadata: each array comes once, in order, writable."""
     data = packed({**arrays, "noise": NOISE}, compression=compression, metadata={"m": "x" * 70_000})
@@ -158,8 +160,8 @@ def test_own_archives_come_as_open_gives_them(kind, compression, arrays):
     check_equal(found, opened(data))
 
 
-@pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("kind", ["BytesIO", "short reads"])
+@each_row("maker", MAKERS)
+@each_row("kind", ["BytesIO", "short reads"])
 def test_archives_of_other_programs(maker, kind, tmp_path):
     """An archive of any program comes as open gives it, or its first unreadable array raises.
 
@@ -237,8 +239,8 @@ def test_objects_need_allow_pickle(fixtures):
 # -- sizes behind the data --------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", ["32", "64", "signed", "signed 64"])
-@pytest.mark.parametrize("data", [npy(X), npy(np.zeros((0, 2))), b""])
+@each_row("shape", ["32", "64", "signed", "signed 64"])
+@each_row("data", [npy(X), npy(np.zeros((0, 2))), b""])
 def test_descriptors(shape, data):
     """Deflated data ends itself, in front of a descriptor of any shape, of members without bytes too."""
     name = "a.npy" if data else "note"
@@ -391,8 +393,8 @@ def test_there_are_zeros_between_commits():
         assert not any(zeros[place])
 
 
-@pytest.mark.parametrize("size", [150, 730])
-@pytest.mark.parametrize("number", [1, 2, 3, 8])
+@each_row("size", [150, 730])
+@each_row("number", [1, 2, 3, 8])
 def test_what_an_append_writes_beside_members_is_no_array(number, size):
     """Intents, zeros, records and directories between members are passed over, without a warning."""
     data = commits(number, size)
@@ -884,7 +886,7 @@ def test_damaged_archives_never_come_in_silence(data, draw):
         assert all(same(array, expected[key]) for key, array in found)
 
 
-@pytest.mark.parametrize("place", [4, 6, 8, 14, 18, 22, 26, 28])
+@each_row("place", [4, 6, 8, 14, 18, 22, 26, 28])
 def test_headers_of_npy_and_zip_that_lie(place):
     """No field of a local header can be changed without an error."""
     data = bytearray(archive(Member("x.npy", npy(X)), Member("y.npy", npy(Y))))

@@ -47,6 +47,8 @@ from npzkit.reading import member as reader
 from npzkit.zip import chunks
 from strategies import any_arrays, indices
 
+from tables import each_row
+
 HAS_FORK = hasattr(os, "fork")
 LZMA = b"\x09\x04\x05\x00\x5d\x00\x00\x01\x00"
 MODEL = {"id": lzma.FILTER_LZMA1, "dict_size": 1 << 16}
@@ -147,8 +149,8 @@ RECORD["id"] = np.arange(120).reshape(40, 3)
 RECORD["pos"] = np.random.default_rng(0).random((40, 3, 2))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", ["C", "F"])
+@each_row("kind", KINDS)
+@each_row("order", ["C", "F"])
 def test_fields(kind, order):
     """A field's name, or some names, give what NumPy gives; an unknown one NumPy's error."""
     array = RECORD.copy(order)
@@ -515,9 +517,7 @@ def lies():
     yield "tiny", [*range(len(offsets) + 1), len(raw)]
 
 
-@pytest.mark.parametrize(
-    "places", [places for _, places in lies()], ids=[name for name, _ in lies()]
-)
+@each_row("places", [places for _, places in lies()])
 def test_a_lying_list_never_gives_wrong_data(places):
     """Whatever a list says, reads give the member's data, or say which chunk is damaged."""
     sizes = [end - begin for begin, end in itertools.pairwise(places)]

@@ -14,6 +14,8 @@ from commits import find_footer, parts_of
 from forge import piece, with_metadata
 from npzkit.errors import LimitExceededError, ZipFormatError
 
+from tables import each_row
+
 LONG = {"text": "x" * 70_000, "numbers": list(range(20_000))}
 ARRAYS = {f"k{i}": np.arange(i + 1) for i in range(5)}
 
@@ -212,7 +214,7 @@ def test_where_it_is_said_to_be_is_checked(pointer):
         assert np.array_equal(npz["k0"], ARRAYS["k0"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "pointer",
     ["[-5,70,0]", "[0,1e3,0]", '["0",[],0]', "[0,70]", "[0,70,0,0]", "[0,70,0.5]",
      '{"offset":0,"size":70}', "[10000000000000000000,70,0]"],

@@ -25,6 +25,8 @@ from npzkit.files.threads import Pipeline
 from npzkit.zip import writer as zip_writer
 from systems import replaces_open_files
 
+from tables import each_row
+
 COMPRESSIONS = ["stored", "deflated"]
 
 
@@ -182,7 +184,7 @@ def test_bad_choices(compression, tmp_path):
     assert files_in(tmp_path) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         "",

@@ -9,10 +9,11 @@ import math
 from types import MappingProxyType
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.cli.output import print_json
+
+from tables import each_row
 
 FINITE = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
 VALUES = st.recursive(
@@ -33,7 +34,7 @@ def test_json_is_that_of_the_standard_library(value):
         assert out.getvalue() == expected + "\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         (math.nan, "null"), ([-math.inf], "[null]"), (np.float64("inf"), "null"),

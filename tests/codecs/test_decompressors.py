@@ -23,6 +23,8 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from remedies import brought_by
 from systems import need_decoder_of
 
+from tables import each_row
+
 IS_NEW = sys.version_info >= (3, 14)
 FIXTURES = {
     "deflated": "infozip_deflated.npz", "deflate64": "7zip_deflate64.npz", "bzip2": "7zip_bzip2.npz",
@@ -352,8 +354,8 @@ def test_an_isal_that_drops_bytes_does_not_inflate(monkeypatch, version, is_take
         checksum.inflater.cache_clear()
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 100, 5000])
-@pytest.mark.parametrize("behind", [1, 2, 7, 8, 9, 100])
+@each_row("size", [0, 1, 3, 100, 5000])
+@each_row("behind", [1, 2, 7, 8, 9, 100])
 def test_bytes_behind_a_stream_are_never_lost(size, behind):
     """All bytes that follow a deflate stream are left over, wherever pieces begin and end."""
     content = np.random.default_rng(size).integers(0, 9, size, "u1").tobytes()

@@ -23,6 +23,8 @@ from npzkit.codecs.encoders import (
     encoder_for_small,
 )
 
+from tables import each_row
+
 CHUNK_SIZE = 256 << 10
 ALL = (*encoders._candidates(), *(encoder_for_level(level) for level in range(10)))
 MISSING = [("isal",), ("zlib-ng",), ("isal", "zlib-ng"), ("libdeflate",)]
@@ -87,7 +89,7 @@ def test_chunks_make_one_stream(chunks, encoder):
     assert inflate(b"".join(deflate(encoder, chunks))) == b"".join(chunks)
 
 
-@pytest.mark.parametrize("encoder", dict.fromkeys(ALL), ids=str)
+@each_row("encoder", dict.fromkeys(ALL))
 def test_chunks_stand_alone(encoder):
     """A chunk ends with the two marks, byte for byte, and is inflated without the others."""
     data = make_kind("int32 to 5000", 300_000).tobytes() + make_kind("noise", 100_000).tobytes()
@@ -101,8 +103,8 @@ def test_chunks_stand_alone(encoder):
     assert deflate(encoder, chunks) == [*inner, last]
 
 
-@pytest.mark.parametrize("final", [False, True])
-@pytest.mark.parametrize("encoder", dict.fromkeys(ALL), ids=str)
+@each_row("final", [False, True])
+@each_row("encoder", dict.fromkeys(ALL))
 def test_an_empty_chunk(encoder, final):
     """An empty chunk is valid."""
     compressed = deflate_chunk(encoder, b"", final=final)
@@ -118,7 +120,7 @@ def test_any_contiguous_buffer_is_taken():
     assert choose_encoder(memoryview(np.zeros(0))) == encoder_for_level(6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_the_choice_keeps_to_the_size_of_zlib(kind):
     """A few MiB of each kind take at most 1.03 of the size of zlib level 6."""
     data = memoryview(make_kind(kind, extent(1 << 20, 4 << 20))).cast("B")
@@ -252,7 +254,7 @@ def test_levels_are_honoured():
     assert encoder_for_level(9) == Encoder("zlib-ng", 9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_the_fast_level_is_about_as_small_as_zlibs(kind):
     """Level 1 makes at most a fifth more than level 1 of zlib, of any kind of data."""
     data = memoryview(make_kind(kind, CHUNK_SIZE)).cast("B")

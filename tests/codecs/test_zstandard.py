@@ -19,6 +19,8 @@ from npzkit.codecs.decompressors import decode_chunk, decode_start, decompressor
 from npzkit.codecs.zstandard import ZstandardEncoder
 from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
 
+from tables import each_row
+
 IS_NEW = sys.version_info >= (3, 14)
 zstd = pytest.importorskip("compression.zstd" if IS_NEW else "backports.zstd")
 zipfile = importlib.import_module("zipfile" if IS_NEW else "backports.zstd.zipfile")
@@ -43,8 +45,8 @@ def opened(raw, data=DATA, **options):
     )
 
 
-@pytest.mark.parametrize("level", [None, -7, 5])
-@pytest.mark.parametrize("count", [0, 1, 1000, 40_000])
+@each_row("level", [None, -7, 5])
+@each_row("count", [0, 1, 1000, 40_000])
 def test_the_bytes_are_those_of_one_thread_and_others_read_them(level, count):
     """Any number of threads writes one frame per array, which zipfile reads as npzkit does."""
     array = np.frombuffer(DATA, "<i4")[: count * 5].reshape(count, 5)
@@ -173,7 +175,7 @@ def test_a_copy_keeps_the_chunks_and_repack_adds_them(tmp_path):
             assert np.array_equal(npz["y"], array)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_row("seed", range(12))
 def test_frames_of_others(seed):
     """Several frames, with and without sizes, and skippable ones anywhere are read as one stream."""
     rng = random.Random(seed)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from npzkit.errors import ConversionError
 
+from tables import each_row
+
 TABLES = {
     "f8": np.random.default_rng(0).random((7, 3)),
     "f4": np.array([0.1, 1e-30, np.nan, np.inf], "f4"),
@@ -24,7 +26,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("key", TABLES)
+@each_row("key", TABLES)
 def test_tables_come_back(here, key):
     """The values of a table that was written, read by the csv module, are those of the array."""
     array = TABLES[key]

@@ -21,6 +21,8 @@ from npzkit.errors import (
 )
 from systems import needs_symlinks
 
+from tables import each_row
+
 
 def test_one_file(here):
     """A path alone is packed under its name without the suffix."""
@@ -110,7 +112,7 @@ def test_what_is_there_stays(here):
     assert sorted(os.listdir()) == ["a.npz", "bad.npy", "x.npy"]
 
 
-@pytest.mark.parametrize("key", ["../x", "/x", "C:x", "a\\b", "a\nb", "", "a//b", "a.npy"])
+@each_row("key", ["../x", "/x", "C:x", "a\\b", "a\nb", "", "a//b", "a.npy"])
 def test_keys_that_no_archive_may_have(here, key):
     """A key that would be dangerous is refused before anything is written."""
     np.save("x.npy", np.ones(2))
@@ -328,7 +330,7 @@ def test_several_arrays_of_one_file(here, monkeypatch, compression, block_size):
         npzkit.pack("c.npz", ["in/log.npy", "log.1.npy"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("extra", "what"),
     [
         (bytes(128), r"128 bytes follow the array: zeros, as many as 2 more rows of 64 bytes"),
@@ -339,7 +341,7 @@ def test_several_arrays_of_one_file(here, monkeypatch, compression, block_size):
     ],
 )
 @pytest.mark.remedy("Read the array with np.load and save it again, which leaves them out;")
-@pytest.mark.parametrize("is_stream", [False, True])
+@each_row("is_stream", [False, True])
 def test_what_follows_an_array_is_an_error(here, extra, what, is_stream):
     """It says how many bytes follow and what they seem to be; no archive is made or changed.
 

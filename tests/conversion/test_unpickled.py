@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from npzkit.errors import ConversionError
 
+from tables import each_row
+
 Point = namedtuple("Point", ("x", "y"))
 
 
@@ -29,7 +31,7 @@ def converted(arrays, here, **options):
     return report, npzkit.load_tree(here / "new.npz")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("array", "expected"),
     [
         (objects(1, 2, 3), np.array([1, 2, 3])), (objects(0.5, 2.0), np.array([0.5, 2.0])),
@@ -43,7 +45,6 @@ def converted(arrays, here, **options):
         (objects(datetime.date(2020, 1, 2)), [datetime.date(2020, 1, 2)]),
         (np.zeros((0, 2), object), []), (objects(objects(1, 2), objects("a")), [np.array([1, 2]), np.array(["a"])]),
     ],
-    ids=lambda value: str(value)[:30],
 )  # fmt: skip
 def test_what_becomes_of_objects(here, array, expected):
     """An array where it keeps each value, and else a list."""

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from npzkit.errors import UnsupportedError
 
+from tables import each_row
 
-@pytest.mark.parametrize("name", ["x.npy", "x.H5", "x.hdf5", "x.safetensors", "x.pt", "x.zarr", "x.mat"])  # fmt: skip
-@pytest.mark.parametrize(
+
+@each_row("name", ["x.npy", "x.H5", "x.hdf5", "x.safetensors", "x.pt", "x.zarr", "x.mat"])  # fmt: skip
+@each_row(
     "write",
     [
         lambda path: npzkit.save(path, {"a": np.ones(3)}),

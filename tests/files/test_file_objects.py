@@ -16,6 +16,8 @@ from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, Form
 from npzkit.files import file_objects
 from npzkit.format import open_memmap
 
+from tables import each_row
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 
 CALLS = {
@@ -78,8 +80,8 @@ def test_an_archive_in_a_fifo(here, is_copied):
     assert found["x"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
-@pytest.mark.parametrize("name", CALLS)
+@each_row("kind", ["FIFO", "socket", "device"])
+@each_row("name", CALLS)
 def test_a_path_that_leads_to_no_file(tmp_path, kind, name):
     """It is refused with its name and what it is, whatever is called; a FIFO keeps its bytes."""
     path = tmp_path / "a"
@@ -158,8 +160,8 @@ def test_a_sharded_archive(tmp_path, kind, place):
     assert kind == "folder" or kind in str(found.value)
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "socket", "folder"])
-@pytest.mark.parametrize("place", ["file", "index", "shard"])
+@each_row("kind", ["FIFO", "socket", "folder"])
+@each_row("place", ["file", "index", "shard"])
 def test_a_checkpoint(tmp_path, kind, place):
     """A step with one of them in the place of a file is damaged: the older step is loaded."""
     with CheckpointStore(tmp_path, durable=False) as store:

@@ -62,7 +62,7 @@ import sys, numpy as np, npzkit
 from like_windows import like_windows
 from pytest import MonkeyPatch
 like_windows(MonkeyPatch())
-for number in range(10):
+for number in range(4):
     npzkit.save(sys.argv[1], {"x": np.full(1000, number)}, lock_timeout=60)
 with npzkit.NpzWriter(sys.argv[1], lock_timeout=60) as writer:
     writer["x"] = np.arange(5)

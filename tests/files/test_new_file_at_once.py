@@ -16,6 +16,8 @@ from npzkit.files import disk, new_file_at_once
 from npzkit.files.locking import lock_path
 from systems import needs_symlinks
 
+from tables import each_row
+
 ARRAYS = {
     "80 bytes": {"a": np.arange(10.0)},
     "many": {f"a{i}": np.arange(i) for i in range(40)},
@@ -28,8 +30,8 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("arrays", ARRAYS.values(), ids=ARRAYS)
+@each_row("compression", ["stored", "deflated"])
+@each_row("arrays", ARRAYS.values())
 def test_the_bytes_are_those_of_any_other_file(tmp_path, monkeypatch, arrays, compression):
     """An archive that is written in one go has the bytes that a file object gets, and a writer."""
     written = []

@@ -19,6 +19,8 @@ from archives import files_in
 from crash import recorded
 from systems import WRITE, replaces_open_files
 
+from tables import each_row
+
 KILL = 9
 """The number of SIGKILL, which `os.kill` ends a process by on Windows too."""
 
@@ -101,8 +103,8 @@ def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
     assert set(modes) == {0o600}
 
 
-@pytest.mark.parametrize("mode", [0o444, 0o000])
-@pytest.mark.parametrize("way", ["save", "w", "a", "repack"])
+@each_row("mode", [0o444, 0o000])
+@each_row("way", ["save", "w", "a", "repack"])
 def test_a_file_that_may_not_be_written_to_stays(tmp_path, way, mode, monkeypatch):
     """What is protected against writing is not replaced either, as by NumPy."""
     path = tmp_path / "a.npz"
@@ -390,7 +392,7 @@ def hidden(folder):
 def test_the_next_save_removes_what_a_killed_one_left(tmp_path, way):
     """However often writers of a path are killed, one file is left, until the next save there."""
     path = tmp_path / "a.npz"
-    for _ in range(3):
+    for _ in range(2):
         killed(path)
         assert len(hidden(tmp_path)) == 1
     killed(tmp_path / "b.npz")

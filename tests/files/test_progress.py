@@ -10,6 +10,8 @@ import pytest
 from npzkit.files.progress import Meter
 from npzkit.files.threads import Pipeline
 
+from tables import each_row
+
 
 @pytest.mark.parametrize("total", [0, 1, 150, 5 << 20])
 def test_the_last_report_is_of_the_total(total):
@@ -76,8 +78,8 @@ def _steps_of(run):
     return done
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("call", ["verify", "repair", "repack", "recode"])
+@each_row("compression", ["stored", "deflated"])
+@each_row("call", ["verify", "repair", "repack", "recode"])
 def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, monkeypatch):
     """Verify, repair and repack report progress inside an array."""
     monkeypatch.setattr("npzkit.writing.copy.PIECE_SIZE", 1 << 20)

@@ -23,6 +23,8 @@ from npzkit.stores import retries
 from npzkit.stores.hidden_secrets import hide_secrets
 from range_server import RangeServer
 
+from tables import each_row
+
 da = pytest.importorskip("dask.array", reason="dask is not installed")
 
 CANARY = "S3_CRET"
@@ -74,7 +76,7 @@ def test_a_shown_url_has_no_secret():
     assert CANARY not in "".join(f"{each} {each!r}" for each in locations if type(each) is Location)
 
 
-@pytest.mark.parametrize("url", [
+@each_row("url", [
     "s3://bucket/a b/run@2.npz", "https://host:8080/a.npz", "s3://bucket/time=12:30/run?.npz",
     "abfs://container@account.dfs.core.windows.net/a.npz", "memory://a", "data/a@b:c?d=e.npz",
     "http://[::1]:8000/a.npz", "simplecache::s3://bucket/a.npz",

@@ -13,6 +13,8 @@ from hypothesis.extra import numpy as hnp
 from npzkit.errors import NpyFormatError
 from npzkit.format import descr_to_dtype, drop_metadata, dtype_to_descr
 
+from tables import each_row
+
 DTYPES = hnp.scalar_dtypes() | hnp.nested_dtypes()
 
 PADDED = np.dtype(
@@ -28,7 +30,7 @@ EXAMPLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", EXAMPLES, ids=str)
+@each_row("dtype", EXAMPLES)
 def test_examples_survive(dtype):
     """Padding, titles, subarrays and empty structures are restored."""
     assert descr_to_dtype(dtype_to_descr(dtype)) == dtype
@@ -44,9 +46,7 @@ def test_any_dtype_survives_as_in_numpy(dtype):
     assert descr_to_dtype(descr) == np.lib.format.descr_to_dtype(descr)
 
 
-@pytest.mark.parametrize(
-    "name", ["float64", "int32", "bool", "datetime64[ns]", "complex128", "f8", "?", "|?"]
-)
+@each_row("name", ["float64", "int32", "bool", "datetime64[ns]", "complex128", "f8", "?", "|?"])
 def test_plain_names_are_accepted(name):
     """A descr may be the plain name of a dtype."""
     assert descr_to_dtype(name) == np.dtype(name)
@@ -59,7 +59,7 @@ def test_the_old_name_of_bytes(descr):
     assert descr_to_dtype([("f", descr)]) == np.dtype([("f", descr.replace("a", "S"))])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "descr",
     [
         1, None, {}, b"<f8", "", "nonsense", "<f3", "i4,f8", "(2,)i4", "<f8 ", "<f8;", "f8" * 99,
@@ -69,7 +69,6 @@ def test_the_old_name_of_bytes(descr):
         [(("t", "u", "v"), "<f8")], [(([1], "a"), "<f8")], [((1, 2), "<f8")], [("a", "<f8", (-1,))], [("a", [])] * 2,
         "T", [("a", "T")], "<a", "|a", "<V99999999999", "<U4611686018427387904", "<M8[parsec]", "<m8[1/0s]",
     ],
-    ids=repr,
 )  # fmt: skip
 def test_bad_descriptions_give_one_error(descr):
     """Every exception that NumPy raises for a bad description becomes NpyFormatError."""

@@ -12,6 +12,8 @@ from npzkit.errors import NpyFormatError
 from npzkit.format.literal import parse_literal
 from npzkit.limits import MAX_DESCR_DEPTH
 
+from tables import each_row
+
 NAMES = st.text(max_size=8)
 DESCR = st.recursive(
     NAMES,
@@ -47,7 +49,7 @@ def test_any_text_gives_one_error_or_what_python_reads(text):
     assert value == ast.literal_eval(text.strip())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "", "{", "}", "{'a': 1", "{'a' 1}", "{'a': 1}}", "{'a': 1} x", "{1: 2}", "{'a': 1, 'a': 2}",

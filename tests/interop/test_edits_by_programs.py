@@ -19,6 +19,8 @@ from deep import amount
 from forge import npy
 from npzkit.errors import ZipFormatError
 
+from tables import each_row
+
 COUNT = amount(8, 430)
 
 # -- one edit ----------------------------------------------------------------
@@ -90,8 +92,8 @@ class Stream:
         return self._file.read(size)
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("editor", EDITORS)
+@each_row("compression", ["stored", "deflated"])
+@each_row("editor", EDITORS)
 def test_arrays_after_an_edit(editor, compression, tmp_path):
     """np.load, npzkit and npzkit's stream read the same arrays: all that the program left."""
     path, arrays = edited(editor, tmp_path, compression=compression)
@@ -105,7 +107,7 @@ def test_arrays_after_an_edit(editor, compression, tmp_path):
         assert npz.info("large").attrs == {"unit": "m"}
 
 
-@pytest.mark.parametrize("editor", EDITORS)
+@each_row("editor", EDITORS)
 def test_the_record_after_an_edit(editor, tmp_path):
     """It does not count any more: `verify` says so, and `repack` writes it again."""
     path, _ = edited(editor, tmp_path, compression="deflated")
@@ -118,8 +120,8 @@ def test_the_record_after_an_edit(editor, tmp_path):
     assert npzkit.verify(path).rows == ()
 
 
-@pytest.mark.parametrize("is_long", [False, True], ids=["short", "long"])
-@pytest.mark.parametrize("editor", EDITORS)
+@each_row("is_long", [False, True])
+@each_row("editor", EDITORS)
 def test_metadata_after_an_edit(editor, is_long, tmp_path):
     """jar drops all metadata; what rewrites the file drops long ones, which is an error.
 

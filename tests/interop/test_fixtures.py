@@ -13,6 +13,8 @@ import pytest
 from forge import Member, archive, npy
 from npzkit.errors import PickleRefusedError, UnsupportedError
 
+from tables import each_row
+
 X = np.arange(12, dtype="<i8").reshape(4, 3)
 Y = np.asfortranarray(np.linspace(0, 1, 300).reshape(20, 15)).astype("<f4", order="K")
 SCALAR = np.float64(2.5)
@@ -48,7 +50,7 @@ def test_all_fixtures_are_here_and_unchanged(fixtures):
         assert said in (fixtures / "PROVENANCE.md").read_text()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each_row("name", METHODS)
 def test_arrays_and_method(name, fixtures):
     """The three arrays are read, one by one, together and as streams, whatever the method."""
     if METHODS[name] == "zstd":

@@ -29,6 +29,8 @@ import pytest
 from forge import npy
 from npzkit import checkpoint
 
+from tables import each_row
+
 READERS_FOLDER = Path(__file__).parent / "readers"
 ARRAYS = {
     "x": np.arange(9),
@@ -430,17 +432,12 @@ def row(name, data):
     return (name, None, None) if data is None else (name, len(data), zlib.crc32(data))
 
 
-@pytest.mark.parametrize(
-    ("name", "archive"),
-    [
-        pytest.param(name, make.__name__, id=f"{name}-{make.__name__}")
-        for name, reader in READERS.items()
-        for make in ARCHIVES
-        if make is not zstd or reader.knows_zstd
-    ],
-)
+@each_row("archive", [make.__name__ for make in ARCHIVES])
+@pytest.mark.parametrize("name", READERS)
 def test_each_reader_finds_what_was_saved(name, archive, made, lines):
     """It finds the arrays that were saved, all of them and nothing else."""
+    if archive == "zstd" and not READERS[name].knows_zstd:
+        pytest.skip("it does not know Zstandard")
     found = rows(name, made.files[archive], made, lines)
     first, last = (
         sorted(row(f"{key}.npy", npy(array)) for key, array in arrays)

@@ -26,7 +26,7 @@ from damage import (
     sampled_damage,
     sector_damage,
 )
-from deep import DEEP, amount
+from deep import amount, extent
 from grown_archives import (
     CASES,
     Case,
@@ -257,7 +257,7 @@ def test_a_file_that_is_cut_off(make, folder):
     case = made(make, folder)
     path, output = folder / "damaged.npz", folder / "repaired.npz"
     for commit in case.commits:
-        for lacking in range(1, 100, 1 if DEEP else 33):
+        for lacking in range(1, 100, extent(60, 1)):
             path.write_bytes(case.data[: commit.size - lacking])
             with pytest.raises(NpzkitError, match=r"cut off|damaged"):
                 npzkit.open(path)
@@ -298,7 +298,7 @@ def test_half_of_another_version(compression, folder):
     )
     versions.append(newer)
     told = 0
-    for cut in range(1, min(len(old), len(new)), 1 if DEEP else 97):
+    for cut in range(1, min(len(old), len(new)), extent(97, 1)):
         path.write_bytes(new[:cut] + old[cut:])
         with contextlib.suppress(NpzkitError):
             found = read(path)
@@ -385,6 +385,6 @@ def test_lost_sectors_of_archives_of_all_sizes(folder):
     for number in range(SWEPT_COUNT):
         history = random_commits(random.Random(number), io.BytesIO())
         case = Case(f"seed {number}", history.content, history.commits)
-        for damage in list(sector_damage(case))[:: 1 if DEEP else 4]:
+        for damage in list(sector_damage(case))[:: extent(4, 1)]:
             campaign.run(case, damage)
     campaign.finish()

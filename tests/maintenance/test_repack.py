@@ -21,6 +21,8 @@ from npzkit.errors import (
 )
 from systems import need_decoder_of, replaces_open_files
 
+from tables import each_row
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 READABLE = sorted(path for path in FIXTURES.glob("*.npz") if "encrypted" not in path.name)
 
@@ -46,8 +48,8 @@ def contents(path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("compression", [None, "stored", "deflated"])
-@pytest.mark.parametrize("path", READABLE, ids=lambda path: path.stem)
+@each_row("compression", [None, "stored", "deflated"])
+@each_row("path", READABLE)
 def test_every_fixture_keeps_its_contents(tmp_path, path, compression):
     """Archives of other programs keep their contents, and their arrays can be mapped."""
     need_decoder_of(path.name)

@@ -35,6 +35,8 @@ from npzkit.errors import (
 from npzkit.maintenance.findings import Lost, RepairReport
 from systems import HAS_DEFLATE64, WRITE, needs_symlinks
 
+from tables import each_row
+
 RNG = np.random.default_rng(0)
 TABLE = np.zeros(5, [("id", "<i4"), ("pos", "<f8", (3,)), ("tag", "S3")])
 TABLE["id"] = range(5)
@@ -246,7 +248,7 @@ def test_errors_of_the_system_pass_through(tmp_path):
 # -- a lost directory ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ARRAYS)
+@each_row("key", ARRAYS)
 def test_cut_at_a_members_end(paths, key):
     """Members before the cut are restored, with attributes, and without lists of chunks."""
     end = boundaries()[key]
@@ -294,7 +296,7 @@ DIRECTORIES = {
 }
 
 
-@pytest.mark.parametrize("case", DIRECTORIES)
+@each_row("case", DIRECTORIES)
 def test_a_damaged_directory(paths, case):
     """With any damage to the directory, all members are restored by their own headers."""
     report, arrays = repair_bytes(paths, DIRECTORIES[case])
@@ -353,7 +355,7 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("case", FOREIGN)
+@each_row("case", FOREIGN)
 def test_other_programs_archives(paths, case):
     """Archives of NumPy and zipfile are restored without their directory, with descriptors or not."""
     data = FOREIGN[case]()
@@ -388,8 +390,8 @@ def test_fixtures_without_their_directory(paths, fixtures):
 # -- damaged members -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["weights", "counts", "noise", "last"])
-@pytest.mark.parametrize("is_lost", [False, True], ids=["directory there", "directory lost"])
+@each_row("key", ["weights", "counts", "noise", "last"])
+@each_row("is_lost", [False, True])
 def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
     """A member with damaged data is reported with the fault, and all others are kept."""
     with npzkit.open(GOOD) as npz:
@@ -446,9 +448,9 @@ def test_members_that_cannot_be_read_are_left_out(paths):
     assert [lost.key for lost in report.lost] == ["locked", "odd"]
 
 
-@pytest.mark.parametrize("which", ["local", "central"])
-@pytest.mark.parametrize("field", ["crc", "csize", "usize", "method", "flags"])
-@pytest.mark.parametrize("method", [0, 8])
+@each_row("which", ["local", "central"])
+@each_row("field", ["crc", "csize", "usize", "method", "flags"])
+@each_row("method", [0, 8])
 def test_two_headers_that_disagree(paths, which, field, method):
     """If entry and local header differ, the one that matches the data is used."""
     x = npy(np.eye(3))
@@ -730,8 +732,8 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("kind", ROWS)
+@each_row("compression", ["stored", "deflated"])
+@each_row("kind", ROWS)
 def test_whole_rows_are_kept(paths, kind, compression):
     """keep_partial="mask" keeps the complete rows with the key and the attributes."""
     array = np.asarray(ROWS[kind]).view(np.ndarray)
@@ -778,10 +780,10 @@ def test_rows_with_damaged_attributes(paths):
     assert "its last 10 of 100 rows" in report.lost[1].what
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("array", [
+@each_row("method", [0, 8])
+@each_row("array", [
     np.asfortranarray(RNG.random((50, 60))), np.float64(2.5), np.array([{}, 1], dtype=object), np.zeros((0, 3)),
-], ids=["fortran", "scalar", "pickle", "empty"])  # fmt: skip
+])  # fmt: skip
 def test_what_has_no_rows_is_lost(paths, array, method):
     """Fortran order, scalars and pickles have no complete first rows to keep."""
     stream = io.BytesIO()
@@ -869,12 +871,12 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@each_row("case", HOSTILE)
 def test_hostile_files_take_linear_work(paths, case):
     """Twice the bytes take about twice the calls, or the scan gives up early."""
     path, output = paths
     counts = []
-    for size in (20_000, 40_000):
+    for size in (extent(8_000, 20_000), extent(16_000, 40_000)):
         path.write_bytes(HOSTILE[case](size))
         counts.append(
             calls_of(lambda: npzkit.repair(path, output, keep_partial="mask", overwrite=True))

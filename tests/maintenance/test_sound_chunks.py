@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from npzkit.errors import ChecksumError, ZipFormatError
 
+from tables import each_row
+
 RNG = np.random.default_rng(0)
 CHUNK = 1 << 12
 VALUES = RNG.integers(-(2**60), 2**60, 4000)
@@ -89,8 +91,8 @@ def test_the_lists_are_lost_with_the_end(paths):
     assert "floats" in [row.key for row in report.lost]
 
 
-@pytest.mark.parametrize("numbers", [(0,), (1, 3, 4), (-1,)])
-@pytest.mark.parametrize("key", ARRAYS)
+@each_row("numbers", [(0,), (1, 3, 4), (-1,)])
+@each_row("key", ARRAYS)
 def test_lost_values_are_masked(paths, key, numbers):
     """All values outside of damaged chunks are kept at their places, with key and attributes."""
     array = ARRAYS[key]
@@ -116,8 +118,8 @@ def test_lost_values_are_masked(paths, key, numbers):
         np.testing.assert_array_equal(found.data[~sound].real, MISSING[key])
 
 
-@pytest.mark.parametrize("numbers", [(0,), (1, 3, 4), (-1,)])
-@pytest.mark.parametrize("key", ["floats", "3-D", "long rows", "structured", "text", "masked"])
+@each_row("numbers", [(0,), (1, 3, 4), (-1,)])
+@each_row("key", ["floats", "3-D", "long rows", "structured", "text", "masked"])
 def test_rows_with_lost_values_are_dropped(paths, key, numbers):
     """keep_partial="drop" keeps the rows without lost values; a masked array keeps all of its rows."""
     array = ARRAYS[key]

@@ -11,6 +11,8 @@ import pytest
 from forge import npy
 from npzkit.errors import NotMappableError, format_dtype
 
+from tables import each_row
+
 
 @pytest.mark.usefixtures("either_walk")
 def test_an_archive_tells_where_its_parts_lie(tmp_path):
@@ -109,7 +111,7 @@ ARRAYS = {
 """Bytes and method; whether parts are cheap, what `repack` adds, and both in words."""
 
 
-@pytest.mark.parametrize("name", ARRAYS)
+@each_row("name", ARRAYS)
 def test_cheap_parts_and_what_repack_adds(name):
     """`repack` adds what is said, and then nothing more; other methods are left as they are."""
     size, method, is_cheap, added, text = ARRAYS[name]

@@ -15,6 +15,8 @@ import pytest
 from forge import Member, archive, npy
 from npzkit.errors import NpyFormatError, UnsupportedError
 
+from tables import each_row
+
 COMPRESSIONS = ["stored", "deflated"]
 
 
@@ -58,7 +60,7 @@ def test_attributes_stand_beside_the_dtype(tmp_path, size):
         assert npz.info("3").attrs == {"text": "x" * size}
 
 
-@pytest.mark.parametrize("name", ["int4", "float32", "finfo", "np", "__builtins__", "no", "", 7])
+@each_row("name", ["int4", "float32", "finfo", "np", "__builtins__", "no", "", 7])
 def test_a_dtype_that_does_not_fit_is_not_taken(name):
     """The attribute that restores a dtype names one of the same size, or nothing comes of it."""
     pytest.importorskip("ml_dtypes")

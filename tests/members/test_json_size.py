@@ -17,6 +17,8 @@ from npzkit.errors import LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
 from npzkit.members.metadata import is_deeper
 
+from tables import each_row
+
 COUNT = 20_000
 TEXTS = {
     "empty lists": "[" + "[]," * COUNT + "0]",
@@ -44,7 +46,7 @@ def hostile():
     return b'{"a":[' + b"[]," * (11 << 20) + b"0]}"
 
 
-@pytest.mark.parametrize("kind", TEXTS)
+@each_row("kind", TEXTS)
 def test_the_estimate_covers_what_parsing_takes(kind):
     """JSON of any kind takes no more memory than was estimated from its text."""
     data = TEXTS[kind].encode()

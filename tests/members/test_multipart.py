@@ -18,6 +18,8 @@ from npzkit.errors import (
 )
 from npzkit.members.multipart import join
 
+from tables import each_row
+
 StringDType = np.dtypes.StringDType
 
 MASKED = {
@@ -50,8 +52,8 @@ def saved(arrays, **options):
     return stream
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("array", MASKED.values(), ids=MASKED)
+@each_row("compression", ["stored", "deflated"])
+@each_row("array", MASKED.values())
 def test_a_masked_array_comes_back(array, compression):
     """Data, including masked values, mask, dtype and a fill value that JSON has are restored."""
     found = npzkit.open(saved({"x": array}, compression=compression)).join("x")
@@ -236,7 +238,7 @@ def edited(array, **changes):
 
 
 @pytest.mark.remedy("Read the parts one by one: npz[key].")
-@pytest.mark.parametrize(
+@each_row(
     ("array", "changes"),
     [
         (MASKED["some"], {"mask": np.zeros(4, bool)}),
@@ -268,9 +270,7 @@ FILL_VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "dtype", ["i4", "u1", "f2", "f8", "g", "c16", "?", "U1", "S1", "M8[s]", "V3", "i1,f4"]
-)
+@each_row("dtype", ["i4", "u1", "f2", "f8", "g", "c16", "?", "U1", "S1", "M8[s]", "V3", "i1,f4"])
 def test_a_fill_value_of_another_make(dtype):
     """Any fill value in a file is restored with the dtype, or raises one error."""
     data = np.zeros(2, dtype)
@@ -298,7 +298,7 @@ def test_each_kind_is_split_where_asked(tmp_path):
 STRING_PARTS = {"x": np.frombuffer(b"a", np.uint8), "x.offsets": np.array([0, 1], "i8")}
 
 
-@pytest.mark.parametrize("shape", [[True], [1.0], ["1"], [-1, -1], None, {}, 1, [1] * 65])
+@each_row("shape", [[True], [1.0], ["1"], [-1, -1], None, {}, 1, [1] * 65])
 def test_shapes_that_are_none(shape):
     """A shape of strings must be a list of sizes, with no more axes than NumPy supports."""
     attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}

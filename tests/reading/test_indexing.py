@@ -10,6 +10,8 @@ from hypothesis.extra import numpy as hnp
 from npzkit.reading.indexing import select
 from strategies import indices
 
+from tables import each_row
+
 
 def taken(array, index):
     """What NumPy gives for the block that a selection asks for."""
@@ -55,7 +57,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("index", WRONG, ids=repr)
+@each_row("index", WRONG)
 def test_what_numpy_refuses_is_refused_in_its_words(index):
     """The exception and its message are NumPy's for an array of that shape."""
     with pytest.raises(Exception) as theirs:

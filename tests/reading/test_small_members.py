@@ -17,6 +17,8 @@ from npzkit.errors import LimitExceededError, NpzkitError
 from npzkit.reading import member_headers
 from npzkit.reading.member import MemberReader
 
+from tables import each_row
+
 COUNT = 100
 X = np.arange(6.0).reshape(2, 3)
 DATA = npy(X)
@@ -79,7 +81,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each_row("case", WRONG)
 def test_one_bad_member_among_many(case):
     """It is named, with the error that reading it alone raises; all others are read."""
     member = Member(**{"name": "x.npy", "data": DATA, **WRONG[case]})
@@ -97,8 +99,8 @@ def test_one_bad_member_among_many(case):
         assert all(np.array_equal(found[other], npz[other]) for other in others)
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("case", WRONG)
+@each_row("method", [0, 8])
+@each_row("case", WRONG)
 def test_one_bad_member_among_few(case, method):
     """Next to a few others it raises the error that reading it alone raises."""
     member = Member(**{"name": "x.npy", "data": DATA, **WRONG[case], "method": method})
@@ -138,8 +140,8 @@ UNUSUAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("place", [0, 50, COUNT])
-@pytest.mark.parametrize("case", UNUSUAL)
+@each_row("place", [0, 50, COUNT])
+@each_row("case", UNUSUAL)
 def test_one_unusual_member_among_many(case, place):
     """What the fast way does not know is read as ever, in its place."""
     with npzkit.open(among_many(UNUSUAL[case], place=place)) as npz:
@@ -263,8 +265,8 @@ DEFLATED = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("count", [3, COUNT])
-@pytest.mark.parametrize("case", DEFLATED)
+@each_row("count", [3, COUNT])
+@each_row("case", DEFLATED)
 def test_one_odd_deflated_member_among_others(case, count):
     """Small deflated members read together are what each is when it is read alone."""
     others = [Member(f"{n}.npy", npy(np.arange(n + 1)), method=8) for n in range(count)]
@@ -356,8 +358,8 @@ def test_limits_hold_for_many():
         npzkit.open(data, limits=npzkit.Limits(total_size=5000))
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("case", [*WRONG, *UNUSUAL])
+@each_row("method", [0, 8])
+@each_row("case", [*WRONG, *UNUSUAL])
 def test_headers_are_read_either_way_alike(case, method, monkeypatch):
     """What info tells, or raises, is the same whether a member's headers are read fast or not."""
     if case in WRONG:
@@ -389,8 +391,8 @@ def test_headers_of_usual_members_are_read_the_fast_way(save, monkeypatch):
         assert npz.info("x").shape == X.shape
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("case", [*WRONG, *UNUSUAL])
+@each_row("method", [0, 8])
+@each_row("case", [*WRONG, *UNUSUAL])
 def test_a_header_that_was_read_before_changes_nothing(case, method):
     """A member is read, or refused, as in an archive that was opened for it alone."""
     if case in WRONG:

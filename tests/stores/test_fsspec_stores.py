@@ -21,6 +21,8 @@ from range_server import RangeServer
 from remedies import brought_by
 from s3 import needs_s3, s3_server
 
+from tables import each_row
+
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 get_loop = pytest.importorskip("fsspec.asyn", reason="fsspec is not installed").get_loop
 
@@ -335,8 +337,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("is_later", [False, True])
-@pytest.mark.parametrize("name", WRONG)
+@each_row("is_later", [False, True])
+@each_row("name", WRONG)
 def test_a_store_that_lies(monkeypatch, name, is_later):
     """Bytes of another place are an error of the request that brought them, and not received."""
     monkeypatch.setattr(retries, "FIRST_DELAY", 0.0)

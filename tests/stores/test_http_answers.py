@@ -13,6 +13,8 @@ from npzkit.stores import connections, http_store, remote_source, retries
 from npzkit.stores.retries import TransientError
 from range_server import RangeServer, good
 
+from tables import each_row
+
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
 DATA = packed(ARRAYS)
 OTHER = packed({key: array + 1 for key, array in ARRAYS.items()})
@@ -327,9 +329,7 @@ def test_a_redirect_with_control_characters(server, place):
         check_reads(npz)
 
 
-@pytest.mark.parametrize(
-    "url", ["http:///a", *(place for place in PLACES if place.startswith("http:"))]
-)
+@each_row("url", ["http:///a", *(place for place in PLACES if place.startswith("http:"))])
 def test_a_url_without_a_server(url):
     """What cannot be asked is refused before any request, as one of npzkit's errors."""
     with pytest.raises(UnsupportedError, match="no valid host and port"):

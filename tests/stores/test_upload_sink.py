@@ -23,6 +23,8 @@ from npzkit.stores.upload_sink import UploadSink
 from npzkit.zip import member_writer
 from uploads import RecordedUpload
 
+from tables import each_row
+
 ARRAYS = {f"k{i}": np.random.default_rng(i).normal(size=(40, 50)) for i in range(6)}
 
 
@@ -72,8 +74,8 @@ def test_an_archive_without_arrays():
     assert npzkit.open(upload.object).files == []
 
 
-@pytest.mark.parametrize("part_size", [7, 100, 5000])
-@pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
+@each_row("part_size", [7, 100, 5000])
+@each_row("compression", ["stored", "deflated", "zstd"])
 def test_arrays_that_grow(monkeypatch, compression, part_size):
     """The part with a header waits until the header is final, wherever parts begin."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", part_size)
@@ -198,8 +200,8 @@ def request_count():
     return len(upload.calls)
 
 
-@pytest.mark.parametrize("error", [OSError("lost"), PermissionError("no"), KeyboardInterrupt()])
-@pytest.mark.parametrize("number", [1, 2, 11, -1])
+@each_row("error", [OSError("lost"), PermissionError("no"), KeyboardInterrupt()])
+@each_row("number", [1, 2, 11, -1])
 def test_a_failure_leaves_nothing(number, error):
     """Whichever request fails, no object is visible, and the parts are removed."""
     number = number % (request_count() + 1)

@@ -8,6 +8,8 @@ notes each remedy that an error gets; words that no error had make the test fail
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +18,7 @@ from npzkit.errors import NpzkitError
 from structure import MODULES
 
 TESTS = Path(__file__).parent.parent
+_QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
 
 
 class _Texts:
@@ -24,20 +27,24 @@ class _Texts:
     An `Advice` says it in Python, or as it is said at a prompt.
     """
 
-    def __init__(
-        self, tree: ast.Module, constants: dict[str, ast.expr], *, at_prompt: bool
-    ) -> None:
-        self.tree, self.at_prompt = tree, at_prompt
-        own = {}
+    def __init__(self, tree: ast.Module) -> None:
+        self.at_prompt = False
+        self.own: dict[str, ast.expr] = {}
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                own[node.targets[0].id] = node.value
-        self.own = own
-        self.known = constants | own
-        constants.update({name: value for name, value in own.items() if name[0] != "_"})
-        self.functions = {
-            node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
-        }
+                self.own[node.targets[0].id] = node.value
+        self.known = self.own
+        self.functions: dict[str, list[ast.expr | None]] = {}
+        self.given: list[tuple[str, ast.expr]] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                returned = [one for one in ast.walk(node) if isinstance(one, ast.Return)]
+                self.functions[node.name] = [one.value for one in returned]
+            elif isinstance(node, ast.keyword):
+                self.given.append((node.arg or "", node.value))
+            elif isinstance(node, ast.Assign):
+                names = [getattr(one, "attr", getattr(one, "id", "")) for one in node.targets]
+                self.given += [(name.lower(), node.value) for name in names]
 
     def of(self, node: ast.expr | None) -> list[str]:
         """Return each text that an expression may be."""
@@ -69,11 +76,7 @@ class _Texts:
             case ast.Call(func=ast.Attribute(attr="format")):
                 return [re.sub(r"{[^}]*}", "X", text) for text in self.of(node.func.value)]
             case ast.Call(func=ast.Name()) if node.func.id in self.functions:
-                returned = ast.walk(self.functions[node.func.id])
-                return [
-                    text for one in returned if isinstance(one, ast.Return)
-                    for text in self.of(one.value)
-                ]  # fmt: skip
+                return [text for one in self.functions[node.func.id] for text in self.of(one)]
             case ast.Call() if node.args and ast.unparse(node.func) == "printable":
                 return self.of(node.args[0])
         return []
@@ -81,29 +84,39 @@ class _Texts:
 
 def given_as_remedy(*, at_prompt: bool = False) -> dict[str, set[str]]:
     """Return each text that is given as the remedy of an error, with the modules that do."""
-    return given_as("remedy", "remedies", at_prompt=at_prompt)
+    return _given()[_REMEDY, at_prompt]
 
 
-def given_as(*words: str, at_prompt: bool) -> dict[str, set[str]]:
-    """Return each text that has a name with one of these ends, with the modules that give it."""
-    found: dict[str, set[str]] = {}
-    constants: dict[str, ast.expr] = {}
+def given_as_finding() -> dict[str, set[str]]:
+    """Return what findings say at a prompt, with the modules that find it."""
+    return _given()[_FINDING, True]
+
+
+_REMEDY, _FINDING = ("remedy", "remedies"), ("what",)
+"""The ends of the names to which such texts are given."""
+
+
+@functools.cache
+def _given() -> dict[tuple[tuple[str, ...], bool], dict[str, set[str]]]:
+    """Return the texts of each kind, in Python's words and as they are said at a prompt."""
     modules = {
-        name: _Texts(ast.parse(path.read_text(encoding="utf-8")), constants, at_prompt=at_prompt)
-        for name, path in MODULES.items()
+        name: _Texts(ast.parse(path.read_text(encoding="utf-8"))) for name, path in MODULES.items()
     }
-    for name, texts in modules.items():
+    constants = {
+        name: value
+        for texts in modules.values()
+        for name, value in texts.own.items()
+        if name[0] != "_"
+    }
+    found: dict[tuple[tuple[str, ...], bool], dict[str, set[str]]] = {}
+    for module, texts in modules.items():
         texts.known = constants | texts.own
-        for node in ast.walk(texts.tree):
-            values = []
-            if isinstance(node, ast.keyword) and node.arg == words[0]:
-                values = [node.value]
-            elif isinstance(node, ast.Assign):
-                names = [getattr(one, "attr", getattr(one, "id", "")) for one in node.targets]
-                values = [node.value for one in names if one.lower().endswith(words)]
+        for words, texts.at_prompt in itertools.product((_REMEDY, _FINDING), (False, True)):
+            given = found.setdefault((words, texts.at_prompt), {})
+            values = [value for name, value in texts.given if name.endswith(words)]
             for text in (text.strip() for value in values for text in texts.of(value)):
                 if any(letter.islower() for letter in text):
-                    found.setdefault(text, set()).add(name)
+                    given.setdefault(text, set()).add(module)
     return found
 
 
@@ -112,11 +125,8 @@ def marked() -> dict[str, str]:
     found = {}
     for path in TESTS.rglob("test_*.py"):
         text = path.read_text(encoding="utf-8")
-        if "mark.remedy" not in text:
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.remedy":
-                found.update({ast.literal_eval(words): path.name for words in node.args})
+        for words in re.findall(rf"pytest\.mark\.remedy\(((?:\s*{_QUOTED},?)+)\s*\)", text):
+            found.update(dict.fromkeys(ast.literal_eval(f"[{words}]"), path.name))
     return found
 
 

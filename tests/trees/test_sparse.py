@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from npzkit.checkpoint import CheckpointStore
 from npzkit.errors import NpyFormatError, TreeMismatchError, UnsupportedError
 
+from tables import each_row
+
 sparse = pytest.importorskip("scipy.sparse")
 KINDS = [
     f"{form}_{kind}" for form in ("csr", "csc", "bsr", "coo", "dia") for kind in ("array", "matrix")
@@ -38,7 +40,7 @@ def saved(tree):
     return stream
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_each_kind_comes_back(kind):
     """As a tree, within one, and by the writer; np.load sees plain arrays."""
     value = made(kind)
@@ -76,7 +78,7 @@ def test_an_array_of_one_axis():
     check(npzkit.load_tree(saved({"w": value}))["w"], value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_files_of_scipy(kind, tmp_path):
     """`load_tree` returns what scipy.sparse.load_npz does."""
     sparse.save_npz(tmp_path / "a.npz", made(kind))
@@ -147,7 +149,7 @@ def test_a_format_without_arrays():
     check(npzkit.load_tree(saved({"w": value.tocsr()}))["w"], value.tocsr())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "part", "array"),
     [
         ("csr_array", "indices", np.full(6, 1 << 30)), ("csr_array", "indices", np.full(6, -1)),

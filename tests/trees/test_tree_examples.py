@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import MemberNotFoundError, TreeMismatchError, TreeMismatchWarning
 
+from tables import each_row
+
 pytestmark = pytest.mark.usefixtures("any_size")
 
 
@@ -85,7 +87,7 @@ def test_an_example_gives_its_own_types():
     assert is_same(part, tree_of(3)["state"].moments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "make",
     [
         lambda n: tree_of(n)["state"],
@@ -290,7 +292,7 @@ def test_what_array_likes_describe_is_loaded_as_an_array():
     assert is_same(found, {"a": {"w": np.ones(2)}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("only", "expected"),
     [
         ("enc/*", {"enc": {"l": [{"w": 1, "n": "x"}, (2, None)]}}),
@@ -343,7 +345,7 @@ def test_with_an_example_the_rest_keeps_its_values():
     assert (caught.value.missing, caught.value.left_over) == (("head/w",), ("dec/w",))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "message"),
     [
         ({"only": "encoder/*"}, r"no array matches 'encoder/\*'.*mean 'encode/'"),
@@ -383,8 +385,8 @@ class Model:
         return {"w": np.ones(2)}
 
 
-@pytest.mark.parametrize("way", ["like", "into"])
-@pytest.mark.parametrize(
+@each_row("way", ["like", "into"])
+@each_row(
     ("prefix", "example", "message"),
     [
         ("model", Model(), r"the example has the type Model: pass its state_dict\(\)"),

@@ -28,6 +28,8 @@ from npzkit.errors import (
     ZipFormatError,
 )
 
+from tables import each_row
+
 
 class Point(NamedTuple):
     x: object
@@ -435,7 +437,7 @@ def test_a_list_of_numpys_numbers_is_an_array():
     assert npzkit.open(stream).metadata == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         2**70,
@@ -613,7 +615,7 @@ def deep():
     return tree
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tree", "error", "text"),
     [
         ({"a": {1.5: np.eye(2)}}, TypeError, "a key must be a string or an int, not float, in 'a'"),
@@ -663,7 +665,7 @@ def test_what_is_no_tree_is_refused(tmp_path, tree, error, text):
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "note",
     [
         7, "x", [], ["what", 1], ["value"], ["value", [1]], ["value", {"a": 1}], ["value", []],
@@ -754,7 +756,7 @@ def test_names_with_slashes_come_back():
     assert is_same(npzkit.load_tree(stream, "run"), {"1": {"dense/kernel": x, "c": None}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tree",
     [
         [np.arange(2), {"n": None}], (np.arange(2), (1.5, "text")), Point(np.arange(3), {"a": 1}),
@@ -1034,7 +1036,7 @@ def test_two_items_with_one_key_are_refused(tree):
         saved(tree)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tree",
     [
         {"x": {"a": 5, "a/b": 6}},

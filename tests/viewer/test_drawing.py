@@ -24,6 +24,8 @@ from npzkit.viewer.texts import notes_html, page_html, statistics_html
 from npzkit.viewer.worker import Cancelled, Work
 from range_server import RangeServer
 
+from tables import each_row
+
 SIZE = (400, 300)
 
 
@@ -71,7 +73,7 @@ def test_an_image_has_the_values_of_a_plane():
         assert (found.rows, found.columns) == (range(1, 4), range(4))
 
 
-@pytest.mark.parametrize("dtype", ["?", "u1", "i8", "f2", ">f4", "f8", "M8[s]", "c16"])
+@each_row("dtype", ["?", "u1", "i8", "f2", ">f4", "f8", "M8[s]", "c16"])
 def test_numbers_reach_a_browser_without_a_change(dtype):
     """Every dtype is sent in one that a browser has; values stay as they are."""
     x = np.array([[0, 1, 1], [0, 0, 1]]).astype(dtype)
@@ -258,7 +260,7 @@ def test_the_only_difference_is_seen(place):
         assert "the arrays are equal: all values were compared" in notes_html(panes, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dtype", "shown", "note"),
     [
         ("f8", {}, 'this plane is equal</b>; <span class="warn">other planes were not'),
@@ -302,8 +304,8 @@ def test_a_difference_that_is_not_complete_says_so(monkeypatch):
         assert "not all values were compared" in notes_html(panes, None)
 
 
-@pytest.mark.parametrize("dtypes", ["u1 u1", "u2 u2", "f4 f4", "b1 b1", "i1 i1", "u1 u2", "u1 f4"])
-@pytest.mark.parametrize("colour_count", [3, 4])
+@each_row("dtypes", ["u1 u1", "u2 u2", "f4 f4", "b1 b1", "i1 i1", "u1 u2", "u1 f4"])
+@each_row("colour_count", [3, 4])
 def test_pictures_have_a_difference(dtypes, colour_count):
     """The difference of two pictures is a picture of how far their colours are apart."""
     first, second = dtypes.split()
@@ -406,7 +408,7 @@ def test_texts_that_differ_are_marked():
         assert panes[0].drawn.marked == {(1, 0)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("a", "b", "place"),
     [
         (np.arange(12.0).reshape(3, 4), np.arange(12.0).reshape(3, 4) - np.eye(3, 4), (0, 0)),

@@ -20,6 +20,8 @@ from npzkit.viewer.shown import (
     window_of,
 )
 
+from tables import each_row
+
 positions = st.integers(0, 10**17)
 windows = st.none() | st.tuples(positions, positions)
 texts = st.none() | st.text()
@@ -45,7 +47,7 @@ def test_a_link_of_what_is_usual_is_empty():
     assert format_link(Shown(key="w")) == "key=w"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "link",
     ["at=1,x", "at=-1", "rows=5", "rows=1:2:3", "archive=1e9", "down=99999999999999999999",
      "view=<script>", "palette=a b", "key=" + "x" * 200_000],
@@ -92,7 +94,7 @@ def test_every_link_fits_every_array(shape, dtype, shown):
     assert settled(found, shape, dtype) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "dtype", "first"),
     [((9,), "f8", "line"), ((9, 9), "f8", "image"), ((4, 9, 9), "i2", "image"),
      ((9, 9, 3), "u1", "picture"), ((5, 9, 9, 4), "u1", "picture"), ((9, 9, 3), "i8", "image"),

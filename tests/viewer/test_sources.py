@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from npzkit.reading.indexing import ReadHabits
 from npzkit.viewer.sources import DifferenceSource
+
+from tables import each_row
 
 
 class Source(SimpleNamespace):
@@ -31,8 +32,8 @@ def difference(first, second):
     return DifferenceSource(source_of(np.array(first)), source_of(np.array(second)))[...].tolist()
 
 
-@pytest.mark.parametrize("order", "<>")
-@pytest.mark.parametrize("kind", ["i8", "u8", "M8[ns]", "m8[s]"])
+@each_row("order", "<>")
+@each_row("kind", ["i8", "u8", "M8[ns]", "m8[s]"])
 def test_large_integers_differ_exactly(order, kind):
     """Integers, dates and durations that float64 cannot tell apart differ by what they differ."""
     large = 2**63 - 9

@@ -32,6 +32,8 @@ from npzkit.errors import (
 from npzkit.zip.dead_space import fills_most
 from systems import IS_32_BIT, need_decoder_of, needs_symlinks, replaces_open_files
 
+from tables import each_row
+
 
 @pytest.fixture(params=sorted(MAKERS))
 def made(request, tmp_path):
@@ -206,7 +208,7 @@ def not_archives():
     }
 
 
-@pytest.mark.parametrize("kind", not_archives())
+@each_row("kind", not_archives())
 def test_what_is_no_archive_is_refused_untouched(tmp_path, kind):
     """Nothing is written to what is no zip, damaged, cut short, or begins with other bytes."""
     path = tmp_path / "a.npz"
@@ -636,9 +638,9 @@ def test_what_surely_fills_a_file(size, is_filled):
 LARGE = np.random.default_rng(1).standard_normal(300_000)
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("mmap_mode", ["r", "c"])
-@pytest.mark.parametrize("way", ["save", "w", "a", "a, removed", "a, aborted"])
+@each_row("compression", ["stored", "deflated"])
+@each_row("mmap_mode", ["r", "c"])
+@each_row("way", ["save", "w", "a", "a, removed", "a, aborted"])
 @replaces_open_files
 def test_writing_over_what_is_mapped(tmp_path, way, mmap_mode, compression):
     """Maps of the very file are written to it, by any way there is, and keep their data."""

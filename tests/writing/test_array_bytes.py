@@ -22,6 +22,8 @@ from npzkit.checkpoint import CheckpointStore
 from npzkit.errors import NpzkitError, PickleRefusedError, UnsupportedError
 from numpy.lib.recfunctions import repack_fields
 
+from tables import each_row
+
 COMPRESSIONS = ["stored", "deflated"]
 
 
@@ -305,7 +307,7 @@ KEPT = (int, set, np.dtype, datetime.date, datetime.time, datetime.timedelta)
 """What nested data has a place for."""
 
 
-@pytest.mark.parametrize(("value", "expressions"), INSTEAD, ids=lambda one: type(one).__name__)
+@each_row(("value", "expressions"), INSTEAD)
 def test_what_to_save_instead_is_said(value, expressions, tmp_path):
     """A value that is no array is refused by its key and type; what the error names can be saved."""
 
@@ -361,7 +363,7 @@ LABELLED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LABELLED)
+@each_row("name", LABELLED)
 def test_what_has_labels_is_refused(name, tmp_path):
     """Tables, units and coordinates are never dropped: the error names the way to save them."""
     value, remedy = LABELLED[name]

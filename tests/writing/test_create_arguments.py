@@ -10,9 +10,11 @@ import pytest
 from archives import files, loaded
 from npzkit.errors import LimitExceededError, PickleRefusedError, UnsafeNameError, UnsupportedError
 
+from tables import each_row
+
 
 @pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error"),
     [
         (("x", (2, None), "f8"), TypeError),
@@ -109,8 +111,8 @@ def test_an_item_that_is_an_array_adds_its_dimensions(tmp_path):
     assert loaded(tmp_path / "a.npz", "b").tolist() == [[1, 2, 3]]
 
 
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-@pytest.mark.parametrize("shape", [(1 << 62,), (1 << 70,), (None, 1 << 62), (1 << 64, 0)])
+@each_row("compression", ["stored", "deflated"])
+@each_row("shape", [(1 << 62,), (1 << 70,), (None, 1 << 62), (1 << 64, 0)])
 def test_a_shape_that_is_too_big_changes_nothing(tmp_path, shape, compression):
     """It is refused before a byte is written, and the writer stays usable."""
     with npzkit.NpzWriter(tmp_path / "a.npz") as w:

@@ -28,6 +28,8 @@ from npzkit.files.new_file import new_file
 from npzkit.files.path_sink import PathSink
 from systems import replaces_open_files
 
+from tables import each_row
+
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
@@ -259,7 +261,7 @@ def test_no_room_loses_nothing(tmp_path, monkeypatch):
     assert files(tmp_path / "a.npz") == ["before", "after"]
 
 
-@pytest.mark.parametrize("size", range(0, 4096, 64))
+@each_row("size", range(0, 4096, 64))
 def test_empty_arrays_are_filled_wherever_they_lie(tmp_path, size):
     """An array of no items takes assignments and maps, also at the end of a page and the file."""
     path = tmp_path / "a.npz"
@@ -287,10 +289,10 @@ def full(*args):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("mode", ["w", "a"])
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("rows", [1, 250])
-@pytest.mark.parametrize("lacking", [False, True])
+@each_row("mode", ["w", "a"])
+@each_row("order", ["C", "F"])
+@each_row("rows", [1, 250])
+@each_row("lacking", [False, True])
 def test_a_full_disk_is_noticed_before_a_map_is_made(
     tmp_path, monkeypatch, lacking, rows, order, mode
 ):
@@ -441,9 +443,9 @@ def late_worker(dst, change, early=True):
 
 
 @needs_fork
-@pytest.mark.parametrize("mode", ["w", "a"])
-@pytest.mark.parametrize("ending", ["commit", "more", "close"])
-@pytest.mark.parametrize("early", [False, True])
+@each_row("mode", ["w", "a"])
+@each_row("ending", ["commit", "more", "close"])
+@each_row("early", [False, True])
 def test_a_forked_worker_cuts_nothing_off(tmp_path, mode, ending, early):
     """Whatever the parent commits meanwhile, a worker changes the bytes of its array alone."""
     path = tmp_path / "a.npz"
@@ -480,8 +482,8 @@ def test_a_forked_worker_cuts_nothing_off(tmp_path, mode, ending, early):
 
 
 @needs_fork
-@pytest.mark.parametrize("mode", ["w", "a"])
-@pytest.mark.parametrize("ending", ["abort", "again", "another", "sealed"])
+@each_row("mode", ["w", "a"])
+@each_row("ending", ["abort", "again", "another", "sealed"])
 def test_a_late_worker_writes_nothing(tmp_path, mode, ending):
     """If the array was sealed or discarded, a worker gets an error, whatever lies in its place."""
     path = tmp_path / "a.npz"

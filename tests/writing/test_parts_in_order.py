@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from npzkit.errors import UnsupportedError
 
+from tables import each_row
+
 WHOLE = np.arange(60, dtype="f4").reshape(10, 3, 2)
 
 
@@ -97,8 +99,8 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("index", WRONG, ids=repr)
-@pytest.mark.parametrize(("kind", "options"), IN_ORDER)
+@each_row("index", WRONG)
+@each_row(("kind", "options"), IN_ORDER)
 def test_a_part_out_of_order_is_refused_and_nothing_written(kind, options, index):
     """Another part than the next rows is an error that says what to do; the next rows can come."""
     place = PLACES[kind]()

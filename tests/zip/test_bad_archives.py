@@ -28,6 +28,8 @@ from npzkit.errors import (
     ZipFormatError,
 )
 
+from tables import each_row
+
 pytestmark = pytest.mark.usefixtures("either_walk")
 
 X = np.arange(6.0).reshape(2, 3)
@@ -53,7 +55,7 @@ def test_the_forge_makes_valid_archives():
         assert np.array_equal(theirs["x"], X)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "says"),
     [
         (b"", "empty"),
@@ -148,7 +150,7 @@ BAD_AT_OPEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BAD_AT_OPEN)
+@each_row("case", BAD_AT_OPEN)
 def test_damaged_at_open(case):
     """A directory that contradicts itself or the file is a ZipFormatError at open."""
     with pytest.raises(ZipFormatError) as caught:
@@ -181,7 +183,7 @@ BAD_NAMES = {
 
 
 @pytest.mark.remedy('NpzWriter(path, "a").rename(key, new), or save the archive by npzkit.repair')
-@pytest.mark.parametrize("case", BAD_NAMES)
+@each_row("case", BAD_NAMES)
 def test_a_name_that_cannot_be_used_refuses_its_member_alone(case, tmp_path):
     """Of an archive with one bad name, the others are read, and that member is named with a remedy."""
     member, key, says = BAD_NAMES[case]
@@ -296,8 +298,8 @@ DIFFERENT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("field", DIFFERENT)
+@each_row("large", [False, True])
+@each_row("field", DIFFERENT)
 def test_a_local_header_that_differs(field, large):
     """A local header must repeat its entry; one that does not is an error when it is read."""
     member = plain(data=LARGE if large else DATA, local=DIFFERENT[field])
@@ -322,9 +324,9 @@ def reads_of(npz):
     }
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("size", [3, 20_000, 140_000])
-@pytest.mark.parametrize(("where", "crc"), [("local", 0), ("central", 5)])
+@each_row("method", [0, 8])
+@each_row("size", [3, 20_000, 140_000])
+@each_row(("where", "crc"), [("local", 0), ("central", 5)])
 def test_two_headers_with_different_crcs(where, crc, size, method):
     """If only their CRC-32s differ, every checked read is a ChecksumError, and all others read."""
     array = np.arange(size, dtype="f8")
@@ -361,8 +363,8 @@ def test_a_name_that_goes_on_too_long(save):
                     use("x")
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("shape", ["32", "64", "signed 32", "signed 64"])
+@each_row("method", [0, 8])
+@each_row("shape", ["32", "64", "signed 32", "signed 64"])
 def test_data_descriptors(shape, method):
     """All four shapes of data descriptor are read, and held against the entry."""
     data = archive(plain(method=method, descriptor=shape), plain("y.npy"))
@@ -436,7 +438,7 @@ def test_two_end_records_of_an_archive_in_an_array():
 
 
 @pytest.mark.remedy("Open it without strict=True to read what was committed.")
-@pytest.mark.parametrize(
+@each_row(
     "tail",
     [
         b"PK\x05\x06\xff\xff\xff\xff",
@@ -484,14 +486,14 @@ def test_bare_name_beside_npy_name():
     assert npz.load_all()["x"] == b"note"
 
 
-@pytest.mark.parametrize("name", ["/abs.npy", "../up.npy", "a\\b.npy", "C:/x.npy"])
+@each_row("name", ["/abs.npy", "../up.npy", "a\\b.npy", "C:/x.npy"])
 def test_dangerous_names_are_only_keys(name):
     """A name that would be dangerous as a path is read as any other key."""
     npz = npzkit.open(archive(plain(name)))
     assert np.array_equal(npz[name.removesuffix(".npy")], X)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "forged",
     [
         {"flags": 1},
@@ -501,7 +503,6 @@ def test_dangerous_names_are_only_keys(name):
         {"method": 97},
         {"disk": 2},
     ],
-    ids=str,
 )
 def test_unsupported_members_are_listed(forged):
     """Encrypted, patched, split or unknown: listed, and UnsupportedError when read."""
@@ -561,7 +562,7 @@ LIMITED = {
 
 
 @pytest.mark.remedy("Pass limits=npzkit.Limits(")
-@pytest.mark.parametrize("name", LIMITED)
+@each_row("name", LIMITED)
 def test_a_limit_is_raised(name):
     """With the limit that the error names, what was refused is read."""
     data, use = archive(plain(), plain("y.npy"), comment=b'{"step": 1}'), LIMITED[name]
@@ -591,11 +592,10 @@ def test_a_claim_takes_no_memory():
     assert peak < 10 << 20
 
 
-@pytest.mark.parametrize(
+@each_row(
     "raw",
     [deflate(DATA)[:-1], deflate(DATA) + b"!", deflate(DATA + b"!"), deflate(DATA[:-1]), b"\xff" * 50,
      deflate(DATA)[:20] + b"\xff" + deflate(DATA)[21:], deflate(LARGE[:-8]), deflate(LARGE) + bytes(9)],
-    ids=["cut", "left over", "too long", "too short", "garbage", "flipped", "short, large", "left over, large"],
 )  # fmt: skip
 def test_streams_that_do_not_fit_their_size(raw):
     """A stream that ends early, late, or with bytes behind it is an error."""
@@ -616,8 +616,8 @@ def test_a_whole_stream_that_is_too_short():
         read(archive(member))
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("data", [DATA, LARGE], ids=["small", "large"])
+@each_row("method", [0, 8])
+@each_row("data", [DATA, LARGE])
 def test_a_wrong_checksum(data, method):
     """A CRC that differs is a ChecksumError naming both; verify=False reads anyway."""
     wrong = {"crc": 1}
@@ -642,11 +642,11 @@ def test_bytes_behind_the_array():
             npz.load_all()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [b"", b"\x93NUM", b"no array at all", DATA[:100], DATA[:-1], b"\x93NUMPY\x04\x00" + bytes(200)],
 )
-@pytest.mark.parametrize("method", [0, 8])
+@each_row("method", [0, 8])
 def test_a_member_named_npy_must_be_an_array(data, method):
     """A .npy member that is no whole array is an NpyFormatError, not bytes."""
     npz = npzkit.open(archive(plain(data=data, method=method)))
@@ -701,8 +701,8 @@ BAD_ARRAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("case", BAD_ARRAYS)
+@each_row("method", [0, 8])
+@each_row("case", BAD_ARRAYS)
 def test_bad_arrays(case, method, tmp_path):
     """A header that describes no array, or another than is there, is an NpyFormatError anyhow."""
     path = tmp_path / "a.npz"
@@ -717,7 +717,7 @@ def test_bad_arrays(case, method, tmp_path):
         assert not npz.verify().ok
 
 
-@pytest.mark.parametrize("descr", ["'float64'", "u'<f8'", '"<f8"', "'d'"])
+@each_row("descr", ["'float64'", "u'<f8'", '"<f8"', "'d'"])
 def test_other_spellings_of_a_dtype(descr):
     """A plain name of a dtype, Python 2's strings and other quotes are read."""
     npz = npzkit.open(archive(plain(data=described(descr))))
@@ -725,12 +725,11 @@ def test_other_spellings_of_a_dtype(descr):
     assert npz["x"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [described() + b"!", described(shape="(0, 5)"), described("'|V0'"), described("[]")],
-    ids=["too many", "none of five", "items of no bytes", "structures of no bytes"],
 )
-@pytest.mark.parametrize("method", [0, 8])
+@each_row("method", [0, 8])
 def test_bytes_that_no_item_stands_for(data, method):
     """Where the items take fewer bytes than there are, none at all among them, it is an error."""
     npz = npzkit.open(archive(plain(data=data, method=method)))
@@ -739,7 +738,7 @@ def test_bytes_that_no_item_stands_for(data, method):
             use("x")
 
 
-@pytest.mark.parametrize("descr", ["'|V0'", "'|S0'", "'<U0'", "[]"])
+@each_row("descr", ["'|V0'", "'|S0'", "'<U0'", "[]"])
 def test_a_giant_shape_of_items_without_bytes(descr):
     """Items that take no bytes cannot be claimed without end."""
     npz = npzkit.open(archive(plain(data=described(descr, f"({1 << 40},)", data=b""))))
@@ -748,11 +747,11 @@ def test_a_giant_shape_of_items_without_bytes(descr):
             use("x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "descr",
     ["'|O'", "[('a', '|O')]", "[('a', '<i4'), ('b', [('c', '|O')])]", "[('a', '|O', (2,))]"],
 )
-@pytest.mark.parametrize("method", [0, 8])
+@each_row("method", [0, 8])
 def test_objects_anywhere_are_refused(descr, method, tmp_path, monkeypatch):
     """Objects, also inside structures and subarrays, are refused with pickle never touched."""
     for name in ("load", "loads", "Unpickler"):

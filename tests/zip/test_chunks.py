@@ -27,6 +27,8 @@ from npzkit.zip.chunks import open_chunks
 from npzkit.zip.directory import read_directory
 from npzkit.zip.local_header import data_offset
 
+from tables import each_row
+
 CHUNK_SIZE = 4096
 DATA = np.random.default_rng(0).integers(0, 50, 100_000).astype("u1").tobytes()
 MODEL = {"id": lzma.FILTER_LZMA1, "dict_size": 1 << 16}
@@ -99,8 +101,8 @@ def test_any_stretch(kind):
         assert read(access, begin, end - begin, rng.choice([1, 4])) == DATA[begin:end]
 
 
-@pytest.mark.parametrize("offset", [-1, 0, 1])
-@pytest.mark.parametrize("size", [CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * CHUNK_SIZE])
+@each_row("offset", [-1, 0, 1])
+@each_row("size", [CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * CHUNK_SIZE])
 def test_ends_at_the_chunks_bounds(offset, size):
     """Stretches that begin or end right at a chunk's bound are whole."""
     access, _ = opened(ARCHIVES["indexed"])
@@ -158,8 +160,8 @@ def test_a_failed_stream_is_not_used_again():
             assert read(access, 100, 1000) == DATA[100:1100]
 
 
-@pytest.mark.parametrize("kind", ["deflated", "bzip2", "lzma"])
-@pytest.mark.parametrize("size", [0, 10, 1000])
+@each_row("kind", ["deflated", "bzip2", "lzma"])
+@each_row("size", [0, 10, 1000])
 def test_a_stream_that_ends_early(kind, size):
     """A member that holds less than it claims is an error where that is read."""
     raw = ARCHIVES[kind]

@@ -18,6 +18,8 @@ from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import BAD_NAME
 
+from tables import each_row
+
 pytestmark = pytest.mark.usefixtures("either_walk")
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
@@ -127,8 +129,8 @@ class Counted(BufferSource):
         return super().read_at(offset, size)
 
 
-@pytest.mark.parametrize("comment", [b"", b"of a few words"])
-@pytest.mark.parametrize(("size", "count"), [(100, 1), (100_000, 2)])
+@each_row("comment", [b"", b"of a few words"])
+@each_row(("size", "count"), [(100, 1), (100_000, 2)])
 def test_a_usual_end_takes_few_reads(size, count, comment):
     """A small file is opened with one read, a larger one with that of its first bytes as well."""
     stream = io.BytesIO()

@@ -18,6 +18,8 @@ from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entry_columns import Columns, parse_columns
 
+from tables import each_row
+
 DATA = npy(np.arange(3))
 LARGE = 0xFFFFFFFF
 NAMES = (
@@ -144,8 +146,8 @@ def test_a_mapping_as_any():
         found["a"]
 
 
-@pytest.mark.parametrize("value", [5, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
-@pytest.mark.parametrize("field", ["usize", "csize", "offset"])
+@each_row("value", [5, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+@each_row("field", ["usize", "csize", "offset"])
 def test_values_of_64_bits(field, value):
     """Large values are Python's integers, or the same error, whoever parses them."""
     extra = struct.pack("<HHQ", 1, 8, value)

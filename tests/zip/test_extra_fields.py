@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from npzkit.errors import LimitExceededError, ZipFormatError
 from npzkit.zip import extra_fields
 
+from tables import each_row
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
@@ -70,7 +72,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("data", "expected"), TABLE)
+@each_row(("data", "expected"), TABLE)
 def test_blocks_are_these_bytes(data, expected):
     """zip64 sizes, padding and any block, byte for byte."""
     assert data == bytes.fromhex(expected)

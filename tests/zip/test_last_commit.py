@@ -53,6 +53,8 @@ from npzkit.errors import (
 from npzkit.files import path_sink
 from plain_reader import members_begin
 
+from tables import each_row
+
 END = b"PK\5\6" + bytes(18)
 META = {"step": 1, "note": "x" * 40}
 
@@ -157,8 +159,8 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("first", ["np.savez", "one commit", "two commits", "with metadata"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@each_row("first", ["np.savez", "one commit", "two commits", "with metadata"])
+@each_row("row", ROWS)
 def test_what_follows_an_archive(tmp_path, row, first):
     """Each file is read, read with a warning, or refused; what is refused is not changed by repair or append."""
     own = {
@@ -408,7 +410,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@each_row("shape", SHAPES)
 def test_what_an_append_leaves(tmp_path, shape):
     """What npzkit, np.load, the next append, verify and repair make of each way in which a file may end."""
     data, first = shape.make(), appends().first
@@ -577,7 +579,8 @@ def test_a_file_that_is_cut_anywhere(metadata):
     """A file that ends within a commit is damaged, as the commit is marked as done; within its mark, it is unfinished."""
     first, data = two_commits(metadata=metadata)
     mark = find_intent(len(first)) + INTENT_SIZE - SLOT_SIZE
-    for size in range(len(data)):
+    edges = [*range(len(first) - 1, len(first) + 2), *range(mark - 1, mark + SLOT_SIZE + 2)]
+    for size in {*range(0, len(data), extent(5, 1)), *edges, len(data) - 1}:
         if size == len(first):
             with npzkit.open(data[:size], strict=True) as npz:
                 assert list(npz) == ["a"]
@@ -1082,7 +1085,9 @@ CUT = {
 def test_an_archive_that_is_cut_says_how_much_is_missing(program):
     """Cut anywhere, its error and the first finding of verify say so first, and count what is known."""
     data = CUT[program]
-    for size in {*range(2, 120), *range(2, len(data), 7), *range(len(data) - 300, len(data))}:
+    step = extent(4, 1)
+    ends = range(len(data) - 300, len(data), step)
+    for size in {*range(2, 120, step), *range(2, len(data), 7 * step), *ends, len(data) - 1}:
         if not 1 < size < len(data):
             continue
         with pytest.raises(ZipFormatError) as caught:

@@ -14,6 +14,8 @@ from npzkit.zip.extra_fields import CHANGED_NAME, format_extra, format_key_value
 from npzkit.zip.local_header import REPEATED
 from npzkit.zip.records import LOCAL_HEADER_SIZE, LOCAL_LAYOUT
 
+from tables import each_row
+
 ARRAY = np.arange(6.0)
 FEW, MANY = 3, 100
 """Members of an archive that is read one by one, and of one that is read by columns."""
@@ -78,8 +80,8 @@ def test_an_entry_has_the_fields_side_by_side():
     assert set(REPEATED) <= OFFSETS.keys()
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize("field", sorted(OFFSETS))
+@each_row("method", [0, 8])
+@each_row("field", sorted(OFFSETS))
 def test_every_way_to_read_checks_the_same_fields(field, method):
     """A field that the rule names is compared by every way to read, any other by none."""
     for name, error in outcomes(OFFSETS[field], method).items():
@@ -121,8 +123,8 @@ EXTRAS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", [0, 8])
-@pytest.mark.parametrize(("extra", "is_compared"), EXTRAS.values(), ids=EXTRAS)
+@each_row("method", [0, 8])
+@each_row(("extra", "is_compared"), EXTRAS.values())
 def test_every_way_to_read_compares_attributes(extra, is_compared, method):
     """A unit that differs is noticed by every way to read, unless the entry was changed later."""
     place = LOCAL_HEADER_SIZE + len("x.npy") + extra.rindex(b"kelvin")

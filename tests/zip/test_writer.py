@@ -25,6 +25,8 @@ from npzkit.zip.directory import read_directory
 from npzkit.zip.writer import ZipWriter
 from npzkit.zip.written_header import SmallMembers
 
+from tables import each_row
+
 NOISE = np.random.default_rng(0).integers(0, 9, 1_000_000, dtype="u1")
 KEYS = ["a", "layer/1/w", "größe", "层/größe"]
 WIDE = np.dtype([(f"a_long_name_of_a_field_{i}", "u1") for i in range(200)])
@@ -189,8 +191,8 @@ def test_methods_take_turns_in_one_pipeline(tmp_path, threads, size):
         assert all(archive.read(name) == data[:size] for name in archive.namelist())
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 64])
-@pytest.mark.parametrize("more", [-1, 0, 1])
+@each_row("count", [1, 2, 3, 64])
+@each_row("more", [-1, 0, 1])
 def test_one_chunk_has_no_index(count, more):
     """A member has an index from the first byte behind its first chunk on."""
     stream = io.BytesIO()
@@ -206,7 +208,7 @@ def test_one_chunk_has_no_index(count, more):
     assert np.array_equal(npz.lazy("a")[-5:], array[-5:])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("option", "value"),
     [
         *(("chunk_size", value) for value in (0, -1, 4095, (1 << 26) + 1, True, 8192.0, "8192")),

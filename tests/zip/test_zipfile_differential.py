@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.zip.entries import accepting_name
 
+from tables import each_row
+
 pytestmark = pytest.mark.usefixtures("either_walk")
 
 X = npy(np.arange(6.0))
@@ -488,7 +490,7 @@ def explains(row: Row, difference: tuple[str, str]) -> bool:
     return all(re.fullmatch(said, text) for said, text in zip(row[:2], difference, strict=True))
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each_row("name", ROWS)
 def test_differences_by_choice(name):
     """Each difference that is meant shows in an archive, and nothing else does."""
     row = ROWS[name]

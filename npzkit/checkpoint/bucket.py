@@ -88,7 +88,8 @@ class Bucket(Steps):
         name = name_of_step(new.step)
         tag = self._here.tag_of(name)
         try:
-            new.archive.write(self._here.upload(name, tag), formatted=new.metadata)
+            threads = new.options["threads"]
+            new.archive.write(self._here.upload(name, tag), formatted=new.metadata, threads=threads)
         except (FileExistsError, StaleArchiveError) as error:
             raise self._overtaken(new.step) from error
         finally:

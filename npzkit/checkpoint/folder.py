@@ -91,7 +91,10 @@ class Folder(Steps):
 
     def commit(self, new: NewStep) -> None:
         """Write a step as a file, which replaces an older one when complete."""
-        new.archive.write(self._file(new.step), formatted=new.metadata, durable=self._durable)
+        new.archive.write(
+            self._file(new.step), formatted=new.metadata, durable=self._durable,
+            threads=new.options["threads"],
+        )  # fmt: skip
 
     def _remove_file(self, step: int, found: Found | None) -> bool:
         # `remove` has just compared the file, for a second writer on a share without locks.

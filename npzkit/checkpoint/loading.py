@@ -68,8 +68,9 @@ class Request(NamedTuple):
 class Loader:
     """Reads the steps of one place."""
 
-    def __init__(self, storage: Steps, catalog: Catalog, readers: Readers) -> None:
+    def __init__(self, storage: Steps, catalog: Catalog, readers: Readers, threads: int) -> None:
         self._storage, self._catalog, self._readers = storage, catalog, readers
+        self._threads = threads
 
     def newest(self, request: Request) -> Checkpoint:
         """Read the newest step that is sound.
@@ -159,6 +160,7 @@ class Loader:
         tree = read_tree(
             npz, mapped, only=request.only,
             like=request.like, into=request.into, strict=request.strict, verify=request.verify,
+            threads=self._threads,
         )  # fmt: skip
         return Checkpoint(step, tree, record.metrics, record.metadata)
 

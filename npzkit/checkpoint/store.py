@@ -49,6 +49,7 @@ from npzkit.errors import (
 from npzkit.files.urls import Location, find_location
 from npzkit.jax import agreement_of, joint_save
 from npzkit.jax.agreement import Agreement
+from npzkit.limits import thread_count
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
 from npzkit.stores.objects import Found
@@ -86,7 +87,7 @@ class CheckpointStore:
     when_busy : {"wait", "skip", "raise"}, default "wait"
         What `save` does while another save is under way: wait for it, do nothing
         and return a `Saving` that says so, or raise ArchiveLockedError.
-    compression : {"stored", "deflated", "zstd"}, default "stored"
+    compression, level
         As in `npzkit.save`.
     durable : bool, default True
         Wait for the disk, so that a step that was saved survives a power failure.
@@ -96,6 +97,8 @@ class CheckpointStore:
     max_memory : int, optional
         Most bytes to copy for a save in the background. A larger tree is written
         before `save` returns. By default, copies may have any size.
+    threads : int, optional
+        Number of threads that write and read a step; by default one per processor.
     storage_options : dict, optional
         For the store of a URL; see `npzkit.open`.
 
@@ -158,13 +161,15 @@ class CheckpointStore:
         self,
         folder: str | os.PathLike[str],
         keep: Policy | None = None,
+        *,
         background: bool = False,
         when_busy: WhenBusy = "wait",
         compression: Compression = "stored",
+        level: int | None = None,
         durable: bool = True,
-        *,
         frozen: str | Iterable[str] | None = None,
         max_memory: int | None = None,
+        threads: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if keep is not None and not isinstance(keep, Policy):
@@ -175,9 +180,10 @@ class CheckpointStore:
             raise ValueError(f"when_busy must be 'wait', 'skip' or 'raise', not {when_busy!r}")
         if max_memory is not None and (isinstance(max_memory, bool) or not max_memory >= 0):
             raise ValueError(f"max_memory must be a number of bytes, not {max_memory!r}")
-        PreparedArchive({}, compression)
+        PreparedArchive({}, compression, level)
         self._is_background, self._when_busy = bool(background), when_busy
-        self._compression, self._max_memory = compression, max_memory
+        self._coding: dict[str, Any] = {"compression": compression, "level": level}
+        self._threads, self._max_memory = thread_count(threads), max_memory
         self._frozen = _selection(frozen)
         place: Any = find_location(folder, storage_options)
         self._storage: Steps = (
@@ -185,7 +191,7 @@ class CheckpointStore:
         )
         self._readers = readers_of(self._storage.path)
         self._catalog = Catalog(self._storage)
-        self._loader = Loader(self._storage, self._catalog, self._readers)
+        self._loader = Loader(self._storage, self._catalog, self._readers, self._threads)
         self._retention = Retention(self._storage, self._catalog, self._readers, keep)
         self._background = Background()
         self._is_open = True
@@ -278,6 +284,13 @@ class CheckpointStore:
         step = check_step(step)
         with self._there(step):
             return self._storage.status(step)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __bool__(self) -> bool:
+        # A store without steps is no less a store.
+        return True
 
     def __contains__(self, step: object) -> bool:
         return step in self.steps
@@ -434,9 +447,9 @@ class CheckpointStore:
         snapshot = self._snapshot(written)
         if snapshot is not None:
             written = snapshot.take()
-        archive = PreparedArchive(written, self._compression)
+        archive = PreparedArchive(written, **self._coding)
         text = format_record(record, shared.age if shared else 0, is_sealed=bool(arrays))
-        options = {"compression": self._compression, **size}
+        options = {**self._coding, "threads": self._threads, **size}
         return NewStep(
             record.step, archive, written, text, fixed, shared, list(arrays), options
         ), snapshot is not None
@@ -584,9 +597,9 @@ class CheckpointStore:
         step: int | None = None,
         like: Any = None,
         only: str | Iterable[str] | None = None,
+        *,
         verify: bool = True,
         mmap_mode: Literal["r", "c"] | None = None,
-        *,
         into: Any = None,
         strict: bool = True,
     ) -> Checkpoint:

@@ -1009,3 +1009,19 @@ def before(save, reader):
         return found
 
     return listed
+
+
+def test_a_store_has_a_length_and_a_level(tmp_path):
+    """len() counts its steps, a store without any is no false value, and steps have the level."""
+    tree = {"w": np.arange(200_000) % 977}
+    sizes = []
+    for level in (1, 9):
+        options = {"compression": "deflated", "level": level, "threads": 1}
+        with CheckpointStore(tmp_path / str(level), **options) as store:
+            assert (len(store), bool(store)) == (0, True)
+            store.save(1, tree)
+            store.save(2, tree)
+            assert len(store) == 2
+            sizes.append(os.stat(store.path(2)).st_size)
+            np.testing.assert_array_equal(store.load().tree["w"], tree["w"])
+    assert sizes[1] < sizes[0]

@@ -25,3 +25,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__getattr__("__all__"), *globals()})
+
+
+# -- decisions -----------------------------------------------------------------------------------
+# Change one if you can show something better.
+#
+# - Cached headers: the dtype of a cached header is copied before it is returned if it has fields,
+#   because users can assign to `dtype.names`.

@@ -25,3 +25,16 @@ from npzkit.xarray.backend import NpzBackend
 from npzkit.xarray.writing import to_npz
 
 __all__ = ["NpzBackend", "to_npz"]
+
+# -- decisions -----------------------------------------------------------------------------------
+# Change one if you can show something better.
+#
+# - Booleans are stored as such, and times by CF's rules: NPY has both, but xarray's attributes of
+#   times (units, calendar) come back only by CF.
+# - Made-up names of dimensions are one per length in the whole archive, so that the groups of a
+#   tree agree. They are a warning, because data with wrong names is aligned wrongly.
+# - Arrays of dask go to stored arrays of a local file in any order, all in one computation. To
+#   compressed arrays and to URLs they go by rows. If blocks have too many rows for memory, a
+#   temporary file puts them in order.
+# - An empty slice with a negative step is not passed through xarray's adapter, which fails for
+#   it.

@@ -125,7 +125,11 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
 @click.command()
 @archives_argument
 @click.option(
-    "-l", "--long", "is_long", is_flag=True, help="Also show offsets, CRCs and attributes."
+    "-l",
+    "--long",
+    "is_long",
+    is_flag=True,
+    help="Also show methods, ratios, offsets, CRC-32s and attributes.",
 )
 @recursive_option
 @click.option(
@@ -145,10 +149,10 @@ def ls(
 ) -> int:  # fmt: skip
     """List the arrays of FILEs, or the archives in folders.
 
-    Arrays are not read. The ratio is an array's size in the file, as a share of
-    its size in memory. The asm column shows whether an array is aligned (a),
-    seekable (s: its parts are cheap to read) and mappable (m). The last line has
-    the totals. FILE may be - for the standard input; a pipe is copied to a
+    Arrays are not read. The last line has the totals. With -l, the ratio is an
+    array's size in the file, as a share of its size in memory, and the asm column
+    shows whether an array is aligned (a), seekable (s: its parts are cheap to
+    read) and mappable (m). FILE may be - for the standard input; a pipe is copied to a
     temporary file first.
 
     If FILE is a folder, or a URL such as s3://bucket/runs/, the archives in it
@@ -269,12 +273,12 @@ _COLUMNS: list[_Column] = [
     ("shape", "left", shape_text, ("shape",)),
     ("dtype", "left", format_dtype, ("dtype",)),
     ("size", "right", format_size, ("nbytes",)),
-    ("ratio", "right", format_ratio, ("compressed_size", "nbytes")),
-    ("method", "left", str, ("method",)),
-    ("asm", "left", _marks, ("aligned", "has_cheap_parts", "why_not_mappable")),
 ]
 _LONG_COLUMNS: list[_Column] = [
     *_COLUMNS,
+    ("ratio", "right", format_ratio, ("compressed_size", "nbytes")),
+    ("method", "left", str, ("method",)),
+    ("asm", "left", _marks, ("aligned", "has_cheap_parts", "why_not_mappable")),
     ("in file", "right", "{:,}".format, ("compressed_size",)),
     ("at byte", "right", "{:,}".format, ("data_offset",)),
     ("order", "left", {None: "-", False: "C", True: "F"}.__getitem__, ("fortran_order",)),

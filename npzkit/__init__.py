@@ -60,7 +60,7 @@ __all__ = [
     "savez_compressed", "statistics", "typing", "verify", "view",
 ]  # fmt: skip
 
-__version__ = "1.0.0rc1"
+__version__ = "1.0.0rc2"
 
 
 _HOMES = {

@@ -101,6 +101,10 @@ ROWS = {
     "load-into": Row(
         "load into arrays that exist, 32 x 8 MiB", works.load_into, (ahead("safetensors", 1.5),)
     ),
+    "load-tensors": Row(
+        "load into tensors that exist, 32 x 8 MiB", works.load_tensors,
+        (ahead("safetensors", 0.7),),
+    ),
     "load-small": Row(
         "load all, 10,000 x 1 KiB", works.load_small, (ahead("numpy", 20), ahead("safetensors", 2))
     ),

@@ -40,6 +40,8 @@ _BATCH = 64
 """Files whose headers are read by one task of a thread."""
 _SMALL_SIZE = 1 << 16
 """Bytes of a file that is read as a whole, also for a small part of it."""
+_SHARED_SIZE = 1 << 22
+"""Bytes of an array that several threads read; smaller ones are read by a thread each."""
 _LOST = "Open the files again with npzkit.open_many."
 
 
@@ -271,9 +273,15 @@ class Files:
         npz, found = self.archive(number), {}
         for key in keys:
             if key in into:
-                self._checked(npz.lazy(key), number, key, arrays)
-                npz._archive.fill({key: into[key]}, thread_count(None), verify, is_trial=is_trial)
-                found[key] = into[key]
+                found[key] = out = into[key]
+                threads = 1 if out.nbytes < _SHARED_SIZE else thread_count(None)
+                try:
+                    npz._archive.fill({key: out}, threads, verify, is_trial=is_trial)
+                except ValueError as error:
+                    if not isinstance(error, NpzkitError):
+                        # It is another array now, which has no place there.
+                        self._checked(npz.lazy(key), number, key, arrays)
+                    raise
             else:
                 found[key] = self._checked(npz.read(key, verify=verify), number, key, arrays)
         if npz.file_size not in self._alike:

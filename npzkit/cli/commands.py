@@ -111,9 +111,9 @@ def npzkit_command() -> None:
     """Inspect, compare, check, repair and edit .npz archives.
 
     Each command has --help with an example. Add --debug to any command to see
-    the traceback of an error. Commands that read take URLs: https://, s3://,
-    gs://, az://. Add --storage-option KEY=VALUE for the store, such as
-    --storage-option anon=true.
+    the traceback of an error. Commands that look, check or convert take .npy
+    files too. Commands that read take URLs: https://, s3://, gs://, az://. Add
+    --storage-option KEY=VALUE for the store, such as --storage-option anon=true.
     """
 
 

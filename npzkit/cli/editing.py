@@ -277,9 +277,10 @@ def convert(
 ) -> None:  # fmt: skip
     """Convert SRC to DST, each in the format that its name says.
 
-    .npz, .safetensors, .h5, .zarr or .mat; for .npy files, see npzkit extract
-    and npzkit pack. SRC may also be a file of torch.save (.pt, .pth, .bin or .ckpt),
-    from which no code is run. Names, attributes and metadata are kept if DST can hold them.
+    .npz, .safetensors, .h5, .zarr or .mat; npzkit extract writes .npy files. SRC
+    may also be a .npy file, or one of torch.save (.pt, .pth, .bin or .ckpt), from
+    which no code is run. Names, attributes and metadata are kept if DST can hold
+    them.
     The command reports what is lost.
 
     Example: npzkit convert model.npz model.safetensors

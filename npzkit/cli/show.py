@@ -61,10 +61,11 @@ def show(
     """Show the values of the array KEY, or a SLICE of it.
 
     The values are printed as by NumPy. An array of up to 64 MiB is read completely,
-    and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE, only
-    what is shown is read. KEY may be left out if there is only one array. SLICE is
-    NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. FILE may be - for
-    the standard input; a pipe is copied to a temporary file first.
+    and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE,
+    only what is shown is read. KEY may be left out if there is only one array, as
+    in a .npy file, which has no CRC-32. SLICE is NumPy's: '0:10, ::2, ..., -1',
+    '[1, 5]', a field by its name. FILE may be - for the standard input; a pipe is
+    copied to a temporary file first.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
@@ -81,11 +82,12 @@ def show(
         opened(file, allow_pickle=allow_pickle, encoding=encoding) as npz,
     ):
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
-            only = npz.files[0] if len(npz) == 1 else "KEY"
-            raise click.UsageError(
-                f"{key!r} is a SLICE, not a key of FILE. Name the KEY before it: "
-                f"npzkit show FILE {only} {key!r}."
-            )
+            if len(npz) != 1:
+                raise click.UsageError(
+                    f"{key!r} is a SLICE, not a key of FILE. Name the KEY before it: "
+                    f"npzkit show FILE KEY {key!r}."
+                )
+            index, key = parse_index(key), None
         info = npz.info(_only_key(npz) if key is None else key)
         part = _part(npz, info, index)
         if info.split_into:
@@ -139,6 +141,7 @@ def _print_values(
 ) -> None:  # fmt: skip
     """Show the values of a part; if that is all of the array, check it, or say that it is not."""
     is_unchecked = part.is_whole and isinstance(part.source, npzkit.LazyArray)
+    has_checksum = npz.info(key).crc32 is not None
     try:
         with ProgressBar("read") as tell:
             if is_unchecked and (is_small or as_json or part.size <= _SUMMARISED):
@@ -156,7 +159,7 @@ def _print_values(
         print_json({"key": key, "shape": shape, "dtype": str(part.dtype), "values": values})
     else:
         click.echo("\n".join(map(printable, values.split("\n"))))
-        if is_unchecked:
+        if is_unchecked and has_checksum:
             say("only these values were read, and not the array's CRC-32: npzkit verify checks it.")
 
 

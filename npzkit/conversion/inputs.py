@@ -19,7 +19,7 @@ from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.conversion.refusals import leads_out
-from npzkit.datasets.opening import holds_index, is_sharded, open
+from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import Advice, ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
@@ -212,7 +212,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     is_array = suffix.lower() == SUFFIX
     if suffix.lower() == ARCHIVE_SUFFIX and isinstance(file, str) and not is_folder:
         # np.save writes to any name.
-        is_array = _begins_as_npy(path)
+        is_array = is_npy(path)
     if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder and not is_array):
         yield from _in_archive(prefix, *archives.archive(file), say)
     elif is_folder:
@@ -222,11 +222,6 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         yield from _in_file(stem if key is None else key, file, say, **pickling)
     else:
         raise _not_packed(path, suffix.lower())
-
-
-def _begins_as_npy(path: str) -> bool:
-    with builtins.open(path, "rb") as stream:
-        return stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
 
 
 def _not_packed(path: str, suffix: str) -> ConversionError:

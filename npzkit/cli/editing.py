@@ -121,7 +121,8 @@ def pack(
     for one .npy from a pipe. The key is KEY, or the file name without its suffix; if
     numpy.save wrote several arrays to one file, .0, .1 and so on follow it. Arrays of
     a folder have their paths in it as keys, and those of an archive their own keys. If
-    KEY is given, it comes before these, with a slash. Attributes and metadata of
+    KEY is given, it comes before these, with a slash. If archives have the same keys, the
+    file name comes before those of all archives: run1/loss. Attributes and metadata of
     archives are kept. OUT may be - for a pipe, or a URL such as s3://bucket/new.npz.
 
     With --join or --stack, INs are archives or patterns such as 'runs/*.npz', and OUT has

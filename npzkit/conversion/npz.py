@@ -48,15 +48,15 @@ def listed_arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
         yield array_in(npz, key)
 
 
-def array_in(npz: NpzFile, key: str, name: str = "") -> Array:
-    """Return an array of an archive, with another key, read in parts if it is large."""
+def array_in(npz: NpzFile, key: str) -> Array:
+    """Return an array of an archive, read in parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
     is_large = blocks.is_taken_by_parts(info)
     is_checked = is_large and info.crc32 is not None
     read = npz.lazy if is_large else npz.read
     return Array(
-        name or key, info.shape or (), dtype, partial(read, key), info.attrs,
+        key, info.shape or (), dtype, partial(read, key), info.attrs,
         fortran_order=bool(info.fortran_order),
         problem="it holds Python objects" if dtype.hasobject else "",
         check=partial(blocks.check_array, npz, key) if is_checked else None,

@@ -71,6 +71,12 @@ class NpyContents(OpenedArchive):
             entries[key + SUFFIX] = Entry(key + SUFFIX, os.fsencode(key + SUFFIX), *fields)
         return Directory(entries, b"", source.size, source.size, b"", begins, 0)
 
+    def rename(self, key: str) -> None:
+        """Give the only array another key, before it is read."""
+        name, (entry,) = key + SUFFIX, self.directory.entries.values()
+        entries = Rows({name: entry._replace(name=name)})
+        self.directory = self.directory._replace(entries=entries)
+
     @property
     def reader(self) -> MemberReader:
         reader = self._reader  # as `OpenedArchive.reader`

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 import npzkit
@@ -36,18 +38,24 @@ def diff(
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
     equal. The arrays that both have are read, and their CRC-32s are checked. Of
     values, the two that are furthest apart are shown, and their place. A key that
-    only A has was removed, one that only B has was added. A or B may
-    be - for the standard input; a pipe is copied to a temporary file first.
+    only A has was removed, one that only B has was added. Two .npy files are compared
+    whatever their names are. A or B may be - for the standard input; a pipe is copied
+    to a temporary file first.
 
     Exits with 0 if there is no difference, 1 if there is one, and 2 if an
     array is damaged or a file cannot be read.
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """
+    from npzkit.datasets.opening import is_npy
+
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
     try:
         with refusing(), opened(a) as left, opened(b) as right, ProgressBar("compare") as tell:
+            if is_npy(left) and is_npy(right) and len(left) == len(right) == 1:
+                renamed: Any = right._archive
+                renamed.rename(*left)
             report = npzkit.diff(
                 left, right, keys or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,

@@ -164,6 +164,8 @@ def test_diff_compares_values(cli, more):
     assert (found.code, found.out.splitlines()[0]) == (
         1, "a: 1 value differs, most at (1, 1): 5.0 and 6.0"
     )  # fmt: skip
+    np.save("b.npy", A)
+    assert cli("diff", "a.npy", "b.npy", *more).out.startswith("1 key: no difference")
     np.savez("same.npz", a=A)
     assert cli("diff", "a.npy", "same.npz", *more).code == 0
 

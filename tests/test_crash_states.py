@@ -58,13 +58,13 @@ from crash import (
 )
 from deep import DEEP, amount, extent, needs_deep
 from grown_archives import OneWay
-from npzkit import TornArchiveWarning
 from npzkit.errors import (
     AmbiguousArchiveError,
     ChecksumError,
     FormatError,
     NpzkitError,
     StaleArchiveError,
+    TornArchiveWarning,
     UnsupportedError,
     ZipFormatError,
 )

@@ -36,7 +36,7 @@ from npzkit.files.source import BufferSource, SeekingSource, Source
 from npzkit.limits import Limits
 from npzkit.members.keys import key_of, keys_of, member_of
 from npzkit.reading.small_member import SMALL_SIZE, Options, SmallReader
-from npzkit.zip.directory import read_directory
+from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, Rows
 
 if TYPE_CHECKING:
@@ -78,8 +78,12 @@ class OpenedArchive:
         As it was opened, but for CRC-32s that flushes of maps have changed since.
     small : SmallReader
         Reads small stored members.
+    has_checksums : bool
+        False of a .npy file, which has none.
     is_open : bool
     """
+
+    has_checksums = True
 
     def __init__(
         self,
@@ -116,7 +120,7 @@ class OpenedArchive:
         self.source, self.limits = source, limits
         # In a file object, an archive may begin at the object's position, after other data.
         self._starts = sorted({0, source.position})
-        self.directory = read_directory(source, starts=self._starts, strict=strict, limits=limits)
+        self.directory = self._read_directory(source, strict=strict, limits=limits)
         self.small = SmallReader(source, limits, allow_pickle=allow_pickle)
         self._pickle: Any = {"allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs}
         self._reader: MemberReader | None = None
@@ -127,6 +131,9 @@ class OpenedArchive:
         self._flushed: set[str] = set()
         self._keys: list[str] | None = None
         self.is_open = True
+
+    def _read_directory(self, source: Source, *, strict: bool, limits: Limits) -> Directory:
+        return read_directory(source, starts=self._starts, strict=strict, limits=limits)
 
     # -- the archive --------------------------------------------------------
 

@@ -43,7 +43,10 @@ _GROUPS = {
     "Convert": {
         "pack": ("editing", "Put arrays into a new archive OUT."),
         "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
-        "convert": ("editing", "Convert SRC to DST, each in the format that its name says."),
+        "convert": (
+            "editing",
+            "Convert FILE, or KEYS of it, to OUTPUT, each in the format that its name says.",
+        ),
     },
     "Training": {"ckpt": ("ckpt", "List, check and remove the checkpoints of a training run.")},
     "Learn": {
@@ -111,9 +114,9 @@ def npzkit_command() -> None:
     """Inspect, compare, check, repair and edit .npz archives.
 
     Each command has --help with an example. Add --debug to any command to see
-    the traceback of an error. Commands that read take URLs: https://, s3://,
-    gs://, az://. Add --storage-option KEY=VALUE for the store, such as
-    --storage-option anon=true.
+    the traceback of an error. Commands that look, check or convert take .npy
+    files too. Commands that read take URLs: https://, s3://, gs://, az://. Add
+    --storage-option KEY=VALUE for the store, such as --storage-option anon=true.
     """
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 import npzkit
-from npzkit.cli.file_argument import complete_key, opened
+from npzkit.cli.file_argument import complete_key, keys_named, opened
 from npzkit.cli.messages import refusing, report_failure
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import at_prompt, shown_url
-from npzkit.trees.restoring import named_keys
 
 _TRUSTED = " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
 
@@ -39,19 +40,25 @@ def diff(
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
     equal. The arrays that both have are read, and their CRC-32s are checked. Of
     values, the two that are furthest apart are shown, and their place. A key that
-    only A has was removed, one that only B has was added. A or B may
-    be - for the standard input; a pipe is copied to a temporary file first.
+    only A has was removed, one that only B has was added. Two .npy files are compared
+    whatever their names are. A or B may be - for the standard input; a pipe is copied
+    to a temporary file first.
 
     Exits with 0 if there is no difference, 1 if there is one, and 2 if an
     array is damaged or a file cannot be read.
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """
+    from npzkit.datasets.opening import is_npy
+
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
     try:
         with refusing(), opened(a) as left, opened(b) as right, ProgressBar("compare") as tell:
-            chosen = named_keys(keys, dict.fromkeys([*left, *right]), b)
+            if is_npy(left) and is_npy(right) and len(left) == len(right) == 1:
+                renamed: Any = right._archive
+                renamed.rename(*left)
+            chosen = keys_named(keys, dict.fromkeys([*left, *right]), b)
             report = npzkit.diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,

@@ -22,6 +22,7 @@ from npzkit.cli.file_argument import (
     encoding_option,
     file_or_pipe,
     file_size,
+    keys_named,
     level_option,
     named_file,
     opened,
@@ -46,7 +47,6 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.files.urls import local_path
-from npzkit.trees.restoring import named_keys
 
 PIPE = "-"
 """Stands for the standard streams."""
@@ -122,7 +122,8 @@ def pack(
     for one .npy from a pipe. The key is KEY, or the file name without its suffix; if
     numpy.save wrote several arrays to one file, .0, .1 and so on follow it. Arrays of
     a folder have their paths in it as keys, and those of an archive their own keys. If
-    KEY is given, it comes before these, with a slash. Attributes and metadata of
+    KEY is given, it comes before these, with a slash. If archives have the same keys, the
+    file name comes before those of all archives: run1/loss. Attributes and metadata of
     archives are kept. OUT may be - for a pipe, or a URL such as s3://bucket/new.npz.
 
     With --join or --stack, INs are archives or patterns such as 'runs/*.npz', and OUT has
@@ -220,7 +221,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     Example: npzkit rm model.npz bias
     """
     with _writer(file) as writer:
-        removed = named_keys(keys, writer.files, file)
+        removed = keys_named(keys, writer.files, file)
         # The parts of an array come first: they go with it.
         for key in sorted(removed, key=len, reverse=True):
             del writer[key]
@@ -281,9 +282,10 @@ def convert(
 ) -> None:  # fmt: skip
     """Convert FILE, or KEYS of it, to OUTPUT, each in the format that its name says.
 
-    .npz, .safetensors, .h5, .zarr or .mat; for .npy files, see npzkit extract
-    and npzkit pack. FILE may also be a file of torch.save (.pt, .pth, .bin or .ckpt),
-    from which no code is run. Names, attributes and metadata are kept if OUTPUT can hold them.
+    .npz, .safetensors, .h5, .zarr or .mat; npzkit extract writes .npy files. FILE
+    may also be a .npy file, or one of torch.save (.pt, .pth, .bin or .ckpt), from
+    which no code is run. Names, attributes and metadata are kept if OUTPUT can hold
+    them. KEYS may be patterns such as 'layer*/bias', and folders of keys.
     The command reports what is lost.
 
     Example: npzkit convert model.npz model.safetensors
@@ -365,7 +367,7 @@ def extract(
         opened(file, limits=limits) as npz,
         ProgressBar("extract") as tell,
     ):
-        chosen = named_keys(keys, npz.files, file) or npz.files
+        chosen = keys_named(keys, npz.files, file) or npz.files
         if folder == PIPE:
             wanted = set(chosen)
             if len(wanted) != 1:

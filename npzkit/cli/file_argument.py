@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -147,12 +147,17 @@ def opened(
     encoding: str = "ASCII",
     limits: npzkit.Limits | None = None,
 ) -> Iterator[npzkit.NpzFile]:
-    """Open FILE, or the standard input for ``-``. Warnings begin with its name."""
+    """Open FILE, or the standard input for ``-``: an archive, or a .npy file as one.
+
+    Warnings begin with its name.
+    """
+    from npzkit.datasets.opening import open_any
+
     kwargs = {"encoding": encoding}
     with (
         seekable_input(file) as source,
         naming_in_warnings(printable(shown_url(file))),
-        npzkit.open(source, allow_pickle=allow_pickle, pickle_kwargs=kwargs, limits=limits) as npz,
+        open_any(source, allow_pickle=allow_pickle, pickle_kwargs=kwargs, limits=limits) as npz,
     ):
         yield npz
 
@@ -193,6 +198,13 @@ def _input(file: str) -> contextlib.AbstractContextManager[Any]:
     return open(file, "rb") if is_pipe else contextlib.nullcontext(file)
 
 
+def keys_named(keys: Iterable[str], listed: Iterable[str], path: str | None) -> list[str]:
+    """Return the keys that KEYS name; see `npzkit.trees.restoring.named_keys`."""
+    from npzkit.trees.restoring import named_keys
+
+    return named_keys(keys, listed, path)
+
+
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the keys of FILE that begin with `incomplete` and are safe to insert."""
     # While an option is completed, click leaves several files unparsed.
@@ -200,12 +212,14 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     file = context.params.get("file") or context.params.get("a") or next(iter(context.args), None)
     if not isinstance(file, str) or file == "-":
         return []
+    from npzkit.datasets.opening import open_any
+
     found = []
     # The shell has not expanded the path yet.
     with (
         contextlib.suppress(OSError, npzkit.NpzkitError),
         warnings.catch_warnings(action="ignore"),
-        npzkit.open(os.path.expanduser(file)) as npz,
+        open_any(os.path.expanduser(file)) as npz,
     ):
         found = [key for key in npz if key.startswith(incomplete) and key.isprintable()]
     if os.environ.get(_COMPLETE_VARIABLE, "").startswith("bash"):

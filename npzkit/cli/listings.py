@@ -47,7 +47,6 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.members.metadata import TREE_KEY
-from npzkit.trees.restoring import KeySelection
 
 _STEP = 1000
 """Members between two updates of the progress bar."""
@@ -240,6 +239,8 @@ def _print_archives(heading: str, folder: str, archives: Sequence[ArchiveFile]) 
 
 def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
     """Return the members that --key names, in the order of --sort."""
+    from npzkit.trees.restoring import KeySelection
+
     chosen = KeySelection(patterns) if patterns else npz
     members = members_of(npz, [key for key in npz if key in chosen])
     if sort is not None:
@@ -282,7 +283,7 @@ _LONG_COLUMNS: list[_Column] = [
     ("in file", "right", "{:,}".format, ("compressed_size",)),
     ("at byte", "right", "{:,}".format, ("data_offset",)),
     ("order", "left", {None: "-", False: "C", True: "F"}.__getitem__, ("fortran_order",)),
-    ("CRC-32", "left", "{:08x}".format, ("crc32",)),
+    ("CRC-32", "left", lambda crc: "-" if crc is None else f"{crc:08x}", ("crc32",)),
     ("attributes", "left", lambda attrs: as_text(dict(attrs)) if attrs else "", ("attrs",)),
 ]
 
@@ -348,8 +349,12 @@ def info(file: str, key: str | None, as_json: bool) -> int:
 
     Example: npzkit info model.npz weights
     """
+    from npzkit.datasets.opening import is_npy
+
     members: list[Member] = []
     with opened(file) as npz:
+        if key is None and is_npy(npz) and len(npz) == 1:
+            key = npz.files[0]
         if key is None:
             members = members_of(npz, npz.files)
             found = _archive_facts(npz, members)
@@ -443,7 +448,7 @@ def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tup
         ("in the file", f"{_size_text(compressed_size)}, {format_ratio(compressed_size, size)}"),
         ("method", found["method"]),
         ("split", info.split_text()),
-        ("CRC-32", f"{found['crc32']:08x}"),
+        ("CRC-32", "none" if found["crc32"] is None else f"{found['crc32']:08x}"),
         ("data at", f"byte {found['data_offset']:,}"),
         ("aligned", "yes, to 64 bytes" if found["aligned"] else "no"),
         ("seekable", "yes, with a seek index" if has_index else is_seekable),

@@ -5,6 +5,7 @@ Owns where a result goes, and how a command continues after a file that fails.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from npzkit.cli.file_argument import (
     file_size,
     files_argument,
     find_archives,
+    keys_named,
     level_option,
     named_file,
     naming_in_warnings,
@@ -51,7 +53,6 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.files.urls import local_path
-from npzkit.trees.restoring import named_keys
 
 
 class Outcome(NamedTuple):
@@ -210,10 +211,11 @@ def verify(
     """Check FILEs for damage: headers, checksums, array sizes.
 
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
-    an unfinished append, and 2 if one cannot be read. --json prints a list with
-    an object per file. FILE may be the folder of a sharded archive. It may be -
-    for the standard input; a pipe is copied to a temporary file first. Temporary
-    files that killed saves have left in a folder are named, unless --quiet.
+    an unfinished append, and 2 if one cannot be read. --json prints a list with an
+    object per file. A .npy file has no checksum: its header and its size are
+    checked. FILE may be the folder of a sharded archive. It may be - for the
+    standard input; a pipe is copied to a temporary file first. Temporary files that
+    killed saves have left in a folder are named, unless --quiet.
 
     Example: npzkit verify model.npz
     """
@@ -227,8 +229,14 @@ def verify(
         raise
 
     def work(archive: ArchiveFile, report: Report) -> Outcome:
-        with seekable_input(archive.path) as source, refusing(UnsupportedError, StaleArchiveError):
-            found = npzkit.verify(source, _named(source, keys) or None, progress=report)
+        from npzkit.datasets.opening import is_npy, open_any
+
+        with (
+            refusing(UnsupportedError, StaleArchiveError),
+            seekable_input(archive.path) as source,
+            open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
+        ):
+            found = npzkit.verify(given, _named(given, keys) or None, progress=report)
         return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
 
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
@@ -236,6 +244,8 @@ def verify(
 
 def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
     """Return the keys that --key names; as they are, if the archive cannot be opened."""
+    if isinstance(source, npzkit.NpzFile):
+        return keys_named(keys, source, source._archive.path)
     try:
         npz = npzkit.open(source) if keys else None
     except (npzkit.NpzkitError, OSError):
@@ -243,7 +253,7 @@ def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
     if npz is None:
         return keys
     with npz:
-        return named_keys(keys, npz, npz._archive.path)
+        return keys_named(keys, npz, npz._archive.path)
 
 
 def _is_shown(row: Any, torn_size: int, *, quiet: bool, verbose: bool) -> bool:
@@ -274,15 +284,16 @@ def _verified(
         remedy = advice_at_prompt(row.remedy or "")
         told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
         lines.append(in_a_line(told))
-    state = "NOT sound" if not report.ok else "torn" if report.torn_size else "sound"
+    state = report._state
     if not quiet and (is_alone or verbose or state != "sound"):
-        is_whole = state == "sound" and not report.unchecked_count
+        is_whole = state == "unchecked" or (state == "sound" and not report.unchecked_count)
         lines.append(f"{path}: {report.verdict}" + (f"; {report.safety}" if is_whole else ""))
-    document = report.as_dict() | {"path": shown_url(archive.path), "ok": state == "sound"}
+    is_ok = state in ("sound", "unchecked")
+    document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
     for row in document["rows"]:
         row["what"] = naming_file(at_prompt(row["what"]), archive.path)
         row["remedy"] = naming_file(advice_at_prompt(row["remedy"] or ""), archive.path) or None
-    return Outcome(document, "\n".join(lines), state, int(state != "sound"))
+    return Outcome(document, "\n".join(lines), state, int(not is_ok))
 
 
 @click.command()

@@ -18,13 +18,18 @@ import numpy as np
 
 import npzkit
 from npzkit.analysis.statistics import ArrayPart
-from npzkit.cli.file_argument import archive_argument, encoding_option, key_argument, opened
+from npzkit.cli.file_argument import (
+    archive_argument,
+    encoding_option,
+    key_argument,
+    keys_named,
+    opened,
+)
 from npzkit.cli.messages import refusing, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
 from npzkit.files.urls import local_path
-from npzkit.trees.restoring import named_keys
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
@@ -62,11 +67,12 @@ def show(
     """Show the values of the array KEY, or a SLICE of it.
 
     The values are printed as by NumPy. An array of up to 64 MiB is read completely,
-    and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE, only
-    what is shown is read. KEY may be left out if there is only one array; a pattern such
-    as 'layer*/bias', or a folder of keys, shows several. SLICE is
-    NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. FILE may be - for
-    the standard input; a pipe is copied to a temporary file first.
+    and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE,
+    only what is shown is read. KEY may be left out if there is only one array, as
+    in a .npy file, which has no CRC-32; a pattern such as 'layer*/bias', or a folder
+    of keys, shows several. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field
+    by its name. FILE may be - for the standard input; a pipe is copied to a
+    temporary file first.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
@@ -83,12 +89,13 @@ def show(
         opened(file, allow_pickle=allow_pickle, encoding=encoding) as npz,
     ):
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
-            only = npz.files[0] if len(npz) == 1 else "KEY"
-            raise click.UsageError(
-                f"{key!r} is a SLICE, not a key of FILE. Name the KEY before it: "
-                f"npzkit show FILE {only} {key!r}."
-            )
-        keys = named_keys([_only_key(npz) if key is None else key], npz, npz._archive.path)
+            if len(npz) != 1:
+                raise click.UsageError(
+                    f"{key!r} is a SLICE, not a key of FILE. Name the KEY before it: "
+                    f"npzkit show FILE KEY {key!r}."
+                )
+            index, key = parse_index(key), None
+        keys = keys_named([_only_key(npz) if key is None else key], npz, npz._archive.path)
         is_local = local_path(file) is not None
         found = []
         for each in keys:
@@ -155,6 +162,7 @@ def _print_values(
 ) -> dict[str, Any] | None:  # fmt: skip
     """Show the values of a part; if that is all of the array, check it, or say that it is not."""
     is_unchecked = part.is_whole and isinstance(part.source, npzkit.LazyArray)
+    has_checksum = npz.info(key).crc32 is not None
     try:
         with ProgressBar("read") as tell:
             if is_unchecked and (is_small or as_json or part.size <= _SUMMARISED):
@@ -171,7 +179,7 @@ def _print_values(
         shape = part.shape + part.field_shape
         return {"key": key, "shape": shape, "dtype": str(part.dtype), "values": values}
     click.echo("\n".join(map(printable, values.split("\n"))))
-    if is_unchecked:
+    if is_unchecked and has_checksum:
         say("only these values were read, and not the array's CRC-32: npzkit verify checks it.")
     return None
 

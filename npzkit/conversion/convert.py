@@ -30,7 +30,7 @@ from npzkit.conversion.formats import (
 from npzkit.conversion.output_paths import check_file_path, check_folder_path, replacing
 from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
-from npzkit.datasets.opening import is_sharded, open
+from npzkit.datasets.opening import is_npy, is_sharded, open
 from npzkit.errors import (
     TO_CONVERT,
     ConversionError,
@@ -104,6 +104,7 @@ def convert(
     name                          format                       needs
     ============================  ===========================  ==================
     ``.npz``                      an archive
+    ``.npy``                      NumPy's; read, not written
     ``.safetensors``              safetensors                  ``safetensors``
     ``.h5``, ``.hdf5``            HDF5                         ``h5py``
     ``.zarr``                     a folder that Zarr reads     ``zarr``
@@ -112,7 +113,7 @@ def convert(
     ``.ckpt``                     written
     ============================  ===========================  ==================
 
-    `pack` makes an archive of .npy files, and `extract` writes them.
+    `pack` makes an archive of many .npy files, and `extract` writes them.
 
     Keys, attributes and metadata are kept if the new format has a place for
     them. Large arrays are converted in parts, so that they take little memory;
@@ -238,7 +239,7 @@ def convert(
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
         claims = Claims(checked, size_of(file) if source.is_foreign else None)
-        is_changed = dtypes or allow_pickle or only is not None
+        is_changed = dtypes or allow_pickle or only is not None or is_npy(file)
         if source == target == NPZ and is_file and not is_sharded(file) and not is_changed:
             if limits is not None:
                 _check_archive(location, claims)

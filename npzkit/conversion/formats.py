@@ -16,6 +16,7 @@ from npzkit.datasets.opening import holds_index
 from npzkit.errors import Advice, ConversionError, UnsupportedError
 from npzkit.files.file_objects import check_regular
 from npzkit.files.urls import Location
+from npzkit.members.keys import SUFFIX
 
 
 class Format(NamedTuple):
@@ -77,11 +78,13 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
         found = ZARR if is_store(path) else None
     else:
         check_regular(path)
-        found = _SUFFIXES.get(os.path.splitext(path)[1].lower())
+        # A .npy file is read as an archive.
+        found = {**_SUFFIXES, SUFFIX: NPZ}.get(os.path.splitext(path)[1].lower())
     if found is None or (found is ZARR and not os.path.isdir(path)):
+        known = f"{' '.join(_SUFFIXES)} {SUFFIX}"
         raise ConversionError(
-            f"this is no Zarr store, and no file with a suffix of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use " + Advice("npzkit.pack", "npzkit pack") + " for .npy files.",
+            f"this is no Zarr store, and no file with a suffix of {known}", path=path,
+            remedy="Use " + Advice("npzkit.pack", "npzkit pack") + " for a folder of .npy files.",
         )  # fmt: skip
     return found
 

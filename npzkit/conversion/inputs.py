@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.conversion.refusals import leads_out
-from npzkit.datasets.opening import holds_index, is_sharded, open
+from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import Advice, ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
@@ -55,6 +56,8 @@ class Input(NamedTuple):
         Bytes to be read; 0 of a stream, and of a file behind a URL.
     work : int, default 0
         Bytes that are read for them: twice as many if they are checked first.
+    home : str, default ""
+        Of an array in an archive without a given key, the name of the file without its suffix.
     """
 
     key: str
@@ -63,6 +66,7 @@ class Input(NamedTuple):
     attrs: Mapping[str, Any] = NOTHING
     size: int = 0
     work: int = 0
+    home: str = ""
 
     def read(self) -> Any:
         """Return the array; errors name its path."""
@@ -136,17 +140,31 @@ def opened_inputs(
     """
     found: dict[str, Input] = {}
     with _Opened(target, pickling) as archives:
-        for key, source in given:
-            for item in _find(key, source, archives, say):
-                check_key(item.key)
-                other = found.setdefault(item.key, item)
-                if other is not item:
-                    raise KeyExistsError(
-                        f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
-                        key=item.key,
-                        remedy="Give one of them another key by " + PAIR + ".",
-                    )  # fmt: skip
+        items = [item for key, source in given for item in _find(key, source, archives, say)]
+        for item in _apart(items, say):
+            check_key(item.key)
+            other = found.setdefault(item.key, item)
+            if other is not item:
+                raise KeyExistsError(
+                    f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
+                    key=item.key,
+                    remedy="Give one of them another key by " + PAIR + ".",
+                )
         yield list(found.values()), archives.found
+
+
+def _apart(items: list[Input], say: Say) -> list[Input]:
+    """Put the file's name before the key of each array of archives, if two of them have one key."""
+    shared = {key for key, count in Counter(i.key for i in items if i.home).items() if count > 1}
+    if not shared:
+        return items
+    say(
+        f"archives have the same keys, such as {printable(min(shared))!r}: before the key of each "
+        "of their arrays, and a slash, comes the name of its file"
+    )
+    return [
+        item._replace(key=f"{item.home}/{item.key}" if item.home else item.key) for item in items
+    ]
 
 
 class _Opened(contextlib.ExitStack):
@@ -195,7 +213,9 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     prefix = "" if key is None else f"{key}/"
     pickling = archives.pickling
     if isinstance(source, NpzFile):
-        yield from _in_archive(prefix, *archives.archive(source), say)
+        path, npz = archives.archive(source)
+        stem = "" if path == UNNAMED else os.path.splitext(os.path.basename(path))[0]
+        yield from _in_archive(prefix, stem, path, npz, say)
         return
     if can_read(source):
         load = partial(_read_stream, source, **pickling)
@@ -212,9 +232,9 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     is_array = suffix.lower() == SUFFIX
     if suffix.lower() == ARCHIVE_SUFFIX and isinstance(file, str) and not is_folder:
         # np.save writes to any name.
-        is_array = _begins_as_npy(path)
+        is_array = is_npy(path)
     if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder and not is_array):
-        yield from _in_archive(prefix, *archives.archive(file), say)
+        yield from _in_archive(prefix, stem, *archives.archive(file), say)
     elif is_folder:
         for item in arrays_in_folder(path, say, **pickling):
             yield item._replace(key=prefix + item.key)
@@ -222,11 +242,6 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         yield from _in_file(stem if key is None else key, file, say, **pickling)
     else:
         raise _not_packed(path, suffix.lower())
-
-
-def _begins_as_npy(path: str) -> bool:
-    with builtins.open(path, "rb") as stream:
-        return stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
 
 
 def _not_packed(path: str, suffix: str) -> ConversionError:
@@ -242,17 +257,18 @@ def _not_packed(path: str, suffix: str) -> ConversionError:
     )  # fmt: skip
 
 
-def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:
+def _in_archive(prefix: str, stem: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:
     """Yield the arrays of an archive; other members are skipped."""
     for key in npz.files:
         info = npz.info(key)
         if info.dtype is None:
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
             continue
-        name, is_large = prefix + key, is_taken_by_parts(info)
-        load = partial(array_in, npz, key, name) if is_large else partial(npz.read, key)
+        is_large = is_taken_by_parts(info)
+        load = partial(array_in, npz, key) if is_large else partial(npz.read, key)
         work = info.nbytes * (2 if is_large else 1)
-        yield Input(name, path, load, info.attrs, info.nbytes, work)
+        home = "" if prefix else stem
+        yield Input(prefix + key, path, load, info.attrs, info.nbytes, work, home)
 
 
 def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:

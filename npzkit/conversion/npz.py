@@ -20,7 +20,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
 from npzkit.conversion.refusals import Claims
-from npzkit.datasets.opening import open
+from npzkit.datasets.opening import open_any
 from npzkit.display import blocks
 from npzkit.errors import NpzkitError, printable
 from npzkit.files import disk
@@ -29,8 +29,8 @@ from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, 
 
 @contextlib.contextmanager
 def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
-    """Open an archive."""
-    with open(path, limits=claims.limits) as npz:
+    """Open an archive, or a .npy file as one."""
+    with open_any(path, limits=claims.limits) as npz:
         yield Contents(npz.metadata, list(listed_arrays(npz, say)))
 
 
@@ -48,17 +48,18 @@ def listed_arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
         yield array_in(npz, key)
 
 
-def array_in(npz: NpzFile, key: str, name: str = "") -> Array:
-    """Return an array of an archive, with another key, read in parts if it is large."""
+def array_in(npz: NpzFile, key: str) -> Array:
+    """Return an array of an archive, read in parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
     is_large = blocks.is_taken_by_parts(info)
+    is_checked = is_large and info.crc32 is not None
     read = npz.lazy if is_large else npz.read
     return Array(
-        name or key, info.shape or (), dtype, partial(read, key), info.attrs,
+        key, info.shape or (), dtype, partial(read, key), info.attrs,
         fortran_order=bool(info.fortran_order),
         problem="it holds Python objects" if dtype.hasobject else "",
-        check=partial(blocks.check_array, npz, key) if is_large else None,
+        check=partial(blocks.check_array, npz, key) if is_checked else None,
     )  # fmt: skip
 
 

@@ -86,8 +86,10 @@ def pack(
         wrote several arrays to one file, they get ``.0``, ``.1`` and so on after the
         key, and a note. Arrays
         of a folder have their paths in it as keys, and those of an archive
-        their own keys, after the given key and a slash. An archive's attributes
-        and metadata are kept.
+        their own keys, after the given key and a slash. If two archives without a
+        given key have arrays of the same key, that of each of their arrays comes
+        after the file's name and a slash. An archive's attributes and metadata are
+        kept.
     compression : {"stored", "deflated", "zstd"} or int, default "stored"
     level : int, optional
         Of compressed arrays, as in `NpzWriter`.
@@ -316,6 +318,7 @@ def _add(
         return
     if item.key in writer:
         del writer[item.key]
+    array = array._replace(key=item.key)
     write_array(writer, array.watched(advance), path, item.attrs, is_compressed=compresses)
 
 

@@ -17,7 +17,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import Array, Contents, Say, array_of
 from npzkit.conversion.npz import listed_arrays
 from npzkit.conversion.refusals import Claims
-from npzkit.datasets.opening import open
+from npzkit.datasets.opening import open_any
 from npzkit.errors import NpzkitError
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.tensors import as_unlabelled
@@ -34,7 +34,7 @@ much as the texts together."""
 def read(path: str, say: Say, claims: Claims, encoding: str) -> Iterator[Contents]:
     """Open an archive whose objects are unpickled."""
     pickled: dict[str, Any] = {"allow_pickle": True, "pickle_kwargs": {"encoding": encoding}}
-    with open(path, limits=claims.limits, **pickled) as npz:
+    with open_any(path, limits=claims.limits, **pickled) as npz:
         arrays: list[Array] = []
         notes: dict[str, Any] = {}
         for array in listed_arrays(npz, say):

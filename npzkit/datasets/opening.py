@@ -1,12 +1,14 @@
 """Archives in one file or in many, by the same calls.
 
-Owns `open`, `verify` and `load_tree`, which tell the two apart, and that an archive which
+Owns `open`, `verify` and `load_tree`, which tell the two apart, which files are taken for a .npy
+file, and that an archive which
 is given open stays open. Which arrays are read for a tree, and what is made of them, is
 `npzkit.trees.loaded_tree`'s.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import os
@@ -14,10 +16,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
 from npzkit.datasets import INDEX_NAME, NOT_AN_INDEX
 from npzkit.errors import TO_CONVERT, IndexFormatError, NpzkitError, UnsupportedError
+from npzkit.files.file_objects import can_read
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
 
@@ -124,6 +128,35 @@ def open(
         if ending != INDEX_NAME or error.what != NOT_AN_INDEX:
             raise
     return NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
+
+
+def open_any(file: Any, **options: Any) -> NpzFile:
+    """Open an archive, or a .npy file as one, which `open` refuses: no checksum protects it."""
+    if not is_npy(file):
+        return open(file, **options)
+    from npzkit.archive.npy_file import NpyFile
+
+    return NpyFile(file, verify=False, **options)
+
+
+def is_npy(file: Any) -> bool:
+    """Return whether this is a .npy file: one that is open, on a disk, or a file object."""
+    if isinstance(file, NpzFile):
+        return not file._archive.has_checksums
+    if can_read(file):
+        position = file.tell()
+        begins_so = _begins_as_npy(file)
+        file.seek(position)
+        return begins_so
+    if not isinstance(file, (str, os.PathLike)) or not os.path.isfile(file):
+        return False
+    with builtins.open(file, "rb") as stream:
+        return _begins_as_npy(stream)
+
+
+def _begins_as_npy(stream: Any) -> bool:
+    found: bool = stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+    return found
 
 
 def _open_sharded(file: Any, missing: OSError | None, options: dict[str, Any]) -> NpzFile:

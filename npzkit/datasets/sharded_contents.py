@@ -46,6 +46,7 @@ class ShardedContents(OpenShards):
     """A sharded archive, in the place of an `OpenedArchive`."""
 
     has_open_file = False
+    has_checksums = True
     own_file = None
     is_sealed = True
     """The index has a checksum, and those of all directories."""

@@ -178,8 +178,15 @@ class VerifyReport(NamedTuple):
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
         parts = [self._counted]
         parts += [format_count(count, name) for name, count in counts.items() if count]
-        state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
-        return f"{state}, {', '.join(parts)}"
+        return f"{self._state}, {', '.join(parts)}"
+
+    @property
+    def _state(self) -> str:
+        """The first word of the verdict; only what was checked is called sound."""
+        if not self.ok:
+            return "NOT sound"
+        is_unchecked = self.unchecked_count and not self.member_count
+        return "torn" if self.torn_size else "unchecked" if is_unchecked else "sound"
 
     @property
     def safety(self) -> str:

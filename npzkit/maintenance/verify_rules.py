@@ -181,10 +181,10 @@ def member_findings(
     if bad_name is not None:
         rows.append(Finding._of(key, bad_name))
         entry = accepting_name(entry)
-    for findings in (
-        _header_findings(reader, key, entry, indexed),
-        _data_findings(reader, key, entry, indexed, threads, part.add),
-    ):
+    checks = [_header_findings(reader, key, entry, indexed)]
+    if reader.has_checksums:
+        checks.append(_data_findings(reader, key, entry, indexed, threads, part.add))
+    for findings in checks:
         try:
             rows.extend(findings)
         except StaleArchiveError:

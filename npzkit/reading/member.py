@@ -112,7 +112,11 @@ class MemberReader(SmallReader):
     Attributes
     ----------
     lists : ChunkLists
+    has_checksums : bool
+        Whether entries have CRC-32s, which all members of archives have.
     """
+
+    has_checksums = True
 
     def __init__(
         self,

@@ -172,7 +172,7 @@ def check_nbytes(header: NpyHeader, entry: Entry) -> None:
         found = max(entry.uncompressed_size - header.data_offset, 0)
         raise _end_of_member(f"array data of shape {header.shape}", header.nbytes, found)
     raise NpyFormatError(
-        "bytes follow the array in its member",
+        "bytes follow the array",
         found=entry.uncompressed_size,
         expected=size,
         remedy="np.load ignores them; save the array again.",

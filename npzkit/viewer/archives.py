@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.opening import open_any
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.display.key_tree import KeyTree
 from npzkit.errors import NpzkitError, printable, warn
@@ -97,7 +97,7 @@ def open_archives(
         npz = file
         try:
             if not isinstance(file, NpzFile):
-                npz = stack.enter_context(open_archive(file, storage_options=storage_options))
+                npz = stack.enter_context(open_any(file, storage_options=storage_options))
             found.append(ShownArchive(npz))
         except (NpzkitError, OSError) as error:
             failed.append(error)

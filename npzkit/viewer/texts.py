@@ -86,7 +86,7 @@ def array_html(info: ArrayInfo) -> str:
         ("ratio", format_ratio(info.compressed_size, info.nbytes)),
         ("method", info.method),
         ("parts", info.parts_text()),
-        ("CRC-32", f"{info.crc32:08x}"),
+        ("CRC-32", "none" if info.crc32 is None else f"{info.crc32:08x}"),
     ]
     attrs = short_texts(info.attrs)
     found = f"<h3>Array</h3>{_facts(rows)}"

@@ -41,7 +41,7 @@ def view(
     Parameters
     ----------
     file, *more : path, URL, bytes-like, file object or NpzFile
-        As for `npzkit.open`. An `NpzFile` stays open.
+        As for `npzkit.open`; also .npy files. An `NpzFile` stays open.
     link : str, optional
         What to show at first: the address of a page that showed it, or its query.
     port : int

@@ -136,12 +136,12 @@ def test_wrong_usage(cli, here):
     """A missing file, an unknown kind, a level of nothing, a folder for a file: code 2."""
     npzkit.save("a.npz", {"x": [1]})
     (here / "a.docx").write_bytes(b"")
-    np.save("a.npy", np.arange(3))
+    os.mkdir("arrays")
     os.mkdir("folder.h5")
     for arguments, what in (
         (["no.h5", "b.npz"], "Check the name"),
         (["a.docx", "b.npz"], ".safetensors"),
-        (["a.npy", "b.npz"], "npzkit pack"),
+        (["arrays", "b.npz"], "npzkit pack"),
         (["a.npz", "b.docx"], ".safetensors"),
         (["a.npz", "b"], "Use npzkit extract for .npy files"),
         (["a.npz", "b.h5", "--level", "3"], "--compression deflated"),

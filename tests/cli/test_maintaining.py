@@ -112,8 +112,10 @@ def test_json_agrees_with_the_exit_code(cli, folder):
     assert (found.code, found.json()[0]["ok"]) == (1, False)
     np.save("bare.npz.npy", np.arange(3))
     os.rename("bare.npz.npy", "bare.npz")
-    (row,) = cli("verify", "bare.npz", "--json").json()[0]["rows"]
-    assert row["remedy"] == "Make an archive of it: npzkit pack bare.new.npz bare.npz."
+    found = cli("verify", "bare.npz", "--json")
+    ((row,),) = [one["rows"] for one in found.json()]
+    assert (found.code, found.json()[0]["ok"], found.json()[0]["member_count"]) == (0, True, 0)
+    assert row["remedy"] == "Archives have them: npzkit pack bare.new.npz bare.npz."
 
 
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(cli, folder):
@@ -202,11 +204,11 @@ def test_only_some_arrays(cli, folder):
 def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     """verify says what to do with a truncated file and with one of another format."""
     (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:-200])
-    np.save("bare.npy", np.arange(3))
-    first, cut, second, _, last = cli("verify", "cut.npz", "bare.npy").out.splitlines()
+    (folder / "bare.h5").write_bytes(b"\x89HDF")
+    first, cut, second, _, last = cli("verify", "cut.npz", "bare.h5").out.splitlines()
     assert first.endswith("npzkit repair cut.npz -o OTHER --keep-partial mask.")
     assert cut == "cut.npz: NOT sound, no member could be checked, 1 error"
-    assert second.endswith("Make an archive of it: npzkit pack bare.npz bare.npy.")
+    assert second.endswith("Convert it: npzkit convert bare.h5 bare.npz.")
     assert last == "2 files: 2 NOT sound"
 
 

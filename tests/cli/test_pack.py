@@ -220,16 +220,33 @@ def test_arrays_that_are_no_tables(cli, here):
 
 
 def test_keys_of_merged_archives_are_distinct(cli, here):
-    """Two archives with one key are refused before anything is written; KEY= helps."""
-    npzkit.save("a.npz", {"x": np.arange(3)})
+    """If two archives have one key, the file name comes before all their keys, with a note."""
+    np.save("x.npy", np.arange(2))
+    npzkit.save("a.npz", {"x": np.arange(3), "y": np.arange(5)})
     npzkit.save("b.npz", {"x": np.arange(4)})
-    result = cli("pack", "c.npz", "a.npz", "b.npz")
-    assert (result.code, result.err.count("\n"), os.path.exists("c.npz")) == (2, 1, False)
-    assert "'a.npz' and 'b.npz' would have the same key (key 'x')" in result.err
-    assert "KEY=PATH" in result.err
-    assert cli("pack", "c.npz", "a.npz", "b=b.npz").code == 0
+    found = cli("pack", "c.npz", "a.npz", "b.npz", "x.npy", "k=a.npz")
+    assert (found.code, len(found.err.splitlines()), "such as 'x'" in found.err) == (0, 1, True)
+    with np.load("c.npz") as npz:
+        assert npz.files == ["a/x", "a/y", "b/x", "x", "k/x", "k/y"]
+        assert [npz[key].size for key in npz] == [3, 5, 4, 2, 3, 5]
+    apart = cli("pack", "d.npz", "a.npz", "b=b.npz")
+    assert (apart.code, apart.err) == (0, "")
+    with np.load("d.npz") as npz:
+        assert npz.files == ["x", "y", "b/x"]
     refused = cli("pack", "c.npz", "c.npz", "--overwrite")
     assert (refused.code, "one of the inputs" in refused.err) == (2, True)
+
+
+def test_files_of_one_name_cannot_be_told_apart(cli, here):
+    """If the file names are the same too, nothing is written; KEY= helps."""
+    for folder in ("one", "two"):
+        os.mkdir(folder)
+        npzkit.save(f"{folder}/run.npz", {"x": np.arange(3)})
+    result = cli("pack", "c.npz", "one/run.npz", "two/run.npz")
+    assert (result.code, result.err.count("\n"), os.path.exists("c.npz")) == (2, 1, False)
+    assert "'one/run.npz' and 'two/run.npz' would have the same key" in result.err
+    assert "KEY=PATH" in result.err
+    assert cli("pack", "c.npz", "one/run.npz", "two=two/run.npz").code == 0
 
 
 def test_an_archive_is_added(cli, here):

@@ -64,7 +64,7 @@ def test_a_npy_file_under_the_name_of_an_archive(cli):
     """The command that the message names packs it, also under its own suffix."""
     with open("x.npz", "wb") as file:
         np.save(file, np.arange(3))
-    found = cli("ls", "x.npz")
+    found = cli("rm", "x.npz", "x")
     (command,) = re.findall(r"npzkit (pack \S+ \S+?)\.?$", found.err.strip())
     assert cli(*command.split()).code == 0
     (written,) = set(os.listdir()) - {"x.npz"}

@@ -116,7 +116,7 @@ def test_no_bar_in_a_pipe():
 def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
     """Ctrl-C ends a command with 130 and a word, not a trace."""
 
-    def read(*arguments):
+    def read(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(npzkit.LazyArray, "__getitem__", read)

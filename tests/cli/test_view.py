@@ -82,3 +82,10 @@ def test_a_file_that_cannot_be_opened_is_left_out(cli, tmp_path, waited):
     assert (found.code, found.err.count("warning: left out: ")) == (0, 1)
     assert "b.npz" in found.err
     assert cli("view", tmp_path / "b.npz", "--no-browser").code == 1
+
+
+def test_a_npy_file_is_shown(cli, tmp_path, waited):
+    """It has a page as an archive has."""
+    np.save(tmp_path / "a.npy", np.arange(6.0))
+    assert cli("view", tmp_path / "a.npy", "--no-browser", "--link", "key=a").code == 0
+    assert waited == [200]

@@ -989,9 +989,9 @@ def downloaded():
     ("src", "dst", "what", "follow"),
     [
         pytest.param(
-            "x.npy", "b.npz", "no Zarr store, and no file with a suffix",
-            lambda: npzkit.pack("b.npz", "x.npy") and load("b.npz")["x"],
-            marks=pytest.mark.remedy("Use npzkit.pack for .npy files."),
+            "arrays", "b.npz", "no Zarr store, and no file with a suffix",
+            lambda: npzkit.pack("b.npz", "arrays") and load("b.npz")["x"],
+            marks=pytest.mark.remedy("Use npzkit.pack for a folder of .npy files."),
         ),
         pytest.param(
             "a.npz", "b", "suffix is none of .npz .safetensors",
@@ -1029,7 +1029,8 @@ def downloaded():
 def test_what_to_do_instead(here, src, dst, what, follow):
     """What the error of a wrong path says is done, and the array is in the new file."""
     npzkit.save("a.npz", {"x": np.arange(3)})
-    np.save("x.npy", np.arange(3))
+    os.mkdir("arrays")
+    np.save("arrays/x.npy", np.arange(3))
     os.mkdir("folder.h5")
     with pytest.raises((ConversionError, UnsupportedError), match=re.escape(what)):
         npzkit.convert(src, dst)

@@ -126,14 +126,33 @@ def test_keys_that_no_archive_may_have(here, key):
 def test_two_inputs_of_one_key(here):
     """Two inputs that would have one key are named, and nothing is written; pairs help."""
     npzkit.save("a.npz", {"x": np.arange(3)})
-    npzkit.save("b.npz", {"x": np.arange(4)})
-    with pytest.raises(KeyExistsError, match=r"'a\.npz' and 'b\.npz'") as caught:
-        npzkit.pack("c.npz", ["a.npz", "b.npz"])
+    np.save("x.npy", np.arange(4))
+    with pytest.raises(KeyExistsError, match=r"'a\.npz' and 'x\.npy'") as caught:
+        npzkit.pack("c.npz", ["a.npz", "x.npy"])
     assert caught.value.key == "x"
     assert not os.path.exists("c.npz")
-    assert npzkit.pack("c.npz", ["a.npz", ("b", "b.npz")]).keys == ("x", "b/x")
+    assert npzkit.pack("c.npz", ["a.npz", ("b", "x.npy")]).keys == ("x", "b")
     with np.load("c.npz") as found:
-        assert (found["x"].size, found["b/x"].size) == (3, 4)
+        assert (found["x"].size, found["b"].size) == (3, 4)
+
+
+def test_two_archives_of_one_key(here, monkeypatch):
+    """The file's name comes before each key, also of an open archive, and of one read in parts."""
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", 1 << 10)
+    sizes = {"run1": 1000, "run2": 2000}
+    for name, size in sizes.items():
+        with npzkit.NpzWriter(f"{name}.npz", "w") as writer:
+            writer.add("loss", np.arange(size), attrs={"of": name})
+            writer["lr"] = 1.0
+    with npzkit.open("run2.npz") as second:
+        report = npzkit.pack("c.npz", ["run1.npz", second])
+    assert report.keys == ("run1/loss", "run1/lr", "run2/loss", "run2/lr")
+    (note,) = report.notes
+    assert "archives have the same keys, such as 'loss'" in note
+    with npzkit.open("c.npz") as found:
+        for name, size in sizes.items():
+            assert np.array_equal(found[f"{name}/loss"], np.arange(size))
+            assert found.info(f"{name}/loss").attrs == {"of": name}
 
 
 @pytest.mark.remedy("Pass overwrite=True to replace it, or give the new array another key")

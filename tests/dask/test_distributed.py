@@ -91,7 +91,7 @@ def wait_for(condition):
 def test_arrays_go_there_and_back(client, tmp_path):
     """Two processes write an archive and read it, with what they share computed once."""
     x = da.arange(100_000, chunks=5000)
-    to_npz(tmp_path / "run", {"x": x, "y": x * 2}, {"step": 1}, shard_size="100kB")
+    to_npz(tmp_path / "run", {"x": x, "y": x * 2}, metadata={"step": 1}, shard_size="100kB")
     check(tmp_path / "run", "y", np.arange(100_000) * 2)
     found = from_npz(tmp_path / "run", "y", chunks=7000)
     assert int(found.sum().compute()) == 99_999 * 100_000

@@ -25,17 +25,17 @@ def content(save=npzkit.save, **arrays):
 
 @pytest.mark.parametrize("write", [npzkit.repack, npzkit.repair])
 def test_another_file_is_replaced_only_if_that_is_wanted(tmp_path, write):
-    """With `overwrite=False`, what is already at the new path stays."""
+    """What is already at the new path stays, unless `overwrite` is true."""
     old, new = tmp_path / "old.npz", tmp_path / "new.npz"
     old.write_bytes(content())
     new.write_bytes(b"other")
     with pytest.raises(FileExistsError):
-        write(old, new, overwrite=False)
+        write(old, new)
     assert new.read_bytes() == b"other"
-    write(old, new)
+    write(old, new, overwrite=True)
     with npzkit.open(new) as npz:
         assert npz["x"].tolist() == [0, 1, 2]
-    write(old, tmp_path / "third.npz", overwrite=False)
+    write(old, tmp_path / "third.npz")
 
 
 def test_an_object_in_a_store_is_replaced_only_if_that_is_wanted(tmp_path):
@@ -43,11 +43,11 @@ def test_an_object_in_a_store_is_replaced_only_if_that_is_wanted(tmp_path):
     pytest.importorskip("fsspec")
     url = "memory://commands/new.npz"
     (tmp_path / "old.npz").write_bytes(content())
-    npzkit.repack(tmp_path / "old.npz", url, overwrite=False)
+    npzkit.repack(tmp_path / "old.npz", url)
     for write in (npzkit.repack, npzkit.repair):
         with pytest.raises(FileExistsError):
-            write(tmp_path / "old.npz", url, overwrite=False)
-        write(tmp_path / "old.npz", url)
+            write(tmp_path / "old.npz", url)
+        write(tmp_path / "old.npz", url, overwrite=True)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("npy", None), ("csv", b"0\n1\n2\n")])

@@ -45,7 +45,9 @@ def _reopen(
     npz = open_again(path, **options)
     archive = npz._archive
     try:
-        check_state(archive.state, state, archive.path, "pickled", "Open it again by its path.")
+        check_state(
+            archive.state, state, archive.path, "pickled", remedy="Open it again by its path."
+        )
     except StaleArchiveError:
         npz.close()
         raise

@@ -280,12 +280,13 @@ def convert(
     file: str, output: str, keys: tuple[str, ...], zarr_format: str, given: tuple[str, ...],
     overwrite: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Convert FILE, or KEYS of it, to OUTPUT, each in the format that its name says.
+    """Convert FILE to OUTPUT, each in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr or .mat; npzkit extract writes .npy files. FILE
     may also be a .npy file, or one of torch.save (.pt, .pth, .bin or .ckpt), from
     which no code is run. Names, attributes and metadata are kept if OUTPUT can hold
-    them. KEYS may be patterns such as 'layer*/bias', and folders of keys.
+    them. Only KEYS are converted, if there are some: keys, folders of keys, and
+    patterns such as 'layer*/bias'.
     The command reports what is lost.
 
     Example: npzkit convert model.npz model.safetensors

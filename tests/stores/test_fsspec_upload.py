@@ -158,7 +158,7 @@ def test_mode_a_is_refused(tmp_path):
     with npzkit.NpzWriter(path, "a") as writer:
         for key, array in ARRAYS.items():
             writer[key] = array
-    npzkit.repack(path, URL)
+    npzkit.repack(path, URL, overwrite=True)
     check(URL)
     with npzkit.open(URL) as npz:
         assert npz["old"].tolist() == [0, 1, 2]
@@ -183,7 +183,7 @@ def test_functions(tmp_path):
     npzkit.convert(path, tmp_path / "a.h5")
     assert npzkit.convert(tmp_path / "a.h5", url, overwrite=True).keys == tuple(ARRAYS)
     check(url)
-    npzkit.repack(path, url, compression="deflated")
+    npzkit.repack(path, url, compression="deflated", overwrite=True)
     npzkit.repack(url, url, compression="stored")
     check(url)
     assert not npzkit.repair(url, "memory://bucket/c.npz").lost

@@ -223,7 +223,7 @@ def test_a_name_that_cannot_be_used_refuses_its_member_alone(case, tmp_path):
         assert npz.verify().ok
     damaged = path.with_name("damaged.npz")
     damaged.write_bytes(data)
-    report = npzkit.repair(damaged, path)
+    report = npzkit.repair(damaged, path, overwrite=True)
     assert len(report.kept) == 3
     assert [(lost.key, says in lost.what) for lost in report.lost] == [(key, True)]
     assert str(report).count("\n") == 1
@@ -273,7 +273,7 @@ def test_repair_gives_each_bad_name_one_of_its_own(tmp_path):
     for data in (archive(*listed), b"".join(member.local_bytes() for member in listed)):
         damaged, path = tmp_path / "damaged.npz", tmp_path / "a.npz"
         damaged.write_bytes(data)
-        report = npzkit.repair(damaged, path)
+        report = npzkit.repair(damaged, path, overwrite=True)
         assert report.kept == ("_n%0A", "n%0A", "%FF", "n%1B")
         assert [lost.key for lost in report.lost] == ["n\n", "\udcff", "n\x1b"]
         with npzkit.open(path, strict=True) as npz:

@@ -219,7 +219,7 @@ def check_nothing_is_cut_off(path: Path) -> None:
             warnings.simplefilter("ignore", TornArchiveWarning)
             with pytest.raises(AmbiguousArchiveError, match="another end"):
                 change(path)
-    npzkit.repair(path, output)
+    npzkit.repair(path, output, overwrite=True)
     assert path.read_bytes() == data
     with npzkit.open(output, strict=True) as npz:
         assert npz["a"].tolist() == [0, 1, 2]
@@ -425,7 +425,7 @@ def test_what_an_append_leaves(tmp_path, shape):
         assert not npzkit.verify(path).ok
         # What was committed, or may be, is saved.
         kept = ("a", "other") if shape.others == "other" else ("a", "b")
-        assert npzkit.repair(path, output).kept == kept
+        assert npzkit.repair(path, output, overwrite=True).kept == kept
         assert path.read_bytes() == data
         if shape.state is AmbiguousArchiveError:
             with pytest.raises(shape.state):
@@ -453,7 +453,7 @@ def test_what_an_append_leaves(tmp_path, shape):
     else:
         assert [shape.note in what for what in said] == [True] * bool(shape.note)
     assert path.read_bytes() == data
-    assert npzkit.repair(path, output).kept == tuple(committed)
+    assert npzkit.repair(path, output, overwrite=True).kept == tuple(committed)
     assert path.read_bytes() == data
     report = npzkit.repair(path)
     assert (report.kept, report.cut_size) == (tuple(committed), torn_size)
@@ -907,7 +907,7 @@ def test_a_damaged_directory_is_no_older_state(tmp_path):
     path.write_bytes(flipped(data, 8 * begin))
     with pytest.raises(ZipFormatError, match="repair"):
         npzkit.open(path)
-    report = npzkit.repair(path, output)
+    report = npzkit.repair(path, output, overwrite=True)
     assert set(report.kept) == {"a", "b0", "b1", "b2"}
     # The checksum of the directory says that it is restored to the bit.
     assert report.uncertain == npzkit.repair(path).uncertain == ()
@@ -930,7 +930,7 @@ def test_what_is_lost_behind_the_last_commit_is_not_cut_off(tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(ZipFormatError, match="repair"):
         npzkit.open(path)
-    report = npzkit.repair(path, output)
+    report = npzkit.repair(path, output, overwrite=True)
     assert report.kept == ("a", "b0", "b2")
     assert [lost.key for lost in report.lost] == ["b1"]
     assert report.uncertain == ()
@@ -997,7 +997,7 @@ def test_repair_in_place_lists_the_newest_of_two(tmp_path):
     for bit in (0, 8 * 28, 8 * 28 + 2, 8 * 30 + 3):
         path.write_bytes(flipped(data, 8 * begin + bit))
         for output in (tmp_path / "b.npz", None):
-            report = npzkit.repair(path, output)
+            report = npzkit.repair(path, output, overwrite=True)
             with npzkit.open(output or path) as npz:
                 assert npz["a"].tolist() == [0, 1, 2]
                 assert npz["b"].tolist() == [9, 10, 11]
@@ -1015,7 +1015,7 @@ def test_a_newer_array_that_is_damaged_is_no_older_one(tmp_path):
     damaged[data.rindex(b"PK\1\2", 0, data.rindex(b"b.npy"))] ^= 1
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"
     path.write_bytes(damaged)
-    report = npzkit.repair(path, output)
+    report = npzkit.repair(path, output, overwrite=True)
     place = data.rindex(b"\x93NUMPY", 0, value)
     assert [(lost.key, lost.where) for lost in report.lost] == [("b", place)]
     assert report.kept == ("a", "d")
@@ -1031,7 +1031,7 @@ def test_an_entry_that_runs_into_the_end_record(tmp_path):
     name_size = data.rindex(b"PK\1\2") + 28
     for output in (tmp_path / "b.npz", None):
         path.write_bytes(flipped(data, 8 * name_size + 1))
-        assert "d" in npzkit.repair(path, output).kept
+        assert "d" in npzkit.repair(path, output, overwrite=True).kept
         with npzkit.open(output or path) as npz:
             assert npz["d"].tolist() == [1, 1]
 
@@ -1044,7 +1044,7 @@ def test_a_repaired_comment_is_no_end_record(tmp_path):
     with zipfile.ZipFile(path, "a") as z:
         z.comment = comment
     output = tmp_path / "b.npz"
-    npzkit.repair(path, output)
+    npzkit.repair(path, output, overwrite=True)
     with np.load(output) as npz:
         assert npz["a"].tolist() == [0, 1, 2]
 

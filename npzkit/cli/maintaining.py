@@ -316,10 +316,9 @@ def repair(
 ) -> int:  # fmt: skip
     """Repair damaged FILEs, or save their sound arrays.
 
-    Without --output, only the end of FILE is repaired: an unfinished append is
-    cut off, a damaged directory is written again, and an interrupted flush of a
-    map is completed. Then FILE is checked; npzkit rm FILE KEY removes a damaged
-    array. The exit code is 1 if something was lost or is still damaged.
+    Restores the list at the end of FILE and cuts off an unfinished append, in place.
+    With -o, writes every sound array to a new file. npzkit rm FILE KEY removes a
+    damaged array. The exit code is 1 if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """

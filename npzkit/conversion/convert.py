@@ -37,6 +37,7 @@ from npzkit.errors import (
     FormatError,
     NpzkitError,
     UnsupportedError,
+    format_count,
     printable,
     shown_url,
     shown_value,
@@ -378,13 +379,14 @@ def _write(
 def _note_tree(tree: Any, say: Say) -> None:
     """Say what only the note of nested data has, which other programs do not read."""
     tied, show = links(tree), shown_value
-    shown = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
-    shown += [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
-    if shown:
-        say(
-            "tied tensors and values without an array of their own, which other programs do "
-            f"not find: {some_of(shown, most=_NAMED_COUNT)}"
-        )
+    values = [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
+    shared = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
+    for found, what in ((values, "value"), (shared, "tied tensor")):
+        if found:
+            say(
+                f"{format_count(len(found), what)} without an array, which only npzkit finds: "
+                f"{some_of(found, most=_NAMED_COUNT)}"
+            )
 
 
 def _noting(progress: Report | None, raised: list[BaseException]) -> Report | None:

@@ -309,8 +309,8 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
         return None
     chunks = open_chunks(reader.source, entry, data_start, verify=False)
     outcome = (
-        f"its last {all_count - count:,} of {all_count:,} rows; the rows before are kept, but no "
-        "CRC-32 can check them"
+        f"{count:,} of {all_count:,} rows kept, unchecked; the other {all_count - count:,} are "
+        "not in the file"
     )
     read, lost = _data_of(header, chunks.readinto), [(count, all_count)]
     return RowsLeft(entry, _with_rows(header, count), read, outcome, lost)

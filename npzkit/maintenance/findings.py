@@ -286,12 +286,8 @@ class RepairReport(NamedTuple):
 
     def __str__(self) -> str:
         lines = [f"{printable(self.output)}: {format_count(len(self.kept), 'member')} kept"]
-        if self.is_rebuilt:
-            lines.append(
-                "the directory was lost: members were found by their own headers"
-                if self.uncertain
-                else "the directory was damaged: it was restored from the members' own headers"
-            )
+        if self.is_rebuilt and not self.uncertain:
+            lines.append("the list at the end of the file was damaged, and is restored")
         lines += self._uncertain_lines()
         if self.cut_size:
             lines.append(f"{self.cut_size:,} bytes of an unfinished append removed")
@@ -310,11 +306,16 @@ class RepairReport(NamedTuple):
         return lines_html(f"RepairReport {self}")
 
     def _uncertain_lines(self) -> list[str]:
-        text = "may have been removed, renamed or changed; the record of it is lost or disagrees"
+        text = "may be old: removed, renamed or changed since"
         if not self.uncertain:
             return []
         if self.uncertain == self.kept:
-            lines = [f"uncertain: any of these arrays {text}"]
+            lines = [
+                "the list at the end of the file is missing: if the file was ever changed in "
+                "place, old arrays may be among these"
+                if self.is_rebuilt
+                else f"uncertain: any of these arrays {text}"
+            ]
             is_told = any(BESIDE_ARRAYS in row.what for row in self.lost)
             names = (*self.kept, *(row.key for row in self.lost))
             if any("/" in name for name in names) and not is_told:

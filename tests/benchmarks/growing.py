@@ -154,7 +154,8 @@ def report(folder: Path, log: Path, base: int, lines: list[str], *, filled: bool
             for start in range(base, length, ROWS)
         )
         is_sound = npz.verify().ok
-    print(f"{len(committed)} commits, {len(failures)} failed: {set(failures)}")
+    reasons = {line.partition("]")[2].partition(":")[0].strip() for line in failures}
+    print(f"{len(committed)} commits, {len(failures)} failed: {', '.join(reasons)}")
     print(f"disk was full: {filled}; rows: {length - base}, last told: {committed[-1] - base}")
     print(f"nothing lost: {length >= committed[-1]}; all right: {right}; sound: {is_sound}")
     reads = [int(line.split()[0]) for line in lines if line.endswith(" reads")]

@@ -215,8 +215,9 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     KEY may be a pattern such as 'ema/*', or a folder of keys.
 
     Damaged arrays can be removed too, so that the others are a sound archive. If one
-    KEY is not found, nothing is removed. The file shrinks when more than
-    half of it is unused, or when npzkit repack rewrites it.
+    KEY is not found, nothing is removed. The bytes stay in the file until more than
+    half of it is unused, or npzkit repack rewrites it: to get rid of secrets or
+    pickles, repack.
 
     Example: npzkit rm model.npz bias
     """

@@ -271,7 +271,8 @@ def _verified(
 ) -> Outcome:  # fmt: skip
     """Return a report as one line per finding, and the verdict.
 
-    Of one of many archives, a sound one has no line, unless `verbose` is true.
+    Of one of many archives, a sound one has no line, unless it has Python objects or unsafe
+    names, or `verbose` is true.
     """
     path = shown_path(archive.path)
     lines = []
@@ -285,7 +286,7 @@ def _verified(
         told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
         lines.append(in_a_line(told))
     state = report._state
-    if not quiet and (is_alone or verbose or state != "sound"):
+    if not quiet and (is_alone or verbose or state != "sound" or not report._is_safe):
         is_whole = state == "unchecked" or (state == "sound" and not report.unchecked_count)
         lines.append(f"{path}: {report.verdict}" + (f"; {report.safety}" if is_whole else ""))
     is_ok = state in ("sound", "unchecked")

@@ -28,6 +28,10 @@ NOTHING: Mapping[str, Any] = {}
 _C_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 
 
+HOLDS_OBJECTS = "it holds Python objects"
+"""Why an array is not kept."""
+
+
 class Array(NamedTuple):
     """An array of a file that is open.
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process
-from npzkit.conversion.arrays import Contents, FileOptions, Say, with_dtypes
+from npzkit.conversion.arrays import HOLDS_OBJECTS, Contents, FileOptions, Say, with_dtypes
 from npzkit.conversion.formats import (
     NPZ,
     ZARR,
@@ -32,6 +32,8 @@ from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, open
 from npzkit.errors import (
+    ALLOW_PICKLE,
+    SKIP,
     TO_CONVERT,
     ConversionError,
     FormatError,
@@ -47,9 +49,9 @@ from npzkit.files.file_objects import as_path
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
-from npzkit.maintenance.repack import repack
+from npzkit.maintenance.repack import Chosen, rewrite
 from npzkit.members.keys import missing
-from npzkit.members.metadata import TREE_KEY
+from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
 from npzkit.trees.notes import is_value, links, nodes_of
 from npzkit.trees.restoring import named_keys
@@ -240,16 +242,15 @@ def convert(
         # A URL without a suffix may be the prefix of a sharded archive.
         is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
         claims = Claims(checked, size_of(file) if source.is_foreign else None)
-        is_changed = dtypes or allow_pickle or only is not None or is_npy(file)
+        is_changed = dtypes or allow_pickle or is_npy(file)
         if source == target == NPZ and is_file and not is_sharded(file) and not is_changed:
-            if limits is not None:
-                _check_archive(location, claims)
-            repack(
-                file, sink or output, compression=compression, level=level, progress=progress,
-                overwrite=overwrite or sink is not None,
+            chosen, left_out = _members_chosen(location, only, claims, skip=skip)
+            rewrite(
+                file, sink or output, chosen, compression=compression, level=level,
+                progress=progress, overwrite=overwrite or sink is not None,
             )  # fmt: skip
             with open(destination) as npz:
-                return ConvertReport(output, tuple(npz.files), (), {})
+                return ConvertReport(output, tuple(npz.files), (), left_out)
         notes: dict[str, None] = {}
         skipped, raised = dict[str, str](), list[BaseException]()
         writer = module_of(target)
@@ -277,25 +278,62 @@ def convert(
 
 def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Contents:
     """Return the arrays that some patterns name, and the metadata without the others' places."""
-    arrays, metadata = list(contents.arrays), dict(contents.metadata)
+    arrays = list(contents.arrays)
     keys = [array.key for array in arrays]
-    chosen = set(named_keys([only] if isinstance(only, str) else only, keys, path))
-    for key in sorted(chosen - set(keys)):
-        raise missing(key, keys, path)
-    if TREE_KEY in metadata:
-        note = EditedNote(metadata[TREE_KEY], set(keys).__contains__)
-        for key in keys:
-            if key not in chosen:
-                note.take(key)
-        metadata[TREE_KEY] = note.note
+    chosen = _named(only, keys, path)
+    metadata = _without(contents.metadata, keys, chosen)
     return Contents(metadata, [array for array in arrays if array.key in chosen])
 
 
-def _check_archive(location: Any, claims: Claims) -> None:
-    """Check the limits of an archive, whose members are copied as they are."""
+def _members_chosen(
+    location: Any, only: str | Iterable[str] | None, claims: Claims, *, skip: bool
+) -> tuple[Chosen | None, dict[str, str]]:
+    """Return the members of an archive to copy, None for all, and why some arrays are left out.
+
+    A member is copied as it is, so an array of Python objects would stay one.
+    """
     with open(location, limits=claims.limits) as npz:
-        for key in npz:
-            claims.add(key, npz.info(key).nbytes)
+        keys = npz.files
+        chosen = set(keys) if only is None else _named(only, keys, npz._archive.path)
+        infos = {key: npz.info(key) for key in keys if key in chosen}
+        chosen |= {part for info in infos.values() for part in info.split_into}
+        for info in infos.values():
+            claims.add(info.key, info.nbytes)
+        objects = [key for key, info in infos.items() if info.dtype and info.dtype.hasobject]
+        if objects and not skip:
+            raise ConversionError(
+                f"the value cannot be kept: {HOLDS_OBJECTS}", key=objects[0],
+                remedy="Make plain arrays of objects that you trust, with " + ALLOW_PICKLE
+                + ", or leave them out with " + SKIP + ".",
+            )  # fmt: skip
+        chosen -= set(objects)
+        if len(chosen) == len(keys):
+            return None, {}
+        names = {npz._archive.one_file().entry(key).name for key in chosen}
+        comment = format_metadata(_without(npz.metadata, keys, chosen))
+        return Chosen(names, comment), dict.fromkeys(objects, HOLDS_OBJECTS)
+
+
+def _named(only: str | Iterable[str], keys: list[str], path: str | None) -> set[str]:
+    """Return the keys that are named, which exist."""
+    patterns = [only] if isinstance(only, str) else list(only)
+    if not patterns:
+        raise ValueError("only must have at least one key or pattern")
+    chosen = set(named_keys(patterns, keys, path))
+    for key in sorted(chosen - set(keys)):
+        raise missing(key, keys, path)
+    return chosen
+
+
+def _without(metadata: Mapping[str, Any], keys: list[str], chosen: set[str]) -> dict[str, Any]:
+    """Return metadata whose note of nested data has no places for arrays that are left out."""
+    if TREE_KEY not in metadata:
+        return dict(metadata)
+    note = EditedNote(metadata[TREE_KEY], set(keys).__contains__)
+    for key in keys:
+        if key not in chosen:
+            note.take(key)
+    return {**metadata, TREE_KEY: note.note}
 
 
 def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptions:

@@ -18,7 +18,7 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED
-from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, named
+from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Contents, FileOptions, Say, named
 from npzkit.conversion.refusals import Claims
 from npzkit.datasets.opening import open_any
 from npzkit.display import blocks
@@ -58,7 +58,7 @@ def array_in(npz: NpzFile, key: str) -> Array:
     return Array(
         key, info.shape or (), dtype, partial(read, key), info.attrs,
         fortran_order=bool(info.fortran_order),
-        problem="it holds Python objects" if dtype.hasobject else "",
+        problem=HOLDS_OBJECTS if dtype.hasobject else "",
         check=partial(blocks.check_array, npz, key) if is_checked else None,
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ import zarr
 import zarr.codecs
 
 from npzkit.codecs.coding import STORED, ZSTANDARD, ZSTANDARD_LEVEL
-from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number
+from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Contents, FileOptions, Say, is_c_number
 from npzkit.conversion.hierarchies import array_in_store, from_library, giving, stored_in
 from npzkit.conversion.refusals import Claims, leads_out
 from npzkit.display.blocks import block_shape
@@ -81,7 +81,7 @@ def _array(key: str, item: Any, say: Say, claims: Claims) -> Array:
     return array_in_store(
         key, item, item.attrs.asdict(), say, claims, stored=item.nbytes_stored,
         texts=item if item.dtype.char in "TO" else None,
-        problem="it holds Python objects" if is_pickled else "",
+        problem=HOLDS_OBJECTS if is_pickled else "",
     )  # fmt: skip
 
 

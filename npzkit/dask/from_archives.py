@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -182,6 +183,7 @@ class ConcatenatedArray(PartedArray):
         starts = np.cumsum([0, *(array.shape[0] for array in arrays)], dtype=np.int64)
         shape = int(starts[-1]), *arrays[0].shape[1:]
         self._layout = JoinedLayout(0, False, starts, shape, dtype)
+        self._key, self.attrs = arrays[0].key, MappingProxyType({})
         self._describe(shape, dtype)
 
     @property
@@ -192,12 +194,7 @@ class ConcatenatedArray(PartedArray):
         return self._layout.pieces(positions)
 
     def _read_piece(
-        self,
-        part: int,
-        positions: tuple[Positions, ...],
-        place: np.ndarray[Any, Any],
-        *,
-        is_trial: bool = False,
+        self, part: int, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
     ) -> None:
         place[...] = self._arrays[part][as_index(positions)]
 

@@ -75,7 +75,10 @@ class Base:
         """Return some rows as the next part of an array; None if there are none."""
         number = None if self.index is None else self.index.number(key)
         if self.index is None or number is None:
-            raise missing(key, self.order, path)
+            error = missing(key, self.order, path)
+            told = "Rows are added to committed arrays: add(), commit(), then another writer."
+            error.remedy = f"{told} {error.remedy or ''}".strip()
+            raise error
         key, shape, dtype = (
             self.index.keys[number],
             self.index.shape(number),

@@ -82,14 +82,11 @@ class JoinedArray(PartedArray):
 
     def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
         everything = select(..., self.shape)
-        if out is None:
-            return self._read_block(everything)
-        if self.nbytes < READ_ONCE_SIZE or self._npz._files.is_distant:
-            out[...] = self._read_block(everything)
-        else:
-            # All is checked before anything changes.
-            for is_trial in (True, False):
-                self._read_pieces(self._pieces(everything.positions), out, is_trial=is_trial)
+        if out is None or self.nbytes < READ_ONCE_SIZE or self._npz._files.is_distant:
+            return super()._read_all(out)
+        # All is checked before anything changes.
+        for is_trial in (True, False):
+            self._read_pieces(self._pieces(everything.positions), out, is_trial=is_trial)
         return out
 
     def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:

@@ -114,7 +114,7 @@ class Files:
         self.names = names
         self.options = options
         self.folder = os.getcwd() if folder is None else folder
-        self._recent: Recent | None = Recent()
+        self._recent: Recent | None = Recent(is_local=not self.is_distant)
         self._alike: dict[int, list[Skeleton]] = {}
         self.marks: list[tuple[Any, ...]] = []
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     T = TypeVar("T", default=Any)
 
 
+_RENAME = "Give it a name that ends in .pt, and convert that."
+
+
 def open(
     file: Readable,
     *,
@@ -136,7 +139,7 @@ def open_any(file: Any, **options: Any) -> NpzFile:
         return open(file, **options)
     from npzkit.archive.npy_file import NpyFile
 
-    return NpyFile(file, verify=False, **options)
+    return NpyFile(file, **{**options, "verify": False})
 
 
 def is_npy(file: Any) -> bool:
@@ -144,7 +147,10 @@ def is_npy(file: Any) -> bool:
     if isinstance(file, NpzFile):
         return not file._archive.has_checksums
     if can_read(file):
-        position = file.tell()
+        try:
+            position = file.tell()
+        except OSError:  # a pipe
+            return False
         begins_so = _begins_as_npy(file)
         file.seek(position)
         return begins_so
@@ -180,9 +186,10 @@ def _check_not_torchs(npz: NpzFile) -> None:
     folder, slash, _ = next(iter(names), "").partition("/")
     if slash and f"{folder}/data.pkl" in names and f"{folder}/version" in names:
         npz.close()
+        is_named_so = str(npz._archive.path).endswith(".npz")
         raise UnsupportedError(
             "it is a file of torch.save, not an archive of arrays", path=npz._archive.path,
-            remedy=TO_CONVERT,
+            remedy=_RENAME if is_named_so else TO_CONVERT,
         )  # fmt: skip
 
 

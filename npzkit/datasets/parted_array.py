@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray, new_array
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
-from npzkit.reading.indexing import Positions, Selection, count_of
+from npzkit.reading.indexing import Positions, Selection, count_of, select
 
 Piece = tuple[int, tuple[Positions, ...], tuple[Any, ...]]
 """The number of a part, positions in it, and the index of these in what is read."""
@@ -33,14 +33,9 @@ class PartedArray(LazyArray):
         raise NotImplementedError
 
     def _read_piece(
-        self,
-        part: int,
-        positions: tuple[Positions, ...],
-        place: np.ndarray[Any, Any],
-        *,
-        is_trial: bool = False,
+        self, part: int, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
     ) -> None:
-        """Read positions of a part to where they belong; a trial only checks them."""
+        """Read positions of a part to where they belong."""
         raise NotImplementedError
 
     def _allocated(self, shape: tuple[int, ...], parts: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -58,12 +53,19 @@ class PartedArray(LazyArray):
         self._read_pieces(pieces, block)
         return block
 
+    def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+        block = self._read_block(select(..., self.shape))
+        if out is None:
+            return block
+        out[...] = block
+        return out
+
     def _read_pieces(
-        self, pieces: Iterable[Piece], block: np.ndarray[Any, Any], *, is_trial: bool = False
+        self, pieces: Iterable[Piece], block: np.ndarray[Any, Any], **how: Any
     ) -> None:
         tasks = [
             # With the Ellipsis, a view also of an array without dimensions.
-            partial(self._read_piece, part, positions, block[(*place, ...)], is_trial=is_trial)
+            partial(self._read_piece, part, positions, block[(*place, ...)], **how)
             for part, positions, place in pieces
         ]
         run(tasks, self._threads_for(len(tasks)))

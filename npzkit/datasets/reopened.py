@@ -29,16 +29,16 @@ def kept_open(most: int) -> int:
     return most if limit == resource.RLIM_INFINITY else max(min(most, limit // 4), 1)
 
 
-_FILES: dict[tuple[int, Hashable], Any] = {}
-_DISTANT: dict[tuple[int, Hashable], Any] = {}
+_FILES: dict[tuple[object, Hashable], Any] = {}
+_DISTANT: dict[tuple[object, Hashable], Any] = {}
 """What is open, the last used at the end: by its owner and its key there."""
 
 
 class Recent:
     """The archives of one owner that were used last, by any key. All owners share the room.
 
-    Has no lock: each step is one operation of a dict, which is safe also without a GIL. If two
-    threads open the same archive at once, one of the two is dropped.
+    Has no lock: each look and each change is one operation of a dict, which is safe also without
+    a GIL. If two threads open the same archive at once, one of the two is dropped.
 
     Parameters
     ----------
@@ -48,10 +48,12 @@ class Recent:
 
     def __init__(self, *, is_local: bool = True) -> None:
         self._kept = _FILES if is_local else _DISTANT
+        # Unlike the id of an object, it is never another's, whatever interrupts `__del__`.
+        self._owner = object()
 
     def get(self, key: Hashable, open_it: Callable[[], Any]) -> Any:
         """Return the archive of a key, which is opened if it is not open."""
-        kept, own = self._kept, (id(self), key)
+        kept, own = self._kept, (self._owner, key)
         npz = kept.pop(own, None)
         if npz is None:
             npz = open_it()
@@ -63,16 +65,16 @@ class Recent:
         return npz
 
     def __contains__(self, key: Hashable) -> bool:
-        return (id(self), key) in self._kept
+        return (self._owner, key) in self._kept
 
     def forget(self, key: Hashable) -> None:
         """Drop an archive."""
-        self._kept.pop((id(self), key), None)
+        self._kept.pop((self._owner, key), None)
 
     def clear(self) -> None:
         """Drop all."""
         for own in list(self._kept):
-            if own[0] == id(self):
+            if own[0] is self._owner:
                 self._kept.pop(own, None)
 
     def __del__(self) -> None:

@@ -34,14 +34,22 @@ def repack_shards(
         writer.metadata.update(npz.metadata)
         meter = Meter(progress, npz._archive.nbytes)
         for key in npz:
-            method = npz.info(key).method
-            coding = compression or (method if method in _WRITTEN else "deflated")
+            coding = compression or _coding_of({part.method for part in npz.parts(key)})
             with writer._open_shard() as shard:
                 _write(shard, key, npz.lazy(key), npz.info(key).attrs, coding, meter)
         # Windows removes no shard that is open.
         npz.close()
         writer.commit()
         meter.finish()
+
+
+def _coding_of(methods: set[str]) -> str:
+    """Return the method of an array's parts; if they have several, or one that npzkit only reads,
+    the one that each program reads.
+    """
+    if len(methods) > 1 or not methods <= _WRITTEN:
+        return "deflated"
+    return min(methods, default="stored")
 
 
 def _write(

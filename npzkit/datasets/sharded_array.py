@@ -64,6 +64,10 @@ class ShardedArray(PartedArray):
         self._shards.prove_empty(self._number)
         self._shards.check_backed(self._part_numbers)
 
+    def _read_all(self, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+        # Into `out` in two passes, of which the first only checks.
+        return LazyArray._read_all(self, out)
+
     def _allocated(self, shape: tuple[int, ...], parts: Sequence[int]) -> np.ndarray[Any, Any]:
         self._shards.check_open()
         self._shards.prove_empty(self._number)
@@ -73,12 +77,7 @@ class ShardedArray(PartedArray):
         return self._shards.threads_for(count)
 
     def _read_piece(
-        self,
-        part: int,
-        positions: tuple[Positions, ...],
-        place: np.ndarray[Any, Any],
-        *,
-        is_trial: bool = False,
+        self, part: int, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
     ) -> None:
         read_piece(self._part(part), positions, place, verify=self._verify)
 

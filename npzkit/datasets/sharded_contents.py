@@ -316,7 +316,8 @@ class ShardedContents(OpenShards):
             return self.part(number, parts[0]) if len(parts) == 1 else None
         self.prove_empty(number)
         lazy = self.shard(index.home(number)).lazy(index.stored_key(number, None))
-        return lazy if lazy.shape == index.shape(number) else None
+        is_all = lazy.shape == index.shape(number) and lazy.dtype == index.dtype(number)
+        return lazy if is_all else None
 
     def stream(self, key: str, *, verify: bool = True) -> BinaryIO:
         if len(self.index.part_numbers(self.find(key))) == 1:

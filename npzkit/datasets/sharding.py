@@ -325,11 +325,12 @@ def commit_index(
     files = place.listed() if files is None else files
     older = place.read(INDEX_NAME) if INDEX_NAME in files else None
     before = base[1] if base is not None and base[0] == older else _index_of(older)
-    if not durable and older is not None:
-        # A commit that is repeated changes nothing.
-        durable = before is None or before.attempt != attempt or before.is_durable
     try:
         data = _format(records, metadata, attempt, attrs or {}, order, durable=durable)
+        if older not in (None, data) and not durable:
+            # It replaces another one, unless it is the same, which was durable.
+            durable = True
+            data = _format(records, metadata, attempt, attrs or {}, order, durable=True)
         parse_index(data)
     except NpzkitError as error:
         error.locate(path=place.name)

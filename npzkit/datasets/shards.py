@@ -1,7 +1,7 @@
 """The shards of an open archive: opened when they are needed, a few at a time.
 
-Owns which are open, that each is the one that the index names, and that each part, before it
-is used, was found to be what the index says.
+Owns which are open, that each is the one that the index names, and that each part that is used
+has the CRC-32, the size, the method, the shape and the dtype that the index says.
 """
 
 from __future__ import annotations

@@ -152,12 +152,18 @@ def _path_of(file: Any) -> str | os.PathLike[str] | None:
 
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:
     if not allow_pickle:
+        from npzkit.zip.end_record import HTML, is_markup
+
+        start = stream.tell()
+        is_page = is_markup(stream.read(64))
+        stream.seek(start)
         raise PickleRefusedError(
-            "the file is neither an .npz nor an .npy file; it may be pickled (object) data",
+            "the file is neither an .npz nor an .npy file; "
+            + (HTML if is_page else "it may be pickled (object) data"),
             path=_path_of(file),
-            remedy="Pass allow_pickle=True only if you trust the file: "
+            remedy=None if is_page else "Pass allow_pickle=True only if you trust the file: "
             "unpickling can run code from it.",
-        )
+        )  # fmt: skip
     try:
         return pickle.load(stream, **pickle_kwargs)
     except (MemoryError, RecursionError):

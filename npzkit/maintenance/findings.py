@@ -125,6 +125,7 @@ class VerifyReport(NamedTuple):
             "nbytes": self.nbytes,
             "torn_size": self.torn_size,
             "unchecked_count": self.unchecked_count,
+            "safety": self.safety,
             "rows": [row._asdict() for row in self.rows],
         }
 
@@ -200,7 +201,11 @@ class VerifyReport(NamedTuple):
             for count, (_, one, many) in zip(counts, _TO_KNOW, strict=True)
             if count
         ]
-        return ", ".join(told) or "no Python objects, and no unsafe names"
+        return ", ".join(told) or _SAFE
+
+    @property
+    def _is_safe(self) -> bool:
+        return self.safety == _SAFE
 
     @property
     def _counted(self) -> str:
@@ -211,6 +216,9 @@ class VerifyReport(NamedTuple):
         if self.ok or self.member_count:
             return format_count(self.member_count, "member")
         return "no member could be checked"
+
+
+_SAFE = "no Python objects, and no unsafe names"
 
 
 class Lost(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,7 +82,8 @@ def repack(
     Parameters
     ----------
     file : path, URL, bytes-like, file object or NpzFile
-        An `NpzFile` stays open and keeps reading the old file.
+        An `NpzFile` stays open and keeps reading the old file, also if `output` is its
+        path, which takes ``overwrite=True``.
     output : path, URL or file object, optional
         None replaces `file`, which must be a path or the URL of a store. The old
         file stays until the new one is complete. Programs that have it open keep
@@ -145,6 +146,47 @@ def repack(
     >>> npzkit.open(new).info("x").seekable
     True
     """
+    rewrite(
+        file, output, None, compression=compression, align=align, level=level,
+        chunk_size=chunk_size, seekable=seekable, threads=threads, durable=durable,
+        overwrite=overwrite, lock_timeout=lock_timeout, progress=progress,
+        storage_options=storage_options,
+    )  # fmt: skip
+
+
+class Chosen(NamedTuple):
+    """What of an archive is written.
+
+    Attributes
+    ----------
+    names : set of str
+        The members.
+    comment : bytes
+        In the place of the archive's.
+    """
+
+    names: Set[str]
+    comment: bytes
+
+
+def rewrite(
+    file: Any,
+    output: Any,
+    chosen: Chosen | None,
+    *,
+    compression: str | int | None = None,
+    align: int = ALIGNMENT,
+    level: int | None = None,
+    chunk_size: int = CHUNK_SIZE,
+    seekable: bool = True,
+    threads: int | None = None,
+    durable: bool = False,
+    overwrite: bool = False,
+    lock_timeout: float | None = None,
+    progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Rewrite an archive, or some members of it, as `repack` does."""
     wanted = None if compression is None else method_number(compression)
     level = check_level(level, wanted or STORED)
     coding = Coding(STORED, level, check_chunk_size(chunk_size), seekable)
@@ -165,7 +207,7 @@ def repack(
                 limits = limits_of(origin)
                 rewriting = _Rewriting(pipeline, wanted, coding, align, limits.member_size)
                 open_dst = partial(_open_sink, target, source, lock, durable, timeout, overwrite)
-                _write(source, open_dst, rewriting.write, progress, limits)
+                _write(source, open_dst, rewriting.write, progress, limits, chosen)
         except NpzkitError as error:
             path = source.name if source.is_distant else source.path
             raise error.locate(path=path) from error.__cause__
@@ -281,12 +323,16 @@ def _write(
     write_member: Callable[[Source, ChunkLists, Entry, ZipWriter, Meter], None],
     progress: Report | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    chosen: Chosen | None = None,
 ) -> None:
-    """Write all members in order, and commit the new archive."""
+    """Write all members, or some, in order, and commit the new archive."""
     sink = open_dst()
     try:
         directory = read_directory(source, starts=(0, source.position), limits=limits)
-        entries = list(directory.entries.values())
+        entries = [
+            entry for entry in directory.entries.values()
+            if chosen is None or entry.name in chosen.names
+        ]  # fmt: skip
         near = source.ahead([(0, directory.directory_offset)])
         total, done = sum(entry.uncompressed_size for entry in entries), 0
         meter = Meter(progress, total)
@@ -300,7 +346,7 @@ def _write(
             done += entry.uncompressed_size
             meter.reach(done)
         meter.finish()
-        comment = comment_of(directory, source)
+        comment = comment_of(directory, source) if chosen is None else chosen.comment
         # Windows cannot replace an open file.
         source.close()
         writer.commit(comment)

@@ -15,8 +15,8 @@
 #   when it is saved. A flat dict whose keys have slashes gets the note `["flat"]`, which stands
 #   for all of them, so that it costs nothing per array. A flat dict without slashes gets no note.
 # - A part of a tree is looked for from the top: only names that can lead to what a pattern
-#   matches are followed (`Selection.names_in`), and only their branches are made from keys. Names
-#   that contain slashes are always followed, because a pattern has only the keys, not where their
-#   names end.
+#   matches are followed (`KeySelection.names_in`), and only their branches are made from keys.
+#   Names that contain slashes are always followed, because a pattern has only the keys, not where
+#   their names end.
 # - Filling in place comes after all checks, so that an error leaves the example as it was. It
 #   takes one copy of the arrays in memory.

@@ -181,10 +181,10 @@ class KeySelection:
 
 
 def named_keys(patterns: Iterable[str], keys: Iterable[str], path: str | None) -> list[str]:
-    """Return the keys that a command's arguments name, each once.
+    """Return the keys that arguments name, each once.
 
-    An argument is a key, a folder of keys, or a pattern. A key that has the pattern's own
-    characters wins. What is none of these is returned as it is: who looks it up says so.
+    An argument is a key, a folder of keys, or a pattern. A key or a folder that is spelled like
+    a pattern wins. What is none of these is returned as it is: who looks it up says so.
 
     Raises
     ------
@@ -201,8 +201,12 @@ def named_keys(patterns: Iterable[str], keys: Iterable[str], path: str | None) -
     for pattern in patterns:
         rule = _rule(pattern)
         key = pattern if pattern in present else pattern.removesuffix(SUFFIX)
-        matching = [key] if key in present else rule.matching(listed)
-        if not (matching or rule.regex is None):
+        if key in present:
+            found.append(key)
+            continue
+        inside = [key for key in listed if rule.key and is_within(key, rule.key)]
+        matching = inside or (rule.matching(listed) if rule.regex else [])
+        if rule.regex and not matching:
             raise _unmatched(rule, listed, path)
         found += matching or [pattern]
     return list(dict.fromkeys(found))

@@ -374,6 +374,14 @@ def _is_safetensors(head: bytes, size: int) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
+HTML = "it is an HTML or XML page, perhaps an error page saved by a download"
+
+
+def is_markup(head: bytes) -> bool:
+    """Return whether a file begins as a page of the web does."""
+    return re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE) is not None
+
+
 def _kind_of(head: bytes, size: int) -> _OtherFile:
     """Return what a file that is no archive seems to be."""
     if not head:
@@ -383,9 +391,8 @@ def _kind_of(head: bytes, size: int) -> _OtherFile:
     for kind in _OTHER_FILES:
         if head.startswith(kind.beginning):
             return kind
-    if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
-        meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
-        return _OtherFile(head, meaning, remedy=_DOWNLOAD)
+    if is_markup(head):
+        return _OtherFile(head, HTML, remedy=_DOWNLOAD)
     meaning = (
         "it has no end of central directory record; it is another kind of file, or part of a file"
     )

@@ -160,3 +160,12 @@ def test_an_archive_passes_for_one_of_numpys(tmp_path):
         assert isinstance(npz, np.lib.npyio.NpzFile)
         assert isinstance(npz, npzkit.NpzFile)
     assert not isinstance({}, np.lib.npyio.NpzFile)
+
+
+def test_a_page_of_the_web_is_no_pickle(tmp_path):
+    """`load` of an error page says what it is, and does not propose to unpickle it."""
+    path = tmp_path / "a.npz"
+    path.write_text("<!DOCTYPE html><html><body>404</body></html>")
+    with pytest.raises(npzkit.errors.PickleRefusedError, match="an HTML or XML page") as caught:
+        npzkit.load(path)
+    assert caught.value.remedy is None

@@ -17,7 +17,7 @@ MetricsOf = Callable[[int], Mapping[str, Any]]
 
 
 class Policy(abc.ABC):
-    """A rule that says which steps to keep. Join several with ``|``."""
+    """A rule that says which steps to keep. The operator *or* joins several."""
 
     @abc.abstractmethod
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:

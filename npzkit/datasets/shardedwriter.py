@@ -60,7 +60,8 @@ class ShardedWriter:
         Is made if necessary. URLs are as in `npzkit.NpzWriter`.
     mode : {"w", "a"}, default "w"
         "w" replaces what the folder has. "a" keeps its arrays, and adds arrays and rows
-        to them: only what is new is written.
+        to them: only what is new is written. Without an `attempt`, the end of a ``with``
+        block commits then, as of an `NpzWriter`.
     metadata : mapping, optional
         Of the archive, as in `NpzWriter`. That of the writer which commits
         counts.
@@ -137,6 +138,8 @@ class ShardedWriter:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._is_open = self._is_aborted = False
+        # As a single file does: nobody else can commit what is added here.
+        self._commits_itself = mode == "a" and attempt is None
         self._process = os.getpid()
         if mode not in ("w", "a"):
             raise ValueError(f"mode must be 'w' or 'a', not {mode!r}")
@@ -250,8 +253,7 @@ class ShardedWriter:
     def append(self, key: str, rows: Any) -> None:
         """Add rows to an array of the archive, along its first axis, in mode "a".
 
-        Only the rows are written. Readers find them after `commit`, which this writer must
-        call itself.
+        Only the rows are written. Readers find them after `commit`, by this writer.
 
         Parameters
         ----------
@@ -485,7 +487,14 @@ class ShardedWriter:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
-        if exc_type is None:
+        has_new = (
+            self._shard
+            or self._records
+            or (self.is_adding and self.metadata != self._base.metadata)
+        )
+        if exc_type is None and self._is_open and self._commits_itself and has_new:
+            self.commit()
+        elif exc_type is None:
             self.close()
         elif self._is_open:
             self.abort()

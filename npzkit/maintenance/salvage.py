@@ -120,7 +120,7 @@ class Salvage:
                 raise ZipFormatError(
                     "nothing can be saved: every member is damaged",
                     found=format_count(len(self.lost), "damaged member"),
-                    remedy="Download the file again."
+                    remedy=None
                     if self._partial
                     else "Download the file again; "
                     + Advice("keep_partial='mask'", "--keep-partial mask")

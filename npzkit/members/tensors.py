@@ -42,7 +42,7 @@ SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 DTYPE_ATTRIBUTE = "npzkit.dtype"
 """The attribute of an array with the name of its dtype, of ml_dtypes."""
 _DATA_REMEDY = "Save a tensor that has its data on the CPU."
-_PLAIN_REMEDY = "Save tensor.to_dense(), tensor.dequantize() or tensor.full_tensor(), or its parts."
+_PLAIN_REMEDY = "Save its parts, or tensor.to_dense(), tensor.dequantize(), tensor.full_tensor()."
 
 
 def is_tensor(value: object) -> bool:

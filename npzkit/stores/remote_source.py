@@ -16,7 +16,7 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from npzkit.errors import UnsupportedError, UnversionedFileWarning, closed_error, warn
+from npzkit.errors import Advice, UnsupportedError, UnversionedFileWarning, closed_error, warn
 from npzkit.files.progress import Advance
 from npzkit.files.request_sizes import REQUEST_COUNT, Span
 from npzkit.files.source import Source
@@ -103,8 +103,11 @@ class Store(abc.ABC):
             path=self.name,
             found="all bytes of the object",
             expected="those of a range",
-            remedy="Download the file, and open the copy, or read it from front to back with "
-            "npzkit.iter_arrays(response).",
+            remedy="Download the file, and open the copy: "
+            + Advice(
+                "npzkit.open('simplecache::' + url) does both.",
+                "npzkit ls simplecache::URL does both.",
+            ),
         )
 
     def abort(self) -> None:

@@ -472,3 +472,19 @@ def test_a_pattern_that_matches_nothing(cli, layers):
         assert "no array matches 'a*'" in found.err
     with npzkit.open(layers) as npz:
         assert len(npz) == 6
+
+
+@pytest.mark.parametrize("nothing", ["", "/"])
+def test_an_empty_key_names_nothing(cli, layers, nothing):
+    """An unset variable of a shell removes no arrays."""
+    assert cli("rm", layers, nothing).code != 0
+    with npzkit.open(layers) as npz:
+        assert len(npz) == 6
+
+
+def test_a_folder_that_is_spelled_like_a_pattern(cli, tmp_path):
+    """Only what is in it is removed, and not what the pattern would match."""
+    npzkit.save(tmp_path / "a.npz", {"list[0]/w": np.ones(1), "list0": np.ones(1)})
+    assert cli("rm", tmp_path / "a.npz", "list[0]").code == 0
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert list(npz) == ["list0"]

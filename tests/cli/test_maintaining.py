@@ -465,3 +465,14 @@ def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
     for path in left:
         path.unlink()
     assert cli(command, tmp_path, "-r").err == ""
+
+
+def test_python_objects_are_named_in_a_folder_too(cli, tmp_path):
+    """A sound archive with pickles has a line, also among others, and JSON says so."""
+    np.savez(tmp_path / "plain.npz", x=np.arange(3))
+    np.savez(tmp_path / "objects.npz", x=np.array([1, "b"], object))
+    lines = cli("verify", tmp_path).out.splitlines()
+    assert [line for line in lines if "objects.npz" in line and "1 array of Python objects" in line]
+    assert not [line for line in lines if "plain.npz" in line]
+    found = cli("verify", tmp_path, "--json").json()
+    assert [row["safety"].startswith("no Python objects") for row in found] == [False, True]

@@ -32,6 +32,7 @@ from npzkit.errors import (
     ChecksumError,
     ConversionError,
     FormatError,
+    MemberNotFoundError,
     UnsupportedError,
 )
 from remedies import brought_by
@@ -1228,3 +1229,50 @@ def test_attributes_are_not_left_out_for_a_full_stack(tmp_path, monkeypatch, met
             # As a new file is read back: others are read in a process of their own.
             with hdf5.read(str(tmp_path / "a.h5"), print, Claims(npzkit.Limits(), None)) as found:
                 list(found.arrays)
+
+
+@pytest.mark.remedy(
+    "Make plain arrays of objects that you trust, with allow_pickle=True, or leave them out with skip=True."
+)
+def test_objects_are_not_copied_in_silence(here):
+    """From archive to archive too, an array of Python objects is refused, left out or made plain."""
+    np.savez("a.npz", x=np.array([1, "b"], object), y=np.arange(3))
+    with pytest.raises(ConversionError, match="it holds Python objects") as caught:
+        npzkit.convert("a.npz", "b.npz")
+    assert caught.value.key == "x"
+    assert sorted(os.listdir()) == ["a.npz"]
+    report = npzkit.convert("a.npz", "b.npz", skip=True)
+    assert (report.keys, list(report.skipped)) == (("y",), ["x"])
+    assert npzkit.convert("a.npz", "c.npz", allow_pickle=True).keys
+    np.load("c.npz")["y"]
+
+
+@pytest.mark.remedy("Give it a name that ends in .pt, and convert that.")
+def test_a_file_of_torch_with_the_name_of_an_archive(here):
+    """It is refused before anything is written, by `open` and by `convert`; the remedy is no loop."""
+    with zipfile.ZipFile("a.npz", "w") as archive:
+        archive.writestr("archive/data.pkl", b"x")
+        archive.writestr("archive/version", b"3")
+    for use in (npzkit.open, lambda path: npzkit.convert(path, "b.npz")):
+        with pytest.raises(UnsupportedError, match=r"torch\.save") as caught:
+            use("a.npz")
+        assert caught.value.remedy == "Give it a name that ends in .pt, and convert that."
+    assert os.listdir() == ["a.npz"]
+
+
+def test_only_some_arrays_are_converted(here):
+    """With the parts of each, and without the others' places in the note of nested data."""
+    masked = np.ma.masked_array(np.arange(4.0), [0, 1, 0, 0])
+    npzkit.save("a.npz", {"w": masked, "z": {"u": np.ones(2), "v": 3}}, masked="split")
+    assert npzkit.convert("a.npz", "b.npz", only="w").keys == ("w", "w.mask")
+    assert npzkit.load_tree("b.npz")["w"].mask.tolist() == [False, True, False, False]
+    assert npzkit.convert("a.npz", "c.npz", only=["z/*"]).keys == ("z/u",)
+    assert npzkit.convert("a.npz", "d.h5", only="z").keys == ("z/u",)
+    for nothing, error in (
+        ("", MemberNotFoundError),
+        ("q*", MemberNotFoundError),
+        ([], ValueError),
+    ):
+        with pytest.raises(error):
+            npzkit.convert("a.npz", "e.npz", only=nothing)
+    assert not os.path.exists("e.npz")

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from npzkit.datasets.repacked_shards import repack_shards
 from npzkit.errors import IndexFormatError, KeyExistsError, MemberNotFoundError, StaleArchiveError
+from npzkit.stores.objects import LocalFolder
 
 
 @pytest.fixture(params=["folder", "store"])
@@ -243,3 +245,44 @@ def test_a_commit_waits_for_what_is_new(tmp_path, monkeypatch):
     assert not first & set(synced)
     assert len(newest & set(synced)) == 1
     assert npzkit.verify(tmp_path / "log").ok
+
+
+def test_the_end_of_a_block_commits(tmp_path):
+    """In mode "a", unless there is an exception, or an attempt that other writers may share."""
+    with npzkit.ShardedWriter(tmp_path / "log") as writer:
+        writer["log"] = np.zeros((2, 2))
+        writer.commit()
+    with npzkit.ShardedWriter(tmp_path / "log", mode="a") as writer:
+        writer.append("log", np.ones((3, 2)))
+    assert npzkit.open(tmp_path / "log")["log"].shape == (5, 2)
+    with pytest.raises(ZeroDivisionError), npzkit.ShardedWriter(tmp_path / "log", mode="a") as w:
+        w.append("log", np.ones((3, 2)))
+        1 / 0
+    with npzkit.ShardedWriter(tmp_path / "log", mode="a", attempt="x") as writer:
+        writer.append("log", np.ones((3, 2)))
+    assert npzkit.open(tmp_path / "log")["log"].shape == (5, 2)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_repacked_shards_keep_their_compression(tmp_path, compression):
+    """Also of an array that has grown by parts."""
+    with npzkit.ShardedWriter(tmp_path, compression=compression) as writer:
+        writer["log"] = np.zeros((200, 20))
+        writer.commit()
+    append(tmp_path, "log", np.ones((200, 20)), compression=compression)
+    repack_shards(tmp_path)
+    with npzkit.open(tmp_path) as npz:
+        assert npz.info("log").method == compression
+        assert npz["log"].shape == (400, 20)
+
+
+def test_a_second_commit_of_an_attempt_syncs_what_it_names(tmp_path, monkeypatch):
+    """An index that replaces another one waits for the disk, whatever its attempt is called."""
+    settled = []
+    settle = LocalFolder.settle
+    monkeypatch.setattr(LocalFolder, "settle", lambda self, names: settle(self, settled.append([*names]) or settled[-1]))  # fmt: skip
+    for key in "xy":
+        with npzkit.ShardedWriter(tmp_path, mode="a", attempt="run1") as writer:
+            writer[key] = np.zeros(3)
+            writer.commit()
+    assert [len(names) for names in settled] == [2]

@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 import threading
+import types
 from pathlib import Path
 
 import npzkit
@@ -721,3 +722,17 @@ def test_each_file_that_is_left_out_is_named_in_its_own_reason(tmp_path):
         many = npzkit.open_many(tmp_path / "*.npz", on_error="warn")
     with many:
         assert [path in reason for path, reason in many.left_out.items()] == [True, True]
+
+
+def test_what_one_owner_left_is_no_other_owners():
+    """An archive that an interrupted `__del__` left behind is not given to the next owner."""
+    for number in range(200):
+        owner = reopened.Recent()
+        assert owner.get(0, lambda number=number: types.SimpleNamespace(number=number)).number == number  # fmt: skip
+        owner.clear = lambda: None
+        reopened.Recent.__del__, kept = lambda self: None, reopened.Recent.__del__
+        try:
+            del owner
+        finally:
+            reopened.Recent.__del__ = kept
+    reopened._FILES.clear()

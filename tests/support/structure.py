@@ -20,8 +20,12 @@ CORE = {
 }  # fmt: skip
 """The rooms of the core. `npzkit.__init__` and `drop_ins` are the front door; others are wings."""
 FRONT = {"", "__main__", "drop_ins"}
-IMPLEMENTS = {"stores": {"files"}, "datasets": {"archive"}, "trees": {"archive", "members"}}
-"""A wing that implements the interfaces of a room of the core imports that room."""
+IMPLEMENTS = {
+    "stores": {"files"}, "datasets": {"archive"}, "trees": {"archive", "members"},
+    "conversion": {"maintenance"},
+}  # fmt: skip
+"""A wing that implements the interfaces of a room of the core imports that room; and to convert
+from archive to archive is to repack."""
 BY_ALL = {"errors", "imported", "limits", "tables", "typing"}
 """What every module imports."""
 

@@ -121,7 +121,9 @@ def test_any_memory_of_a_tensor_is_saved():
         assert type(found[key]) is type(like[key])
 
 
-PLAIN = pytest.mark.remedy("Save tensor.to_dense(), tensor.dequantize() or tensor.full_tensor()")
+PLAIN = pytest.mark.remedy(
+    "Save its parts, or tensor.to_dense(), tensor.dequantize(), tensor.full_tensor()."
+)
 DATA = pytest.mark.remedy("Save a tensor that has its data on the CPU.")
 BYTES = pytest.mark.remedy("Save tensor.view(torch.uint8), which has the same bytes.")
 

@@ -201,6 +201,10 @@ ROWS = {
         "a second such slice, file by np.savez_compressed", works.slice_foreign,
         (ahead("numpy", 50),),
     ),
+    "map-rows": Row(
+        "map an array and read 1,000 rows, numpy of an .npy file", works.map_rows,
+        (time_over("numpy", 1.3),),
+    ),
     "slice-stored": Row(
         "slice 1 % of 128 MiB stored float32", works.slice_stored,
         (time_over("verify=False", 1.3),),

@@ -765,6 +765,25 @@ def slice_foreign(place: Place) -> Iterator[Work]:
         )
 
 
+def map_rows(place: Place) -> Iterator[Work]:
+    """Map an array and read 1,000 of its rows, as a data loader does first."""
+    count = place.part(1 << 18)
+    array = np.random.default_rng(0).random((count, 64)).astype("f4")
+    own, plain = place.paths("map.npz", "map.npy")
+    npzkit.save(own, {"a": array})
+    np.save(plain, array)
+    rows = np.random.default_rng(1).integers(0, count, 1000)
+
+    def map_npzkit() -> np.ndarray:
+        with npzkit.open(own) as npz:
+            return npz.memmap("a")[rows]
+
+    yield Work(
+        "64 MiB",
+        {"npzkit": map_npzkit, "numpy": lambda: np.load(plain, mmap_mode="r")[rows]},
+    )
+
+
 def slice_stored(place: Place) -> Iterator[Work]:
     array = kind("float32 weights", place.part(128 * MIB))
     own, tensors, h5, z = place.paths("k.npz", "s.st", "slice.h5", "slice.zarr")

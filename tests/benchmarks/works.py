@@ -547,12 +547,24 @@ def save_over_large(place: Place) -> Iterator[Work]:
 
 def _over(place: Place, title: str, arrays: Arrays) -> Work:
     """As a program saves that runs again: the files of the last time are there."""
-    ours, theirs, tensors = place.paths("over.npz", "n.npz", "s.st")
+    ours, theirs, tensors, safe, temporary = place.paths(
+        "over.npz", "n.npz", "s.st", "safe.npz", "temporary.npz"
+    )
+
+    def save_safely() -> None:
+        """Save what is there after a crash, too, as npzkit promises."""
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, safe)
+
     return Work(
         title,
         {
             "npzkit": lambda: npzkit.save(ours, arrays),
             "numpy": lambda: np.savez(theirs, **arrays),
+            "np.savez, fsync and os.replace": save_safely,
             "safetensors": lambda: safetensors.numpy.save_file(arrays, tensors),
         },
     )

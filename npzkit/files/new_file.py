@@ -269,7 +269,7 @@ class NewFile(WrittenFile):
             # Of two writers that make the same file, none can have locked it.
             error.strerror = (
                 "another writer made this file meanwhile, and what was written is discarded; "
-                "open the file in mode 'a' and add the arrays again"
+                "open the file again, in mode 'a', and add the arrays again"
             )
             raise
         except BaseException as error:

@@ -58,10 +58,13 @@ class Recent:
         if npz is None:
             npz = open_it()
             npz._closes_silently = True
+            # In this order, so that threads that open at once leave no more than that.
+            kept[own] = npz
             most = kept_open(_FILE_COUNT) if kept is _FILES else _DISTANT_COUNT
-            for oldest in list(kept)[: max(len(kept) + 1 - most, 0)]:
+            for oldest in list(kept)[: max(len(kept) - most, 0)]:
                 kept.pop(oldest, None)
-        kept[own] = npz
+        else:
+            kept[own] = npz
         return npz
 
     def __contains__(self, key: Hashable) -> bool:

@@ -265,7 +265,8 @@ def test_an_interrupt(server, tmp_path, kind, mode):
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         npzkit.open(url, storage_options={**options, "timeout": None})
-    assert time.monotonic() - begin < 1.3
+    # A busy machine takes its time; without the interrupt it would wait for ever.
+    assert time.monotonic() - begin < 5
     assert server.wait_until_idle(1.0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size, natural_chunks
 from npzkit.datasets.manyfiles import is_alike
 from npzkit.datasets.opening import open as open_archive
-from npzkit.datasets.parted_array import JoinedLayout, PartedArray, Piece, as_index
+from npzkit.datasets.parted_array import JoinedLayout, PartedArray, as_index
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.reopened import Reopened
 from npzkit.datasets.shardedfile import ShardedFile
@@ -189,9 +189,6 @@ class ConcatenatedArray(PartedArray):
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._layout.dtype
-
-    def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
-        return self._layout.pieces(positions)
 
     def _read_piece(
         self, part: int, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]

@@ -6,14 +6,14 @@ Owns how a piece of it is read, and into which memory. Which pieces an index nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from npzkit.archive.npzfile import READ_ONCE_SIZE
-from npzkit.datasets.parted_array import JoinedLayout, PartedArray, Piece, as_index
+from npzkit.datasets.parted_array import JoinedLayout, PartedArray, as_index
 from npzkit.datasets.skeleton import own_dtype
 from npzkit.errors import NpzkitError
 from npzkit.reading.indexing import Positions, ReadHabits, select
@@ -88,9 +88,6 @@ class JoinedArray(PartedArray):
         for is_trial in (True, False):
             self._read_pieces(self._pieces(everything.positions), out, is_trial=is_trial)
         return out
-
-    def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
-        return self._layout.pieces(positions)
 
     def _allocated(self, shape: tuple[int, ...], parts: Sequence[int]) -> np.ndarray[Any, Any]:
         try:

@@ -1,9 +1,8 @@
 """Archives in one file or in many, by the same calls.
 
 Owns `open`, `verify` and `load_tree`, which tell the two apart, which files are taken for a .npy
-file, and that an archive which
-is given open stays open. Which arrays are read for a tree, and what is made of them, is
-`npzkit.trees.loaded_tree`'s.
+file (`open_any`, `is_npy`), and that an archive which is given open stays open. Which arrays are
+read for a tree, and what is made of them, is `npzkit.trees.loaded_tree`'s.
 """
 
 from __future__ import annotations

@@ -27,10 +27,12 @@ class PartedArray(LazyArray):
 
     _chunk_size = 1 << 20
     """Bytes of a chunk: as of an array in one file."""
+    _layout: JoinedLayout
+    """Of arrays whose parts lie one behind the other; others yield their own pieces."""
 
     def _pieces(self, positions: tuple[Positions, ...]) -> Iterator[Piece]:
         """Yield each part that is needed."""
-        raise NotImplementedError
+        return self._layout.pieces(positions)
 
     def _read_piece(
         self, part: int, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]

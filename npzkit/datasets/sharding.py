@@ -14,6 +14,7 @@ import operator
 import os
 import re
 from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -326,11 +327,13 @@ def commit_index(
     older = place.read(INDEX_NAME) if INDEX_NAME in files else None
     before = base[1] if base is not None and base[0] == older else _index_of(older)
     try:
-        data = _format(records, metadata, attempt, attrs or {}, order, durable=durable)
-        if older not in (None, data) and not durable:
-            # It replaces another one, unless it is the same, which was durable.
-            durable = True
-            data = _format(records, metadata, attempt, attrs or {}, order, durable=True)
+        write = partial(_format, records, metadata, attempt, attrs or {}, order)
+        data = write(durable=durable or older is not None)
+        if not (durable or before is None or before.is_durable):
+            # It replaces another one, unless that is the same, for which nobody waited.
+            unsynced = write(durable=False)
+            data = unsynced if unsynced == older else data
+        durable = durable or older is not None
         parse_index(data)
     except NpzkitError as error:
         error.locate(path=place.name)

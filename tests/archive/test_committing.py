@@ -377,7 +377,7 @@ def test_two_writers_of_a_new_file(tmp_path):
     first, late = npzkit.NpzWriter(path), npzkit.NpzWriter(path, "a")
     first["x"] = late["y"] = np.arange(3)
     first.close()
-    with pytest.raises(FileExistsError, match="in mode 'a' and add the arrays again"):
+    with pytest.raises(FileExistsError, match="in mode 'a', and add the arrays again"):
         late.close()
     with npzkit.open(path) as npz:
         assert npz.files == ["x"]

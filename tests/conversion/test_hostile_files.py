@@ -17,7 +17,7 @@ import h5py
 import npzkit
 import numpy as np
 import pytest
-from deep import amount
+from deep import amount, extent
 from npzkit.conversion.arrays import Contents
 from npzkit.errors import ConversionError, FormatError, LimitExceededError, NpzkitError
 
@@ -104,7 +104,7 @@ def test_a_list_that_takes_much_memory(here):
 @pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
 def test_one_long_text(here, name):
     """One long text does not make hundreds of megabytes of many short ones."""
-    texts = np.array(["ab"] * 29_999 + ["c" * 1000], TEXT)
+    texts = np.array(["ab"] * (extent(30_000, 100_000) - 1) + ["c" * 1000], TEXT)
     if name == "a.h5":
         with h5py.File(name, "w") as file:
             file["x"] = texts.astype(object)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from archives import files_in
 from crash import recorded
+from deep import extent
 from systems import WRITE, replaces_open_files
 
 from tables import each_row
@@ -392,7 +393,7 @@ def hidden(folder):
 def test_the_next_save_removes_what_a_killed_one_left(tmp_path, way):
     """However often writers of a path are killed, one file is left, until the next save there."""
     path = tmp_path / "a.npz"
-    for _ in range(2):
+    for _ in range(extent(2, 3)):
         killed(path)
         assert len(hidden(tmp_path)) == 1
     killed(tmp_path / "b.npz")

@@ -132,6 +132,8 @@ class _Passing:
 
 
 def pytest_configure(config):
+    if DEEP and config.option.markexpr == "not slow":
+        config.option.markexpr = ""
     config.pluginmanager.register(_Passing(config))
 
 

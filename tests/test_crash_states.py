@@ -730,6 +730,7 @@ def opens_for_writing(call: ast.Call) -> bool:
     return any(getattr(mode, "value", None) not in ("r", "rb") for mode in modes)
 
 
+@pytest.mark.slow
 def test_all_writing_goes_through_one_layer():
     """No module but npzkit.files.disk changes a file, apart from maps, a device, and numpy's open_memmap."""
     root = Path(npzkit.__file__).parent
@@ -1033,6 +1034,7 @@ def misread(
             yield call, found if isinstance(found, str) else f"{list(found)} at {allowed}"
 
 
+@pytest.mark.slow
 @each_row("durable", [False, True])
 @each_row("name", EDITS)
 def test_np_load_opens_what_a_killed_append_leaves(tmp_path, name, durable):
@@ -1048,6 +1050,7 @@ def test_np_load_opens_what_a_killed_append_leaves(tmp_path, name, durable):
     assert not checker.violations
 
 
+@pytest.mark.slow
 @needs_unzip
 @each_row("name", EDITS)
 def test_unzip_opens_what_a_killed_append_leaves(tmp_path, name):
@@ -1064,6 +1067,7 @@ def test_unzip_opens_what_a_killed_append_leaves(tmp_path, name):
     assert not {"wrong", "error"} & {*counts}, counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stored", "moved twice"])
 def test_a_far_copy_of_many_members(tmp_path, name):
     """A far copy longer than a page may be written in part, if a process is killed then: only in these windows, np.load finds no end."""
@@ -1117,6 +1121,7 @@ def overwrite(path: Path, content: bytes) -> None:
         file.truncate()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not cut off a file that is mapped")
 @each_row("name", EDITS)
 def test_who_opened_the_file_reads_right_while_it_is_appended_to(tmp_path, name):
@@ -1185,6 +1190,7 @@ def written_far(calls: list[crash.Call], copies: list[int]) -> set[int]:
     return unsafe
 
 
+@pytest.mark.slow
 @each_row("name", [name for name in EDITS if name != "deleted"])
 def test_np_load_opens_what_a_loss_of_power_leaves(tmp_path, name):
     """With durable=True, from the sync of a far copy on, a loss of power leaves a file that np.load reads, old or new."""
@@ -1192,6 +1198,7 @@ def test_np_load_opens_what_a_loss_of_power_leaves(tmp_path, name):
     assert misread_without_power(played, amount(8, 400)) == Counter()
 
 
+@pytest.mark.slow
 def test_the_end_of_a_far_copy_lies_in_one_sector(tmp_path):
     """Wherever a far copy begins, a loss of power takes all of its end record or nothing."""
     path = tmp_path / "a.npz"
@@ -1223,6 +1230,7 @@ def refusing_cuts() -> Iterator[list[int]]:
         yield refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "durable"),
     [("stored", False), ("stored", True), ("moved twice", False),
@@ -1252,6 +1260,7 @@ def test_a_cut_that_the_system_refuses(tmp_path, name, durable):
 # -- what has no mark was not committed ------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["before it", "in it"])
 @pytest.mark.parametrize("name", ["small", "large"])
 def test_damage_to_a_killed_append_is_no_commit(tmp_path, name, part):
@@ -1401,6 +1410,7 @@ def test_a_torn_file_is_opened_and_appended_to(survey, tmp_path):
         assert found_by_npzkit(path) == ([*members, appended], metadata)
 
 
+@pytest.mark.slow
 def test_a_commit_without_its_directory_is_repaired_and_not_cut_off(tmp_path):
     """If a directory never reached the disk, repair lists what is sound; appends to that are safe."""
     path, large = tmp_path / "a.npz", {"note": "x" * 5000}
@@ -1492,6 +1502,7 @@ def outcome_of(path: Path, old: Contents, new: Contents) -> str:
     return "old" if found == old[:2] else "new"
 
 
+@pytest.mark.slow
 def test_what_a_loss_of_power_leaves_of_a_hasty_commit(tmp_path):
     """Behind a durable commit, one that did not wait is old, new, or damaged: repair keeps the first."""
     path = tmp_path / "a.npz"
@@ -1566,6 +1577,7 @@ def is_seen(played: Played, limit: int = POWER_LIMIT) -> bool:
     return bool(checker.violations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [append_one, save_over, repack])
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_write_torn_at_every_byte(tmp_path, monkeypatch, work, durable):
@@ -1599,6 +1611,7 @@ def test_one_of_two_archives_is_left(tmp_path, monkeypatch, work):
     assert replaced(play_one(tmp_path, work, durable=False)).violations
 
 
+@pytest.mark.slow
 def test_mode_x_without_hard_links(tmp_path, monkeypatch):
     """Where a name can only be claimed by a file, an empty one is the one state more."""
 
@@ -1803,6 +1816,7 @@ def at_marks(tmp_path_factory) -> tuple[Played, list[tuple[str, bytes]]]:
     return played, [(name, content) for content, name in states.items()]
 
 
+@pytest.mark.slow
 def test_states_at_the_marks(at_marks):
     """With the whole seal the commit counts, whatever there is of its mark, else the one before it: never an error."""
     played, states = at_marks
@@ -1820,6 +1834,7 @@ def stride_of(quick: int) -> int:
     return 1 if DEEP >= 10 else -(-quick // 3) if DEEP else quick
 
 
+@pytest.mark.slow
 def test_every_state_is_copied_and_appended_to(at_marks, survey, tmp_path):
     """After any crash the next append, and repair to a copy, keep what is read, in a sound archive."""
     _, states = at_marks
@@ -1853,6 +1868,7 @@ def found_strictly(path: Path) -> tuple:
         return found_by_npzkit(path)
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_append_after_a_crash(at_marks, tmp_path):
     """An append that follows any state is itself old or new, whatever of it reaches the disk."""
     played, states = at_marks
@@ -1933,6 +1949,7 @@ def without_sync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "number"), [*((append_one, number) for number in (0, 1, 4, 5)), (save_over, 0)]
 )
@@ -1942,6 +1959,7 @@ def test_a_sync_that_is_left_out_is_seen(tmp_path, monkeypatch, work, number):
     assert is_seen(play_one(tmp_path, work), 400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_sync_of_a_far_copy_that_is_left_out_is_seen(tmp_path, monkeypatch, number):
     """Without the sync of either far copy, or the one before the cut, np.load fails after a loss of power."""
@@ -2002,6 +2020,7 @@ def test_a_seal_that_is_written_first_is_seen(tmp_path):
         assert is_seen(play_one(tmp_path, append_one, durable=False))
 
 
+@pytest.mark.slow
 def test_zipfiles_own_append_is_seen(capsys):
     """zipfile writes over the directory: killed, most of its states are neither old nor new."""
     stream = io.BytesIO()

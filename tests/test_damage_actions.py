@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import npzkit
 import numpy as np
+import pytest
 from damage import Found, differences, folder_in_memory, is_error, read
 from deep import amount
 from grown_archives import CASES, Case, made
@@ -335,6 +336,7 @@ def delete(state: State, path: Path) -> None:
 ACTIONS = read_each, load_all, iterate, verify, repair, repair_in_place, repack, append, delete
 
 
+@pytest.mark.slow
 @each_row("action", ACTIONS)
 def test_each_action_after_damage(action, tmp_path):
     """After any damage, an action finds the newest state, or says what is wrong, and changes nothing."""

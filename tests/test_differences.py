@@ -80,6 +80,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
             assert npz.files == (["a", "b"] if module is np else ["old"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_forked_workers_read_right(tmp_path):
@@ -145,6 +146,7 @@ def test_stored_data_is_aligned_for_maps(tmp_path):
             assert all(npz.info(key).aligned for key in npz) == aligned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_a_part_costs_a_part(compression):
     """numpy reads a whole array for its hundredth; npzkit's lazy array reads about that much."""
@@ -163,6 +165,7 @@ def test_a_part_costs_a_part(compression):
             assert counting.count < 0.06 * whole
 
 
+@pytest.mark.slow
 def test_a_second_part_does_not_start_over():
     """numpy inflates from the start at each access; npzkit from a point it kept."""
     noise = np.random.default_rng(0).standard_normal(2_500_000).astype("f4")

@@ -589,6 +589,7 @@ def test_metadata_above_their_limit_can_be_damage(tmp_path):
     assert caught.value.is_damage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_warning_of_a_thread_points_to_the_call(tmp_path, threads):
     """What a thread of npzkit warns about names the line that called npzkit, not npzkit's."""

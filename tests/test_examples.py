@@ -67,6 +67,7 @@ def test_a_framework_continues_with_what_npzkit_saved(tmp_path, name):
     assert output_of(program, tmp_path) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
     """Whenever a program is killed and started again, its losses are the same to the last bit."""

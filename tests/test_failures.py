@@ -230,6 +230,7 @@ def with_errors():
             yield pytest.param(operation, number, durable, id=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "number", "durable"), list(with_errors()))
 def test_any_call_that_fails_leaves_the_last_commit(
     operation, number, durable, tmp_path, monkeypatch
@@ -310,6 +311,7 @@ def check_error(run, caught, after, faulty, repacked, unrepacked, told):
     assert run.writer.abort() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "durable"), by_turns(OPERATIONS, [False, True]))
 def test_short_writes_are_continued(operation, durable, tmp_path, monkeypatch):
     """Whichever write takes only a part and says so, the file comes out the same."""
@@ -347,6 +349,7 @@ def test_a_system_that_writes_nothing_and_says_so(mode, tmp_path, monkeypatch):
     assert (path.read_bytes(), files_in(tmp_path)) == (before, ["a.npz"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_disk_that_stays_full(operation, tmp_path, monkeypatch):
     """Where no write succeeds any more from some moment on, the last commit is there."""
@@ -370,6 +373,7 @@ def test_a_disk_that_stays_full(operation, tmp_path, monkeypatch):
         check_free(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_torn_tail_is_there_first(operation, tmp_path, monkeypatch):
     """Where an append was cut short before, whatever fails leaves the commit before that."""
@@ -403,6 +407,7 @@ def contents(path):
             return arrays, {key: npz.info(key).attrs for key in npz}, npz.metadata
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", [append, replace, delete, rename, edit, create, write])
 def test_what_cannot_be_cut_off_counts_for_nothing(operation, tmp_path, monkeypatch):
     """Where cutting back fails as well, readers find the last commit, and the error says so."""
@@ -522,6 +527,7 @@ LIMITED = [
 """Kinds of work, and the bytes that the system still takes: by default one number for each."""
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.parametrize(("operation", "room"), LIMITED)
 def test_a_limit_on_the_size_of_files(operation, room, tmp_path):
@@ -607,6 +613,7 @@ def test_an_exception_where_nothing_can_be_cut_off(tmp_path, monkeypatch):
         check_free(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_interrupt_within_any_call(operation, tmp_path, monkeypatch):
     """SIGINT in any call of the system leaves the last commit or the one it came in, no more."""
@@ -694,6 +701,7 @@ def write_until_interrupted(path, mode, seed, pipe):
     assert not left, left
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.parametrize("mode", ["w", "x", "a"])
 def test_an_interrupt_at_any_moment(mode, tmp_path):
@@ -787,6 +795,7 @@ MISSING_CALLS = ["posix_fallocate", "pwrite", "preadv", "preadv pread", "fdatasy
 MISSING = [*MISSING_CALLS, "locks", "renames", "nothing"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(fcntl is None, reason="Windows has none of this to begin with")
 @pytest.mark.parametrize(("missing", "durable"), by_turns(MISSING, [False, True]))
 def test_systems_that_lack_something(missing, durable, tmp_path, monkeypatch):
@@ -830,6 +839,7 @@ def check_refused(path):
         npzkit.repack(path)
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.skipif(fcntl is None, reason="Windows locks in another way")
 @pytest.mark.parametrize("missing", ["renames", "nothing"])
@@ -869,6 +879,7 @@ def test_frames_that_are_held_while_small_arrays_are_written(tmp_path, monkeypat
         assert len(npz.load_all()) == 7
 
 
+@pytest.mark.slow
 def test_a_thread_that_holds_all_frames(tmp_path):
     """A profiler that looks at every thread's frames, as dask's does, makes no save fail."""
     path = tmp_path / "a.npz"

@@ -76,6 +76,7 @@ def test_npzkit_alone_imports_nothing(tmp_path):
     assert "numpy" not in alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_a_small_array_needs_few_modules(tmp_path, call):
     """Loading or saving a small array imports nothing that is for other arrays."""
@@ -89,6 +90,7 @@ def test_a_small_array_needs_few_modules(tmp_path, call):
     assert not (found - of_numpy) & LIBRARIES
 
 
+@pytest.mark.slow
 def test_one_array_of_many_is_read_alone(tmp_path):
     """One array of any size, loaded from an archive of many, imports nothing that reads several."""
     path = tmp_path / "a.npz"

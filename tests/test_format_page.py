@@ -248,6 +248,7 @@ def without_sectors(data: bytes) -> Iterator[bytes]:
             yield (data[:begin] + bytes(size) + data[begin + size :])[: len(data)]
 
 
+@pytest.mark.slow
 def test_the_reader_of_the_page_refuses_what_npzkit_refuses():
     """Of each damaged, truncated or unfinished archive, both read the same, or refuse the same."""
     kinds = set()
@@ -315,6 +316,7 @@ def test_the_far_copy_of_the_page_is_that_of_npzkit(data):
         assert copy[record_place:].startswith(b"PK\5\6")
 
 
+@pytest.mark.slow
 @each_row(("size", "count", "length"), APPENDS)
 def test_the_appender_of_the_page_writes_the_bytes_of_npzkit(size, count, length):
     """Appends by the page are npzkit's to the byte, and each state is read as one or the other.
@@ -509,6 +511,7 @@ def listed_by_page(data: bytes) -> Any:
     return None if rows is None else found
 
 
+@pytest.mark.slow
 def test_both_believe_the_same_of_a_damaged_record():
     """Of a record with a wrong byte, and of one whose index is another, both use the same parts."""
     data = saved(

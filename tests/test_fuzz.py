@@ -41,6 +41,7 @@ def _recorded():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", RUNS)
 def test_mutated_files(target):
     """Any file is an NpzkitError, or what np.load reads, but for the documented differences."""
@@ -52,6 +53,7 @@ def test_mutated_files(target):
     assert len(tally.outcomes) >= 5
 
 
+@pytest.mark.slow
 @each_row("name", FOUND)
 def test_what_was_found_once(name):
     """What violated this once does so no more, in any way there is."""
@@ -59,6 +61,7 @@ def test_what_was_found_once(name):
     assert oracle.check(target, (FINDINGS / name).read_bytes(), thorough=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["archive", "append", "stream", "end"])
 def test_cut_at_every_byte(target):
     """Wherever an archive was cut, it is refused, or read, appended to and repaired rightly.
@@ -69,6 +72,7 @@ def test_cut_at_every_byte(target):
         oracle.check(target, SMALL[:size], thorough=size % 16 == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["archive", "append", "stream", "end"])
 def test_every_bit_flipped(target):
     """Whichever bit of an archive is wrong, it is refused, or read, appended to and repaired rightly.

@@ -36,6 +36,7 @@ SAVE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numpy.ma", "torch", "jax"])
 def test_a_package_that_is_being_imported(tmp_path, name):
     """Saving and loading work while another thread imports a package that has no names yet."""

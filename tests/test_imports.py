@@ -101,6 +101,7 @@ def test_there_is_no_circle():
         visit(name, ())
 
 
+@pytest.mark.slow
 def test_names_occur_once():
     """No two files of the package have a name, and no two classes: where to look is clear."""
     files = Counter(path.stem for path in MODULES.values() if path.stem != "__init__")
@@ -148,6 +149,7 @@ def test_public_names_are_those_that_checkers_see():
         assert getattr(npzkit, name) is (home if module == "npzkit" else getattr(home, name))
 
 
+@pytest.mark.slow
 def test_a_star_import_has_all_public_names():
     """`from npzkit import *` and `import npzkit.errors` find what is imported on first use."""
     code = (
@@ -197,6 +199,7 @@ def test_third_parties_are_imported_by_the_command_line():
         assert found <= allowed, name
 
 
+@pytest.mark.slow
 def test_a_formats_library_is_imported_when_it_is_met():
     """Nothing optional is imported with npzkit, nor with its functions that convert."""
     packages = sorted(set().union(*THIRD_PARTIES.values()))
@@ -215,6 +218,7 @@ def test_the_bottom_imports_nothing_of_npzkit():
         assert not inner_imports(name)
 
 
+@pytest.mark.slow
 def test_docstrings_say_what_a_module_owns():
     """A newcomer reads in the first lines of a module what it is for."""
     for name in MODULES.keys() - {"__main__", ""}:

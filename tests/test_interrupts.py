@@ -179,6 +179,7 @@ def interrupted(work, interrupt, path):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @each_row(("kind", "work"), WORKS)
 def test_an_interrupt_at_any_instant(kind, work, tmp_path, monkeypatch):

@@ -308,6 +308,7 @@ def kill_one(path, plan, number, compression, delay) -> tuple[int, int, bool]:
     return finished, begun, is_at_work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size", "compression"), CELLS)
 def test_a_killed_writer_leaves_the_last_commit(kind, size, compression, tmp_path):
     """After SIGKILL the path holds the last commit, unlocked, for np.load too; no reader ever saw anything else."""
@@ -400,6 +401,7 @@ def kill_at(number, path, killer, work, *args) -> bool:
     return not said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("killer", "durable"), by_turns([KilledWithin, KilledBehind], [True, False])
 )
@@ -426,6 +428,7 @@ def test_a_kill_at_each_call_of_an_append(tmp_path, killer, durable):
     assert set(found) == {0, 1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killer", [KilledWithin, KilledBehind])
 def test_killed_appends_do_not_make_a_file_grow(tmp_path, killer):
     """Ten appends that are killed one after the other leave no more in the file than one does."""

@@ -68,6 +68,7 @@ def make(tmp_path, monkeypatch):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "use"), cases(0))
 def test_a_raised_limit_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
     """A header that the given archive's limit allows is read by every function."""
@@ -75,6 +76,7 @@ def test_a_raised_limit_holds_for_all_that_reads_the_archive(make, kind, use, tm
         USES[use](npz, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "use"), cases(1, *SHOWN, "stream", "repack"))
 def test_the_limit_of_headers_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
     """A header above the given archive's limit is refused by every function."""
@@ -82,6 +84,7 @@ def test_the_limit_of_headers_holds_for_all_that_reads_the_archive(make, kind, u
         USES[use](npz, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "use"), cases(2, *SHOWN))
 def test_a_lower_limit_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
     """A member above the given archive's limit is refused by every function."""
@@ -90,6 +93,7 @@ def test_a_lower_limit_holds_for_all_that_reads_the_archive(make, kind, use, tmp
         USES[use](npz, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_verify_uses_the_limits_of_the_archive(make, kind):
     """An array above a limit is a row of the report, unless the given archive's limit allows it."""
@@ -100,6 +104,7 @@ def test_verify_uses_the_limits_of_the_archive(make, kind):
             assert npzkit.verify(npz).ok is is_ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stored", "deflated"])
 def test_trusted_archives_have_no_limit_of_headers(make, kind):
     """With allow_pickle=True, verify and statistics have no limit of headers either."""

@@ -28,6 +28,7 @@ def words(picture: str) -> list[str]:
     return " ".join(html.unescape(text).replace("\xa0", " ") for text in texts).split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ls", "show"])
 def test_a_picture_is_what_the_command_prints(name):
     """Drawn again, the picture has the same words; it fetches nothing."""

@@ -85,6 +85,7 @@ def path(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_savers_of_one_path(path):
     """Each waits for the others, and none fails."""
     assert ended([start(SAVER, path, n, amount(8, 40)) for n in range(3)]) == [0, 0, 0]
@@ -93,6 +94,7 @@ def test_savers_of_one_path(path):
     assert files_in(path.parent) == ["a.npz"]
 
 
+@pytest.mark.slow
 def test_savers_of_a_path_where_nothing_is(tmp_path):
     """The first one makes the file, and the others replace it."""
     path = tmp_path / "new.npz"
@@ -100,6 +102,7 @@ def test_savers_of_a_path_where_nothing_is(tmp_path):
     assert npzkit.verify(path).ok and files_in(tmp_path) == ["new.npz"]
 
 
+@pytest.mark.slow
 def test_appenders_to_one_path(path):
     """What each of them adds is there."""
     turns = amount(5, 30)
@@ -117,6 +120,7 @@ def test_savers_and_appenders(path):
     assert npzkit.verify(path).ok and files_in(path.parent) == ["a.npz"]
 
 
+@pytest.mark.slow
 def test_savers_beside_a_program_that_opens_each_file(path):
     """Such as a scanner for viruses, which holds files for moments."""
     (path.parent / "on").mkdir()
@@ -129,6 +133,7 @@ def test_savers_beside_a_program_that_opens_each_file(path):
     assert npzkit.verify(path).ok and files_in(path.parent) == ["a.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::npzkit.errors.TornArchiveWarning")
 @pytest.mark.parametrize("saves", [0, 1], ids=["append", "save"])
 def test_killed_at_any_moment(path, saves):
@@ -148,6 +153,7 @@ def test_killed_at_any_moment(path, saves):
         assert npzkit.verify(path).ok
 
 
+@pytest.mark.slow
 def test_a_reader_beside_an_appender(path):
     """It reads what was committed when it opened the file, without a warning."""
     process = start(APPENDER, path, 0, amount(20, 200))
@@ -159,6 +165,7 @@ def test_a_reader_beside_an_appender(path):
     assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_workers_fill_an_array(path):
     """Processes that are handed a created array write their parts of it."""
     import pickle
@@ -171,6 +178,7 @@ def test_workers_fill_an_array(path):
         assert npz["big"].tolist() == [0, 1, 2] * 333
 
 
+@pytest.mark.slow
 def test_a_map_that_is_written_beside_an_appender(path):
     """Both changes are in the file, and it is sound."""
     with npzkit.open(path) as npz:
@@ -185,6 +193,7 @@ def test_a_map_that_is_written_beside_an_appender(path):
     assert npzkit.verify(path).ok
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_killed_run(tmp_path):
     """The newest step that was saved is loaded, and the next run goes on."""
     code = START + (
@@ -206,6 +215,7 @@ def test_checkpoints_of_a_killed_run(tmp_path):
         store.save(checkpoint.step + 1, {"w": np.ones(3)})
 
 
+@pytest.mark.slow
 def test_the_tour(tmp_path):
     """The README's tour ends well."""
     tour = Path(__file__).parent / "tour.py"

@@ -90,6 +90,7 @@ def check_appended(
     assert is_error(found.metadata) or found.metadata == commit.metadata, "metadata"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", CASES)
 def test_one_damage_shows_no_older_state(make, folder):
     """Whatever one bit, byte or sector becomes: what is read is the newest state, and an append keeps it."""
@@ -102,6 +103,7 @@ def test_one_damage_shows_no_older_state(make, folder):
     assert campaign.outcomes["error"]
 
 
+@pytest.mark.slow
 def test_lost_sectors_of_archives_of_all_sizes(folder):
     """Wherever commits begin and end within sectors, a lost one leaves no older state."""
     campaign = appending_in(folder)
@@ -117,6 +119,7 @@ def test_lost_sectors_of_archives_of_all_sizes(folder):
     assert {"new", "error", "lost"} <= set(campaign.outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("note_size", [None, 250, 600])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_an_edge_of_a_sector_anywhere_in_a_commit(folder, note_size, is_first):

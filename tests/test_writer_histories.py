@@ -278,6 +278,7 @@ class Life:
                 assert np.array_equal(npz[key], array), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_no_commit_is_lost(tmp_path, part):
     """Whoever fills, forks, comes late or writes behind it, each commit holds what it should."""

@@ -28,6 +28,7 @@ def damaged(data, key, offset=3):
     return bytes(changed)
 
 
+@pytest.mark.slow
 def test_equal_archives(arrays):
     """The same arrays have no difference, whoever wrote them, compressed or not."""
     data, other = packed(arrays), io.BytesIO()
@@ -266,6 +267,7 @@ def test_arrays_of_one_crc_are_not_compared_by_value(monkeypatch):
     assert npzkit.diff(data, data, verify=False).equal
 
 
+@pytest.mark.slow
 @each_row(
     ("a", "b", "what"),
     [
@@ -345,6 +347,7 @@ def test_bfloat16():
     assert (row.a, row.b, row.max_difference) == (0, 2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_size", [1 << 17, 1 << 25])
 def test_rows_against_columns_are_read_in_large_parts(part_size, tmp_path, monkeypatch):
     """An array that lies by rows is compared with one by columns in a few parts, right in each."""
@@ -366,6 +369,7 @@ def test_rows_against_columns_are_read_in_large_parts(part_size, tmp_path, monke
         assert len(parts) <= 2 * (-(-a.nbytes // part_size) + 1)
 
 
+@pytest.mark.slow
 def test_comparing_takes_little_memory(tmp_path):
     """Seventy megabytes on either side are compared in some."""
     pytest.importorskip("resource")

@@ -161,6 +161,7 @@ def test_a_damaged_array_has_no_statistics(compression):
         npzkit.statistics(data, "x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3, None])
 def test_threads_give_the_same(threads):
     """Any number of threads gives the same numbers, to the last digit."""
@@ -201,6 +202,7 @@ def test_an_array_is_read_once_for_its_statistics(compression, tmp_path, monkeyp
     assert sum(sizes) < 1.4 * path.stat().st_size
 
 
+@pytest.mark.slow
 def test_statistics_in_bounded_memory(tmp_path):
     """An array is measured in less memory than it takes."""
     path, count = tmp_path / "a.npz", extent(128, 256)

@@ -94,6 +94,7 @@ def zipped(stream, key):
     return stream.getvalue()[info.data_offset :][: info.compressed_size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "kept"),
     [(zipfile.ZIP_STORED, "stored"), (zipfile.ZIP_DEFLATED, "deflated"),

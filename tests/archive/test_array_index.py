@@ -129,6 +129,7 @@ def test_listing_reads_no_member(written):
             npz["large"]
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_of_the_record(written):
     """Damage of the index switches it off, damage of a list that list; the arrays are right."""
     data = bytearray(written.read_bytes())
@@ -222,6 +223,7 @@ SWAPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("npzkit.repack(path) writes the index again.")
 @pytest.mark.parametrize("kind", SWAPS)
 def test_no_data_is_read_by_a_lie(kind, written, tmp_path):
@@ -379,6 +381,7 @@ def test_an_append_to_an_index_with_a_wrong_number(written, over):
     check_same_infos(written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 5, 7])
 def test_an_index_of_another_size(size, written):
     """If its heads do not fill it exactly, or its rows do not fit, it is switched off."""
@@ -464,6 +467,7 @@ def test_repair_does_not_take_it_for_a_member(written, tmp_path):
         assert np.array_equal(npz["large"], ARRAYS["large"])
 
 
+@pytest.mark.slow
 def test_other_programs_do_not_notice(written, tmp_path):
     """Neither np.load, zipfile, unzip, 7z nor jar shows a member of the record's name."""
     assert np.load(written).files == list(ARRAYS)
@@ -532,6 +536,7 @@ def two_pieces(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_an_index_of_several_pieces(two_pieces):
     """It says what the headers say, after an append too, and nothing between its pieces is dead."""
     data = two_pieces.read_bytes()
@@ -554,6 +559,7 @@ def test_an_index_of_several_pieces(two_pieces):
     check_same_infos(two_pieces)
 
 
+@pytest.mark.slow
 def test_a_wrong_bit_in_any_piece_of_an_index(two_pieces):
     """One in an index switches it off; one in the head of a piece is what verify tells."""
     data = bytearray(two_pieces.read_bytes())
@@ -599,6 +605,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "is_distant"), by_turns(PLACES, [False, True]))
 def test_no_list_is_believed_that_is_elsewhere(kind, is_distant, written):
     """Wherever an index says that the list of an array's chunks is, what is read is right."""
@@ -629,6 +636,7 @@ def test_no_list_is_believed_that_is_elsewhere(kind, is_distant, written):
     assert npzkit.verify(written).rows == ()
 
 
+@pytest.mark.slow
 @each_row("kind", PLACES)
 def test_a_flush_writes_no_list_elsewhere(kind, tmp_path):
     """A map of an array whose list is said to be elsewhere changes the array alone."""

@@ -146,6 +146,7 @@ WAYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("make", WAYS)
 def test_no_part_is_wrong(make, tmp_path):
     """Whatever byte of the data is flipped, a part is what was saved, or an error that names it."""
@@ -221,6 +222,7 @@ READS = {
 }
 
 
+@pytest.mark.slow
 @each_row("read", READS)
 @each_row("place", [20, 1000, -4])
 def test_whole_reads_name_the_chunk(read, place, tmp_path):
@@ -459,6 +461,7 @@ def sums(path, key="x"):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [262_016, 262_017, 327_552, 2_000_000, 2_200_000, 17_000_000])
 def test_stored_arrays_of_every_size_have_checks(tmp_path, size):
     """From 256 KiB on with the NPY header, by whichever way they are written; smaller ones have none."""
@@ -736,6 +739,7 @@ def span_of(npz, key):
     return npz._archive.reader.lists.span(npz._archive.entry(key))
 
 
+@pytest.mark.slow
 def test_a_list_of_several_pieces(many_chunks, tmp_path):
     """Each of its chunks is checked and read alone, also after an append, a copy and a rename."""
     path, array = tmp_path / "a.npz", many_chunks[1]
@@ -783,6 +787,7 @@ def test_chunks_that_are_listed_in_several_pieces(many_chunks):
         data[start + offsets[number] + 8] ^= 1
 
 
+@pytest.mark.slow
 def test_damage_of_a_list_of_several_pieces(many_chunks):
     """A wrong byte in any of its pieces, and it is not believed; in a head, verify says it."""
     path, array = many_chunks
@@ -819,6 +824,7 @@ def _small_pieces(monkeypatch):
     monkeypatch.setattr("npzkit.zip.npzkit_record.PIECE_SIZE", 70)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small_pieces")
 @each_row("make", WAYS)
 def test_records_of_many_pieces(make, tmp_path):

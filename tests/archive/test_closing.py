@@ -129,6 +129,7 @@ def opened_by(kind, path):
 KINDS = ["path", "own_fid", "caller's"]
 
 
+@pytest.mark.slow
 @each_row(("way", "kind"), by_turns(WAYS, KINDS))
 def test_closed_at_the_worst_instant(way, kind, paths, monkeypatch):
     """An archive that is closed as a read begins gives its own bytes or ClosedArchiveError."""

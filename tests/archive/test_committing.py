@@ -29,6 +29,7 @@ def path(tmp_path):
     return by_save(tmp_path / "a.npz")
 
 
+@pytest.mark.slow
 def test_nothing_changed_leaves_the_file_alone(made):
     """Looking at an archive in mode "a", or writing what is there, changes no byte and no time."""
     path, _ = made

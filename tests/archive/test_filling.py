@@ -114,6 +114,7 @@ def equals(outs):
     return all(outs[key].tobytes() == ARRAYS[key].tobytes() for key in outs)
 
 
+@pytest.mark.slow
 @each_row(("memory", "options"), by_turns(MEMORY, [{}, {"verify": False, "threads": 1}]))
 def test_every_kind_of_array_is_filled(saved, memory, options):
     """Memory in any order gets what was saved, from any archive, and is returned."""
@@ -130,6 +131,7 @@ def test_every_kind_of_array_is_filled(saved, memory, options):
     assert equals(found)
 
 
+@pytest.mark.slow
 def test_what_is_masked_is_filled_too(saved, any_size):
     """Of a masked array the data is filled, of any size, and its mask stays."""
     with npzkit.open(saved) as npz:
@@ -208,6 +210,7 @@ def damage(path, key):
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "key"), by_turns(SAVE, ["large", "fortran", "huge", "small/70"]))
 def test_one_damaged_member_changes_nothing(tmp_path, name, key, any_size):
     """If an array is damaged, neither it nor others are filled; the error names it or its part."""
@@ -320,6 +323,7 @@ def test_bytes_that_change_while_they_are_read_are_an_error(tmp_path, monkeypatc
             npz.load_all(out=holes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compression", ["stored", "deflated", pytest.param("zipfile", marks=needs_deep), "many"]
 )

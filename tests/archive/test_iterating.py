@@ -151,6 +151,7 @@ def edited(edit, **arrays):
 # -- what comes -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_row("kind", STREAMS)
 @each_row("compression", ["stored", "deflated", "zstd"])
 def test_own_archives_come_as_open_gives_them(kind, compression, arrays):
@@ -160,6 +161,7 @@ def test_own_archives_come_as_open_gives_them(kind, compression, arrays):
     check_equal(found, opened(data))
 
 
+@pytest.mark.slow
 @each_row("maker", MAKERS)
 @each_row("kind", ["BytesIO", "short reads"])
 def test_archives_of_other_programs(maker, kind, tmp_path):
@@ -416,6 +418,7 @@ def test_an_append_without_its_seal_comes_from_a_stream():
         list(npzkit.iter_arrays(io.BytesIO(data), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ZEROS.values(), ids=ZEROS)
 def test_an_unfinished_append_as_a_stream_and_as_a_file(made):
     """Wherever an append of the last commit ended, with its mark or without, both answer alike."""
@@ -442,6 +445,7 @@ def test_a_piece_of_another_size(size):
         check_same_answer(bytes(data))
 
 
+@pytest.mark.slow
 def test_a_damaged_commit_as_a_stream_and_as_a_file():
     """Any byte behind the last member that is wrong gives a stream what it gives a file."""
     whole = commits(3)
@@ -545,6 +549,7 @@ def test_a_listed_member_that_did_not_come():
 # -- ends -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [OnlyRead, io.BytesIO])
 def test_a_stream_that_is_cut_anywhere(make):
     """What came before is right, and the end is an error, or what open says of such a file."""
@@ -906,6 +911,7 @@ def test_an_npy_header_that_does_not_fit():
         assert error.key == "x"
 
 
+@pytest.mark.slow
 def test_a_long_gap_takes_no_memory():
     """Of bytes between members, only the first are kept."""
     members = [Member(f"{key}.npy", npy(np.arange(3))) for key in "ab"]

@@ -96,6 +96,7 @@ def _small_sizes(monkeypatch):
     monkeypatch.setattr(bulk, "CHUNKED_SIZE", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data(), any_arrays())
 def test_any_index_of_any_array(kind, data, array):
@@ -114,6 +115,7 @@ def test_any_index_of_any_array(kind, data, array):
             assert found.flags.writeable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data(), any_arrays())
 def test_chunks_cover_the_array_once(kind, data, array):
@@ -376,6 +378,7 @@ def test_sozipfiles_archive(fixtures):
         assert not npz.info("small").seekable
 
 
+@pytest.mark.slow
 def test_seekable():
     """Stored arrays and those with an index can be read in parts; info says so."""
     for kind, expected in (
@@ -466,6 +469,7 @@ def test_claims_take_no_memory(method):
 # -- whole reads by chunks --------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_whole_reads_by_chunks(threads):
     """Members with an index load as any other: alone, together, into memory that is there."""
@@ -573,6 +577,7 @@ def test_many_members_of_all_kinds(tmp_path, monkeypatch):
         assert all(np.array_equal(found[key], arrays[key]) for key in arrays)
 
 
+@pytest.mark.slow
 def test_loading_takes_little_more_than_the_array(tmp_path):
     """A deflated array is loaded within 1.05 of its size, with an index and without."""
     # Each value 16 times: what takes a moment to deflate takes as much memory.
@@ -606,6 +611,7 @@ def path(request, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_threads_share_one(path):
     """Threads index one lazy array at once."""
     wrong = []
@@ -630,6 +636,7 @@ def says_rows_are_right(lazy, start, pipe):
     os.write(pipe, b"%d" % np.array_equal(lazy[start : start + 10], NOISE[start : start + 10]))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_FORK, reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_children_read_right(path):
@@ -656,6 +663,7 @@ def test_forked_children_read_right(path):
                 thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_FORK, reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_lock_that_is_held_at_the_fork(path):
@@ -702,6 +710,7 @@ def test_a_pickle_of_a_changed_file(path):
         pickle.dumps(lazily(packed("stored", NOISE)))
 
 
+@pytest.mark.slow
 def test_as_an_array_of_another_dtype(path):
     """np.asarray converts, and refuses to do without a copy."""
     with npzkit.open(path) as npz:
@@ -715,6 +724,7 @@ def test_as_an_array_of_another_dtype(path):
         assert math.isclose(np.sum(lazy), NOISE.sum())
 
 
+@pytest.mark.slow
 def test_dask(path):
     """dask computes on a lazy array, chunk by chunk, on threads and in processes."""
     array = pytest.importorskip("dask.array", reason="dask is not installed")
@@ -760,6 +770,7 @@ class Rows:
         return self.lazy[i].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_torch_workers(path, method):

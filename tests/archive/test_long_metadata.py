@@ -241,6 +241,7 @@ def test_metadata_that_are_not_there_take_no_dead_space():
         assert [row.severity for row in npz.verify().rows] == ["error"]
 
 
+@pytest.mark.slow
 def test_a_tree_of_many_leaves(tmp_path):
     """The structure of a tree with 100,000 leaves needs no place in the comment."""
     tree = {"lr": {"all": [i / 7 for i in range(80_000)]}, "w": np.eye(2), "n": ["n"] * 20_000}

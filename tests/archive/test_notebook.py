@@ -172,6 +172,7 @@ document.getElementById("found").textContent = JSON.stringify([[...seen], cells,
 </script></body></html>"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(why_no_chromium() is not None, reason=str(why_no_chromium()))
 @pytest.mark.parametrize(
     ("scheme", "background", "color"),

@@ -161,6 +161,7 @@ def test_processors_are_not_counted_for_a_small_array(monkeypatch):
             npz["large"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_large_arrays_in_blocks(tmp_path, compression, monkeypatch):
     """An array of many blocks is read whole by several threads, and its damage found."""
@@ -211,6 +212,7 @@ def test_streams_interleave(path, arrays):
             assert stream.read() == b""
 
 
+@pytest.mark.slow
 def test_threads_share_an_archive(path, arrays):
     """Twenty threads read every member of one archive at once."""
     failures = []
@@ -230,6 +232,7 @@ def test_threads_share_an_archive(path, arrays):
     assert not failures
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_forked_children_share_an_archive(path, arrays):
@@ -372,6 +375,7 @@ def test_short_reads_are_repeated(tmp_path, arrays, monkeypatch):
         assert same(npz.load_all()["weights"], arrays["weights"])
 
 
+@pytest.mark.slow
 def test_thousands_of_maps_are_one(tmp_path):
     """Mapping 2,000 arrays takes one mapping and no descriptor each."""
     path = tmp_path / "a.npz"

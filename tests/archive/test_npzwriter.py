@@ -347,6 +347,7 @@ class Sparse:
         self.file.close()
 
 
+@pytest.mark.slow
 def test_sizes_and_offsets_beyond_4_gib(tmp_path, monkeypatch):
     """A member over 4 GiB, and one that begins behind it, are written with zip64 and found."""
     monkeypatch.setattr(zip_writer, "crc32", lambda data, crc=0: 0)

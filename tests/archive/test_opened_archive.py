@@ -24,6 +24,7 @@ from npzkit.files import source
 from systems import replaces_open_files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["str", "Path", "bytes", "bytearray", "memoryview", "mmap", "file",
                                   "unbuffered", "BytesIO", "gzip", "NamedTemporaryFile", "ZipFile"])  # fmt: skip
 def test_sources(kind, path, arrays, tmp_path):
@@ -330,6 +331,7 @@ def test_metadata(path, tmp_path):
         assert dict(npzkit.open(stream).metadata) == {}
 
 
+@pytest.mark.slow
 def test_info_reads_no_data(tmp_path, monkeypatch):
     """Describing many megabytes reads a few kilobytes; so does opening them."""
     path = tmp_path / "a.npz"

@@ -72,6 +72,7 @@ def test_opening_a_long_directory_is_two_requests(server):
     assert server.count == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shapes", [1, 50, 10_000])
 def test_listing_ten_thousand_arrays_makes_no_request(server, shapes):
     """Shapes and dtypes come with the directory, however many different ones there are."""
@@ -99,6 +100,7 @@ def test_listing_archives_of_other_programs(server):
         assert server.size <= 200 * KIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("is_copied", [False, True])
@@ -198,6 +200,7 @@ def test_rows_of_a_stored_array(server):
     assert server.size <= 2 * (array[:10].nbytes + 2 * CHECKED_SIZE) + BESIDE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [slice(None, None, 3), [0, 2, 9]])
 def test_rows_that_lie_apart(server, index):
     """Rows with much between them are fetched at the same time, and what lies between is not."""
@@ -254,6 +257,7 @@ def test_some_arrays_skip_what_lies_between(server, many):
     assert server.size <= 1.05 * sum(array.nbytes for array in found.values()) + BESIDE
 
 
+@pytest.mark.slow
 def test_large_arrays_are_pieces_under_way_together(server):
     """All requests for an array are under way together; each has at most 16 MiB."""
     array = np.arange(5 * MIB)
@@ -306,6 +310,7 @@ def test_a_stream_is_fetched_by_growing_pieces(server, monkeypatch):
 # -- what else can be done with one -----------------------------------------
 
 
+@pytest.mark.slow
 def test_every_way_to_read(server, many, tmp_path):
     """Methods of an archive, and functions that take a path, take URLs."""
     url, arrays = many

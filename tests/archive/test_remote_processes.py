@@ -314,6 +314,7 @@ def test_a_fork_in_the_middle_of_requests(server):
             assert len(read.result()) == 8
 
 
+@pytest.mark.slow
 def test_spawned_children(server):
     """A spawned process gets the archive by its pickle."""
     with (
@@ -396,6 +397,7 @@ def test_secrets_are_shown_nowhere(server, caplog, monkeypatch):
     assert "PASSWORD" not in "\n".join(texts) + caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="signals are sent as on POSIX")
 def test_an_interrupt_ends_a_command(server):
     """Ctrl-C does not wait for the answers of a server, nor does the end of Python."""

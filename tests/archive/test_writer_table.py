@@ -90,6 +90,7 @@ def cells(*states):
     )
 
 
+@pytest.mark.slow
 @cells("open", "an array grows", "closed", "given up")
 def test_a_cell_of_the_table(state, call, cell, tmp_path, monkeypatch):
     """What a call does in a state is what the table says."""
@@ -164,6 +165,7 @@ def test_a_call_while_a_thread_writes(state, call, cell):
     assert order == ["write", "call"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @cells("in a forked child")

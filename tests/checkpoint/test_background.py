@@ -430,6 +430,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_python_waits_for_saves_before_it_ends(tmp_path):
     """A program that ends without `close` still saves, and says which step was not saved."""
     found = run(PROGRAM, tmp_path / "run", tmp_path / "full")

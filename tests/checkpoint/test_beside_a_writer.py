@@ -121,6 +121,7 @@ def beside(work: Callable[[int], object]) -> Iterator[list[bytes]]:
         said.append(read_rest(pipe))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "lists"), by_turns(FORMS, LISTS))
 @pytest.mark.parametrize("versions", [1, 3], ids=["once", "again"])
 def test_reads_beside_a_writer_with_retention(versions, form, lists, tmp_path):
@@ -204,6 +205,7 @@ def test_a_step_that_cannot_be_opened_is_skipped(tmp_path, monkeypatch):
             store.load()
 
 
+@pytest.mark.slow
 def test_more_damaged_steps_than_looks(tmp_path):
     """Damaged steps are skipped, however many there are, and no policy removes the sound one."""
     with CheckpointStore(tmp_path, durable=False) as store:

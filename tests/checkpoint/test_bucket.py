@@ -83,6 +83,7 @@ CheckpointStore("memory://runs/a", background=True).save(1, {"w": np.ones(3)})
 """
 
 
+@pytest.mark.slow
 def test_python_ends_while_a_save_is_under_way():
     """The pools that a store's library uses last until the step is saved."""
     found = subprocess.run(

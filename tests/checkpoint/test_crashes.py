@@ -210,6 +210,7 @@ def work(request, tmp_path):
     return work
 
 
+@pytest.mark.slow
 def test_killed_at_any_call(work, tmp_path):
     """After a kill at any call, each step is what it was or what it became, and never older."""
     count = check(killed_folders(work), work.folder, tmp_path / "state", STATE_COUNT)
@@ -217,6 +218,7 @@ def test_killed_at_any_call(work, tmp_path):
     assert count >= min(STATE_COUNT, 2_000) / 2
 
 
+@pytest.mark.slow
 def test_power_lost_at_any_call(work, tmp_path):
     """What was saved with durable=True survives a loss of power, and what was removed does not."""
     folders = power_loss_folders(work, random.Random(1), amount(2, 100))
@@ -346,6 +348,7 @@ def test_a_killed_writer_loses_no_step(forms, calls, background, tmp_path):
 # -- calls that fail ------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error_number", "background"),
     [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EROFS, False), (errno.EIO, True)],
@@ -391,6 +394,7 @@ def test_a_call_that_fails(error_number, background, tmp_path, monkeypatch):
 # -- others at work -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_fork
 def test_readers_while_steps_are_removed(tmp_path):
     """A reader in another process always finds a step, and never an older one than before."""

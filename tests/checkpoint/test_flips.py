@@ -184,6 +184,7 @@ def _plain(tree):
     return np.array(tree) if isinstance(tree, np.ndarray) else tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_flipped_bit_is_no_wrong_step(tmp_path, form):
     """The newest step is loaded as it was saved, or the older one with one warning.
@@ -219,6 +220,7 @@ def test_a_flipped_bit_of_the_directory_is_found(tmp_path, form, text, place):
     assert campaign.outcome(path, sound, bytes(damaged)) == "older"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_truncated_step_is_damaged(tmp_path, form):
     """A step of which bytes at the end are missing is damaged, however many are left."""

@@ -49,6 +49,7 @@ def shared(store, *steps):
     return set.intersection(*(set(shards_of(store, step)) for step in steps))
 
 
+@pytest.mark.slow
 def test_each_step_is_complete_alone(place, monkeypatch):
     """Steps that share files can be read, compared and removed as others; keys keep their order."""
     # No file is copied by this process.
@@ -304,6 +305,7 @@ def spoil(store, step, name=None):
     flip(path, path.stat().st_size // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["save", "save again", "reopened", "prune"])
 def test_the_only_good_copy_of_a_frozen_array_stays(place, way):
     """If a shared file goes bad, the step with another copy is kept, whatever was known before."""
@@ -365,6 +367,7 @@ def test_what_is_shared_by_all_steps_is_not_read(tmp_path, monkeypatch):
         assert store.steps == (6, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("background", [False, True])

@@ -115,6 +115,7 @@ class Life:
         assert set(self.store.steps).difference(self.store.verify().damaged) <= self.sound()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_a_sound_step_is_never_lost(tmp_path, part):
     """Whatever is saved, linked, damaged, removed and loaded: what was sound stays, or newer."""

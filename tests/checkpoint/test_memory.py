@@ -37,6 +37,7 @@ with CheckpointStore(sys.argv[1], keep=latest(1), durable=False) as store:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 @pytest.mark.parametrize(
     "options",
@@ -70,6 +71,7 @@ def nested(depth):
     return {"tree": tree, "record": np.zeros(2, dtype)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard_size", [None, 1000])
 def test_a_nearly_full_stack_is_no_damage(tmp_path, shard_size):
     """A step that is loaded deep in a recursion is the tree or a RecursionError."""

@@ -166,6 +166,7 @@ def test_a_step_that_load_skipped_is_not_sound(tmp_path):
         assert store.steps == (2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard_size", [None, 100])
 def test_a_step_with_a_damaged_attribute_takes_no_place(place, shard_size):
     """A bfloat16 array that came back as bytes was a sound step, and the good one was removed."""
@@ -366,6 +367,7 @@ def test_a_step_that_cannot_be_removed_stops_no_other(tmp_path, monkeypatch):
         assert store.steps == (2, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelled", ["Loss", "accuracy"])
 def test_a_metric_that_no_step_has(place, spelled):
     """The first save warns, with the metric that may be meant, and nothing is removed by it."""
@@ -486,6 +488,7 @@ class Lowest(Policy):
         return {min(steps, key=lambda step: metrics_of(step).get("loss", math.inf))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [best("loss"), Lowest()], ids=["best", "its own"])
 def test_a_remembered_step_that_was_damaged_is_no_reason_to_remove_another(silent, policy):
     """If a bit of the best step's metadata is lost in silence, the next best step stays."""

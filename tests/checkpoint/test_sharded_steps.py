@@ -40,6 +40,7 @@ def check_tree(tree, version=0):
         np.testing.assert_array_equal(tree["model"][key], array)
 
 
+@pytest.mark.slow
 def test_a_step_is_a_folder_of_shards(place):
     """A step that is split is loaded like others, whole and in part, and opened by its path."""
     with CheckpointStore(place) as store:
@@ -60,6 +61,7 @@ def test_a_step_is_a_folder_of_shards(place):
         np.testing.assert_array_equal(npz["model/w2"], tree_of()["model"]["w2"])
 
 
+@pytest.mark.slow
 def test_steps_differ_as_files_do(place):
     """A step that is split equals the same one in a file, and `diff` names what changed."""
     with CheckpointStore(place) as store, CheckpointStore(f"{place}/files") as files:
@@ -72,6 +74,7 @@ def test_steps_differ_as_files_do(place):
         assert npzkit.diff(store.path(2), store.path(3)).changed == ("model/w3",)
 
 
+@pytest.mark.slow
 def test_the_first_step_decides_the_form(place):
     """After a folder, each step is one, also without `shard_size` or `frozen`."""
     with CheckpointStore(place, background=True) as store:
@@ -91,6 +94,7 @@ def test_the_first_step_decides_the_form(place):
         assert store.save(7, tree_of()).path.endswith("step_00000007.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Save to a store in another folder.")
 @pytest.mark.parametrize("options", [{"shard_size": "1KB"}, {"frozen": "model/*"}], ids=repr)
 @pytest.mark.parametrize("step", [5, 6])
@@ -152,6 +156,7 @@ def test_a_step_that_another_program_writes_is_not_removed(tmp_path, monkeypatch
         assert store.steps == (6,)
 
 
+@pytest.mark.slow
 def test_retention_removes_folders(place):
     """A policy removes steps that are folders, with all that is in them."""
     with CheckpointStore(place, keep=latest(2)) as store:
@@ -242,6 +247,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_folder_is_passed_over(tmp_path, damage):
     """If a file of the newest step is damaged, the step before is loaded, and that is said."""
@@ -257,6 +263,7 @@ def test_a_damaged_folder_is_passed_over(tmp_path, damage):
             store.load(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [b"", b"PK", b"half", None])
 def test_a_step_with_a_damaged_index_is_saved_again(tmp_path, data):
     """A resumed run replaces a step whose index cannot be read, as any damaged step."""
@@ -341,6 +348,7 @@ def work(tmp_path):
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["killed", "power"])
 def test_a_crash_leaves_the_older_step_or_the_new_one(work, tmp_path, kind):
     """After a kill or a loss of power while a step is saved again, one of the two is loaded."""

@@ -236,6 +236,7 @@ def test_integers_of_numpy_are_steps(store):
     assert type(store.load(np.uint8(3)).step) is int
 
 
+@pytest.mark.slow
 def test_large_structures_come_back(store):
     """Metadata that the zip comment cannot hold come back, and are checked."""
     count = extent(3000, 50_000)
@@ -300,6 +301,7 @@ def test_a_namedtuple_is_refused_or_comes_back(store):
 # -- parts of a tree ------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("only", "expected"),
     [
@@ -445,6 +447,7 @@ def test_a_damaged_step_is_an_error(store):
         assert store.load().step == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"PK", b"x" * 1000, None])
 def test_what_is_no_checkpoint_is_damaged(store, content):
     """An empty file, a piece of one, and the archive of another program are damaged steps."""
@@ -548,6 +551,7 @@ def test_no_step_is_an_error(store, tmp_path):
     assert not os.path.exists(store.folder)
 
 
+@pytest.mark.slow
 @on_disk
 def test_every_flipped_bit_of_a_step_without_arrays_is_found(store):
     """Its structure, metrics and metadata have a checksum: no changed number comes back."""
@@ -864,6 +868,7 @@ def test_a_disk_that_cannot_be_read_now_is_no_damage(store, monkeypatch):
         assert other.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 1], ids=["file", "folder"])
 def test_an_array_with_many_fields_comes_back(store, size):
     """A header above NumPy's limit is no damage: what was saved is loaded."""
@@ -873,6 +878,7 @@ def test_an_array_with_many_fields_comes_back(store, size):
     assert_same(store.load(1).tree, {"x": array})
 
 
+@pytest.mark.slow
 def test_the_package_is_imported_on_first_use():
     """npzkit.checkpoint needs no import of its own, and `import npzkit` does not pay for it."""
     import subprocess

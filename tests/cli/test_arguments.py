@@ -157,6 +157,7 @@ def check(line: list[str]) -> None:
         assert out or told, "nothing was said"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(line=command_lines())

@@ -29,6 +29,7 @@ def keys_of(path):
         return npz.files
 
 
+@pytest.mark.slow
 def test_the_tour_runs_on_real_data():
     """The tour that the README begins with reads, bundles, maps, crashes and damages."""
     command = [sys.executable, Path(__file__).parents[1] / "tour.py"]
@@ -152,6 +153,7 @@ def test_paths_do_not_control_the_terminal(cli, tmp_path):
         assert found.out.replace("\n", "").isprintable()
 
 
+@pytest.mark.slow
 def test_wrong_usage_is_one_line_and_debug_a_trace(cli, process, tmp_path):
     """A wrong option names the help; --debug shows where an error came from."""
     wrong = cli("repack", "--level", "x", "a.npz")
@@ -213,6 +215,7 @@ def test_commands_that_need_a_file(cli, tmp_path, monkeypatch, arguments):
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="takes half a minute under wine")
 def test_counts_have_their_thousands_parted(cli, tmp_path):
     """Numbers of members and arrays are read as easily as sizes are."""
@@ -299,6 +302,7 @@ def test_errors_name_no_temporary_file(cli, tmp_path, monkeypatch, name):
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="redirections of a POSIX shell")
 @pytest.mark.parametrize("redirection", CLOSED_STREAMS)
 def test_closed_streams(cli, tmp_path, redirection):
@@ -310,6 +314,7 @@ def test_closed_streams(cli, tmp_path, redirection):
     assert cli("convert", tmp_path / "b.h5", tmp_path / "c.npz").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="redirections of a POSIX shell")
 def test_a_closed_standard_input_is_empty():
     """Where there is no standard input, - is an archive of no bytes, an error in a line."""
@@ -354,6 +359,7 @@ def on_full_disk(folder, arguments, *streams):
         return subprocess.run(command, cwd=folder, text=True, timeout=60, check=False, **kinds)
 
 
+@pytest.mark.slow
 @needs_full_disk
 @pytest.mark.parametrize("arguments", [
     ["ls", "--json", "a.npz"], ["--help"], ["extract", "a.npz", "x", "-o", "-"],
@@ -366,6 +372,7 @@ def test_a_full_disk(tmp_path, arguments):
     assert "Free some space" in found.stderr
 
 
+@pytest.mark.slow
 @needs_full_disk
 @pytest.mark.parametrize(("name", "code"), [("a.npz", 0), ("none.npz", 2)])
 def test_messages_that_cannot_be_written(tmp_path, name, code):
@@ -390,6 +397,7 @@ def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
     assert found.err == f"npzkit: {told}. Free some space, or write to another disk.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 def test_too_little_memory_is_one_line(process, tmp_path):
     """A command that runs out of memory says so in one line, and exits with 2."""

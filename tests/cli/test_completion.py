@@ -74,6 +74,7 @@ def test_no_key_that_could_control_the_terminal_is_offered(cli, tmp_path):
     assert completed(cli, "show", str(path), "g") == ["good"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 def test_bash_runs_nothing_of_a_key(tmp_path):
     """bash puts what it is offered into the line: a key that it would run is left out there."""

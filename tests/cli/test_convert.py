@@ -17,6 +17,7 @@ pytest.importorskip("safetensors", reason="safetensors is not installed")
 save_file = importlib.import_module("safetensors.numpy").save_file
 
 
+@pytest.mark.slow
 def test_what_was_written(cli, here):
     """The output names the file and counts its arrays; --json has the keys."""
     npzkit.save("a.npz", {"x": np.arange(3), "g/y": np.ones(2)})
@@ -29,6 +30,7 @@ def test_what_was_written(cli, here):
     assert found == {"output": "b.npz", "keys": ["x", "g/y"], "notes": []}
 
 
+@pytest.mark.slow
 def test_options(cli, here):
     """Compression, level and the version of Zarr are what the options say."""
     npzkit.save("a.npz", {"x": np.zeros((100, 100))})
@@ -105,6 +107,7 @@ def test_a_file_is_replaced_by_force_alone(cli, here):
         assert cli("convert", "a.npz", name, "--overwrite").code == 0
 
 
+@pytest.mark.slow
 def test_damage_is_a_line(cli, here):
     """A damaged array, and a file of another kind, exit with 1 and name what is wrong."""
     npzkit.save("a.npz", {"x": np.arange(1000)})
@@ -155,6 +158,7 @@ def test_wrong_usage(cli, here):
         assert what in result.err
 
 
+@pytest.mark.slow
 def test_names_do_not_control_the_terminal(cli, here):
     """Names and attributes of strangers are shown as text."""
     with h5py.File("a.h5", "w") as file:
@@ -206,6 +210,7 @@ def test_a_file_of_another_format(cli, name, command):
         assert result.err.endswith(f"Convert it: npzkit convert {command}.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["b.npz", "b.safetensors", "b.h5"])
 def test_bytes_of_another_program_have_the_dtype_that_is_given(here, cli, name):
     """bfloat16 that another program saved as V2 is converted as what it is."""

@@ -33,6 +33,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_runs(name, folder, cli, monkeypatch):
     """What stands behind "Example:" in a command's help does its work."""

@@ -240,6 +240,7 @@ def test_words_are_not_cut(columns, cli, tmp_path, monkeypatch):
     assert ("key:" in result.out) == (columns < 60)
 
 
+@pytest.mark.slow
 def test_ls_tells_the_size_of_the_file(cli, model, process):
     """The size of the file itself is beside the sums, in bytes with --json; of a pipe too."""
     size = os.path.getsize(model)
@@ -265,6 +266,7 @@ def test_wrong_files(command, cli, tmp_path):
         assert result.err.startswith("npzkit: ")
 
 
+@pytest.mark.slow
 def test_standard_input(cli, process, model):
     """- is the standard input, a file or a pipe."""
     with open(model, "rb") as file:
@@ -284,6 +286,7 @@ def test_a_pipe_by_its_path(cli, model, tmp_path):
     writer.join()
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_on(model, tmp_path):
     """A reader that has enough, such as head, ends a command without a word."""
     path = tmp_path / "many.npz"
@@ -296,6 +299,7 @@ def test_output_that_nobody_reads_on(model, tmp_path):
         assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_torn_archive_is_a_warning_in_a_line(process, model):
     """What is behind the end is said on the standard error stream; the table is whole."""
     with open(model, "ab") as file:
@@ -307,6 +311,7 @@ def test_a_torn_archive_is_a_warning_in_a_line(process, model):
     assert "after the end: 4 bytes" in process("info", model).out.replace("  ", " ")
 
 
+@pytest.mark.slow
 def test_a_warning_names_its_file(process, model, tmp_path):
     """Of several files, each that is torn is named, though the warnings are the same."""
     with open(model, "ab") as file:
@@ -320,6 +325,7 @@ def test_a_warning_names_its_file(process, model, tmp_path):
     assert second.startswith(f"npzkit: warning: {other}: ")
 
 
+@pytest.mark.slow
 def test_an_encoding_that_lacks_letters(process, tmp_path):
     """Letters that the output's encoding lacks are escaped, and branches drawn in ASCII."""
     path = tmp_path / "a.npz"
@@ -333,6 +339,7 @@ def test_an_encoding_that_lacks_letters(process, tmp_path):
     assert "|-- " in result.out
 
 
+@pytest.mark.slow
 def test_rich_is_not_imported_for_tables(process, model):
     """Reading commands, and the list of all, start without what they do not need."""
     for command in (["ls", os.fspath(model)], ["--help"]):

@@ -47,6 +47,7 @@ def test_many_files_are_verified(cli, folder):
     assert lines[0] == "good.npz: sound, 2 members; no Python objects, and no unsafe names"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("good", 0), ("bad", 1), ("torn", 1), ("no", 2)])
 @pytest.mark.parametrize("option", ["--quiet", "--verbose", "--json"])
 def test_the_exit_code_says_what_was_found(cli, folder, name, code, option):

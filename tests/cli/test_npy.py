@@ -172,6 +172,7 @@ def test_diff_compares_values(cli, more):
     assert cli("diff", "a.npy", "same.npz", *more).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["safetensors", "npz", "h5"])
 def test_convert_reads_it(cli, suffix):
     """It is converted to each format that can hold it, and is not one to convert to."""

@@ -91,6 +91,7 @@ def run(*arguments, data=b""):
     )
 
 
+@pytest.mark.slow
 def test_pipes(cli, here):
     """An array goes through a pipe into an archive that goes through one, and out again."""
     array = np.arange(5000.0)
@@ -107,6 +108,7 @@ def test_pipes(cli, here):
     assert not os.path.exists("b.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["npy", "csv"])
 def test_a_reader_that_has_enough(here, kind):
     """What ends before the output does ends the command, without a word and without an error."""
@@ -119,6 +121,7 @@ def test_a_reader_that_has_enough(here, kind):
         assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_table_through_a_pipe_is_utf8(here):
     """Text is written as in files, whatever the terminal's encoding is."""
     npzkit.save("a.npz", {"x": np.array(["ü", "x\ny"])})
@@ -149,6 +152,7 @@ def test_a_name_never_leaves_the_folder(cli, here):
     assert sorted(os.listdir()) == ["a.npz", "out"]
 
 
+@pytest.mark.slow
 def test_large_arrays_through_a_pipe(here):
     """A pipe takes large arrays too, though nothing in it is patched."""
     np.save("x.npy", np.arange(1000))
@@ -306,6 +310,7 @@ def test_extract_goes_on_past_damage(cli, here, kind):
 # -- progress -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -354,6 +359,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     assert max(b - a for a, b in zip([0, *told], told, strict=False)) < 0.5
 
 
+@pytest.mark.slow
 def test_bytes_to_a_pipe_are_counted(process, here):
     """What goes to a pipe is the archive, counted as it is written."""
     np.save("a.npy", np.arange(300_000.0))

@@ -106,6 +106,7 @@ def bar(monkeypatch):
 WHOLE = {"w": np.arange(90_000.0), "v": np.arange(7)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [["verify", "URL"], ["verify", "URL", "LOCAL"], ["extract", "URL", "-o", "TMP/arrays"],
@@ -235,6 +236,7 @@ def test_options_of_the_store(cli, server):
     assert "does not have these options" in found.err
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("always::npzkit.errors.TornArchiveWarning")
 def test_secrets_are_not_printed(cli, server, tmp_path):
     """Passwords and signatures in a URL are in no output and no message."""

@@ -80,6 +80,7 @@ def test_damage_is_reported(folder, cli):
     assert gone.name in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, "deflated"])
 def test_repack_joins_shards(folder, cli, compression):
     """An array that has grown by many parts is one again; keys, values and attributes stay."""

@@ -32,6 +32,7 @@ BIG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("name", BIG)
 def test_a_big_array_is_summarised_as_numpy_does(name, compression, cli, tmp_path):
@@ -108,6 +109,7 @@ SLICES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", SLICES)
 @pytest.mark.parametrize("name", ["plane", "block", "fortran"])
 def test_a_slice_is_numpys(name, text, cli, tmp_path):

@@ -28,6 +28,7 @@ def imported(*arguments, **environment):
     return modules, found.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [(["--version"], 0), (["--help"], 0), (["nope"], 2), (["ls", "--nope"], 2), (["ls", "-h"], 0)],
@@ -48,6 +49,7 @@ def test_command_names_are_completed_without_numpy():
     assert "numpy" not in modules
 
 
+@pytest.mark.slow
 def test_ls_imports_only_what_lists(tmp_path):
     """Listing a file imports neither the writer, nor what reads nested data, nor rich."""
     path = tmp_path / "a.npz"

@@ -30,6 +30,7 @@ def edited(tmp_path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["ls", "ls --tree"])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_listing_a_pipe(command, maker, cli, tmp_path):
@@ -182,6 +183,7 @@ def test_np_savez_to_a_pipe(command, cli, tmp_path):
     assert expected[command] in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows interrupts all of a console, not one program")
 def test_an_interrupt_leaves_nothing(tmp_path):
     """Ctrl-C while the pipe is silent ends the command at once, and its files are gone."""

@@ -52,6 +52,7 @@ def on_a_terminal(*arguments, code="from npzkit.__main__ import main; main()", *
     return shown.decode()
 
 
+@pytest.mark.slow
 def test_long_pages_are_shown_by_a_pager(cli, tmp_path):
     """A page that is longer than the terminal goes to $PAGER, a short one and a pipe do not."""
     # A program without arguments, which some versions of click lose.
@@ -64,6 +65,7 @@ def test_long_pages_are_shown_by_a_pager(cli, tmp_path):
     assert "paged:" not in cli("help", "shell", env=pager).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["ls"], ["ls", "--tree"]])
 def test_colours_only_on_a_terminal_that_wants_them(command, model, cli):
     """Headings are bold on a terminal, and plain under NO_COLOR and in a pipe."""
@@ -86,6 +88,7 @@ def test_a_bar_for_long_work_alone(model):
     assert "measure" in on_a_terminal(code=code.format(1.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["ls", "info"])
 def test_a_bar_for_many_headers(command, tmp_path):
     """Reading the headers of very many members shows how many are left, members and not bytes."""
@@ -167,6 +170,7 @@ def test_a_bar_counts_bytes(model):
     assert "5.0/5.0 MiB" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["verify"], ["repair", "-o", "c.npz"], ["repack", "-c", "deflated"]], ids=" ".join
 )
@@ -191,6 +195,7 @@ def test_a_bar_for_one_large_array(arguments, tmp_path, monkeypatch):
     assert "0 True" in shown
 
 
+@pytest.mark.slow
 def test_a_bar_takes_nothing_from_the_output():
     """What is printed while a bar is shown goes to the standard output, and the bar does not."""
     leader, follower = pty.openpty()

@@ -16,6 +16,7 @@ from npzkit.errors import ALLOW_PICKLE, MemberNotFoundError, NpzkitError
 from remedies import given_as_finding, given_as_remedy
 
 
+@pytest.mark.slow
 def test_no_advice_is_python():
     """Whatever the library advises, at a prompt it is a sentence without Python, or nothing."""
     advice = given_as_remedy(at_prompt=True)
@@ -72,6 +73,7 @@ def test_errors_of_two_kinds(kind):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_what_commands_print(cli, tmp_path, monkeypatch):
     """Damaged and strange files give messages of the command line, whatever command meets them."""

@@ -279,6 +279,7 @@ def test_deflate64_leaves_zipfile_alone(fixtures):
     assert "zipfile_deflate64" not in sys.modules
 
 
+@pytest.mark.slow
 def test_zlib_stands_in_for_missing_libraries():
     """Without isal and zlib-ng, zlib reads and writes everything."""
     code = (
@@ -296,6 +297,7 @@ def test_zlib_stands_in_for_missing_libraries():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_a_bomb_streams_in_bounded_memory():
     """A member of zeros that is compressed to a thousandth is streamed in little memory."""
     import tracemalloc

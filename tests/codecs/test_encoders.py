@@ -89,6 +89,7 @@ def test_chunks_make_one_stream(chunks, encoder):
     assert inflate(b"".join(deflate(encoder, chunks))) == b"".join(chunks)
 
 
+@pytest.mark.slow
 @each_row("encoder", dict.fromkeys(ALL))
 def test_chunks_stand_alone(encoder):
     """A chunk ends with the two marks, byte for byte, and is inflated without the others."""
@@ -111,6 +112,7 @@ def test_an_empty_chunk(encoder, final):
     assert inflate(compressed if final else compressed + b"\x03\x00") == b""
 
 
+@pytest.mark.slow
 def test_any_contiguous_buffer_is_taken():
     """A view of a numeric array is deflated as its bytes."""
     array = np.arange(1 << 16)
@@ -120,6 +122,7 @@ def test_any_contiguous_buffer_is_taken():
     assert choose_encoder(memoryview(np.zeros(0))) == encoder_for_level(6)
 
 
+@pytest.mark.slow
 @each_row("kind", KINDS)
 def test_the_choice_keeps_to_the_size_of_zlib(kind):
     """A few MiB of each kind take at most 1.03 of the size of zlib level 6."""
@@ -137,6 +140,7 @@ def test_sparse_data_get_a_fast_encoder():
         assert choose_encoder(data[start : start + 1_000_000]).strategy == zlib.Z_RLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", MISSING, ids=str)
 @pytest.mark.parametrize("kind", ["labels", "running sums", "smooth float64", "sparse"])
 def test_the_choice_does_without_libraries(kind, missing, without):
@@ -184,6 +188,7 @@ def test_what_cannot_be_compressed_is_stored():
     assert len(data) < size <= len(data) * 1.001
 
 
+@pytest.mark.slow
 def test_the_choice_sees_every_part():
     """Noise or zeros at the start do not hide what follows."""
     noise, labels = make_kind("noise", 1 << 20), make_kind("labels", 1 << 20)
@@ -194,6 +199,7 @@ def test_the_choice_sees_every_part():
         assert size <= 1.03 * reference_size(data)
 
 
+@pytest.mark.slow
 def test_the_choice_is_the_bytes_alone():
     """The choice is the same again, for a copy, and on several threads at once."""
     sections = [memoryview(make_kind(kind, 1 << 20)).cast("B") for kind in KINDS]
@@ -211,6 +217,7 @@ def test_the_choice_is_the_bytes_alone():
     assert list(found.values()) == [expected] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [1, 2])
 def test_bytes_do_not_depend_on_where_the_compressor_lies(level):
     """The same chunk gives the same bytes for every address of the compressor.

@@ -45,6 +45,7 @@ def opened(raw, data=DATA, **options):
     )
 
 
+@pytest.mark.slow
 @each_row("level", [None, -7, 5])
 @each_row("count", [0, 1, 1000, 40_000])
 def test_the_bytes_are_those_of_one_thread_and_others_read_them(level, count):

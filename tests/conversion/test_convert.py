@@ -102,6 +102,7 @@ def same(found, expected, *, byte_order=True):
     assert found.tolist() == expected.tolist()
 
 
+@pytest.mark.slow
 @each_row(("compression", "part_size"), [("stored", 1 << 25), ("deflated", 24)])
 @each_row("name", FORMATS)
 def test_arrays_go_there_and_back(here, monkeypatch, name, compression, part_size):
@@ -184,6 +185,7 @@ def filled(dtype, shape):
     return array
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*invalid value")
 # zarr makes such a timedelta, which NumPy 2.5 deprecates.
 @pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning")
@@ -245,6 +247,7 @@ ODD = {
 """Values that a library may take for others, or refuse."""
 
 
+@pytest.mark.slow
 @each_row(("name", "options"), OTHERS)
 def test_odd_values_come_back_bit_by_bit_or_are_named(here, name, options):
     """Signs of zeros, bits of NaN, NUL and spaces in text are kept, or the array is left out."""
@@ -269,6 +272,7 @@ ODD_ATTRS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
 def test_metadata_and_attributes_go_there_and_back(here, name):
     """Whatever JSON can express comes back, also what a format has no type for."""
@@ -430,6 +434,7 @@ def test_hdf5_does_not_read_other_files(here):
     assert list(load("a.npz")) == ["good"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [2, 3])
 def test_zarr_is_zarrs(here, version):
     """zarr-python reads what is written, of both versions, and npzkit reads it back."""
@@ -460,6 +465,7 @@ def test_zarr_is_compressed_as_zarr_does(here, version):
         shutil.rmtree("a.zarr")
 
 
+@pytest.mark.slow
 def test_zarr_of_others(here):
     """A store of one array, and strings of any length, are read."""
     array = zarr.create_array("one.zarr", shape=(5, 5), chunks=(2, 3), dtype="i4")
@@ -494,6 +500,7 @@ class Evil:
         return os.mkdir, ("owned",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["|O", "<i8"])
 @pytest.mark.parametrize(
     ("filters", "compressor"),
@@ -515,6 +522,7 @@ def test_zarr_does_not_unpickle(here, monkeypatch, dtype, filters, compressor):
     assert os.listdir() == ["a.zarr"]
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Remove the link, or replace it with a copy of what it leads to.")
 @pytest.mark.parametrize("name", ["x/c/0", "x"])
 def test_a_zarr_store_is_not_left_by_its_links(here, name):
@@ -574,6 +582,7 @@ def test_matlab_structs_are_left_out(here):
     assert list(load("a.npz")) == ["x"]
 
 
+@pytest.mark.slow
 @pytest.mark.remedy('save it with save("new.mat", "-v7"). Or give it a name that ends in .h5')
 def test_matlab_files_that_are_hdf5(here):
     """A file of version 7.3 is HDF5 with reversed axes: one of version 7 has MATLAB's."""
@@ -634,6 +643,7 @@ def test_a_dtype_that_the_bytes_do_not_have(here):
     same(load("b.npz")["y"], np.arange(3))
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Leave it out with skip=True.")
 @each_row(
     ("name", "array"),
@@ -716,6 +726,7 @@ def test_an_attribute_that_is_only_claimed(here):
         assert dict(npz.metadata) == {"few": [[], []]}
 
 
+@pytest.mark.slow
 def test_a_file_appears_complete(here):
     """A path is replaced by overwrite alone, and only when the new file is complete."""
     npzkit.save("a.npz", {"x": np.arange(1000), "y": np.ones(3)})
@@ -738,6 +749,7 @@ def test_a_file_appears_complete(here):
         assert set(os.listdir()) == {*before, "b.npz"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["b.npz", "a.safetensors", "a.h5", "a.mat", "a.zarr"])
 def test_an_interrupt_leaves_what_was_there(here, monkeypatch, name):
     """Ctrl-C in the middle leaves no file behind, and the old one as it was."""
@@ -764,6 +776,7 @@ def test_an_interrupt_leaves_what_was_there(here, monkeypatch, name):
     assert load("c.npz")["x"].tolist() == [[1, 1], [1, 1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["a.npz", "a.h5", "extract"])
 def test_an_archive_that_a_writer_has_open_is_not_replaced(here, source):
     """No commit is lost because its archive was replaced meanwhile, and nothing is left over."""
@@ -870,6 +883,7 @@ def test_archives_to_archives(here):
             assert npz["bf"].dtype == ml_dtypes.bfloat16
 
 
+@pytest.mark.slow
 @each_row("suffix", ["npz", "safetensors", "h5", "mat"])
 @each_row("content", [b"", b"<html>", b"\x89HDF\r\n\x1a\n" + b"\xff" * 200])
 def test_files_that_are_something_else(here, suffix, content):
@@ -987,6 +1001,7 @@ def downloaded():
     return converted("c.npz", "copy.h5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("src", "dst", "what", "follow"),
     [
@@ -1039,6 +1054,7 @@ def test_what_to_do_instead(here, src, dst, what, follow):
     assert follow().tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Rename it, with the suffix of its format.")
 @pytest.mark.parametrize(
     ("true", "named"), [("a.npz", "b.safetensors"), ("a.safetensors", "b.h5"), ("a.h5", "b.mat")]
@@ -1152,6 +1168,7 @@ def test_a_full_disk_is_an_error(here, monkeypatch, name):
     assert sorted(os.listdir()) == ["a.h5", "a.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("started_readers")
 @pytest.mark.remedy('Install it: python -m pip install "')
 @pytest.mark.parametrize(

@@ -326,6 +326,7 @@ def test_a_key_of_very_many_parts_is_refused_at_once(here, target, count):
     assert os.listdir() == ["a.npz"]
 
 
+@pytest.mark.slow
 def test_a_file_that_becomes_too_large(tmp_path):
     """The error of the system names the file that was to be written."""
     pytest.importorskip("resource", reason="this system has no limit of the size of files")

@@ -60,6 +60,7 @@ def has_ended():
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -80,6 +81,7 @@ def test_a_crash_is_an_error(here, library, text, what):
     assert sorted(os.listdir()) == ["a.h5", "path", "pid"]
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Check it with the program that made it, or make it again.")
 def test_a_file_that_crashes_its_library_is_made_again(here, library, monkeypatch):
     """The file that its program makes again is converted by the same library."""
@@ -93,6 +95,7 @@ def test_a_file_that_crashes_its_library_is_made_again(here, library, monkeypatc
     assert npzkit.load_tree("a.npz")["x"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="os.kill would end the process there")
 def test_a_library_that_does_not_answer_is_ended(here, library, monkeypatch):
     """A library in an endless loop, which holds the interpreter, is ended after a time."""
@@ -139,6 +142,7 @@ def test_a_stack_is_no_limit_of_the_program(here, library):
         npzkit.convert("a.h5", "a.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["OSError(13, 'Permission denied', path)", "ValueError('odd')"])
 def test_errors_of_a_library(here, library, error):
     """Errors of the system are raised as they are; others become an error that names the file."""
@@ -161,6 +165,7 @@ print(npzkit.convert("a.h5", "a.npz").keys)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["script", "text", "input"])
 def test_any_program_can_convert(here, how):
     """A program is not run again for it, whatever it is, and its folder has no libraries."""
@@ -177,6 +182,7 @@ def test_any_program_can_convert(here, how):
     assert (result.returncode, result.stdout, result.stderr) == (0, "('x',)\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Convert the file with an ordinary installation of Python.")
 @pytest.mark.parametrize(("name", "value"), [("executable", ""), ("frozen", True)])
 def test_no_python_to_start(here, monkeypatch, name, value):
@@ -190,6 +196,7 @@ def test_no_python_to_start(here, monkeypatch, name, value):
     assert npzkit.convert("a.h5", "a.npz").keys == ("x",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_imported", [False, True])
 def test_filters_of_hdf5_are_there_if_the_program_has_them(here, library, monkeypatch, is_imported):
     """A program that has imported hdf5plugin reads what its filters can read."""

@@ -39,6 +39,7 @@ def make(name, shape, dtype, chunks):
         zarr.create_group(name).create_array("x", shape=shape, dtype=dtype, chunks=chunks)
 
 
+@pytest.mark.slow
 @each_row("name", ["a.h5", "a.zarr"])
 @each_row(
     ("shape", "dtype", "chunks"),
@@ -54,6 +55,7 @@ def test_a_shape_without_data(here, name, shape, dtype, chunks):
     assert list(npzkit.convert(name, "a.npz", skip=True).skipped) == ["x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
 def test_a_few_chunks_may_be_missing(here, name):
     """Chunks that were never written are zeros, within the limits."""
@@ -76,6 +78,7 @@ def test_large_chunks_that_are_missing(here, name):
     assert os.listdir() == [name]
 
 
+@pytest.mark.slow
 @each_row("source", ["a.npz", "a.h5", "a.zarr", "a.mat", "a.safetensors"])
 @each_row("limits", [{"member_count": 1}, {"member_size": 70}, {"total_size": 100}])
 def test_limits(here, source, limits):
@@ -101,6 +104,7 @@ def test_a_list_that_takes_much_memory(here):
         npzkit.convert("a.h5", "a.npz", limits=npzkit.Limits(metadata_size=1 << 13))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
 def test_one_long_text(here, name):
     """One long text does not make hundreds of megabytes of many short ones."""
@@ -119,6 +123,7 @@ def test_one_long_text(here, name):
         assert npz.info("x").dtype == "U1000"
 
 
+@pytest.mark.slow
 def test_groups_in_groups(here):
     """The depth of groups is no matter of the stack."""
     with h5py.File("a.h5", "w") as file:
@@ -130,6 +135,7 @@ def test_groups_in_groups(here):
     assert key == "g/" * 1500 + "x"
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Remove it.")
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no FIFO")
 @pytest.mark.parametrize("name", ["other", "x/zarr.json"])
@@ -149,6 +155,7 @@ def test_a_fifo_in_a_store(here, name):
     assert npzkit.load_tree("a.npz")["y"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4", "5"])
 @pytest.mark.parametrize("is_big", [True, False])
 def test_matlab_of_any_version_and_order(here, version, is_big):
@@ -205,6 +212,7 @@ def test_many_variables_take_linear_time(here, monkeypatch):
     assert max(sizes) < 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -268,6 +276,7 @@ def test_a_file_that_crashes_scipy(here):
     assert isinstance(flipped("a.mat", 176, 4), ConversionError | None)
 
 
+@pytest.mark.slow
 def test_a_file_that_stops_hdf5(here, monkeypatch):
     """A bit with which HDF5 2.0 never ends is an error in time, or harmless."""
     monkeypatch.setattr("npzkit.conversion.foreign_process.TIME", 1)
@@ -319,6 +328,7 @@ def sound(name):
     return {place: Path(place).read_bytes() for place in sorted(places or [name])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.h5", "a.mat", "a.safetensors", "a.zarr", "a.pt"])
 def test_mutated_files(here, monkeypatch, name):
     """Whatever is changed in a file: its data or one error, in time, and the process lives."""
@@ -373,6 +383,7 @@ def outcome_of(name):
     return {0: "data", 1: "error", -signal.SIGALRM: "endless"}.get(status, f"ended by {status}")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("name", ["a.h5", "a.mat", "a.safetensors", "a.zarr", "a.pt"])
 def test_mutated_files_by_the_thousand(here, monkeypatch, name):

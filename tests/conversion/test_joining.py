@@ -67,6 +67,7 @@ def test_what_does_not_fit_is_named_or_left_out(runs):
         npzkit.pack("all.npz", "runs/*.npz", join="stack")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_joining_takes_little_memory(here, compression, monkeypatch):
     """A few blocks are in memory at a time; progress counts all bytes."""

@@ -31,6 +31,7 @@ def converted(arrays, here, **options):
     return report, npzkit.load_tree(here / "new.npz")
 
 
+@pytest.mark.slow
 @each_row(
     ("array", "expected"),
     [
@@ -128,6 +129,7 @@ def test_a_pickle_of_a_missing_class(here):
         npzkit.convert(here / "bad.npz", here / "new.npz", allow_pickle=True)
 
 
+@pytest.mark.slow
 def test_large_plain_arrays_beside_objects(here):
     """They are read part by part, and other formats take the plain arrays."""
     large = np.arange(3_000_000)

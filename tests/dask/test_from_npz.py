@@ -249,6 +249,7 @@ def test_a_program_in_another_process_refuses_a_changed_archive(tmp_path):
         pickle.loads(pickled).compute()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_file_replaced_by_one_of_the_same_size_and_time(tmp_path, way):
     """A new array has the new data, and another name; an older one its own data, or is refused."""

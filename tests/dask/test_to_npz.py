@@ -118,6 +118,7 @@ def test_an_archive_without_arrays(tmp_path):
 # -- shards and tasks ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_small_chunks_share_shards(tmp_path):
     """Chunks are gathered up to the size of a shard, also those of several arrays."""
     x = da.zeros((100, 10), chunks=(1, 10))
@@ -307,6 +308,7 @@ def test_arrays_that_cannot_be_saved(tmp_path, value, instead, expected):
         assert {key: npz[key].tolist() for key in npz} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [0, 3, 7, 9, 100])
 def test_chunks_without_items(tmp_path, least):
     """What is selected of an array may leave chunks empty, or all of them."""
@@ -395,6 +397,7 @@ def test_blocks_of_a_narrower_dtype_are_converted(tmp_path):
 # -- memory -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_memory_stays_within_a_chunk_or_two(tmp_path, compression):
     """Reading, computing and writing 6 chunks takes the memory of a chunk and its result."""

@@ -144,6 +144,7 @@ def test_a_new_folder(tmp_path):
     assert npzkit.verify(tmp_path / "new").ok
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_history(data):
     """Rows, new arrays and replaced ones, in any order, are what a dict of arrays would have."""
@@ -174,6 +175,7 @@ def test_any_history(data):
         assert npzkit.verify(folder).ok
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_killed_writer_loses_nothing(tmp_path):
     """Killed at any file that it makes or renames, readers see the old or the new."""

@@ -84,6 +84,7 @@ def work_on(folder: Path, *, durable: bool) -> Followed:
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durable", [False, True])
 def test_killed_at_any_call(tmp_path, durable):
     """After a kill at any call or within any write, the old archive is complete, or the new one."""
@@ -97,6 +98,7 @@ def power_losses(work, count):
         yield from power_loss_folders(work, random.Random(seed), count)
 
 
+@pytest.mark.slow
 def test_power_lost_at_any_call(tmp_path):
     """An archive that was committed with durable=True survives a loss of power."""
     work = work_on(tmp_path / "run", durable=True)
@@ -104,6 +106,7 @@ def test_power_lost_at_any_call(tmp_path):
     assert check(folders, tmp_path, STATE_COUNT) >= extent(15, 60)
 
 
+@pytest.mark.slow
 def test_power_lost_while_an_archive_is_replaced(tmp_path):
     """Without durable, a loss of power still leaves the old archive or the new one."""
     folder = tmp_path / "run"
@@ -116,6 +119,7 @@ def test_power_lost_while_an_archive_is_replaced(tmp_path):
     assert check(folders, tmp_path, STATE_COUNT) >= extent(15, 60)
 
 
+@pytest.mark.slow
 @needs_fork
 def test_killed_children_leave_the_last_commit(tmp_path, monkeypatch):
     """A child is killed at calls spread over a commit; the next one starts from a sound archive."""

@@ -78,6 +78,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "value", "message"), BAD, ids=str)
 def test_a_wrong_value_is_refused(folder, index, path, value, message):
     """Each wrong value is an error that says what is wrong, before a shard is opened."""
@@ -93,6 +94,7 @@ def test_a_wrong_value_is_refused(folder, index, path, value, message):
     assert caught.value.is_damage or type(caught.value) is UnsupportedError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*TABLES, "shapes", "boxes", "strings", "dtypes/0"])
 @pytest.mark.parametrize("change", ["missing", "signed", "axes", "longer", "bytes"])
 def test_an_array_of_another_form_is_refused(folder, name, change):
@@ -203,6 +205,7 @@ def test_what_is_not_an_archive_is_refused(folder, data, message):
     assert caught.value.path == str(folder / "index.npz")
 
 
+@pytest.mark.slow
 def test_each_damaged_byte_is_found(folder):
     """With any byte changed, the index is refused, or says the same as before."""
     path = folder / "index.npz"

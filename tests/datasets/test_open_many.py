@@ -298,6 +298,7 @@ def test_bad_arguments(tmp_path):
     assert npzkit.open_many(f"{tmp_path}/a[1].npz", axis=None)["x"].tolist() == [1]
 
 
+@pytest.mark.slow
 @replaces_open_files
 @pytest.mark.remedy("Open the files again with npzkit.open_many.")
 def test_a_file_that_is_replaced(folder):
@@ -371,6 +372,7 @@ def test_few_files_are_open(folder, monkeypatch):
             read()
 
 
+@pytest.mark.slow
 def test_processes_and_threads(folder, monkeypatch):
     """It is used in threads, in forked children, and pickled into another folder; pickles are small."""
     monkeypatch.chdir(folder)
@@ -459,6 +461,7 @@ def test_only_a_writable_array_is_filled(tmp_path):
             many.lazy("x").read([0] * 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "axis"), [("image", 0), ("image", None), ("name", None)])
 def test_a_damaged_file_fills_nothing(folder, key, axis, any_size):
     """If one of the files is damaged, `read(out=)` names it and leaves all of `out` as it was."""
@@ -598,6 +601,7 @@ def members(data):
     return [Member("image.npy", npy(data)), Member("label.npy", npy(np.int16(3)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["local", "central"])
 def test_alike_files_are_alike_in_every_byte(tmp_path, side):
     """A changed byte anywhere in a file gives what reading that file alone gives."""

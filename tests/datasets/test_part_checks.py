@@ -147,6 +147,7 @@ def test_an_index_whose_values_were_exchanged_is_refused(folder, exchange, read)
         READS[read](npz, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "change"), OTHER_DATA + OTHER_PLACE)
 def test_an_index_whose_values_were_exchanged_fails_verify(folder, key, change):
     """Both a check of all arrays and one of the array find it."""

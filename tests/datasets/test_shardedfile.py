@@ -199,6 +199,7 @@ def test_parts_are_read_into_the_array_itself(tmp_path, monkeypatch):
     assert len(found) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_every_kind_of_array_comes_back(tmp_path, arrays, compression):
     """All dtypes and orders survive, in one part and in several."""

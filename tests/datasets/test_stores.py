@@ -24,6 +24,7 @@ def memory():
     file_system.rm("/sharded", recursive=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "/", "/index.npz"])
 def test_a_prefix_is_opened_by_each_of_its_names(memory, name, tmp_path):
     """The URL of a folder may end with a slash or not, or name the index."""

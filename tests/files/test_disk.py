@@ -64,6 +64,7 @@ assert [int(one.open()["x"]) for one in kept] == list(range(count))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit of open files")
 def test_a_process_that_may_have_few_files_open(tmp_path):
     """A data set or an archive of more files than a process may have open is read."""

@@ -73,6 +73,7 @@ def test_an_open_archive(path, way):
                 lazy[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_pickled_archive(path, way):
     """It is refused in this process and in others."""

@@ -69,6 +69,7 @@ with npzkit.NpzWriter(sys.argv[1], lock_timeout=60) as writer:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="tests/test_processes.py does this on Windows")
 def test_savers_of_one_path(path):
     """Three processes that save to one path wait for each other, and none fails."""
@@ -95,6 +96,7 @@ def test_who_waits_does_not_have_the_file_open(path):
     assert np.load(path)["x"].tolist() in ([0, 0], [1, 1])
 
 
+@pytest.mark.slow
 def test_a_scanner_holds_the_file_for_a_moment(path):
     """A save waits for another program that has the old file, or the new one, open."""
     stop = threading.Event()
@@ -272,6 +274,7 @@ def test_maps_of_a_file_that_is_too_large_for_a_map(path, monkeypatch, mode):
         assert len(npz.memmap("y", mode)._mmap) < 100_000
 
 
+@pytest.mark.slow
 def test_convert_leaves_no_file_beside_the_output(tmp_path):
     """An array that is not written row by row lies in a file that the system removes."""
     pytest.importorskip("safetensors", reason="safetensors is not installed")

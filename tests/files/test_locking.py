@@ -185,6 +185,7 @@ class Reader:
             assert np.array_equal(array, ARRAYS[key])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operation", "maker"),
     [
@@ -297,6 +298,7 @@ def writer(path, mode="a", more=""):
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["w", "a"])
 def test_opening_while_a_writer_is_at_work(path, mode):
     """Committed data is read without a warning while the writer lives, and with one after it was killed."""
@@ -399,6 +401,7 @@ def test_a_second_writer_is_refused_at_once(path, second, mode):
     assert sorted(set(os.listdir(path.parent)) - {"other.npz"}) == ["a.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["a", "w"])
 def test_another_process_is_kept_out(path, mode):
     """A writer in another process locks the file until it ends, even by SIGKILL."""
@@ -492,6 +495,7 @@ def test_locks_are_let_go(path, ending):
         w["next"] = np.arange(3)
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("mode", ["a", "w"])
 def test_children_of_a_dead_writer_hold_no_lock(path, mode):
@@ -547,6 +551,7 @@ def test_a_forked_child_does_not_let_its_parents_lock_go(path):
         assert npz.files[-1] == "new"
 
 
+@pytest.mark.slow
 @posix
 def test_readers_keep_no_writer_out(path):
     """Readers that check for a writer never make a new writer fail."""
@@ -857,6 +862,7 @@ def test_where_the_system_has_no_locks_nobody_has_one(path, monkeypatch):
         npzkit.NpzWriter(path, "a")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.name == "nt", reason="changes within one tick of Windows' clock for files look like none"
 )
@@ -935,6 +941,7 @@ def test_a_process_that_is_being_started_keeps_no_lock(path, mode, ending):
         npzkit.save(path, {"x": np.arange(3)})
 
 
+@pytest.mark.slow
 @posix
 def test_saves_while_threads_start_processes(path):
     """No save fails because another thread starts processes at the same time."""

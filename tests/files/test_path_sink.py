@@ -389,6 +389,7 @@ def hidden(folder):
     return [name for name in os.listdir(folder) if name.startswith(".npzkit-")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["save", "writer", "x", "large"])
 def test_the_next_save_removes_what_a_killed_one_left(tmp_path, way):
     """However often writers of a path are killed, one file is left, until the next save there."""
@@ -467,6 +468,7 @@ def test_without_locks_nothing_is_taken_for_a_leftover(tmp_path, monkeypatch):
     assert files_in(tmp_path) == ["a.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of file sizes")
 @pytest.mark.parametrize("way", ["save", "small", "writer", "append"])
 def test_an_error_of_the_disk_names_the_file(tmp_path, way):

@@ -86,6 +86,7 @@ def test_a_url_without_secrets_is_shown_as_it_is(url):
     assert shown_url(url) == url
 
 
+@pytest.mark.slow
 def test_what_a_library_says_has_no_secret():
     """Passwords and secret options are also hidden outside URLs, in other forms of writing."""
     for url in secret_urls(amount(300, 1000)):
@@ -185,6 +186,7 @@ def urls_for(what, everything):
     return URLS[list(everything).index(what) % stride :: stride]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_no_call_shows_a_secret(quickly, use):
     """Neither results nor errors show one, with their tracebacks, attributes and warnings."""
@@ -206,6 +208,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_shows_a_secret(quickly, capsys, command):
     """Neither output nor messages of a command show one."""

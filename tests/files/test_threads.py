@@ -55,6 +55,7 @@ MIXED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compression", "level"), [("stored", None), ("deflated", None), ("deflated", 1)]
 )
@@ -69,6 +70,7 @@ def test_the_same_bytes_at_the_edges_of_chunks(compression, level):
         assert np.array_equal(array, arrays[key])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_size", [CHUNK, 1 << 18])
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_the_same_bytes_of_mixed_members(tmp_path, compression, chunk_size):
@@ -320,6 +322,7 @@ def test_run_raises_the_error_of_the_first_task():
         run([first, second], 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("row_count", [None, 3000])
 @pytest.mark.parametrize("threads", [1, 3])
@@ -352,6 +355,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
 def test_memory_while_deflating(tmp_path):
     """Deflating 64 MiB takes less than 40 MiB of extra memory."""
@@ -382,6 +386,7 @@ def test_few_bytes_are_read_by_one_thread(count, expected, tmp_path, monkeypatch
     assert used or count == 10
 
 
+@pytest.mark.slow
 def test_where_no_thread_can_be_started(tmp_path, monkeypatch):
     """What threads would do is done by the caller: Python 3.12 starts none when it is about to end."""
 
@@ -399,6 +404,7 @@ def test_where_no_thread_can_be_started(tmp_path, monkeypatch):
         assert all(np.array_equal(found[key], array) for key, array in arrays.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_threads_that_die_at_once(compression, tmp_path, monkeypatch):
     """If memory ends as a thread begins, it never runs a line; others or the caller do its work."""
@@ -489,6 +495,7 @@ for number in range(count):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 @pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_where_memory_ends(compression, tmp_path):

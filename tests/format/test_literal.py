@@ -94,6 +94,7 @@ def test_the_deepest_nesting():
         parse_literal(f"[{text}]")
 
 
+@pytest.mark.slow
 def test_time_is_linear_in_the_text():
     """Ten times as much text takes about ten times as long, hostile or not."""
 

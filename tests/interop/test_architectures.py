@@ -48,6 +48,7 @@ def test_machines_write_the_same_bytes(name):
     assert len({(FOLDER / machine / name).read_bytes() for machine in MACHINES}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_archives_hold_what_was_saved(folder, compression):
     """Arrays, attributes and metadata, for npzkit and np.load, and `verify` finds nothing."""

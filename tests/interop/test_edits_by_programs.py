@@ -92,6 +92,7 @@ class Stream:
         return self._file.read(size)
 
 
+@pytest.mark.slow
 @each_row("compression", ["stored", "deflated"])
 @each_row("editor", EDITORS)
 def test_arrays_after_an_edit(editor, compression, tmp_path):
@@ -107,6 +108,7 @@ def test_arrays_after_an_edit(editor, compression, tmp_path):
         assert npz.info("large").attrs == {"unit": "m"}
 
 
+@pytest.mark.slow
 @each_row("editor", EDITORS)
 def test_the_record_after_an_edit(editor, tmp_path):
     """It does not count any more: `verify` says so, and `repack` writes it again."""
@@ -120,6 +122,7 @@ def test_the_record_after_an_edit(editor, tmp_path):
     assert npzkit.verify(path).rows == ()
 
 
+@pytest.mark.slow
 @each_row("is_long", [False, True])
 @each_row("editor", EDITORS)
 def test_metadata_after_an_edit(editor, is_long, tmp_path):
@@ -267,6 +270,7 @@ def check(path, told):
             assert np.array_equal(npz[key], theirs[key]), told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", EDITS)
 def test_edits_in_turn(tmp_path, program):
     """After each edit, by whichever program, both show the same; npzkit appends to all of them."""

@@ -265,6 +265,7 @@ def appended(path):
                 w.add(key, array, compression="deflated")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [stored, deflated, appended])
 def test_the_code_of_each_language_reads_what_was_saved(reader, make, tmp_path):
     """Shapes and values are those that were saved, in C and in Fortran order."""
@@ -292,6 +293,7 @@ def flat(text, dtype):
     return values.view(np.complex128) if dtype.kind == "c" else values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "array", [np.array([1.0], ">f8"), np.array(["abc"]), np.array([1], "M8[s]")]
 )
@@ -307,6 +309,7 @@ def test_other_arrays_are_errors(reader, array, tmp_path):
         read(tmp_path / "a.npz", ["x"])
 
 
+@pytest.mark.slow
 def test_octave_reads_what_convert_writes(tmp_path, monkeypatch):
     """MATLAB's own load, as Octave has it, reads numbers, complex ones and booleans of a .mat."""
     pytest.importorskip("scipy", reason="scipy is not installed")

@@ -47,6 +47,7 @@ def is_plain(entry) -> bool:
     return bool(re.fullmatch(r"[\w.-]+", entry.name, re.ASCII)) and b"up" not in entry.extra
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "read"), [("unzip", by_unzip), ("7z", by_7z)])
 def test_what_is_opened_is_listed_alike(tmp_path, program, read):
     """An older state, or another archive, is never what npzkit reads where another program reads the newest."""

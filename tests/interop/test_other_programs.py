@@ -76,6 +76,7 @@ def test_an_archive_that_was_emptied(program, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -103,6 +104,7 @@ def test_an_old_first_member(change, tmp_path):
     assert sorted(listed("jar", path)) == sorted(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", LISTINGS)
 def test_a_commit_that_lacks_its_seal(program, tmp_path):
     """Other programs list the commit before it, and npzkit does, with a warning."""
@@ -153,6 +155,7 @@ def test_scipy(tmp_path, compressed, fixtures):
     assert np.array_equal(sparse.load_npz(ours).toarray(), np.eye(10)[::3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "method"),
     [

@@ -432,6 +432,7 @@ def row(name, data):
     return (name, None, None) if data is None else (name, len(data), zlib.crc32(data))
 
 
+@pytest.mark.slow
 @each_row("archive", [make.__name__ for make in ARCHIVES])
 @pytest.mark.parametrize("name", READERS)
 def test_each_reader_finds_what_was_saved(name, archive, made, lines):

@@ -251,6 +251,7 @@ def test_older_versions_are_uncertain(tmp_path):
 
 
 # By its counts, that of zip64 would have a shorter end: see `zip64_from`.
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [make for make in CASES if make is not with_zip64])
 def test_a_file_that_is_cut_off(make, folder):
     """Cut within the end of any commit, a file is not read; all that repair saves of it is uncertain."""
@@ -289,6 +290,7 @@ def fitting(versions, arrays, attrs):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_half_of_another_version(compression, folder):
     """Of a copy over another version that broke off, no array is a mixture, and what is certain is of one version."""
@@ -343,6 +345,7 @@ def test_an_end_record_before_the_last_commit(tmp_path):
         assert report.uncertain == report.kept
 
 
+@pytest.mark.slow
 def test_every_byte_of_an_intent_is_checked(tmp_path):
     """verify reports any byte of the newest intent that was flipped, and nothing of a sound one."""
     case = made(durable, tmp_path)
@@ -367,6 +370,7 @@ def test_an_index_of_which_a_sector_is_lost(size, tmp_path):
     assert ("dead space" if size else "index is damaged") in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", CASES)
 def test_what_is_sound_is_kept(make, folder):
     """Whatever one bit, byte or sector becomes, repair keeps what is sound, and names all else."""
@@ -379,6 +383,7 @@ def test_what_is_sound_is_kept(make, folder):
     campaign.finish()
 
 
+@pytest.mark.slow
 def test_lost_sectors_of_archives_of_all_sizes(folder):
     """Wherever commits begin and end within sectors, a lost one costs no sound array, and is reported."""
     campaign = repairing_in(folder)

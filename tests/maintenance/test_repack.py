@@ -47,6 +47,7 @@ def contents(path):
         return members, dict(npz.metadata)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @each_row("compression", [None, "stored", "deflated"])
 @each_row("path", READABLE)

@@ -266,6 +266,7 @@ def test_cut_at_a_members_end(paths, key):
         assert dict(npz.metadata) == {}
 
 
+@pytest.mark.slow
 def test_cut_within_the_next_header(paths):
     """A truncated local header is ignored, and members before it are restored."""
     first = Member("a.npy", npy(np.arange(3))).local_bytes()
@@ -296,6 +297,7 @@ DIRECTORIES = {
 }
 
 
+@pytest.mark.slow
 @each_row("case", DIRECTORIES)
 def test_a_damaged_directory(paths, case):
     """With any damage to the directory, all members are restored by their own headers."""
@@ -355,6 +357,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.slow
 @each_row("case", FOREIGN)
 def test_other_programs_archives(paths, case):
     """Archives of NumPy and zipfile are restored without their directory, with descriptors or not."""
@@ -390,6 +393,7 @@ def test_fixtures_without_their_directory(paths, fixtures):
 # -- damaged members -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_row("key", ["weights", "counts", "noise", "last"])
 @each_row("is_lost", [False, True])
 def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
@@ -461,6 +465,7 @@ def test_two_headers_that_disagree(paths, which, field, method):
     assert not report.lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "save", [np.savez, np.savez_compressed, npzkit.savez, npzkit.savez_compressed]
 )
@@ -732,6 +737,7 @@ ROWS = {
 }
 
 
+@pytest.mark.slow
 @each_row("compression", ["stored", "deflated"])
 @each_row("kind", ROWS)
 def test_whole_rows_are_kept(paths, kind, compression):
@@ -871,6 +877,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("case", HOSTILE)
 def test_hostile_files_take_linear_work(paths, case):
     """Twice the bytes take about twice the calls, or the scan gives up early."""
@@ -929,6 +936,7 @@ def calls_of(work):
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_bounded(tmp_path):
     """A zip bomb, and a large archive without its directory, take some megabytes."""
@@ -1170,6 +1178,7 @@ FULL = [(WRITE, 1), (WRITE, 2), ("replace", 0)]
 """Calls that fail, and after how many."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "count", "target"),
     [(*full, target) for full in FULL for target in ("other", "new")]

@@ -73,6 +73,7 @@ def check_restored(path, damaged, expected, *, uncertain=()):
     assert contents(path) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["flip", "zero"])
 @pytest.mark.parametrize("commits", [1, 2])
 def test_any_byte_of_a_directory(tmp_path, commits, change):
@@ -96,6 +97,7 @@ def test_any_byte_of_a_directory(tmp_path, commits, change):
 MANY = {f"layer{number}/w": np.arange(number % 5 + 1.0) for number in range(200)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [512, 4096])
 @pytest.mark.parametrize("commits", [1, 3])
 def test_any_sector_of_a_directory(tmp_path, commits, size):
@@ -128,6 +130,7 @@ def test_several_damaged_entries_side_by_side(tmp_path):
     check_restored(path, bytes(damaged), expected)
 
 
+@pytest.mark.slow
 def test_removed_arrays_do_not_come_back(tmp_path):
     """Arrays that an earlier commit removed or replaced are not taken for entries that are zeros."""
     path = tmp_path / "a.npz"
@@ -225,6 +228,7 @@ def test_a_member_that_another_program_added_is_kept(tmp_path):
 # -- attributes and metadata -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_certain_directory_outweighs_a_local_header(tmp_path):
     """A bit that flipped in the attributes, name or size of a local header is undone in a copy."""
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"

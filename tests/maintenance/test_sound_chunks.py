@@ -91,6 +91,7 @@ def test_the_lists_are_lost_with_the_end(paths):
     assert "floats" in [row.key for row in report.lost]
 
 
+@pytest.mark.slow
 @each_row("numbers", [(0,), (1, 3, 4), (-1,)])
 @each_row("key", ARRAYS)
 def test_lost_values_are_masked(paths, key, numbers):
@@ -118,6 +119,7 @@ def test_lost_values_are_masked(paths, key, numbers):
         np.testing.assert_array_equal(found.data[~sound].real, MISSING[key])
 
 
+@pytest.mark.slow
 @each_row("numbers", [(0,), (1, 3, 4), (-1,)])
 @each_row("key", ["floats", "3-D", "long rows", "structured", "text", "masked"])
 def test_rows_with_lost_values_are_dropped(paths, key, numbers):

@@ -275,6 +275,7 @@ def test_a_member_may_have_two_faults():
     assert ["shape" in row.what or "CRC" in row.what for row in report.rows] == [True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_large_members_are_checked_by_any_number_of_threads(compression, threads, tmp_path):
@@ -326,6 +327,7 @@ def saved_by_numpy(arrays):
     return file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [saved_by_npzkit, saved_by_numpy])
 def test_many_members_are_checked_as_few(save, monkeypatch):
     """Whatever byte is changed, members that are checked together have the rows of one by one."""
@@ -488,6 +490,7 @@ def test_what_numpy_writes_is_sound(save, arrays, tmp_path):
     assert "npzkit.repack" in note.what
 
 
+@pytest.mark.slow
 @each_row("method", [0, 8, 12, 14])
 @each_row("streamed", [False, True])
 def test_what_zipfile_writes_is_sound(method, streamed):
@@ -675,6 +678,7 @@ def test_names_do_not_control_the_terminal(name):
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_memory_is_bounded(tmp_path, compression):
@@ -736,6 +740,7 @@ class _Pipe(io.RawIOBase):
         return self._stream.readinto(buffer)
 
 
+@pytest.mark.slow
 @each_row("path", FIXTURES)
 def test_a_stream_is_checked_as_a_file_is(path):
     """Sound or damaged, a stream gets the verdict of the file, and errors for the same arrays."""
@@ -820,6 +825,7 @@ READS = {
 }
 
 
+@pytest.mark.slow
 @each_row("size", [100, 100_000])
 @each_row("save", [np.savez, np.savez_compressed, npzkit.savez, npzkit.savez_compressed])
 def test_a_read_and_verify_name_one_offset(save, size):

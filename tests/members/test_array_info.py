@@ -111,6 +111,7 @@ ARRAYS = {
 """Bytes and method; whether parts are cheap, what `repack` adds, and both in words."""
 
 
+@pytest.mark.slow
 @each_row("name", ARRAYS)
 def test_cheap_parts_and_what_repack_adds(name):
     """`repack` adds what is said, and then nothing more; other methods are left as they are."""

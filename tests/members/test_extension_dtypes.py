@@ -161,6 +161,7 @@ def of_another_program(descr, data):
 BFLOATS = bytes([0x80, 0x3F] * 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("descr", "data"), [("bfloat16", BFLOATS), ("float8_e4m3fn", b"\x38" * 3)])
 def test_a_header_that_names_an_extension_dtype(descr, data):
     """It is read whether ml_dtypes was imported before or not; without it, the error names it."""

@@ -46,6 +46,7 @@ def hostile():
     return b'{"a":[' + b"[]," * (11 << 20) + b"0]}"
 
 
+@pytest.mark.slow
 @each_row("kind", TEXTS)
 def test_the_estimate_covers_what_parsing_takes(kind):
     """JSON of any kind takes no more memory than was estimated from its text."""
@@ -57,6 +58,7 @@ def test_the_estimate_covers_what_parsing_takes(kind):
     assert peak < parsed_size(data, 0) < 6 * peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "append"])
 def test_hostile_metadata_is_refused_before_it_is_parsed(kind, hostile, tmp_path):
     """33 MiB of empty lists, which take 1 GiB, are an error; the arrays can be read."""
@@ -120,6 +122,7 @@ def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):
         assert npz["a"].tolist() == [[]] * 20_000
 
 
+@pytest.mark.slow
 def test_large_archives_are_far_below_the_limit():
     """An index of 100,000 arrays, and a tree of 100,000 leaves, take a quarter of the limit.
 

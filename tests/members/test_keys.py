@@ -58,6 +58,7 @@ def suggestion(key, keys):
     return error.remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 100_000])
 def test_a_near_key_is_suggested(count):
     """A misspelt key, one in another case and one without its folders are recognised."""
@@ -75,6 +76,7 @@ def test_a_near_key_is_suggested(count):
         assert suggestion(key, keys) == f"Did you mean {meant!r}?"
 
 
+@pytest.mark.slow
 def test_suggestions_take_bounded_work():
     """If 100,000 keys all look like the missing one, only a few are compared."""
     keys = [f"model/layers/{number}/weight" for number in range(100_000)]

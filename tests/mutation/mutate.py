@@ -110,7 +110,7 @@ class Tree:
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         enter(self.folder)
         files = sorted({name.partition("::")[0] for name in tests})
-        options = ["-x", "-q", "-p", "no:cacheprovider", f"--rootdir={self.folder}"]
+        options = ["-x", "-q", "-m", "", "-p", "no:cacheprovider", f"--rootdir={self.folder}"]
         # hypothesis is imported before, so that this is not done for each fault.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *files]
         os._exit(pytest.main(options, plugins=[Chosen(tests)]))
@@ -143,7 +143,7 @@ def record(folder: Path, package: str, tests: list[str], output: Path) -> None:
         f"recorder = recording.Recorder(Path({str(folder / package)!r}), Path({str(output)!r}));"
         "pytest.main(sys.argv[1:], plugins=[recorder])"
     )
-    options = ["-q", "-p", "no:cacheprovider", f"--rootdir={folder}", *tests]
+    options = ["-q", "-m", "", "-p", "no:cacheprovider", f"--rootdir={folder}", *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     subprocess.run([sys.executable, "-c", program, *options], cwd=folder, env=environment)
     compileall.compile_dir(folder / package, quiet=2)

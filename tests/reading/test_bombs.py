@@ -142,6 +142,7 @@ def test_many_members_with_bytes_behind_their_arrays(size, use, measure, tmp_pat
     assert peak < 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", ["key", "load_all"])
 def test_a_distant_member_is_not_inflated_before_its_header_is_compared(use, measure):
     """The same over HTTP."""

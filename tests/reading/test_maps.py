@@ -99,6 +99,7 @@ def test_dropping_the_last_array_renews_the_crc(path):
         assert npz["a0"][5:7].tolist() == [9, 8]
 
 
+@pytest.mark.slow
 def test_the_end_of_python_renews_the_crc(path):
     """A script that ends with a map in its hands leaves a sound archive."""
     script = (
@@ -158,6 +159,7 @@ def test_a_file_object_without_a_name_waits_for_a_writer(path):
     assert is_sound(path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_and_its_parent_flush_by_turns(path, monkeypatch):
     """A flush locks the file itself: the descriptor's lock is the same one in a forked child."""
@@ -258,6 +260,7 @@ def test_a_crc_behind_the_data_is_left_alone(tmp_path):
     assert np.load(path)["x"].tolist() == [6, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_workers_fill_parts_of_one_array(path):
     """Forked workers write through a map, and the parent's flush makes the archive right."""
@@ -403,6 +406,7 @@ def test_a_map_that_was_not_written_to_outlives_its_file(path):
 # -- several flushes of one member --------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handles", [1, 2])
 def test_two_maps_of_one_array(path, handles):
     """The CRC follows the last flush, also where that puts back what was there at first."""
@@ -469,6 +473,7 @@ def test_threads_flush_maps_of_one_array(path):
         assert npz["a1"][::500].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("mapping", ["mapped before the fork", "mapped in each"])
 def test_processes_flush_their_own_elements(path, mapping):
@@ -588,6 +593,7 @@ def halves(path, edit, key="a1"):
         yield count, replay(before, calls[:count])
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("If the flush of a map was interrupted, npzkit.repair(path) completes it")
 @pytest.mark.parametrize("edit", [False, True])
 def test_a_kill_within_a_flush(path, edit):
@@ -639,6 +645,7 @@ def test_a_flush_completes_what_a_killed_one_left(path):
         assert is_sound(path)
 
 
+@pytest.mark.slow
 def test_a_kill_within_a_flush_beside_a_killed_append(path, monkeypatch):
     """Both copies of the directory get the CRC; repair cuts one off, and completes the flush."""
     monkeypatch.setattr("npzkit.files.path_sink._DIRECT_SIZE", 1)

@@ -81,6 +81,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("case", WRONG)
 def test_one_bad_member_among_many(case):
     """It is named, with the error that reading it alone raises; all others are read."""
@@ -140,6 +141,7 @@ UNUSUAL = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("place", [0, 50, COUNT])
 @each_row("case", UNUSUAL)
 def test_one_unusual_member_among_many(case, place):
@@ -264,6 +266,7 @@ DEFLATED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @each_row("count", [3, COUNT])
 @each_row("case", DEFLATED)
@@ -391,6 +394,7 @@ def test_headers_of_usual_members_are_read_the_fast_way(save, monkeypatch):
         assert npz.info("x").shape == X.shape
 
 
+@pytest.mark.slow
 @each_row("method", [0, 8])
 @each_row("case", [*WRONG, *UNUSUAL])
 def test_a_header_that_was_read_before_changes_nothing(case, method):

@@ -84,6 +84,7 @@ class Counting(io.BytesIO):
         return super().readinto(buffer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_each_way_keeps_the_order(way, order):
     """Arrays in Fortran's order and structured ones come back as they were."""
@@ -130,6 +131,7 @@ def test_only_a_stream_of_the_right_size_fills_memory(way, change):
         assert (found is not None) == is_right
 
 
+@pytest.mark.slow
 def test_threads_share_the_room_for_compressed_bytes(way, monkeypatch):
     """Several threads never hold more compressed bytes than one may, and return all arrays."""
     with npzkit.open(savez_compressed(4)) as npz:
@@ -184,6 +186,7 @@ def test_an_array_with_chunks_is_read_by_them(monkeypatch):
             assert np.array_equal(npz.read("x", threads=threads), array)
 
 
+@pytest.mark.slow
 def test_members_read_before_leave_the_memory_to_the_next(monkeypatch):
     """Compressed bytes count only while they are held: any number of members is inflated whole."""
     pytest.importorskip("deflate", reason="the package deflate is not installed")

@@ -200,6 +200,7 @@ def test_many_files(store):
 # -- writing ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @for_writing
 def test_writing(store):
     """Small and large archives are the bytes of a file; an older object is replaced."""

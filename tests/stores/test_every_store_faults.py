@@ -96,6 +96,7 @@ def check_error(error, url):
     assert "S3_CRET" not in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["silent", "head", "body"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_opening(server, tmp_path, kind, mode):
@@ -117,6 +118,7 @@ def test_opening(server, tmp_path, kind, mode):
     assert busy_threads() <= threads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["silent", "head", "body"])
 @pytest.mark.parametrize("kind", ["http", "s3", "gs", "az"])
 def test_reading(server, tmp_path, kind, mode):
@@ -134,6 +136,7 @@ def test_reading(server, tmp_path, kind, mode):
         np.testing.assert_array_equal(npz["x"], ARRAYS["x"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["busy", "reset", "shorter", "silent", "head", "body"])
 @pytest.mark.parametrize("kind", ["http", "s3", "gs", "az"])
 def test_what_passes_is_tried_again(server, tmp_path, kind, mode, monkeypatch):
@@ -169,6 +172,7 @@ def test_an_archive_in_an_archive_after_a_read_that_failed(server, tmp_path):
     assert server.wait_until_idle(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "zip"])
 def test_a_server_that_lies_about_ranges(server, tmp_path, kind, lie):
@@ -202,6 +206,7 @@ def list_steps(url, options):
         assert store.steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [write, list_steps])
 @pytest.mark.parametrize("kind", ["s3", "gs", "az"])
 def test_writing_and_listing(server, tmp_path, kind, use):
@@ -225,6 +230,7 @@ def test_a_download_that_was_given_up(server, tmp_path):
         np.testing.assert_array_equal(npz["x"], ARRAYS["x"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "s3", "gs"])
 def test_a_download_that_goes_on(server, tmp_path, kind, monkeypatch):
     """It may take longer than the time limit, as its bytes come fast enough."""
@@ -239,6 +245,7 @@ def test_a_download_that_goes_on(server, tmp_path, kind, monkeypatch):
 
 
 # gcsfs and adlfs ask again for longer than the limit.
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("gs", "az")])
 def test_nobody_listens(tmp_path, kind):
     """A refused connection is called so, and is neither a missing file nor damage."""
@@ -252,6 +259,7 @@ def test_nobody_listens(tmp_path, kind):
         check_error(caught.value, url)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
 @pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("mode", ["silent", "head"])
@@ -292,6 +300,7 @@ def test_a_web_server_that_sends_a_byte_per_answer(monkeypatch):
         assert time.monotonic() - begin < BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_logs(server, tmp_path, kind, caplog):
     """What libraries log at the level DEBUG has no secret."""

@@ -51,6 +51,7 @@ def memory():
     fs.store.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.remedy('Install it: python -m pip install "npzkit[remote]" for s3, gcsfs for gs')
 def test_a_missing_library(memory, monkeypatch):
     """The error says what to install; with it, the archive is read."""
@@ -461,6 +462,7 @@ def s3():
         yield options
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_an_endpoint_that_refuses_connections_is_named_at_once(monkeypatch):
     """botocore's own attempts would take half a minute, in silence."""

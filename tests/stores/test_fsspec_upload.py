@@ -164,6 +164,7 @@ def test_mode_a_is_refused(tmp_path):
         assert npz["old"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_functions(tmp_path):
     """savez, pack, convert, repack and repair write to URLs."""
     path, url = tmp_path / "a.npz", "memory://bucket/b.npz"
@@ -204,6 +205,7 @@ def test_a_rewrite_in_place():
     assert npzkit.open(URL).files == ["other"]
 
 
+@pytest.mark.slow
 def test_large_arrays_are_converted_in_parts(monkeypatch, tmp_path):
     """They pass through a file, because an upload is not filled in any order."""
     from npzkit.display import blocks

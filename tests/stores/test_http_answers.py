@@ -61,6 +61,7 @@ def at_most(size, data=DATA):
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [9_000, 70_000])
 @pytest.mark.parametrize("etag", ['"one"', "", None])
 def test_answers_that_end_early_are_continued(server, size, etag):

@@ -94,6 +94,7 @@ PASSING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_passes_is_tried_again(server, fault):
     """Two failures in a row of any kind do no harm, when opening and when reading."""
@@ -106,6 +107,7 @@ def test_what_passes_is_tried_again(server, fault):
     assert all(np.array_equal(found[key], ARRAYS[key]) for key in ARRAYS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_lasts_is_an_error_that_says_what_was_tried(server, fault):
     """The error names URL, range and attempts, and ends after four of them."""

@@ -102,6 +102,7 @@ def server():
         yield server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["an array", "all", "rows", "verify"])
 def test_http(server, stall, read, data):
     """Neither the caller's request nor those of other threads are waited for."""
@@ -154,6 +155,7 @@ def memory(stall, monkeypatch, data):
     file_system.store.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", READS)
 def test_memory(memory, stall, read):
     """Stores of fsspec are not waited for either."""

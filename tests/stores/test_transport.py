@@ -97,6 +97,7 @@ BAD_FRAMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", BAD_FRAMES)
 def test_framing_is_never_data(server, fault):
     """What is between the chunks gets into no array: a part of it has CRC-32s too."""

@@ -74,6 +74,7 @@ def test_an_archive_without_arrays():
     assert npzkit.open(upload.object).files == []
 
 
+@pytest.mark.slow
 @each_row("part_size", [7, 100, 5000])
 @each_row("compression", ["stored", "deflated", "zstd"])
 def test_arrays_that_grow(monkeypatch, compression, part_size):

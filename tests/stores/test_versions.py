@@ -534,6 +534,7 @@ def test_a_copy_in_a_chain(marked, tmp_path):
         check_reads(npz)
 
 
+@pytest.mark.slow
 @UNCLOSED
 @pytest.mark.parametrize(
     ("cache", "is_nested"),

@@ -46,6 +46,7 @@ def path(request, tmp_path):
     return tmp_path / "a"
 
 
+@pytest.mark.slow
 def test_arrays_are_read_into_the_example(path, monkeypatch):
     """The memory of the example is filled by the archive itself, and all of it once."""
     filled = []
@@ -79,6 +80,7 @@ def test_it_takes_little_memory(tmp_path):
     assert peak < sum(array.nbytes for array in example.values()) / share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["layers/3/w", "layers/3/b", "other"])
 def test_one_damaged_array_changes_nothing(path, key):
     """If any array is damaged, all of the example stays as it is."""
@@ -96,6 +98,7 @@ def test_one_damaged_array_changes_nothing(path, key):
     assert example["step"] == 0
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_changes_nothing(path):
     """Another shape or dtype is an error before anything is filled; or is left as it is."""
     example = tree_of(0)
@@ -112,6 +115,7 @@ def test_what_does_not_fit_changes_nothing(path):
     assert (example["layers"][1]["w"] == 3).all()
 
 
+@pytest.mark.slow
 def test_only_a_part_is_filled(path):
     """With `only`, other arrays of the example keep their values."""
     example = tree_of(0)
@@ -124,6 +128,7 @@ def test_only_a_part_is_filled(path):
     assert all((layer["w"] == 3).all() for layer in part)
 
 
+@pytest.mark.slow
 def test_memory_that_the_example_has_twice_is_filled_with_equal_arrays(tmp_path):
     """Two arrays for the same memory must be equal; else nothing changes."""
     memory = np.zeros(3_000_000)

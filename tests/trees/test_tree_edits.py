@@ -169,6 +169,7 @@ def edit(writer, model, kind, *arguments):
             put(model, arguments[1], model.pop(old))
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(40, 4_000))
 @given(TREES, EDITS)
 def test_no_edit_loses_or_revives_a_leaf(tree, edits):
@@ -308,6 +309,7 @@ def is_free(model, flat, key):
     return not isinstance(node.items.get(name), Model)
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(40, 4_000))
 @given(TREES, EDITS)
 def test_an_edit_changes_the_containers_above_it_alone(tree, edits):
@@ -354,6 +356,7 @@ NOTES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=amount(40, 4_000))
 @given(NOTES, EDITS)
 def test_no_note_keeps_arrays_from_being_edited(note, edits):

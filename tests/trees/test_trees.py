@@ -615,6 +615,7 @@ def deep():
     return tree
 
 
+@pytest.mark.slow
 @each_row(
     ("tree", "error", "text"),
     [

@@ -242,6 +242,7 @@ def test_why_nothing_is_searched():
             assert why in difference_of(page.archives, shown, go_on)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(0, 0), (1234, 777), (1999, 1399)][:: extent(2, 1)])
 def test_the_only_difference_is_seen(place):
     """A difference of one value in a plane with many more rows and columns than pixels is shown."""
@@ -296,6 +297,7 @@ def test_statistics_of_a_sample_say_so(monkeypatch):
     assert 0 < max(shares) <= 1
 
 
+@pytest.mark.slow
 def test_a_difference_that_is_not_complete_says_so(monkeypatch):
     """If not all values are compared, the page says so, and what compares them."""
     monkeypatch.setattr(drawing, "DIFFERENCE_BUDGET", 1 << 14)
@@ -321,6 +323,7 @@ def test_pictures_have_a_difference(dtypes, colour_count):
     assert "largest difference shown" in notes_html(panes, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["image", "line", "histogram"])
 @pytest.mark.parametrize("shape", [(4, 5), (1200, 900)])
 def test_a_nan_in_one_array_only_is_a_difference(view, shape):
@@ -383,6 +386,7 @@ def test_tables_compare_values_not_texts():
         assert panes[0].drawn.marked == {(3, 1)}
 
 
+@pytest.mark.slow
 def test_arrays_in_other_orders_are_compared_within_the_usual_budget(tmp_path):
     """A plane of C order and one of Fortran's are not read completely for each picture."""
     a = np.zeros((3000, 2000))
@@ -518,6 +522,7 @@ def test_a_distant_array_takes_few_requests():
             assert server.size <= x[0].nbytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
 def test_reading_can_be_cancelled(tmp_path, method):
     """What lies before a part of a compressed array is read step by step, until it is cancelled."""
@@ -566,6 +571,7 @@ def test_a_sharded_archive_is_shown_like_one_file(tmp_path):
         assert page.drawn(key="x", view="histogram").overview.statistics.max == 59
 
 
+@pytest.mark.slow
 def test_every_fixture_can_be_looked_at(fixtures):
     """Whatever is in a file, each view of it is drawn, or an error of npzkit says why not."""
     drawn = 0

@@ -50,6 +50,7 @@ def path(tmp_path):
 # -- behind any archive ------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_byte_of_what_was_committed_is_touched(made):
     """Arrays come behind the archive of any program, whose bytes and entries stay."""
     path, is_readable = made
@@ -97,6 +98,7 @@ def test_an_edited_entry_keeps_its_other_fields(made):
         assert w.attrs(key)["note"] == ["new", 1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
 def test_unzip_accepts_what_was_edited(made, request):
     """Info-ZIP tests every member after an append, a replacement, a removal and a renaming."""
@@ -504,6 +506,7 @@ def test_appends_around_65_535_members(most, tmp_path):
         assert npz[f"k{most - 1}"] == theirs[f"k{most - 1}"] == (most - 1) % 256
 
 
+@pytest.mark.slow
 def test_an_append_to_very_many_members(tmp_path):
     """One array more, one fewer and one renamed, of tens of thousands."""
     path = tmp_path / "a.npz"
@@ -638,6 +641,7 @@ def test_what_surely_fills_a_file(size, is_filled):
 LARGE = np.random.default_rng(1).standard_normal(300_000)
 
 
+@pytest.mark.slow
 @each_row("compression", ["stored", "deflated"])
 @each_row("mmap_mode", ["r", "c"])
 @each_row("way", ["save", "w", "a", "a, removed", "a, aborted"])

@@ -24,6 +24,7 @@ def saved(compression):
     return stream.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
     """Arrays written together, in runs of any size, or one by one make the same archive."""

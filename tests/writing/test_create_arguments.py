@@ -73,6 +73,7 @@ def test_a_stream_that_cannot_seek_takes_arrays_of_known_size(tmp_path):
         assert (npz["number"].tolist(), npz["rows"].tolist()) == (5, [5])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
 @pytest.mark.remedy("Give the number of rows, or compression='stored'.")
 def test_a_long_header_and_an_unknown_number_of_rows(tmp_path):

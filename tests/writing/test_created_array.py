@@ -98,6 +98,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux alone")
 @pytest.mark.parametrize("kind", ["stored", "deflated"])
 def test_memory_stays_small(tmp_path, kind):

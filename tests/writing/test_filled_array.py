@@ -128,6 +128,7 @@ def fill(dst, worker):
     dst.close()
 
 
+@pytest.mark.slow
 def test_processes_fill_one_array(tmp_path):
     """Workers that were handed the array write to it; the creator seals it for all."""
     path = tmp_path / "a.npz"
@@ -261,6 +262,7 @@ def test_no_room_loses_nothing(tmp_path, monkeypatch):
     assert files(tmp_path / "a.npz") == ["before", "after"]
 
 
+@pytest.mark.slow
 @each_row("size", range(0, 4096, 64))
 def test_empty_arrays_are_filled_wherever_they_lie(tmp_path, size):
     """An array of no items takes assignments and maps, also at the end of a page and the file."""
@@ -351,6 +353,7 @@ def full_disk(tmp_path):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.parametrize("kind", ["columns", "map", "fortran"])
 @pytest.mark.parametrize("mode", ["w", "a"])
@@ -442,6 +445,7 @@ def late_worker(dst, change, early=True):
     return said.split()
 
 
+@pytest.mark.slow
 @needs_fork
 @each_row("mode", ["w", "a"])
 @each_row("ending", ["commit", "more", "close"])
@@ -481,6 +485,7 @@ def test_a_forked_worker_cuts_nothing_off(tmp_path, mode, ending, early):
         assert np.array_equal(npz["table"], expected)
 
 
+@pytest.mark.slow
 @needs_fork
 @each_row("mode", ["w", "a"])
 @each_row("ending", ["abort", "again", "another", "sealed"])
@@ -573,6 +578,7 @@ def test_a_worker_of_an_array_that_a_commit_left_out(tmp_path):
         assert npz["table"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.parametrize("kind", ["file", "bytes"])
 def test_a_child_fills_no_array_in_a_file_object(tmp_path, kind):

@@ -182,6 +182,7 @@ BAD_NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.remedy('NpzWriter(path, "a").rename(key, new), or save the archive by npzkit.repair')
 @each_row("case", BAD_NAMES)
 def test_a_name_that_cannot_be_used_refuses_its_member_alone(case, tmp_path):
@@ -324,6 +325,7 @@ def reads_of(npz):
     }
 
 
+@pytest.mark.slow
 @each_row("method", [0, 8])
 @each_row("size", [3, 20_000, 140_000])
 @each_row(("where", "crc"), [("local", 0), ("central", 5)])
@@ -701,6 +703,7 @@ BAD_ARRAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("method", [0, 8])
 @each_row("case", BAD_ARRAYS)
 def test_bad_arrays(case, method, tmp_path):

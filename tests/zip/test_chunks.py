@@ -88,6 +88,7 @@ def _close_points(monkeypatch):
     monkeypatch.setattr(member_stream, "_COPYABLE_INPUT_SIZE", 1 << 11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_stretch(kind):
     """Whatever was read before, a stretch is the member's bytes; by one thread and by four."""
@@ -212,6 +213,7 @@ def test_a_damaged_member_in_chunks():
         read(access, 0, len(DATA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_share_one(kind):
     """Eight threads read different stretches through one access."""

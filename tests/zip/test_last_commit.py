@@ -159,6 +159,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @each_row("first", ["np.savez", "one commit", "two commits", "with metadata"])
 @each_row("row", ROWS)
 def test_what_follows_an_archive(tmp_path, row, first):
@@ -410,6 +411,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @each_row("shape", SHAPES)
 def test_what_an_append_leaves(tmp_path, shape):
     """What npzkit, np.load, the next append, verify and repair make of each way in which a file may end."""
@@ -574,6 +576,7 @@ def test_a_signature_without_room_for_a_record():
 # -- every byte -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metadata", [False, True])
 def test_a_file_that_is_cut_anywhere(metadata):
     """A file that ends within a commit is damaged, as the commit is marked as done; within its mark, it is unfinished."""
@@ -604,6 +607,7 @@ def test_a_file_that_is_cut_anywhere(metadata):
                 assert list(npz) == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_an_append_that_was_cut_anywhere(compression):
     """An append that is not marked as done leaves the last commit, with a warning, wherever it was cut."""
@@ -662,6 +666,7 @@ def three_commits() -> tuple[bytes, bytes]:
     return second, stream.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inserted", [None, b"\1", b"PK\5\6"])
 def test_bytes_lost_or_inserted_are_no_unfinished_append(inserted):
     """A commit from which bytes are missing, or that has more, never leaves the older state."""
@@ -722,6 +727,7 @@ def arrays_of(npz: Any) -> dict[str, tuple]:
     return {key: (array.dtype, array.shape, array.tobytes()) for key, array in npz.items()}
 
 
+@pytest.mark.slow
 def test_two_states_are_never_read_without_a_word():
     """Whatever happened to an archive's end: if npzkit and np.load read different arrays, npzkit warns."""
     rng, archives, outcomes = random.Random(0), appended(), Counter()
@@ -1081,6 +1087,7 @@ CUT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", CUT)
 def test_an_archive_that_is_cut_says_how_much_is_missing(program):
     """Cut anywhere, its error and the first finding of verify say so first, and count what is known."""

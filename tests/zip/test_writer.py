@@ -89,6 +89,7 @@ def test_members_stored_and_deflated_by_turns(tmp_path):
         assert all(archive.read(name) == data.tobytes() for name, data in members.items())
 
 
+@pytest.mark.slow
 def test_indexes_are_skipped(seekable_archive):
     """np.load and zipfile see the arrays alone."""
     path, arrays = seekable_archive
@@ -103,6 +104,7 @@ def test_indexes_are_skipped(seekable_archive):
             assert ours.info(key).seekable == (key != "tiny")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["unzip", "-t"], ["7z", "t"]], ids=" ".join)
 def test_zip_programs_skip_indexes(command, seekable_archive):
     """unzip and 7-Zip find nothing wrong with bytes that no entry names."""
@@ -171,6 +173,7 @@ def test_chunks_stand_alone(chunk_size, created):
         assert decoder.eof or raw[:end].endswith(b"\0\0\xff\xff\0\0\0\xff\xff")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("size", [100, 3 << 20])
 def test_methods_take_turns_in_one_pipeline(tmp_path, threads, size):

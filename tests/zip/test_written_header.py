@@ -73,6 +73,7 @@ def check(path, array, zipfile):
     return is_large
 
 
+@pytest.mark.slow
 @each_row("method", ["stored", "deflated", "zstd"])
 @each_row("way", ["save", "add", "create", "grow", "append"])
 def test_sizes_around_4_gib(method, way, tmp_path, monkeypatch):

@@ -198,6 +198,8 @@ class _Server(ThreadingHTTPServer):
         if self.context is None:
             super().finish_request(request, client_address)
             return
+        # Python closes no socket whose client reset it before TLS began.
+        request.getpeername()
         with self.context.wrap_socket(request, server_side=True) as wrapped:
             super().finish_request(wrapped, client_address)
 

@@ -212,17 +212,18 @@ def verify(
 
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with an
-    object per file. A .npy file has no checksum: its header and its size are
-    checked. FILE may be the folder of a sharded archive. It may be - for the
-    standard input; a pipe is copied to a temporary file first. Temporary files that
-    killed saves have left in a folder are named, unless --quiet.
+    object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
+    of a sharded archive. A .npy file has no checksum: its header and its size are
+    checked, and it is called unchecked. FILE may be - for the standard input; a pipe
+    is copied to a temporary file first. Temporary files that killed saves have left
+    in a folder are named, unless --quiet.
 
     Example: npzkit verify model.npz
     """
     if not quiet:
         tell_abandoned(files, recursive=recursive)
     try:
-        archives = find_archives(files, recursive=recursive)
+        archives = find_archives(files, recursive=recursive, with_npy=True)
     except Refusal:
         if as_json:
             print_json([])
@@ -276,7 +277,10 @@ def _verified(
     """
     path = shown_path(archive.path)
     lines = []
-    for row in report.rows:
+    state = report._state
+    # Of many .npy files, the summary says that they are unchecked.
+    rows = report.rows if is_alone or verbose or state != "unchecked" else ()
+    for row in rows:
         if not _is_shown(row, report.torn_size, quiet=quiet, verbose=verbose):
             continue
         key = "" if row.key is None else f"{printable(row.key)}: "
@@ -285,8 +289,8 @@ def _verified(
         remedy = advice_at_prompt(row.remedy or "")
         told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
         lines.append(in_a_line(told))
-    state = report._state
-    if not quiet and (is_alone or verbose or state != "sound" or not report._is_safe):
+    is_usual = state in ("sound", "unchecked") and report._is_safe
+    if not quiet and (is_alone or verbose or not is_usual):
         is_whole = state == "unchecked" or (state == "sound" and not report.unchecked_count)
         lines.append(f"{path}: {report.verdict}" + (f"; {report.safety}" if is_whole else ""))
     is_ok = state in ("sound", "unchecked")

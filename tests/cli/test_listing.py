@@ -414,15 +414,22 @@ def runs(tmp_path, monkeypatch):
 
 
 def test_ls_of_a_folder_lists_its_archives(cli, runs):
-    """A row per archive, with -r also those below; one that cannot be read is reported."""
+    """A row per archive and .npy file, and per folder that has some; what is bad is reported."""
+    os.makedirs("empty")
+    np.save("x.npy", np.zeros(3))
     found = cli("ls", ".")
     assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 1)
     heading, *rows, total = [line.split() for line in lines(found)]
-    assert heading == ["archive", "members", "size", "in", "file"]
-    assert [row[:2] for row in rows] == [[f".{os.sep}run2.npz", "2"], [f".{os.sep}run10.npz", "2"]]
-    assert total[:2] == ["2", "archives,"]
+    assert heading == ["archive", "members", "uncompressed", "in", "file"]
+    assert [" ".join(row[:2]) for row in rows] == [
+        os.path.join(".", name) for name in ("run2.npz 2", "run10.npz 2", "x.npy 1")
+    ] + [f"{os.path.join('.', 'steps', '')} 2"]
+    assert rows[-1][2:] == ["checkpoints"]
+    assert total[:2] == ["3", "archives,"]
     assert os.path.join(".", "steps", "step_00000001.npz") in cli("ls", "-r", ".").out
     assert lines(cli("ls", "steps", "run2.npz"))[0] == "steps:"
+    shutil.move("steps", "empty")
+    assert "2 checkpoints" in cli("ls", "empty").out
 
 
 def test_ls_of_a_folder_of_checkpoints_lists_the_steps(cli, runs):

@@ -176,6 +176,15 @@ def test_no_file_is_replaced_unasked(cli, here):
     assert np.load("y.npy") == [2]
 
 
+def test_python_objects_are_named(cli, here):
+    """extract says which files are pickles; an array of numbers is written without a word."""
+    np.savez("a.npz", x=[1], y=np.array([None]))
+    result = cli("extract", "a.npz")
+    assert (result.code, result.out) == (0, ".: 2 files\n")
+    assert "because they hold Python objects: y. " in result.err
+    assert cli("extract", "a.npz", "x", "-o", "out").err == ""
+
+
 def test_wrong_usage_of_extract(cli, here):
     """A missing archive, a folder, an empty file, an unknown key: one line each."""
     npzkit.save("a.npz", {"x": [1]})

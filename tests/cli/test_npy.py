@@ -165,7 +165,7 @@ def test_diff_compares_values(cli, more):
     np.save("b/a.npy", A + (A == 5))
     found = cli("diff", "a.npy", "b/a.npy", *more)
     assert (found.code, found.out.splitlines()[0]) == (
-        1, "a: 1 value differs, most at (1, 1): 5.0 and 6.0"
+        1, "a: 1 value differs, by 1 at (1, 1): 5.0 and 6.0"
     )  # fmt: skip
     np.save("b.npy", A)
     assert cli("diff", "a.npy", "b.npy", *more).out.startswith("1 key: no difference")

@@ -57,10 +57,15 @@ _STEP = 1000
 _NESTED = "npzkit.load_tree returns the data as it was saved"
 
 
-def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return metadata without npzkit's note about nested data, and whether it was there."""
+def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
+    """Return metadata without npzkit's note about nested data, and what values that has, if any."""
     own = {name: value for name, value in metadata.items() if name != TREE_KEY}
-    return own, len(own) < len(metadata)
+    if len(own) == len(metadata):
+        return own, None
+    from npzkit.trees.notes import is_value, nodes_of
+
+    nodes = [(key, note) for key, note in nodes_of(metadata[TREE_KEY]) if is_value(note)]
+    return own, [f"{printable(key)} {as_text(note[1])}" for key, note in nodes if note[0] != "same"]
 
 
 def _info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
@@ -326,9 +331,11 @@ def _print_members(
         headings = [(heading, side) for heading, side, _, _ in columns]
         print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
     print_text(_totals(members, len(npz), npz.file_size))
-    metadata, is_tree = _without_note(npz.metadata)
-    if is_tree:
-        print_text(f"nested: {_NESTED}")
+    metadata, values = _without_note(npz.metadata)
+    if values is not None:
+        count = format_count(len(values), "value")
+        more = f"; npzkit info shows {count} without arrays" if values else ""
+        print_text(f"nested: {_NESTED}{more}")
     if metadata:
         text = as_text(metadata)
         if not is_long and len(text) > _METADATA_LENGTH:
@@ -422,7 +429,7 @@ def _archive_facts(npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, 
 
 
 def _archive_fields(
-    found: Mapping[str, Any], metadata: Mapping[str, Any], is_tree: bool
+    found: Mapping[str, Any], metadata: Mapping[str, Any], values: Sequence[str] | None
 ) -> list[tuple[str, str]]:
     size, compressed_size = found["nbytes"], found["compressed_size"]
     bad = found["unreadable"]
@@ -443,7 +450,8 @@ def _archive_fields(
         ("directory", _size_text(found["directory_size"])),
         ("dead space", _size_text(found["dead_size"])),
         ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
-        ("nested", _NESTED if is_tree else ""),
+        ("nested", "" if values is None else _NESTED),
+        ("values", ", ".join(values or ())),
         ("metadata", as_text(metadata) if metadata else ""),
         ("comment", "" if found["metadata"] else printable(found["comment"])),
     ]

@@ -385,6 +385,8 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
     npzkit.save(tmp_path / "a.npz", {"x": np.eye(2), "n": [None, 1]}, metadata={"step": 7})
     text = cli(command, tmp_path / "a.npz").out
     assert "npzkit.load_tree" in text
+    shown = {"ls": "npzkit info shows 2 values", "info": "values:        n/0 null, n/1 1\n"}
+    assert shown[command] in text
     assert '{"step": 7}' in text
     assert "npzkit.tree" not in text
     assert "npzkit.tree" in cli(command, tmp_path / "a.npz", "--json").out

@@ -395,12 +395,20 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
 
 
 def test_a_folder_without_an_index(cli, tmp_path):
-    """At a prompt, the error names the command that lists checkpoints."""
+    """At a prompt, the error names the command that lists checkpoints, and their folder."""
     found = cli("info", tmp_path)
     assert found.code == 2
     assert "no index.npz" in found.err
     assert "npzkit ckpt ls FOLDER" in found.err
     assert "CheckpointStore" not in found.err
+    with CheckpointStore(tmp_path, durable=False) as store:
+        store.save(1, {"w": np.zeros(3)})
+    for command in (["info"], ["show"], ["diff", tmp_path]):
+        name, *others = command
+        found = cli(name, tmp_path, *others)
+        assert found.code == 2
+        assert f"of checkpoints. npzkit ckpt ls {tmp_path} lists them" in found.err
+    assert cli("ckpt", "ls", tmp_path).code == 0
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ _PYTHON = re.compile(
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
 """Matches text that is meant for Python."""
-_COMMAND = re.compile(r"npzkit \w+( NEW\.npz)? FILE\b( NEW\.npz)?")
+_COMMAND = re.compile(r"npzkit \w+(?: (?:FILE|NEW\.npz)\b)+")
 """Matches commands on the file that a message is about."""
 _JOINTS = re.compile(r"(\. |; |, or )")
 """Separates pieces of advice that are independent of each other."""

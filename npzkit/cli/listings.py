@@ -174,12 +174,12 @@ def ls(
         raise click.UsageError("--tree and --depth cannot be used with --long or --json.")
     tell_abandoned(files, recursive=recursive)
     are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
-    shown: list[tuple[str, Sequence[ArchiveFile] | None, Sequence[tuple[str, str]]]] = []
+    shown: list[tuple[str, list[ArchiveFile] | None, list[tuple[str, str]]]] = []
     for file in files:
         folders = [] if are_arrays or recursive else _folders_in(file)
         found = find_archives([file], recursive=recursive, with_npy=True, may_lack=bool(folders))
         if are_arrays or [archive.path for archive in found] == [file]:
-            shown += [(archive.path, None, ()) for archive in found]
+            shown += [(archive.path, None, []) for archive in found]
         else:
             shown.append((file, found, folders))
     documents, code, gap = [], 0, ""
@@ -218,8 +218,9 @@ def _folders_in(folder: str) -> list[tuple[str, str]]:
     """Return the paths of the folders in a folder that have archives, and how many they have."""
     from npzkit.datasets.paths import find_archives, in_order
 
-    found = []
-    with os.scandir(folder) if os.path.isdir(folder) else contextlib.nullcontext(()) as entries:
+    found, paths = [], list[str]()
+    # What is no folder, or cannot be read, is opened later.
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
         paths = [one.path for one in entries if one.is_dir() and not one.name.startswith(".")]
     for path in in_order(paths):
         inside = find_archives(path, suffixes=(".npz", ".npy"))

@@ -269,11 +269,11 @@ def _verified(
     path = shown_path(archive.path)
     lines = []
     state = report._state
-    notes = {*report._notes} if is_alone and not quiet else ()
+    notes = {*report._notes} if is_alone else ()
 
     def is_shown(row: Any) -> bool:
         if row.severity == "note":
-            return verbose or row in notes
+            return not quiet and (verbose or row in notes)
         # An unfinished append is a warning about the archive. Of many .npy files, the summary
         # says that they are unchecked.
         is_torn = report.torn_size > 0 and row.key is None

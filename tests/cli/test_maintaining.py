@@ -86,6 +86,7 @@ def test_notes_are_printed(cli, tmp_path):
     assert "dead space" in note
     assert "2 members, 1 note" in verdict
     assert "dead space" not in cli("verify", grown, objects).out
+    assert cli("verify", grown, "-q", "-v").out == ""
 
 
 def test_one_line_says_whether_a_file_is_safe_to_load(cli, tmp_path):

@@ -7,6 +7,7 @@ read is checked. Values are compared where CRC-32s differ, a piece of two arrays
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +20,22 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
 from npzkit.display.blocks import PIECE_SIZE, blocks
 from npzkit.display.piecewise import is_numeric
-from npzkit.errors import ClosedArchiveError, NpzkitError, format_count, printable, shown_key
+from npzkit.errors import (
+    ClosedArchiveError,
+    NpzkitError,
+    format_count,
+    printable,
+    shown_key,
+    shown_url,
+    shown_value,
+)
 from npzkit.files.progress import Meter, Part, Report
 from npzkit.files.urls import find_locations
 from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
+from npzkit.members.metadata import TREE_KEY
+from npzkit.trees.notes import is_value, nodes_of
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike
@@ -171,7 +182,9 @@ class DiffReport(NamedTuple):
 
     def __str__(self) -> str:
         """Return a line for each difference and problem, with the counts last."""
-        lines = [_line(row) for row in self.rows]
+        names = {"removed": printable(shown_url(self.path_a or "a")),
+                 "added": printable(shown_url(self.path_b or "b"))}  # fmt: skip
+        lines = [line for row in self.rows for line in _lines(row, names)]
         lines += [
             f"{shown_key(problem.key)}: cannot be compared, in {problem.archive}: "
             f"{printable(problem.what)}"
@@ -263,9 +276,9 @@ def diff(
     >>> report.rows[0].value_count, report.rows[0].worst, report.rows[0].max_difference
     (2, (1,), 0.5)
     >>> print(report)
-    w: 2 values differ, most at (1,): 0.0 and 0.5
-    bias: removed
-    step: added
+    w: 2 values differ, most by 0.5 at (1,): 0.0 and 0.5
+    bias: removed (only in a)
+    step: added (only in b)
     3 keys: 1 changed, 1 added, 1 removed
     >>> npzkit.diff(old, new, ["w"], atol=0.5).equal
     True
@@ -547,20 +560,48 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value), parse_constant=lambda name: None)
 
 
-def _line(row: Difference) -> str:
-    """Return a difference as a line of text."""
+def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield a difference as lines of text: several of metadata. `names` are those of archives."""
     key = "metadata" if row.key is None else shown_key(row.key)
-    if row.kind in ("added", "removed"):
-        return f"{key}: {row.kind}"
-    if row.kind == "objects":
-        return f"{key}: the pickles differ"
     texts = f"{_shown(row.a, row.kind)} and {_shown(row.b, row.kind)}"
-    if row.kind == "values" and row.value_count is not None:
-        verb = "differs" if row.value_count == 1 else "differ"
-        counted = f"{format_count(row.value_count, 'value')} {verb}"
-        return f"{key}: {counted}, most at {row.worst}: {texts}"
-    what = key if row.key is None else f"{key}: {row.kind}"
-    return f"{what} {'differ' if row.kind.endswith('s') else 'differs'}: {texts}"
+    if row.kind in names:
+        yield f"{key}: {row.kind} (only in {names[row.kind]})"
+    elif row.kind == "objects":
+        yield f"{key}: the pickles differ"
+    elif row.kind in ("metadata", "attributes"):
+        what = key if row.key is None else f"{key}: attribute"
+        yield from _named_lines(what, _named(row.a), _named(row.b), names)
+    elif row.kind == "values" and row.value_count is not None:
+        verb = "differs," if row.value_count == 1 else "differ, most"
+        is_known = row.max_difference is not None and math.isfinite(row.max_difference)
+        by = f" by {row.max_difference:.6g}" if is_known else ""
+        counted = f"{format_count(row.value_count, 'value')} {verb}{by}"
+        yield f"{key}: {counted} at {row.worst}: {texts}"
+    else:
+        verb = "differ" if row.kind.endswith("s") else "differs"
+        yield f"{key}: {row.kind} {verb}: {texts}"
+
+
+def _named(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata by their names, with the values of nested data by their keys."""
+    nodes = nodes_of(metadata.get(TREE_KEY))
+    own = {name: value for name, value in metadata.items() if name != TREE_KEY}
+    return {**own, **{key: note[1] for key, note in nodes if is_value(note)}}
+
+
+def _named_lines(
+    what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a line for each name that differs in metadata, or in attributes."""
+    if ours == theirs:
+        yield f"{what}: the nested data has other lists, tuples or types"
+    for name in dict.fromkeys([*ours, *theirs]):
+        if name not in theirs or name not in ours:
+            kind = "removed" if name in ours else "added"
+            yield f"{what} {shown_key(name)}: {kind} (only in {names[kind]})"
+        elif ours[name] != theirs[name]:
+            texts = (printable(shown_value(values[name])) for values in (ours, theirs))
+            yield f"{what} {shown_key(name)}: {' and '.join(texts)}"
 
 
 def _shown(value: Any, kind: str) -> str:

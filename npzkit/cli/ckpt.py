@@ -155,8 +155,9 @@ def _age(modified: float) -> str:
 @_folder_argument
 @click.option("--step", "steps", type=click.IntRange(0), multiple=True,
               help="Check only this step. May be given several times.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Print damaged steps only.")
 @json_option
-def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> int:
+def verify(folder: str, steps: tuple[int, ...], quiet: bool, as_json: bool) -> int:
     """Check every byte of the steps in FOLDER.
 
     Exits with 0 if all are sound, 1 if one is damaged, and 2 if there is no step
@@ -167,7 +168,7 @@ def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> int:
 
     def check(step: int) -> Any:
         report = store.verify(step).steps[step]
-        if not as_json:
+        if not (as_json or (quiet and report.ok)):
             _print_report(step, report)
         return report
 

@@ -39,8 +39,8 @@ def diff(
 
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
     equal. The arrays that both have are read, and their CRC-32s are checked. Of
-    values, the two that are furthest apart are shown, and their place. A key that
-    only A has was removed, one that only B has was added. Two .npy files are compared
+    values, the two that are furthest apart are shown, how far, and their place. A key
+    that only A has was removed, one that only B has was added. Two .npy files are compared
     whatever their names are. A or B may be - for the standard input; a pipe is copied
     to a temporary file first.
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import click
@@ -45,6 +45,7 @@ from npzkit.errors import (
     format_size,
     printable,
     shown_url,
+    some_of,
 )
 from npzkit.files.urls import local_path
 
@@ -349,8 +350,9 @@ def extract(
 
     Slashes in a key become folders. No file is written outside the folder, and
     none is replaced without --overwrite. Members that are not arrays are written as
-    they are. A damaged array is reported and skipped; the exit code is then 1.
-    FILE may be - for the standard input. A pipe is copied to a temporary file first.
+    they are, and so are arrays of Python objects, which are named. A damaged array is
+    reported and skipped; the exit code is then 1. FILE may be - for the standard
+    input. A pipe is copied to a temporary file first.
 
     Example: npzkit extract model.npz weights -o arrays
     """
@@ -375,10 +377,12 @@ def extract(
             if len(wanted) != 1:
                 raise click.UsageError(f"-o - writes one array, and {len(wanted)} are wanted.")
             npzkit.extract(npz, binary_stdout(), wanted, progress=tell, **options)
+            _tell_objects(npz, wanted)
             return 0
         report = npzkit.extract(
             npz, folder, chosen, skip=True, overwrite=overwrite, progress=tell, **options
         )
+        _tell_objects(npz, report.files)
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
     if as_json:
         print_json({"files": report.files, "failed": failed})
@@ -389,3 +393,14 @@ def extract(
     for text in failed.values():
         say(text)
     return 1 if failed else 0
+
+
+def _tell_objects(npz: npzkit.NpzFile, keys: Iterable[str]) -> None:
+    """Say which arrays were written as pickles."""
+    dtypes = {key: npz.info(key).dtype for key in keys}
+    objects = [printable(key) for key, dtype in dtypes.items() if dtype and dtype.hasobject]
+    if objects:
+        say(
+            f"written as pickles, because they hold Python objects: {some_of(objects)}. Load them "
+            "only if you trust FILE: unpickling can run code."
+        )

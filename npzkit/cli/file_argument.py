@@ -92,23 +92,30 @@ class ArchiveFile(NamedTuple):
         return 0
 
 
-def find_archives(given: Sequence[str], *, recursive: bool) -> list[ArchiveFile]:
-    """Return the archives that FILEs are: files, and those in folders.
+def find_archives(
+    given: Sequence[str], *, recursive: bool, with_npy: bool = False, may_lack: bool = False
+) -> list[ArchiveFile]:
+    """Return the archives that FILEs are: files, and those in folders, there also .npy files.
 
     Raises
     ------
     Refusal
-        A folder has no archives.
+        A folder has no archives, and not `may_lack`.
     """
     from npzkit.datasets import paths
 
     found: list[ArchiveFile] = []
     seen: set[str] = set()
     for path in given:
-        inside = ["-"] if path == "-" else paths.find_archives(path, recursive=recursive)
-        if not inside:
+        # Those at URLs are not opened as archives.
+        is_more = with_npy and local_path(path) is not None
+        suffixes = (".npz", ".npy") if is_more else (".npz",)
+        inside = ["-"]
+        if path != "-":
+            inside = paths.find_archives(path, recursive=recursive, suffixes=suffixes)
+        if not (inside or may_lack):
             hint = "" if recursive else " Pass -r to search the folders in it."
-            what = "has no archives: no file in it ends with .npz."
+            what = f"has no archives: no file in it ends with {' or '.join(suffixes)}."
             raise Refusal(f"{shown_url(path)!r} {what}{hint}")
         for archive in inside:
             # In folders, a file with several links counts once.

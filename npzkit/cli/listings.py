@@ -5,7 +5,9 @@ Owns how members are described, and how unreadable ones are shown. Only headers 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,10 +57,15 @@ _STEP = 1000
 _NESTED = "npzkit.load_tree returns the data as it was saved"
 
 
-def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return metadata without npzkit's note about nested data, and whether it was there."""
+def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
+    """Return metadata without npzkit's note about nested data, and what values that has, if any."""
     own = {name: value for name, value in metadata.items() if name != TREE_KEY}
-    return own, len(own) < len(metadata)
+    if len(own) == len(metadata):
+        return own, None
+    from npzkit.trees.notes import is_value, nodes_of
+
+    nodes = [(key, note) for key, note in nodes_of(metadata[TREE_KEY]) if is_value(note)]
+    return own, [f"{printable(key)} {as_text(note[1])}" for key, note in nodes if note[0] != "same"]
 
 
 def _info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
@@ -154,9 +161,11 @@ def ls(
     read) and mappable (m). FILE may be - for the standard input; a pipe is copied to a
     temporary file first.
 
-    If FILE is a folder, or a URL such as s3://bucket/runs/, the archives in it
-    are listed, or the steps of checkpoints. With -l, --sort, --key or --tree, so
-    are the arrays of each. Temporary files that killed saves have left in it are named.
+    If FILE is a folder, or a URL such as s3://bucket/runs/, the archives and .npy
+    files in it are listed, or the steps of checkpoints, and how many files the
+    folders in it have. The column uncompressed counts headers too. With -l, --sort,
+    --key or --tree, the arrays of each are listed. Temporary files that killed
+    saves have left in it are named.
 
     Example: npzkit ls -l model.npz
     """
@@ -165,19 +174,20 @@ def ls(
         raise click.UsageError("--tree and --depth cannot be used with --long or --json.")
     tell_abandoned(files, recursive=recursive)
     are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
-    shown: list[tuple[str, Sequence[ArchiveFile]]] = []
+    shown: list[tuple[str, list[ArchiveFile] | None, list[tuple[str, str]]]] = []
     for file in files:
-        found = find_archives([file], recursive=recursive)
+        folders = [] if are_arrays or recursive else _folders_in(file)
+        found = find_archives([file], recursive=recursive, with_npy=True, may_lack=bool(folders))
         if are_arrays or [archive.path for archive in found] == [file]:
-            shown += [(archive.path, ()) for archive in found]
+            shown += [(archive.path, None, []) for archive in found]
         else:
-            shown.append((file, found))
+            shown.append((file, found, folders))
     documents, code, gap = [], 0, ""
-    for file, archives in shown:
+    for file, archives, folders in shown:
         heading = f"{gap}{printable(shown_url(file))}:" if len(shown) > 1 else ""
         try:
-            if archives:
-                code = max(code, _print_archives(heading, file, archives))
+            if archives is not None:
+                code = max(code, _print_archives(heading, file, archives, folders))
                 gap = "\n"
                 continue
             with opened(file) as npz:
@@ -204,11 +214,34 @@ def ls(
     return code
 
 
-def _print_archives(heading: str, folder: str, archives: Sequence[ArchiveFile]) -> int:
-    """Print a row per archive of a folder, or per step of checkpoints; return the exit code."""
+def _folders_in(folder: str) -> list[tuple[str, str]]:
+    """Return the paths of the folders in a folder that have archives, and how many they have."""
+    from npzkit.datasets.paths import find_archives, in_order
+
+    found, paths = [], list[str]()
+    # What is no folder, or cannot be read, is opened later.
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        paths = [one.path for one in entries if one.is_dir() and not one.name.startswith(".")]
+    for path in in_order(paths):
+        inside = find_archives(path, suffixes=(".npz", ".npy"))
+        # A sharded archive is one itself.
+        if inside not in ([], [path]):
+            is_run = all(os.path.basename(one).startswith("step_") for one in inside)
+            what = format_count(len(inside), "checkpoint" if is_run else "file")
+            found.append((os.path.join(path, ""), what))
+    return found
+
+
+def _print_archives(
+    heading: str, folder: str, archives: Sequence[ArchiveFile], folders: Sequence[tuple[str, str]]
+) -> int:
+    """Print a row per archive and folder of a folder, or per step of checkpoints.
+
+    Return the exit code.
+    """
     if heading:
         click.echo(heading)
-    if all(archive.name.startswith("step_") for archive in archives):
+    if archives and all(archive.name.startswith("step_") for archive in archives):
         from npzkit.cli.ckpt import print_steps
 
         with npzkit.checkpoint.CheckpointStore(folder) as store:
@@ -224,13 +257,14 @@ def _print_archives(heading: str, folder: str, archives: Sequence[ArchiveFile]) 
             except (npzkit.NpzkitError, OSError) as error:
                 tell.hide()
                 code = max(code, report_failure(error))
-    if not rows:
+    if not rows and not folders:
         return code
     cells = [
         (path, f"{info.member_count:,}", *map(format_size, (info.uncompressed_size, info.size)))
         for path, info in rows
     ]
-    headings = "archive", ("members", "right"), ("size", "right"), ("in file", "right")
+    cells += [(printable(path), count, "", "") for path, count in folders]
+    headings = "archive", ("members", "right"), ("uncompressed", "right"), ("in file", "right")
     print_table(headings, cells)
     size = format_size(sum(info.size for _, info in rows))
     click.echo(f"{format_count(len(rows), 'archive')}, {size}")
@@ -298,9 +332,11 @@ def _print_members(
         headings = [(heading, side) for heading, side, _, _ in columns]
         print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
     print_text(_totals(members, len(npz), npz.file_size))
-    metadata, is_tree = _without_note(npz.metadata)
-    if is_tree:
-        print_text(f"nested: {_NESTED}")
+    metadata, values = _without_note(npz.metadata)
+    if values is not None:
+        count = format_count(len(values), "value")
+        more = f"; npzkit info shows {count} without arrays" if values else ""
+        print_text(f"nested: {_NESTED}{more}")
     if metadata:
         text = as_text(metadata)
         if not is_long and len(text) > _METADATA_LENGTH:
@@ -394,7 +430,7 @@ def _archive_facts(npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, 
 
 
 def _archive_fields(
-    found: Mapping[str, Any], metadata: Mapping[str, Any], is_tree: bool
+    found: Mapping[str, Any], metadata: Mapping[str, Any], values: Sequence[str] | None
 ) -> list[tuple[str, str]]:
     size, compressed_size = found["nbytes"], found["compressed_size"]
     bad = found["unreadable"]
@@ -415,7 +451,8 @@ def _archive_fields(
         ("directory", _size_text(found["directory_size"])),
         ("dead space", _size_text(found["dead_size"])),
         ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
-        ("nested", _NESTED if is_tree else ""),
+        ("nested", "" if values is None else _NESTED),
+        ("values", ", ".join(values or ())),
         ("metadata", as_text(metadata) if metadata else ""),
         ("comment", "" if found["metadata"] else printable(found["comment"])),
     ]

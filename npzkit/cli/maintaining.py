@@ -202,7 +202,7 @@ def _outcome(archive: ArchiveFile, work: Work, report: Report, tell: ProgressBar
     "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
 )
 @recursive_option
-@click.option("-v", "--verbose", is_flag=True, help="Print notes, and a line per FILE, as well.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all notes, and a line per FILE.")
 @json_option
 def verify(
     files: tuple[str, ...], keys: tuple[str, ...], recursive: bool, quiet: bool, verbose: bool,
@@ -212,17 +212,18 @@ def verify(
 
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with an
-    object per file. A .npy file has no checksum: its header and its size are
-    checked. FILE may be the folder of a sharded archive. It may be - for the
-    standard input; a pipe is copied to a temporary file first. Temporary files that
-    killed saves have left in a folder are named, unless --quiet.
+    object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
+    of a sharded archive. A .npy file has no checksum: its header and its size are
+    checked, and it is called unchecked. FILE may be - for the standard input; a pipe
+    is copied to a temporary file first. Temporary files that killed saves have left
+    in a folder are named, unless --quiet.
 
     Example: npzkit verify model.npz
     """
     if not quiet:
         tell_abandoned(files, recursive=recursive)
     try:
-        archives = find_archives(files, recursive=recursive)
+        archives = find_archives(files, recursive=recursive, with_npy=True)
     except Refusal:
         if as_json:
             print_json([])
@@ -256,15 +257,6 @@ def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
         return keys_named(keys, npz, npz._archive.path)
 
 
-def _is_shown(row: Any, torn_size: int, *, quiet: bool, verbose: bool) -> bool:
-    """Whether a finding is printed: with `quiet` errors, with `verbose` also notes."""
-    if not quiet:
-        return verbose or row.severity != "note"
-    # An unfinished append is a warning about the archive.
-    is_torn = torn_size > 0 and row.severity == "warning" and row.key is None
-    return is_torn or row.severity == "error"
-
-
 def _verified(
     archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False,
     verbose: bool = False, is_alone: bool = True,
@@ -272,23 +264,35 @@ def _verified(
     """Return a report as one line per finding, and the verdict.
 
     Of one of many archives, a sound one has no line, unless it has Python objects or unsafe
-    names, or `verbose` is true.
+    names, or `verbose` is true. The verdict counts the findings that are shown.
     """
     path = shown_path(archive.path)
     lines = []
-    for row in report.rows:
-        if not _is_shown(row, report.torn_size, quiet=quiet, verbose=verbose):
-            continue
+    state = report._state
+    notes = {*report._notes} if is_alone else ()
+
+    def is_shown(row: Any) -> bool:
+        if row.severity == "note":
+            return not quiet and (verbose or row in notes)
+        # An unfinished append is a warning about the archive. Of many .npy files, the summary
+        # says that they are unchecked.
+        is_torn = report.torn_size > 0 and row.key is None
+        is_usual = state == "unchecked" and not (is_alone or verbose)
+        return row.severity == "error" or is_torn or not (quiet or is_usual)
+
+    shown = tuple(filter(is_shown, report.rows))
+    for row in shown:
         key = "" if row.key is None else f"{printable(row.key)}: "
         where = "" if row.where is None else f" (at byte {row.where})"
         told = f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"
         remedy = advice_at_prompt(row.remedy or "")
         told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
         lines.append(in_a_line(told))
-    state = report._state
-    if not quiet and (is_alone or verbose or state != "sound" or not report._is_safe):
+    is_usual = state in ("sound", "unchecked") and report._is_safe
+    if not quiet and (is_alone or verbose or not is_usual):
         is_whole = state == "unchecked" or (state == "sound" and not report.unchecked_count)
-        lines.append(f"{path}: {report.verdict}" + (f"; {report.safety}" if is_whole else ""))
+        verdict = report._replace(rows=shown).verdict
+        lines.append(f"{path}: {verdict}" + (f"; {report.safety}" if is_whole else ""))
     is_ok = state in ("sound", "unchecked")
     document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
     for row in document["rows"]:

@@ -34,7 +34,7 @@ _PYTHON = re.compile(
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
 """Matches text that is meant for Python."""
-_COMMAND = re.compile(r"npzkit \w+( NEW\.npz)? FILE\b( NEW\.npz)?")
+_COMMAND = re.compile(r"npzkit \w+(?: (?:FILE|NEW\.npz)\b)+")
 """Matches commands on the file that a message is about."""
 _JOINTS = re.compile(r"(\. |; |, or )")
 """Separates pieces of advice that are independent of each other."""
@@ -254,7 +254,12 @@ def _os_text(error: OSError) -> str:
     name: Any = error.filename
     text = at_prompt(error.strerror or str(error))
     if isinstance(name, (str, bytes)):
-        text = f"{os.fsdecode(name) or repr('')}: {text}"
+        path = os.fsdecode(name)
+        text = f"{path or repr('')}: {text}"
+        is_run = os.path.isdir(path) and error.errno in (errno.EISDIR, errno.ENOENT)
+        if is_run and any(one.startswith("step_") for one in os.listdir(path)):
+            advice = f"npzkit ckpt ls {as_word(path)} lists them. Pass one of its files."
+            return f"{path}: this is a folder of checkpoints. {advice}"
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     # A server of HTTP lists nothing.

@@ -26,6 +26,8 @@ _PAGES = {
 """The text of each page, by its topic."""
 _COMMENT = re.compile(r"^( *)(\S.*?) {2,}(# .*)$", re.MULTILINE)
 """A command with a comment behind it."""
+_LINK = re.compile(r"\[([^]]+)\]\(([\w-]+)\.md(?:#[^)]*)?\)")
+"""A link to another page."""
 
 
 @click.command()
@@ -57,9 +59,26 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
 
 class _Topic(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.1
     def convert(self, value: str, *_: Any) -> str:
-        if value not in _PAGES:
+        if value not in _PAGES and not _pages_with(value):
             raise unknown("topic", value, _PAGES)
         return value
+
+
+def _pages_with(word: str) -> list[tuple[str, str]]:
+    """Return the pages that have a word, and the headings of the sections that have it."""
+    found = []
+    for name, page in sorted(_PAGES.items()):
+        headings: dict[str, None] = {}
+        heading, is_code = "", False
+        for line in page.splitlines():
+            is_code ^= line.startswith("```")
+            if line.startswith("#") and not is_code:
+                heading = line.lstrip("# ")
+            if word.lower() in line.lower():
+                headings[heading] = None
+        if headings:
+            found.append((name, "; ".join(headings)))
+    return found
 
 
 @click.command()
@@ -67,6 +86,7 @@ class _Topic(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.
 def help(topic: str | None) -> None:
     """Show a page of the guide, or list its topics.
 
+    If TOPIC is no page, the pages with this word are listed, and where it is in them.
     On a terminal, long pages are shown with $PAGER, or less.
 
     Example: npzkit help training
@@ -74,6 +94,9 @@ def help(topic: str | None) -> None:
     if topic is None:
         titles = [(name, text.partition("\n")[0][2:]) for name, text in sorted(_PAGES.items())]
         print_table(["topic", "page"], titles)
+        return
+    if topic not in _PAGES:
+        print_table(["topic", f"sections with {printable(topic)!r}"], _pages_with(topic))
         return
     from rich.console import Console
     from rich.markdown import Markdown, TableElement
@@ -98,8 +121,12 @@ def help(topic: str | None) -> None:
 
 
 def fitting(page: str, width: int) -> str:
-    """Return a page without pictures, in which the comment behind a wide command comes first."""
+    """Return a page without pictures, in which the comment behind a wide command comes first.
+
+    Behind a link to another page is the command that shows that one.
+    """
     parts = re.sub(r"^!\[.*\n", "", page, flags=re.MULTILINE).split("```")
+    parts[::2] = [_LINK.sub(r"\1 (`npzkit help \2`)", part) for part in parts[::2]]
     for number in range(1, len(parts), 2):
         if parts[number].startswith("sh\n"):
             parts[number] = _COMMENT.sub(partial(_fitting_line, width - 2), parts[number])

@@ -30,6 +30,8 @@ from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, 
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import UnsupportedError, printable
 from npzkit.files.urls import local_path
+from npzkit.members.keys import is_within
+from npzkit.members.metadata import TREE_KEY
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
@@ -70,7 +72,8 @@ def show(
     and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE,
     only what is shown is read. KEY may be left out if there is only one array, as
     in a .npy file, which has no CRC-32; a pattern such as 'layer*/bias', or a folder
-    of keys, shows several. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field
+    of keys, shows several. A value of nested data, such as a learning rate, is shown by
+    its key, too. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field
     by its name. FILE may be - for the standard input; a pipe is copied to a
     temporary file first.
 
@@ -95,6 +98,13 @@ def show(
                     f"npzkit show FILE KEY {key!r}."
                 )
             index, key = parse_index(key), None
+        if key is not None and slice_ is None and _has_values_alone(npz, key):
+            value = npzkit.load_tree(npz, key)
+            if as_json:
+                print_json({"key": key, "values": value})
+            else:
+                click.echo(printable(repr(value)))
+            return
         keys = keys_named([_only_key(npz) if key is None else key], npz, npz._archive.path)
         is_local = local_path(file) is not None
         found = []
@@ -124,6 +134,15 @@ def _shown(
         return facts
     print_statistics(facts, part.dtype, found)
     return None
+
+
+def _has_values_alone(npz: npzkit.NpzFile, key: str) -> bool:
+    """Whether nested data has at a key a value without an array, or a container of such values."""
+    if TREE_KEY not in npz.metadata or any(is_within(name, key) for name in npz):
+        return False
+    from npzkit.trees.notes import nodes_of
+
+    return any(name == key for name, _ in nodes_of(npz.metadata[TREE_KEY]))
 
 
 def _is_slice(text: str) -> bool:

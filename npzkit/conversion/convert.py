@@ -191,8 +191,8 @@ def convert(
     FormatError
         `file` is damaged, or its name says another format than its bytes.
     PickleRefusedError
-        `file` is of torch.save, and has other objects than tensors, numbers, strings and
-        containers of them.
+        `file` is of torch.save, and is an object of another class, or has one of a class that
+        extends a dict, a list or a tensor.
     LimitExceededError
         The arrays of `file` are larger, or more, than `limits` allows.
     UnsupportedError

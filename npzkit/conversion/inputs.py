@@ -31,6 +31,10 @@ ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
+_PACK_ARCHIVES = (
+    "To pack the archives in it: "
+    + Advice('npzkit.pack(out, glob.glob("FOLDER/*.npz"))', "npzkit pack OUT FOLDER/*.npz") + "."
+)  # fmt: skip
 PAIR = Advice("a pair (key, path)", "KEY=PATH")
 """What gives an array another key."""
 
@@ -301,7 +305,11 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
             else:
                 passed.append(name)
     if is_empty:
-        raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=folder)
+        has_archives = any(name.lower().endswith(ARCHIVE_SUFFIX) for name in os.listdir(folder))
+        raise ConversionError(
+            f"there is no array in the folder: no {SUFFIX} file", path=folder,
+            remedy=_PACK_ARCHIVES if has_archives else None,
+        )  # fmt: skip
     if passed:
         shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
         what = "entry that is not an array" if len(passed) == 1 else "entries that are not arrays"

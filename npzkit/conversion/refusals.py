@@ -123,9 +123,10 @@ def size_of(path: str) -> int:
 # -- arrays that have no place ---------------------------------------------------
 
 _RENAME = (
-    "Rename it in an archive "
-    + Advice('with NpzWriter(path, "a").rename(key, new)', "by npzkit mv FILE KEY NEW")
-    + ", or leave it out with " + SKIP + "."
+    "Rename it in a copy: "
+    + Advice('npzkit.convert(file, "new.npz"), NpzWriter("new.npz", "a").rename(key, new)',
+             "npzkit convert FILE NEW.npz, then npzkit mv NEW.npz KEY NAME")
+    + "; or leave it out with " + SKIP + "."
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import torch
 
 from npzkit.conversion.arrays import Array, Contents, Say, array_of, unreadable
 from npzkit.conversion.refusals import Claims
-from npzkit.conversion.torch_records import check_records
+from npzkit.conversion.torch_records import Nothing, check_records
 from npzkit.errors import (
     SKIP,
     ConversionError,
@@ -25,6 +25,7 @@ from npzkit.errors import (
     NotAnArrayError,
     NpzkitError,
     PickleRefusedError,
+    UnsupportedError,
     shown_value,
 )
 from npzkit.limits import MAX_DEPTH
@@ -37,6 +38,8 @@ _REFUSED = re.compile(r"\bGLOBAL (\S+)")
 _REASON = re.compile(r"WeightsUnpickler error: (.*)")
 _FREE_VALUES = 1 << 16
 """Values that the file's bytes need not stand for."""
+_OTHERS_COUNT = 100
+"""Classes that a file may have beside PyTorch's: for each, its pickle is read again."""
 _ADVICE = (
     "In the program that made the file, save a state dict: tensors, numbers, strings, and lists "
     "and dicts of them."
@@ -49,7 +52,7 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     tree = _load(path, claims)
     _check_tree(tree, os.path.getsize(path))
     try:
-        arrays, note = flatten(tree)
+        arrays, note = flatten(tree, keep_refused=True)
     except NpzkitError:
         raise
     except (TypeError, ValueError) as error:
@@ -59,23 +62,43 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
 
 
 def _load(path: str, claims: Claims) -> Any:
-    """Return what was saved, on the CPU."""
+    """Return what was saved, on the CPU; `Nothing` takes the place of objects of other classes."""
     can_map = check_records(path, claims)
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=can_map)
-    except pickle.UnpicklingError as error:
+    others: dict[str, Any] = {}
+    while True:
+        error: Exception | None = None
+        try:
+            with torch.serialization.safe_globals(list(others.values())):
+                tree = torch.load(path, map_location="cpu", weights_only=True, mmap=can_map)
+            if not issubclass(_kind_of(tree), Nothing):
+                return tree
+        except (pickle.UnpicklingError, TypeError) as failure:
+            # PyTorch may not take what is nothing for a class of its own.
+            if isinstance(failure, TypeError) and not others:
+                raise
+            error = failure
         # PyTorch's own text says how to load the file by running its code.
-        if found := _REFUSED.search(str(error)):
+        found = _REFUSED.search(str(error))
+        if found and found[1] not in others and len(others) < _OTHERS_COUNT:
+            module, _, name = found[1].rpartition(".")
+            others[found[1]] = type(name, (Nothing,), {"__module__": module or "builtins"})
+            continue
+        if found or others:
             raise PickleRefusedError(
                 "the file has other objects than tensors, numbers, strings and containers, and "
                 "unpickling them could run code",
-                found=found[1],
+                found=next(iter(others), found and found[1]),
                 remedy=SKIP + f" cannot leave them out: nothing of the file is read. {_ADVICE}",
             ) from error  # fmt: skip
         reason = _REASON.search(str(error))
         raise FormatError(
             "PyTorch cannot read the file", found=shown_value(reason[1] if reason else error)
         ) from error
+
+
+def _kind_of(value: Any) -> Any:
+    """Return the class of a value, which may be one that took the place of another itself."""
+    return value if isinstance(value, type) else type(value)
 
 
 def _check_tree(tree: Any, size: int) -> None:
@@ -101,8 +124,19 @@ def _check_tree(tree: Any, size: int) -> None:
 
 def _array(key: str, value: Any) -> Array:
     """Return a leaf as an array; with the reason if it is none."""
-    try:
-        return array_of(key, as_unlabelled(value, key))
-    except (NotAnArrayError, PickleRefusedError):
-        what = f"it is a {type(value).__name__}, not a tensor, number, string, list or dict"
+    kind = _kind_of(value)
+    if issubclass(kind, Nothing):
+        what = f"unpickling it could run code: {kind.__module__}.{kind.__name__}"
         return unreadable(key, (), what)
+    try:
+        if isinstance(value, UnsupportedError):
+            raise value
+        return array_of(key, as_unlabelled(value, key))
+    except UnsupportedError as error:
+        if error.found is None:
+            # A package is not installed.
+            raise error.locate(key=key) from None
+        what = f"{error.what}: {error.found}"
+    except (NotAnArrayError, PickleRefusedError):
+        what = f"it is a {kind.__name__}, not a tensor, number, string, list or dict"
+    return unreadable(key, (), what)

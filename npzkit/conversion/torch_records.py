@@ -143,18 +143,18 @@ class _Reader(pickle.Unpickler):
         self.found: list[tuple[str, int]] = []
 
     def find_class(self, module: str, name: str) -> Any:
-        return _STORAGES.get(name, _Nothing)
+        return _STORAGES.get(name, Nothing)
 
     def persistent_load(self, pid: Any) -> Any:
         match pid:
-            case ("storage", type() as kind, str(name), _, int(count)) if kind is not _Nothing:
+            case ("storage", type() as kind, str(name), _, int(count)) if kind is not Nothing:
                 self.found.append((name, count * _WIDTHS[kind.__name__]))
-                return _Nothing()
+                return Nothing()
         raise FormatError("the pickle of the file describes a tensor that npzkit does not know")
 
 
-class _Nothing:
-    """Takes all that a pickle does with a class, a function or an object."""
+class Nothing:
+    """Takes all that a pickle does with a class, a function or an object, and keeps nothing."""
 
     def __new__(cls, *_: Any) -> Self:
         return super().__new__(cls)
@@ -171,4 +171,4 @@ class _Nothing:
     append = add = extend
 
 
-_STORAGES = {name: type(name, (_Nothing,), {}) for name in _WIDTHS}
+_STORAGES = {name: type(name, (Nothing,), {}) for name in _WIDTHS}

@@ -69,9 +69,10 @@ def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[st
 
 
 def find_archives(
-    folder: PathLike, *, recursive: bool = False, storage_options: Mapping[str, Any] | None = None
-) -> list[str]:
-    """Return the archives in a folder: files that end with ``.npz``, and sharded archives.
+    folder: PathLike, *, recursive: bool = False, suffixes: tuple[str, ...] = (SUFFIX,),
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:  # fmt: skip
+    """Return the archives in a folder: files with one of `suffixes`, and sharded archives.
 
     Nothing is opened. A sharded archive, which is a folder with an ``index.npz`` and shards, is
     one archive. Links to files are followed, and links to folders are not. Hidden files and
@@ -92,7 +93,8 @@ def find_archives(
         given, sep = os.fsdecode(found), os.sep
         top = given.replace(os.altsep or sep, sep)
         is_folder = os.path.isdir(top)
-        names = list(_files_below(top, failed, recursive=recursive)) if is_folder else None
+        below = _files_below(top, failed, suffixes, recursive=recursive)
+        names = list(below) if is_folder else None
     if names is None:
         return [given]
     # What is in `top` begins with this, and a separator.
@@ -106,7 +108,7 @@ def find_archives(
         return [given]
     files = [
         name for name, folder, last in placed
-        if name.lower().endswith(SUFFIX) and not (
+        if name.lower().endswith(suffixes) and not (
             folder in sharded and (last == INDEX_NAME or attempt_of(last))
         )
     ]  # fmt: skip
@@ -135,8 +137,10 @@ def _objects_below(prefix: Location, *, recursive: bool) -> list[str] | None:
     return names if names or is_folder else None
 
 
-def _files_below(folder: str, failed: list[OSError], *, recursive: bool) -> Iterator[str]:
-    """Yield the archives in a folder, and in sharded archives there, or at any depth.
+def _files_below(
+    folder: str, failed: list[OSError], suffixes: tuple[str, ...], *, recursive: bool
+) -> Iterator[str]:
+    """Yield files with these suffixes in a folder, and in sharded archives there, or at any depth.
 
     Adds to `failed` for each folder that cannot be listed.
     """
@@ -148,7 +152,7 @@ def _files_below(folder: str, failed: list[OSError], *, recursive: bool) -> Iter
             ]  # fmt: skip
         for name in names:
             path = os.path.join(place, name)
-            if name.lower().endswith(SUFFIX) and os.path.isfile(path):
+            if name.lower().endswith(suffixes) and os.path.isfile(path):
                 yield path
 
 

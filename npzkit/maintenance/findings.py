@@ -27,6 +27,7 @@ _SHOWN_COUNT = 10
 HAS_OBJECTS = "it contains Python objects: reading it needs " + ALLOW_PICKLE
 NOT_AN_ARRAY = "it is not an array: its bytes are read"
 NOT_SAFE = "is not safe to extract"
+NO_RECORD = "the archive has no record of npzkit's"
 _TO_KNOW = (
     (HAS_OBJECTS, "array of Python objects, which only pickle reads",
      "arrays of Python objects, which only pickle reads"),
@@ -202,6 +203,13 @@ class VerifyReport(NamedTuple):
             if count
         ]
         return ", ".join(told) or _SAFE
+
+    @property
+    def _notes(self) -> tuple[Finding, ...]:
+        """The notes without those that `safety` counts, and without what another writer lacks."""
+        usual = HAS_OBJECTS, NOT_AN_ARRAY, NO_RECORD
+        notes = [row for row in self.rows if row.severity == "note"]
+        return tuple(row for row in notes if not any(what in row.what for what in usual))
 
     @property
     def _is_safe(self) -> bool:

@@ -29,7 +29,7 @@ from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.format.descr import OTHER_LONG_DOUBLE
 from npzkit.maintenance.damaged_rows import find_damage
-from npzkit.maintenance.findings import HAS_OBJECTS, NOT_AN_ARRAY, NOT_SAFE, Finding
+from npzkit.maintenance.findings import HAS_OBJECTS, NO_RECORD, NOT_AN_ARRAY, NOT_SAFE, Finding
 from npzkit.members.array_info import describe
 from npzkit.members.keys import SUFFIX, are_plain, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
@@ -82,8 +82,8 @@ def archive_findings(
         yield Finding._of(None, error)
     if directory.footer is None and any(map(_could_have_chunks, listed.values())):
         yield Finding(
-            None, "note", "the archive has no record of npzkit's, so parts of its large arrays are "
-            "not compared with checksums of their own; " + REPACK + " writes one",
+            None, "note", NO_RECORD + ", so parts of its large arrays are not compared with "
+            "checksums of their own; " + REPACK + " writes one",
         )  # fmt: skip
     dead = dead_size(source, directory)
     if dead:

@@ -547,7 +547,7 @@ def check_tree(value: Any) -> None:
         )
 
 
-def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
+def flatten(tree: Any, key: str = "", *, keep_refused: bool = False) -> tuple[dict[str, Any], Any]:
     """Return the arrays of a tree by their keys, and the note.
 
     Parameters
@@ -556,6 +556,8 @@ def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
         The fields of a namedtuple or a dataclass are a mapping.
     key : str, optional
         Under which the tree is saved.
+    keep_refused : bool, default False
+        Whether the error of a value that cannot be kept takes its place among the arrays.
 
     Returns
     -------
@@ -570,7 +572,7 @@ def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
     ValueError
         The tree contains itself, is nested too deeply, or has a duplicate key.
     UnsupportedError
-        A value cannot be kept.
+        A value cannot be kept, and not `keep_refused`.
 
     Notes
     -----
@@ -587,7 +589,7 @@ def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
     {'layer': {'w': ['value', 1.5]}, 'rest': ['list', ['value', None], ['tuple', None]]}
     """
     arrays: dict[str, Any] = {}
-    flattening = _Flattening(arrays)
+    flattening = _Flattening(arrays, keep_refused=keep_refused)
     if key:
         # What is inside is not at the top: numbers are entries of the note.
         return arrays, flattening.value(tree, key, (0,))
@@ -603,8 +605,8 @@ def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
 class _Flattening:
     """Collect the arrays of a tree by their keys, and return notes."""
 
-    def __init__(self, arrays: dict[str, Any]) -> None:
-        self._arrays = arrays
+    def __init__(self, arrays: dict[str, Any], *, keep_refused: bool) -> None:
+        self._arrays, self._keep_refused = arrays, keep_refused
         self._types: set[Any] = set()
         # The tensors are kept alive, so that no other one gets their memory.
         self._tensors: dict[Any, tuple[str, Any]] = {}
@@ -659,7 +661,9 @@ class _Flattening:
                 return ["same", first, *special_dtype(value)]
             array, note = encode(value, is_top=len(around) == 1)
         except NpzkitError as error:
-            raise error.locate(key=key) from None
+            if not self._keep_refused:
+                raise error.locate(key=key) from None
+            array, note = error, None
         return note if array is MISSING else self._array(array, key, note)
 
     def _items(self, items: Any, key: str, around: tuple[int, ...]) -> Any:

@@ -53,8 +53,8 @@ def test_what_changed_was_added_and_was_removed():
     assert [row.kind for row in report.rows] == ["shape", "removed", "values", "added"]
     assert (report.rows[0].a, report.rows[0].b) == ((3,), (3, 1))
     assert str(report).splitlines() == [
-        "x: shape differs: (3,) and (3, 1)", "gone: removed",
-        "y: 3 values differ, most at (0,): 0.0 and 1.0", "new: added",
+        "x: shape differs: (3,) and (3, 1)", "gone: removed (only in a)",
+        "y: 3 values differ, most by 1 at (0,): 0.0 and 1.0", "new: added (only in b)",
         "5 keys: 2 changed, 1 added, 1 removed",
     ]  # fmt: skip
 

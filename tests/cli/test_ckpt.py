@@ -110,6 +110,9 @@ def test_verify(run, cli):
     assert found.code == 1
     assert "step 200: NOT sound" in found.out
     assert "model/w: the data is damaged" in found.out
+    quiet = cli("ckpt", "verify", "run", "-q")
+    assert (quiet.code, quiet.out.count("step ")) == (1, 1)
+    assert quiet.out.startswith("step 200: NOT sound")
     document = cli("ckpt", "verify", "run", "--json").json()
     assert not document["ok"]
     assert [report["ok"] for report in document["steps"].values()] == [True, False, True]

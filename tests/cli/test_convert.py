@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import zipfile
 
@@ -68,6 +69,17 @@ def test_what_is_not_kept_is_said(cli, here):
     found = result.json()
     assert found["keys"] == ["x"]
     assert [f"npzkit: {note}" for note in found["notes"]] == result.err.splitlines()
+
+
+def test_a_name_that_matlab_lacks(cli, here):
+    """The array is renamed in a copy, by the commands of the error; the file stays as it is."""
+    npzkit.save("a.npz", {"a/b": np.ones((1, 2))})
+    text = cli("convert", "a.npz", "a.mat").err
+    copy, rename = re.search(r"npzkit (convert .*), then npzkit (mv .*);", text).groups()
+    assert cli(*copy.split()).code == 0
+    assert cli(*rename.replace("KEY NAME", "a/b c").split()).code == 0
+    assert cli("convert", copy.split()[-1], "a.mat").code == 0
+    assert np.load("a.npz").files == ["a/b"]
 
 
 def test_notes_name_options(cli, here):

@@ -392,6 +392,8 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
     npzkit.save(tmp_path / "a.npz", {"x": np.eye(2), "n": [None, 1]}, metadata={"step": 7})
     text = cli(command, tmp_path / "a.npz").out
     assert "npzkit.load_tree" in text
+    shown = {"ls": "npzkit info shows 2 values", "info": "values:        n/0 null, n/1 1\n"}
+    assert shown[command] in text
     assert '{"step": 7}' in text
     assert "npzkit.tree" not in text
     assert "npzkit.tree" in cli(command, tmp_path / "a.npz", "--json").out
@@ -400,12 +402,20 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
 
 
 def test_a_folder_without_an_index(cli, tmp_path):
-    """At a prompt, the error names the command that lists checkpoints."""
+    """At a prompt, the error names the command that lists checkpoints, and their folder."""
     found = cli("info", tmp_path)
     assert found.code == 2
     assert "no index.npz" in found.err
     assert "npzkit ckpt ls FOLDER" in found.err
     assert "CheckpointStore" not in found.err
+    with CheckpointStore(tmp_path, durable=False) as store:
+        store.save(1, {"w": np.zeros(3)})
+    for command in (["info"], ["show"], ["diff", tmp_path]):
+        name, *others = command
+        found = cli(name, tmp_path, *others)
+        assert found.code == 2
+        assert f"of checkpoints. npzkit ckpt ls {tmp_path} lists them" in found.err
+    assert cli("ckpt", "ls", tmp_path).code == 0
 
 
 @pytest.fixture
@@ -421,15 +431,22 @@ def runs(tmp_path, monkeypatch):
 
 
 def test_ls_of_a_folder_lists_its_archives(cli, runs):
-    """A row per archive, with -r also those below; one that cannot be read is reported."""
+    """A row per archive and .npy file, and per folder that has some; what is bad is reported."""
+    os.makedirs("empty")
+    np.save("x.npy", np.zeros(3))
     found = cli("ls", ".")
     assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 1)
     heading, *rows, total = [line.split() for line in lines(found)]
-    assert heading == ["archive", "members", "size", "in", "file"]
-    assert [row[:2] for row in rows] == [[f".{os.sep}run2.npz", "2"], [f".{os.sep}run10.npz", "2"]]
-    assert total[:2] == ["2", "archives,"]
+    assert heading == ["archive", "members", "uncompressed", "in", "file"]
+    assert [" ".join(row[:2]) for row in rows] == [
+        os.path.join(".", name) for name in ("run2.npz 2", "run10.npz 2", "x.npy 1")
+    ] + [f"{os.path.join('.', 'steps', '')} 2"]
+    assert rows[-1][2:] == ["checkpoints"]
+    assert total[:2] == ["3", "archives,"]
     assert os.path.join(".", "steps", "step_00000001.npz") in cli("ls", "-r", ".").out
     assert lines(cli("ls", "steps", "run2.npz"))[0] == "steps:"
+    shutil.move("steps", "empty")
+    assert "2 checkpoints" in cli("ls", "empty").out
 
 
 def test_ls_of_a_folder_of_checkpoints_lists_the_steps(cli, runs):

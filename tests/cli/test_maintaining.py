@@ -66,13 +66,28 @@ def test_quiet_prints_problems_alone(cli, folder):
     ]
 
 
-def test_notes_are_counted_and_printed_on_demand(cli, tmp_path):
-    """Notes, such as of Python objects, are a number on the file's line; --verbose prints them."""
-    np.savez(tmp_path / "a.npz", **{f"a{i}": np.array([{}]) for i in range(20)})
-    found = cli("verify", tmp_path / "a.npz")
-    assert (found.code, found.out.count("\n")) == (0, 1)
-    assert "20 notes" in found.out
-    assert cli("verify", tmp_path / "a.npz", "--verbose").out.count("Python objects:") == 20
+def test_notes_are_printed(cli, tmp_path):
+    """One on dead space is printed; --verbose adds what the verdict counts, and who wrote it."""
+    objects, grown = tmp_path / "a.npz", tmp_path / "b.npz"
+    large = np.zeros(100_000)
+    np.savez(objects, **{f"a{i}": np.array([{}]) for i in range(20)}, large=large)
+    found = cli("verify", objects)
+    assert (
+        found.out == f"{objects}: sound, 21 members; 20 arrays of Python objects, which only "
+        "pickle reads\n"
+    )
+    found = cli("verify", objects, "--verbose").out
+    assert (found.count("Python objects:"), found.count("no record of npzkit")) == (20, 1)
+    assert "21 members, 21 notes" in found
+    npzkit.save(grown, {"a": large, "b": large, "c": np.zeros(3)})
+    with npzkit.NpzWriter(grown, "a") as w:
+        del w["c"]
+    note, verdict = cli("verify", grown).out.splitlines()
+    assert note.startswith(f"{grown}: note: ")
+    assert "dead space" in note
+    assert "2 members, 1 note" in verdict
+    assert "dead space" not in cli("verify", grown, objects).out
+    assert cli("verify", grown, "-q", "-v").out == ""
 
 
 def test_one_line_says_whether_a_file_is_safe_to_load(cli, tmp_path):

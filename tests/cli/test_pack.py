@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import subprocess
@@ -178,6 +179,23 @@ def test_no_file_is_replaced_unasked(cli, here):
     files = json.loads(cli("extract", "a.npz", "--overwrite", "--json").out)["files"]
     assert files["y"] == os.path.join(".", "y.npy")
     assert np.load("y.npy") == [2]
+
+
+def test_a_folder_of_archives(cli, here):
+    """The command that the error names packs them, once the shell has expanded the pattern."""
+    os.mkdir("folder")
+    npzkit.save("folder/a.npz", {"x": [1]})
+    assert "npzkit pack OUT FOLDER/*.npz" in cli("pack", "new.npz", "folder").err
+    assert cli("pack", "new.npz", *glob.glob("folder/*.npz")).code == 0
+
+
+def test_python_objects_are_named(cli, here):
+    """extract says which files are pickles; an array of numbers is written without a word."""
+    np.savez("a.npz", x=[1], y=np.array([None]))
+    result = cli("extract", "a.npz")
+    assert (result.code, result.out) == (0, ".: 2 files\n")
+    assert "because they hold Python objects: y. " in result.err
+    assert cli("extract", "a.npz", "x", "-o", "out").err == ""
 
 
 def test_wrong_usage_of_extract(cli, here):

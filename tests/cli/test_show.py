@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.cli.show import SliceIndex, parse_index
 
+from tables import each_row
+
 RNG = np.random.default_rng(0)
 BIG = {
     "line": RNG.random(5000),
@@ -416,3 +418,19 @@ def test_objects_of_python_2_have_an_encoding(cli, fixtures, here):
     found = cli("pack", "a.npz", path, "--allow-pickle", "--encoding", "latin1")
     assert found.code == 0, found.err
     assert "\u00e9" in npzkit.load_tree("a.npz", allow_pickle=True)["x"].tolist()
+
+
+@each_row(
+    ("key", "text", "values"),
+    [
+        ("opt/lr", "0.1", 0.1),
+        ("opt/betas", "(0.9, 0.99)", [0.9, 0.99]),
+        ("opt", "{'lr': 0.1, 'betas': (0.9, 0.99)}", {"lr": 0.1, "betas": [0.9, 0.99]}),
+    ],
+)
+def test_values_of_nested_data(cli, tmp_path, key, text, values):
+    """A number, or a container without arrays, is printed by its key as Python has it."""
+    npzkit.save(tmp_path / "a.npz", {"w": np.eye(2), "opt": {"lr": 0.1, "betas": (0.9, 0.99)}})
+    assert cli("show", tmp_path / "a.npz", key).out == f"{text}\n"
+    assert cli("show", tmp_path / "a.npz", key, "--json").json() == {"key": key, "values": values}
+    assert cli("show", tmp_path / "a.npz", "op").code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import zipfile
@@ -440,6 +441,17 @@ def test_what_follows_and_cannot_be_packed(here):
     with pytest.raises(NpzkitError, match="unknown version"):
         npzkit.pack("a.npz", "new.npy")
     assert not os.path.exists("a.npz")
+
+
+@pytest.mark.remedy("To pack the archives in it: npzkit.pack(out, glob.glob(")
+def test_a_folder_of_archives(here):
+    """The error says how to pack them."""
+    (here / "folder").mkdir()
+    npzkit.save("folder/a.npz", {"x": np.arange(3)})
+    with pytest.raises(ConversionError, match="no array in the folder") as caught:
+        npzkit.pack("new.npz", "folder")
+    assert 'glob.glob("FOLDER/*.npz")' in caught.value.remedy
+    assert npzkit.pack("new.npz", glob.glob("folder/*.npz")).keys == ("x",)
 
 
 @pytest.mark.remedy("Use npzkit.convert for other formats.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import zipfile
+from argparse import Namespace
 
 import npzkit
 import numpy as np
@@ -17,6 +18,8 @@ from npzkit.errors import (
     PickleRefusedError,
     UnsupportedError,
 )
+
+from tables import each_row
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -69,19 +72,42 @@ def test_values_of_a_configuration(here):
     assert npzkit.load_tree("a.npz", "cfg") == config
 
 
-@pytest.mark.parametrize("value", [torch.strided, torch.per_tensor_affine], ids=str)
-def test_a_value_that_is_no_array(here, value):
-    """A value that has no place is refused by its key, or left out."""
-    torch.save({"cfg": [{"v": value}], "w": WEIGHT}, "a.pt")
-    with pytest.raises(ConversionError, match=f"{type(value).__name__}, not a tensor") as caught:
-        npzkit.convert("a.pt", "a.npz")
-    assert caught.value.key == "cfg/0/v"
-    assert list(npzkit.convert("a.pt", "a.npz", skip=True).skipped) == ["cfg/0/v"]
-    assert np.array_equal(npzkit.load_tree("a.npz")["w"], WEIGHT.numpy())
-
-
 class Other:
     """What only this program knows."""
+
+    def __reduce__(self):
+        return exec, ("raise AssertionError('code of the file runs')",)
+
+
+@each_row(
+    ("value", "what"),
+    [
+        (torch.strided, "layout, not a tensor"),
+        (torch.per_tensor_affine, "qscheme, not a tensor"),
+        (WEIGHT.to_sparse(), "torch.sparse_coo"),
+        (Namespace(lr=0.1), "run code: argparse.Namespace"),
+        (np.float64(0.5), "run code: numpy.*scalar"),
+        (Namespace, "run code: argparse.Namespace"),
+        (Other(), "run code: builtins.exec"),
+    ],
+)
+def test_a_value_that_is_no_array(tmp_path, value, what):
+    """A value that has no place is refused by its key, or left out; no code is run."""
+    path, new = tmp_path / "a.pt", tmp_path / "a.npz"
+    torch.save({"cfg": [{"v": value}], "w": WEIGHT}, path)
+    with pytest.raises(ConversionError, match=what) as caught:
+        npzkit.convert(path, new)
+    assert caught.value.key == "cfg/0/v"
+    assert list(npzkit.convert(path, new, skip=True).skipped) == ["cfg/0/v"]
+    assert np.array_equal(npzkit.load_tree(new)["w"], WEIGHT.numpy())
+
+
+class Dict(dict):
+    """A dict that only this program knows."""
+
+
+class Tensor(torch.Tensor):
+    """A tensor that only this program knows."""
 
 
 def check_is_saved(tree):
@@ -101,11 +127,11 @@ def check_is_saved(tree):
                 marks=pytest.mark.remedy("skip=True cannot leave them out: nothing of the file is"),
             )
             for saved, what in (
-                ({"w": WEIGHT, "args": Other()}, "Other'"),
+                ({"w": WEIGHT, "args": Dict(lr=0.1)}, "Dict'"),
+                ({"w": WEIGHT, "sub": WEIGHT.as_subclass(Tensor)}, "Tensor'"),
                 (torch.nn.Linear(4, 3), "torch.nn.modules.linear.Linear"),
             )
         ),
-        ({"inner": {"w": WEIGHT.to_sparse()}}, UnsupportedError, "'inner/w'"),
         ({"inner": {(1, 2): WEIGHT}}, ConversionError, "'inner'"),
         (3, ConversionError, "int"),
     ],

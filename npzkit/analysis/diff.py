@@ -59,7 +59,7 @@ class Difference(NamedTuple):
     ``"objects"``    pickles, which are never read         None
     ``"bytes"``      members that are not both arrays      the dtype, or the size in bytes
     ``"attributes"`` the attributes                        the attributes
-    ``"metadata"``   the archives' metadata                the metadata
+    ``"metadata"``   metadata, or values of nested data    the metadata, or the values by key
     ================ ===================================== =================================
 
     Attributes
@@ -233,7 +233,8 @@ def diff(
     rtol, atol : float, default 0
         How far numbers may be apart: ``abs(a - b) <= atol + rtol * abs(b)``.
     metadata : bool, default False
-        Compare the archives' metadata and the arrays' attributes too.
+        Compare the archives' metadata and the arrays' attributes too. Values of nested
+        data, such as a learning rate, are always compared, unless `keys` are given.
     verify : bool, default True
         False trusts recorded CRC-32s: arrays whose CRC-32s agree are not read.
         Damage in them is not noticed.
@@ -290,7 +291,7 @@ def diff(
     first, second = find_locations([a, b], storage_options)
     with opened(first, limits=limits) as one, opened(second, limits=limits) as two:
         wanted = _wanted(one, two, keys)
-        comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values)
+        comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values, keys is None)
         rows = tuple(comparison.rows(progress))
         paths = one._archive.path, two._archive.path
         return DiffReport(*paths, rows, tuple(comparison.problems), len(wanted))
@@ -383,13 +384,16 @@ class _Comparison:
     metadata: bool
     verify: bool
     values: bool
+    is_whole: bool
     problems: list[Problem] = field(default_factory=list)
 
     def rows(self, progress: Report | None) -> list[Difference]:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
-        if self.metadata and ours != theirs:
+        if not self.metadata:
+            ours, theirs = _leaves(ours, theirs) if self.is_whole else ({}, {})
+        if ours != theirs:
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs, read = {}, []
         for key in self.keys:
@@ -587,6 +591,12 @@ def _named(metadata: Mapping[str, Any]) -> dict[str, Any]:
     nodes = nodes_of(metadata.get(TREE_KEY))
     own = {name: value for name, value in metadata.items() if name != TREE_KEY}
     return {**own, **{key: note[1] for key, note in nodes if is_value(note)}}
+
+
+def _leaves(*metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the values of nested data by their keys; none if one archive has no nested data."""
+    notes = [{TREE_KEY: one[TREE_KEY]} for one in metadata if TREE_KEY in one]
+    return [_named(note) for note in notes] if len(notes) == len(metadata) else [{}, {}]
 
 
 def _named_lines(

@@ -74,7 +74,7 @@ def _pages_with(word: str) -> list[tuple[str, str]]:
             is_code ^= line.startswith("```")
             if line.startswith("#") and not is_code:
                 heading = line.lstrip("# ")
-            if word.lower() in line.lower():
+            if word.lower().removesuffix("s") in line.lower():
                 headings[heading] = None
         if headings:
             found.append((name, "; ".join(headings)))

@@ -100,6 +100,20 @@ def test_metadata_and_attributes():
     assert str(npzkit.diff(a, b, [], metadata=True)).endswith("0 keys: other metadata")
 
 
+def test_values_of_nested_data():
+    """A number that is no array is compared too, unless keys are given, or other metadata differ."""
+    a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    for stream, rate in ((a, 0.1), (b, 0.2)):
+        npzkit.save(stream, {"w": np.zeros(3), "opt": {"lr": rate}}, metadata={"rate": rate})
+    npzkit.save(c, {"w": np.zeros(3)})
+    report = npzkit.diff(a, b)
+    assert [row[:4] for row in report.rows] == [(None, "metadata", {"opt/lr": 0.1}, {"opt/lr": 0.2})]
+    assert not report.equal
+    assert "opt/lr: 0.1 and 0.2" in str(report)
+    assert npzkit.diff(a, b, ["w"]).equal
+    assert npzkit.diff(a, c).equal
+
+
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_damage_is_a_problem(compression):
     """A damaged array is neither equal nor changed, whichever archive has it."""

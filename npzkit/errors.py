@@ -313,8 +313,8 @@ class NpzkitError(Exception):
         What to do about it, as a full sentence. Some classes have a default. `Advice` carries
         what to do at a prompt.
     is_damage : bool, optional
-        Whether the bytes of the file are the cause. If npzkit alone wrote the file, as a
-        checkpoint, it is damaged. Each class has a default.
+        Whether the bytes of the file are not what was written. A refused pickle, and what
+        exceeds a limit, may be sound. Each class has a default.
 
     Notes
     -----
@@ -450,6 +450,11 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EISDIR
 
 
+def may_be_damage(error: BaseException) -> bool:
+    """Return whether an error is damage, or a damaged byte may be why something is refused."""
+    return is_damage(error) or isinstance(error, (LimitExceededError, PickleRefusedError))
+
+
 def closed_error() -> ClosedArchiveError:
     """Return the error for a read of an archive that was closed."""
     return ClosedArchiveError("the archive is closed", remedy="Open it again.")
@@ -466,7 +471,6 @@ def check_limit(
             found=found,
             expected=f"at most {limit}",
             remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
-            is_damage=True,
         )
 
 

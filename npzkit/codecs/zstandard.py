@@ -228,5 +228,4 @@ def check_frame(data: bytes) -> None:
             found=f"{size} bytes",
             expected=f"at most {MAX_WINDOW_SIZE}",
             remedy="Extract it with the program that made it, and save it again.",
-            is_damage=True,
         )

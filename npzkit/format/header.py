@@ -150,7 +150,6 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
             expected=f"at most {limit}",
             remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
             "pass " + ALLOW_PICKLE + ".",
-            is_damage=True,
         )
     return start + int(length)
 
@@ -292,7 +291,7 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     if dtype.itemsize == 0 and count > MAX_EMPTY_ITEMS:
         raise LimitExceededError(
             f"the array claims {count} items without bytes", found=shape,
-            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY, is_damage=True,
+            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY,
         )  # fmt: skip
     # NumPy counts empty dimensions as one for this limit.
     if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) >= 2**63:

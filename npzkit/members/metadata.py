@@ -257,7 +257,6 @@ def check_metadata_size(comment: bytes, limit: int | None) -> None:
             found=f"about {size} bytes, from {len(comment)} bytes of JSON",
             expected=f"at most {limit}",
             remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
-            is_damage=True,
         )
 
 

@@ -254,8 +254,10 @@ def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> lis
     for archive in found:
         folder, name = os.path.split(archive.path)
         if attempt_of(name) and archive.path not in files:
-            archive = ArchiveFile(folder, os.path.dirname(archive.name) or os.path.basename(folder))
-        archives.setdefault(archive.path, archive)
+            inner = os.path.dirname(archive.name) or os.path.basename(folder)
+            archives[folder] = ArchiveFile(folder, inner)
+        else:
+            archives[archive.path] = archive
     return list(archives.values())
 
 

@@ -24,7 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import ALLOW_PICKLE, SAVE_PARTIAL, LimitExceededError, NpyFormatError, warn
+from npzkit.errors import (
+    ALLOW_PICKLE,
+    SAVE_PARTIAL,
+    LimitExceededError,
+    NpyFormatError,
+    UnsupportedError,
+    warn,
+)
 from npzkit.format.descr import descr_to_dtype
 from npzkit.format.literal import DAMAGED_REMEDY, MAX_DIGITS, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
@@ -94,10 +101,15 @@ class NpyHeader(NamedTuple):
         return self._replace(dtype=descr_to_dtype(self.dtype.descr))
 
 
+class _UnknownVersionError(UnsupportedError, NpyFormatError):
+    """A version of NPY that may come: the file may be sound. NumPy raises ValueError."""
+
+
 def check_version(version: object, *, remedy: str | None = None) -> None:
     """Raise NpyFormatError unless `version` is 1.0, 2.0, 3.0 or None."""
     if version is not None and version not in _ENCODINGS:
-        raise NpyFormatError(
+        is_newer = isinstance(version, tuple) and version > (3, 0)
+        raise (_UnknownVersionError if is_newer else NpyFormatError)(
             f"we only support format version (1,0), (2,0), and (3,0), not {version}",
             found=version,
             remedy=remedy or "Download the file or create it again; or it needs a newer npzkit.",

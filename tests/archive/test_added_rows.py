@@ -251,7 +251,9 @@ def test_rows_of_no_array_begin_one(tmp_path):
     """append to a key that is missing says what begins an array, and both ways do."""
     rows = np.arange(6.0).reshape(2, 3)
     with npzkit.NpzWriter(tmp_path / "a.npz") as w:
-        with pytest.raises(MemberNotFoundError, match=r"no array named 'x'.*Begin it with w\.create"):
+        with pytest.raises(
+            MemberNotFoundError, match=r"no array named 'x'.*Begin it with w\.create"
+        ):
             w.append("x", rows)
         with w.create("x", (None, 3), rows.dtype, compression="deflated") as dst:
             dst.append(rows)

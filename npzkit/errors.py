@@ -645,21 +645,20 @@ float32 (2,), expected int64 ()). Pass strict=False to load what fits.
         differing: Mapping[str, tuple[str, str]],
         path: str | os.PathLike[str] | None = None,
     ) -> TreeMismatchError:
-        """Return the error for these keys, all of which its message names."""
+        """Return the error for these keys, the first of which its message names."""
         error = cls(path=path, remedy="Pass strict=False to load what fits.")
         error.missing, error.left_over = tuple(missing), tuple(left_over)
         error.differing = dict(differing)
-        groups = {
-            "missing": map(shown_value, error.missing),
-            "left over": map(shown_value, error.left_over),
-            "differing": (
-                f"{shown_value(key)} (found {found}, expected {expected})"
-                for key, (found, expected) in error.differing.items()
-            ),
-        }
-        texts = [
-            f"{name}: {', '.join(shown)}" for name, keys in groups.items() if (shown := [*keys])
+        differences = [
+            f"{shown_value(key)} (found {found}, expected {expected})"
+            for key, (found, expected) in error.differing.items()
         ]
+        groups = {
+            "missing": some_of(error.missing, shown_value, 5),
+            "left over": some_of(error.left_over, shown_value, 5),
+            "differing": some_of(differences, most=5),
+        }
+        texts = [f"{name}: {keys}" for name, keys in groups.items() if keys]
         error.what = f"the archive does not fit the example: {'; '.join(texts)}"
         return error
 

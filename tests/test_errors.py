@@ -528,6 +528,16 @@ def test_the_first_place_named_stays():
     assert (error.path, error.key) == ("a.npz", "inner")
 
 
+def test_a_message_names_the_first_of_many_keys():
+    """The message of a tree that does not fit is short; the attributes have all keys."""
+    keys = [f"layer/{number}" for number in range(40)]
+    error = errors.TreeMismatchError.of(keys, keys[:5], dict.fromkeys(keys, ("a", "b")))
+    assert "missing: 'layer/0', " in str(error)
+    assert str(error).count("'layer/4'") == 3
+    assert str(error).count(" and 35 more") == 2
+    assert (len(error.missing), len(error.differing)) == (40, 40)
+
+
 DAMAGE = {
     "FormatError", "NpyFormatError", "IndexFormatError", "ZipFormatError", "ChecksumError",
     "AmbiguousArchiveError", "NoDataError", "MissingShardError", "DamagedCheckpointError",

@@ -45,7 +45,7 @@ class                      raised when                     is also a
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
 
 Whether an error means damage is its property `NpzkitError.is_damage`, set by its class or
-by the place that raises it. `is_damage` also takes errors of the system.
+by the place that raises it.
 """
 
 from __future__ import annotations
@@ -69,9 +69,14 @@ __all__ = [
     "NoCheckpointError", "NoDataError", "NotAnArrayError", "NotMappableError", "NpyFormatError",
     "NpzkitError", "OutdatedArraysError", "PickleRefusedError", "StaleArchiveError",
     "TornArchiveWarning", "TreeMismatchError", "TreeMismatchWarning", "UnsafeNameError",
-    "UnsupportedError", "UnversionedFileWarning", "ZipFormatError", "format_count", "format_dtype",
-    "format_ratio", "format_size", "is_damage", "printable", "shown_key", "shown_url", "warn",
+    "UnsupportedError", "UnversionedFileWarning", "ZipFormatError",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """Return the errors and warnings alone: the functions here are for npzkit."""
+    return list(__all__)
+
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 

@@ -528,6 +528,13 @@ def test_the_first_place_named_stays():
     assert (error.path, error.key) == ("a.npz", "inner")
 
 
+def test_the_module_shows_errors_and_warnings_alone():
+    """What messages are made with is not public."""
+    kinds = [getattr(errors, name) for name in dir(errors)]
+    assert dir(errors) == sorted(errors.__all__)
+    assert all(issubclass(kind, (errors.NpzkitError, UserWarning)) for kind in kinds)
+
+
 def test_a_message_names_the_first_of_many_keys():
     """The message of a tree that does not fit is short; the attributes have all keys."""
     keys = [f"layer/{number}" for number in range(40)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
-from npzkit.cli.messages import in_a_line, message_of
+from npzkit.cli.messages import Refusal, in_a_line, message_of
 from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import (
     NoCheckpointError,
@@ -24,6 +24,7 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.files.urls import local_path
+from npzkit.members.keys import suggestion
 
 if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy
@@ -211,7 +212,8 @@ def prune(
 ) -> None:  # fmt: skip
     """Remove the steps in FOLDER that no option keeps.
 
-    The newest sound step always stays, and so do steps that are found damaged.
+    The newest sound step always stays, and so do steps that are found damaged. A
+    METRIC that no step has is an error.
     A folder that a training run writes to is locked: let the run remove its own
     steps.
 
@@ -226,6 +228,11 @@ def prune(
     policies += [latest(latest_count)] if latest_count else []
     policies += [every(period)] if period else []
     with npzkit.checkpoint.CheckpointStore(folder, keep=reduce(or_, policies)) as store:
+        names = store._catalog.metric_names(store.steps)
+        for metric, _ in (*lowest, *highest):
+            if store.steps and metric not in names:
+                told = suggestion(metric, names, "metrics")
+                raise Refusal(f"no step has the metric {metric!r}. {told}")
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]
     if as_json:

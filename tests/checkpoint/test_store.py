@@ -557,7 +557,7 @@ def test_no_step_is_an_error(store, tmp_path):
         store.load()
     with pytest.raises(KeyError):
         store.load(3)
-    calls = (store.metrics, store.metadata, store.verify, store.delete, store._status)
+    calls = (store.metrics, store.metadata, store.verify, store.delete, store._files)
     for call in (*calls, store.__getitem__):
         with pytest.raises(NoCheckpointError, match="3"):
             call(3)

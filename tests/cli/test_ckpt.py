@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.cli.ckpt import ckpt
+from npzkit.errors import format_size
 from slow_folders import change_after_first_list
 
 
@@ -57,6 +58,19 @@ def test_ls(run, cli):
     assert [row["step"] for row in rows] == [100, 200, 300]
     assert rows[1]["metrics"] == {"loss": 0.25}
     assert rows[1]["size"] == os.path.getsize(run / "step_00000200.npz")
+
+
+def test_a_file_that_steps_share_counts_once(tmp_path, cli):
+    """Each step has its whole size; the total is what the folder takes."""
+    with CheckpointStore(tmp_path) as store:
+        for step in range(3):
+            store.save(step, {"w": np.ones(5000), "b": np.ones(step)}, frozen="w")
+    rows = cli("ckpt", "ls", tmp_path, "--json").json()["steps"]
+    assert min(row["size"] for row in rows) > 40_000
+    total = sum(
+        {os.stat(path).st_ino: path.stat().st_size for path in tmp_path.rglob("*.npz")}.values()
+    )
+    assert cli("ckpt", "ls", tmp_path).out.endswith(f"3 steps, {format_size(total)}\n")
 
 
 def test_ls_marks_damaged_metadata(run, cli):

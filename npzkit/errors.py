@@ -470,11 +470,16 @@ def check_limit(
 ) -> None:
     """Raise LimitExceededError if a number exceeds the limit with this name in `npzkit.Limits`."""
     if limit is not None and found > limit:
+        show: Callable[[int], str] = format_size
+        if not name.endswith("_size"):
+            show = "{:,}".format
+        elif show(found) == show(limit):
+            show = "{:,} B".format
         raise LimitExceededError(
             what,
             offset=offset,
-            found=found,
-            expected=f"at most {limit}",
+            found=show(found),
+            expected=f"at most {show(limit)}",
             remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
         )
 

@@ -535,6 +535,20 @@ def test_the_module_shows_errors_and_warnings_alone():
     assert all(issubclass(kind, (errors.NpzkitError, UserWarning)) for kind in kinds)
 
 
+@each_row(
+    ("found", "limit", "name", "text"),
+    [
+        (3 << 20, 2048, "total_size", "found '3.0 MiB', expected 'at most 2.0 KiB'"),
+        (2049, 2048, "member_size", "found '2,049 B', expected 'at most 2,048 B'"),
+        (3000, 2048, "member_count", "found '3,000', expected 'at most 2,048'"),
+    ],
+)
+def test_a_limit_on_bytes_has_a_unit(found, limit, name, text):
+    """A message about a limit shows sizes with a unit, as far as they differ, and counts without."""
+    with pytest.raises(errors.LimitExceededError, match=text):
+        errors.check_limit(found, limit, name, "it is too large")
+
+
 def test_a_message_names_the_first_of_many_keys():
     """The message of a tree that does not fit is short; the attributes have all keys."""
     keys = [f"layer/{number}" for number in range(40)]

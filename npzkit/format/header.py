@@ -30,6 +30,7 @@ from npzkit.errors import (
     LimitExceededError,
     NpyFormatError,
     UnsupportedError,
+    format_size,
     warn,
 )
 from npzkit.format.descr import descr_to_dtype
@@ -158,8 +159,8 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     if limit is not None and length > limit:
         raise LimitExceededError(
             f"Header info length ({length}) is large and may not be safe to load",
-            found=length,
-            expected=f"at most {limit}",
+            found=format_size(length),
+            expected=f"at most {format_size(limit)}",
             remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
             "pass " + ALLOW_PICKLE + ".",
         )

@@ -419,8 +419,8 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
         raise ZipFormatError(
             "the archive's metadata is damaged: the comment does not fit its CRC-32",
             offset=directory.end_offset - len(comment),
-            found=f"{crc32(comment):#010x}",
-            expected=f"{footer.comment_crc32:#010x}",
+            found=f"{crc32(comment):08x}",
+            expected=f"{footer.comment_crc32:08x}",
             remedy=SAVE_SOUND + " saves the arrays without it.",
         )
     bounds = directory.start_offset, directory.directory_offset

@@ -1,10 +1,5 @@
 """The error tree: one class for each way a file or a call can be wrong.
 
-Owns the classes, the form of their messages, what their advice is called at a prompt, and
-how names, counts and sizes are shown. Imports nothing from npzkit and never opens a file.
-A layer raises with what it knows (an offset, what was found). The layers above add what they
-know (the key, the path) with `NpzkitError.locate`, so that no path is passed down.
-
 ========================== =============================== =======================
 class                      raised when                     is also a
 ========================== =============================== =======================
@@ -44,9 +39,14 @@ class                      raised when                     is also a
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
 
-Whether an error means damage is its property `NpzkitError.is_damage`, set by its class or
-by the place that raises it.
+Whether an error means damage is its property `NpzkitError.is_damage`.
 """
+
+# Owns the classes, the form of their messages, what their advice is called at a prompt, and
+# how names, counts and sizes are shown. Imports nothing from npzkit and never opens a file.
+# A layer raises with what it knows (an offset, what was found). The layers above add what they
+# know (the key, the path) with `NpzkitError.locate`, so that no path is passed down. Whether an
+# error means damage is set by its class or by the place that raises it.
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ class NpzkitError(Exception):
     what : str
         What went wrong, in one sentence without a full stop.
     path : str or path-like, optional
-        The archive; of a URL, what `shown_url` returns.
+        The archive; of a URL, without secrets.
     key : str, optional
         The array key.
     offset : int, optional

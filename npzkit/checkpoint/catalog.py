@@ -270,7 +270,8 @@ def _read(npz: NpzFile, read: Callable[[NpzFile], T]) -> T:
     try:
         return read(npz)
     except (LimitExceededError, PickleRefusedError) as error:
-        error.is_damage = not npz.verify([error.key] if error.key in npz else None).ok
+        key = error.key
+        error.is_damage = not npz.verify(None if key is None or key not in npz else [key]).ok
         raise
 
 

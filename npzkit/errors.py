@@ -1,10 +1,5 @@
 """The error tree: one class for each way a file or a call can be wrong.
 
-Owns the classes, the form of their messages, what their advice is called at a prompt, and
-how names, counts and sizes are shown. Imports nothing from npzkit and never opens a file.
-A layer raises with what it knows (an offset, what was found). The layers above add what they
-know (the key, the path) with `NpzkitError.locate`, so that no path is passed down.
-
 ========================== =============================== =======================
 class                      raised when                     is also a
 ========================== =============================== =======================
@@ -44,9 +39,14 @@ class                      raised when                     is also a
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
 
-Whether an error means damage is its property `NpzkitError.is_damage`, set by its class or
-by the place that raises it. `is_damage` also takes errors of the system.
+Whether an error means damage is its property `NpzkitError.is_damage`.
 """
+
+# Owns the classes, the form of their messages, what their advice is called at a prompt, and
+# how names, counts and sizes are shown. Imports nothing from npzkit and never opens a file.
+# A layer raises with what it knows (an offset, what was found). The layers above add what they
+# know (the key, the path) with `NpzkitError.locate`, so that no path is passed down. Whether an
+# error means damage is set by its class or by the place that raises it.
 
 from __future__ import annotations
 
@@ -69,9 +69,14 @@ __all__ = [
     "NoCheckpointError", "NoDataError", "NotAnArrayError", "NotMappableError", "NpyFormatError",
     "NpzkitError", "OutdatedArraysError", "PickleRefusedError", "StaleArchiveError",
     "TornArchiveWarning", "TreeMismatchError", "TreeMismatchWarning", "UnsafeNameError",
-    "UnsupportedError", "UnversionedFileWarning", "ZipFormatError", "format_count", "format_dtype",
-    "format_ratio", "format_size", "is_damage", "printable", "shown_key", "shown_url", "warn",
+    "UnsupportedError", "UnversionedFileWarning", "ZipFormatError",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """Return the errors and warnings alone: the functions here are for npzkit."""
+    return list(__all__)
+
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
@@ -300,7 +305,7 @@ class NpzkitError(Exception):
     what : str
         What went wrong, in one sentence without a full stop.
     path : str or path-like, optional
-        The archive; of a URL, what `shown_url` returns.
+        The archive; of a URL, without secrets.
     key : str, optional
         The array key.
     offset : int, optional
@@ -313,8 +318,8 @@ class NpzkitError(Exception):
         What to do about it, as a full sentence. Some classes have a default. `Advice` carries
         what to do at a prompt.
     is_damage : bool, optional
-        Whether the bytes of the file are the cause. If npzkit alone wrote the file, as a
-        checkpoint, it is damaged. Each class has a default.
+        Whether the bytes of the file are not what was written. A refused pickle, and what
+        exceeds a limit, may be sound. Each class has a default.
 
     Notes
     -----
@@ -450,6 +455,11 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EISDIR
 
 
+def may_be_damage(error: BaseException) -> bool:
+    """Return whether an error is damage, or a damaged byte may be why something is refused."""
+    return is_damage(error) or isinstance(error, (LimitExceededError, PickleRefusedError))
+
+
 def closed_error() -> ClosedArchiveError:
     """Return the error for a read of an archive that was closed."""
     return ClosedArchiveError("the archive is closed", remedy="Open it again.")
@@ -460,13 +470,17 @@ def check_limit(
 ) -> None:
     """Raise LimitExceededError if a number exceeds the limit with this name in `npzkit.Limits`."""
     if limit is not None and found > limit:
+        show: Callable[[int], str] = format_size
+        if not name.endswith("_size"):
+            show = "{:,}".format
+        elif show(found) == show(limit):
+            show = "{:,} B".format
         raise LimitExceededError(
             what,
             offset=offset,
-            found=found,
-            expected=f"at most {limit}",
+            found=show(found),
+            expected=f"at most {show(limit)}",
             remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
-            is_damage=True,
         )
 
 
@@ -641,21 +655,20 @@ float32 (2,), expected int64 ()). Pass strict=False to load what fits.
         differing: Mapping[str, tuple[str, str]],
         path: str | os.PathLike[str] | None = None,
     ) -> TreeMismatchError:
-        """Return the error for these keys, all of which its message names."""
+        """Return the error for these keys, the first of which its message names."""
         error = cls(path=path, remedy="Pass strict=False to load what fits.")
         error.missing, error.left_over = tuple(missing), tuple(left_over)
         error.differing = dict(differing)
-        groups = {
-            "missing": map(shown_value, error.missing),
-            "left over": map(shown_value, error.left_over),
-            "differing": (
-                f"{shown_value(key)} (found {found}, expected {expected})"
-                for key, (found, expected) in error.differing.items()
-            ),
-        }
-        texts = [
-            f"{name}: {', '.join(shown)}" for name, keys in groups.items() if (shown := [*keys])
+        differences = [
+            f"{shown_value(key)} (found {found}, expected {expected})"
+            for key, (found, expected) in error.differing.items()
         ]
+        groups = {
+            "missing": some_of(error.missing, shown_value, 5),
+            "left over": some_of(error.left_over, shown_value, 5),
+            "differing": some_of(differences, most=5),
+        }
+        texts = [f"{name}: {keys}" for name, keys in groups.items() if keys]
         error.what = f"the archive does not fit the example: {'; '.join(texts)}"
         return error
 

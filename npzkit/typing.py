@@ -1,7 +1,6 @@
-"""Names for annotations: what functions of npzkit take as files.
+"""Names for annotations: what functions of npzkit take as files."""
 
-Owns these names. Nothing of npzkit imports them when it runs.
-"""
+# Nothing of npzkit imports them when it runs.
 
 from __future__ import annotations
 

@@ -528,6 +528,37 @@ def test_the_first_place_named_stays():
     assert (error.path, error.key) == ("a.npz", "inner")
 
 
+def test_the_module_shows_errors_and_warnings_alone():
+    """What messages are made with is not public."""
+    kinds = [getattr(errors, name) for name in dir(errors)]
+    assert dir(errors) == sorted(errors.__all__)
+    assert all(issubclass(kind, (errors.NpzkitError, UserWarning)) for kind in kinds)
+
+
+@each_row(
+    ("found", "limit", "name", "text"),
+    [
+        (3 << 20, 2048, "total_size", "found '3.0 MiB', expected 'at most 2.0 KiB'"),
+        (2049, 2048, "member_size", "found '2,049 B', expected 'at most 2,048 B'"),
+        (3000, 2048, "member_count", "found '3,000', expected 'at most 2,048'"),
+    ],
+)
+def test_a_limit_on_bytes_has_a_unit(found, limit, name, text):
+    """A message about a limit shows sizes with a unit, as far as they differ, and counts without."""
+    with pytest.raises(errors.LimitExceededError, match=text):
+        errors.check_limit(found, limit, name, "it is too large")
+
+
+def test_a_message_names_the_first_of_many_keys():
+    """The message of a tree that does not fit is short; the attributes have all keys."""
+    keys = [f"layer/{number}" for number in range(40)]
+    error = errors.TreeMismatchError.of(keys, keys[:5], dict.fromkeys(keys, ("a", "b")))
+    assert "missing: 'layer/0', " in str(error)
+    assert str(error).count("'layer/4'") == 3
+    assert str(error).count(" and 35 more") == 2
+    assert (len(error.missing), len(error.differing)) == (40, 40)
+
+
 DAMAGE = {
     "FormatError", "NpyFormatError", "IndexFormatError", "ZipFormatError", "ChecksumError",
     "AmbiguousArchiveError", "NoDataError", "MissingShardError", "DamagedCheckpointError",
@@ -553,40 +584,40 @@ def test_an_error_of_the_system_means_no_damage():
 
 
 CLAIMS = {
-    "encrypted": (archive(Member("x.npy", npy(np.ones(2)), central={"flags": 1})), {}),
-    "method": (archive(Member("x.npy", npy(np.ones(2)), method=99)), {}),
-    "long header": (archive(Member("x.npy", header("x" * 20_000))), {}),
-    "large member": (archive(Member("x.npy", npy(np.ones(9)))), {"member_size": 100}),
-    "objects": (archive(Member("x.npy", OBJECTS.getvalue())), {}),
+    "encrypted": (archive(Member("x.npy", npy(np.ones(2)), central={"flags": 1})), {}, True),
+    "method": (archive(Member("x.npy", npy(np.ones(2)), method=99)), {}, True),
+    "long header": (archive(Member("x.npy", header("x" * 20_000))), {}, False),
+    "large member": (archive(Member("x.npy", npy(np.ones(9)))), {"member_size": 100}, False),
+    "objects": (archive(Member("x.npy", OBJECTS.getvalue())), {}, False),
 }
 
 
-@pytest.mark.parametrize(("data", "limits"), CLAIMS.values(), ids=CLAIMS)
-def test_what_a_file_claims_can_be_damage(data, limits):
-    """An error of another class that the bytes of the file cause says so."""
+@pytest.mark.parametrize(("data", "limits", "is_damage"), CLAIMS.values(), ids=CLAIMS)
+def test_what_a_file_claims_can_be_damage(data, limits, is_damage):
+    """A claim that no sound file makes is damage; a large array and a pickle are none."""
     with (
         npzkit.open(io.BytesIO(data), limits=npzkit.Limits(**limits)) as npz,
         pytest.raises(errors.NpzkitError) as caught,
     ):
         npz["x"]
     assert not isinstance(caught.value, errors.FormatError)
-    assert caught.value.is_damage
+    assert caught.value.is_damage == is_damage
 
 
-def test_metadata_above_their_limit_can_be_damage(tmp_path):
-    """Metadata that a file claims to be too long, in an archive or an index, are its damage."""
+def test_metadata_above_their_limit_are_no_damage(tmp_path):
+    """Metadata of an archive, or an index, that are larger than a limit are not damaged."""
     npzkit.save(tmp_path / "a.npz", {"x": np.ones(3)}, metadata={"text": "x" * 100_000})
     limits = npzkit.Limits(metadata_size=50_000)
     with npzkit.open(tmp_path / "a.npz", limits=limits) as npz:
         with pytest.raises(errors.LimitExceededError, match="too long") as caught:
             npz.metadata
-        assert caught.value.is_damage
+        assert not caught.value.is_damage
     with npzkit.ShardedWriter(tmp_path / "shards", attempt="a") as w:
         w.add("x", np.ones(3))
     npzkit.ShardedWriter(tmp_path / "shards", attempt="a").commit()
     with pytest.raises(errors.LimitExceededError, match="too much memory") as caught:
         npzkit.open(tmp_path / "shards", limits=npzkit.Limits(metadata_size=5_000))
-    assert caught.value.is_damage
+    assert not caught.value.is_damage
 
 
 @pytest.mark.slow

@@ -291,7 +291,9 @@ def diff(
     first, second = find_locations([a, b], storage_options)
     with opened(first, limits=limits) as one, opened(second, limits=limits) as two:
         wanted = _wanted(one, two, keys)
-        comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values, keys is None)
+        comparison = _Comparison(
+            one, two, wanted, rtol, atol, metadata, verify, values, keys is None
+        )
         rows = tuple(comparison.rows(progress))
         paths = one._archive.path, two._archive.path
         return DiffReport(*paths, rows, tuple(comparison.problems), len(wanted))

@@ -17,7 +17,13 @@ import numpy as np
 
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import CHUNKED, DEFLATED, LEVELS, Coding
-from npzkit.errors import NotAnArrayError, NpzkitError, PickleRefusedError, UnsupportedError
+from npzkit.errors import (
+    MemberNotFoundError,
+    NotAnArrayError,
+    NpzkitError,
+    PickleRefusedError,
+    UnsupportedError,
+)
 from npzkit.files.source import Source, WrittenSource
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import array_bytes, npy_header
@@ -62,7 +68,14 @@ def add_rows(archive: WrittenArchive, key: str, value: Any, coding: Coding) -> N
     """
     listing = archive.listing
     listing.check_none_grows("rows are appended")
-    name = listing.find(key)
+    try:
+        name = listing.find(key)
+    except MemberNotFoundError as error:
+        error.remedy = (
+            "Begin it with w.create(key, (None, ...), dtype), or with w[key] = rows. "
+            f"{error.remedy}"
+        )
+        raise
     if listing.others_of(name):
         raise UnsupportedError(
             "the array is saved in parts, to which rows cannot be appended", path=archive.path,

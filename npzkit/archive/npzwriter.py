@@ -53,7 +53,8 @@ class NpzWriter:
     ----------
     file : path, URL or file object
         A path is used as it is; ``.npz`` is not appended. A file object needs
-        only ``write``. It is left open, and the archive begins at its position.
+        only ``write``. It is left open, and the archive begins at its position; if that
+        is the start, a longer content is cut off.
         URLs are as in `npzkit.open`, but neither web servers nor chains.
     mode : {"w", "x", "a"}, default "w"
         "w" replaces an existing file, "x" fails if the path exists, and "a"

@@ -29,6 +29,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
     closed_error,
+    may_be_damage,
 )
 from npzkit.files.any_source import open_any_source
 from npzkit.files.file_objects import can_read
@@ -616,7 +617,7 @@ class OpenedArchive:
                 'The archive has maps of mode "r+". If the array was changed through one, '
                 "call npz.flush() first."
             )
-        if error.is_damage and self.is_open:
+        if may_be_damage(error) and self.is_open:
             error = self._stale(error, key) or error
         error.locate(path=self.path, key=key)
         name = member_of(error.key, self.entries)
@@ -628,7 +629,7 @@ class OpenedArchive:
 
     def _in_chunk(self, error: NpzkitError, entry: Entry) -> NpzkitError:
         """Return the error that names the damaged chunk of a member, if its chunks are known."""
-        if error.is_damage and self.is_open and not getattr(error, "chunk", None):
+        if may_be_damage(error) and self.is_open and not getattr(error, "chunk", None):
             with contextlib.suppress(NpzkitError, OSError):
                 chunks = self.reader.checked_chunks(entry)
                 for _, damaged in () if chunks is None else chunks.damaged():

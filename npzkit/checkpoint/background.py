@@ -19,8 +19,9 @@ import weakref
 from collections.abc import Callable
 from functools import cache, partial
 from traceback import clear_frames
+from typing import Any
 
-from npzkit.errors import explain, quoted
+from npzkit.errors import caller, explain, quoted, work_for
 from npzkit.files.threads import died
 
 _LOOK_SECONDS = 0.25
@@ -99,7 +100,9 @@ class Saving:
         self.removed = tuple(removed)
         self._ended.set()
 
-    def _run(self, work: Callable[[], tuple[int, ...]]) -> None:
+    def _run(self, told: Any, work: Callable[[], tuple[int, ...]]) -> None:
+        """Do the work of a thread, for whom `told` says, whose line warnings name."""
+        work_for(told)
         try:
             removed = work()
         except BaseException as error:
@@ -199,7 +202,7 @@ class Background:
         self._last = saving
         _unheard.add(saving)
         outlive_pools()
-        run = partial(saving._run, work)
+        run = partial(saving._run, caller(), work)
         saving._alive = weakref.ref(run)
         try:
             if not _ending.is_set():

@@ -17,7 +17,14 @@ from npzkit.checkpoint.step_metadata import Record, record_of
 from npzkit.checkpoint.steps import TOO_OFTEN, StepIdentity, Steps, looks_at
 from npzkit.datasets.part_checks import Seen
 from npzkit.datasets.sharded_contents import ShardedContents
-from npzkit.errors import NpzkitError, StaleArchiveError, is_damage, printable
+from npzkit.errors import (
+    LimitExceededError,
+    NpzkitError,
+    PickleRefusedError,
+    StaleArchiveError,
+    is_damage,
+    printable,
+)
 from npzkit.maintenance.findings import Finding, VerifyReport
 
 _GONE = (errno.ENOENT, errno.ESTALE)
@@ -161,7 +168,7 @@ class Catalog:
         for identity in looks_at(lambda: self._storage.identity(step), self._storage.path):
             try:
                 with self._storage.open(step) as npz:
-                    result = read(npz)
+                    result = _read(npz, read)
             except (NpzkitError, OSError) as error:
                 if not (is_damage(error) or is_gone(error)):
                     raise
@@ -256,6 +263,16 @@ class Catalog:
             if not (is_damage(error) or is_gone(error)):
                 raise
             return False
+
+
+def _read(npz: NpzFile, read: Callable[[NpzFile], T]) -> T:
+    """Read an open step. What is refused is damage if a checksum says that bytes have changed."""
+    try:
+        return read(npz)
+    except (LimitExceededError, PickleRefusedError) as error:
+        key = error.key
+        error.is_damage = not npz.verify(None if key is None or key not in npz else [key]).ok
+        raise
 
 
 def _report_of(npz: NpzFile, step: int, seen: Seen | None) -> VerifyReport:

@@ -285,15 +285,16 @@ class Steps(abc.ABC):
             errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(step, is_folder=False)
         )
 
-    def status(self, step: int) -> Found:
-        """Return the size of all files of a step, and its time."""
+    def files(self, step: int) -> list[Found]:
+        """Return the files of a step; the first is its own, or its index."""
         # If the identity is the same after the list, no shard was removed meanwhile.
         for is_folder, found in looks_at(lambda: self.identity(step), self.path):
-            size = found.size
+            files = [found]
             if not is_folder:
                 break
-            size = sum(file.size for file in self._place(step).listed().values())
-        return found._replace(size=size)
+            listed = self._place(step).listed()
+            files += [file for name, file in listed.items() if name != INDEX_NAME]
+        return files
 
     def have_shared(self, shared: Shared | None, steps: Iterable[int]) -> bool:
         """Return whether all steps have the very files that are shared."""

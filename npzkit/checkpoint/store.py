@@ -279,11 +279,11 @@ class CheckpointStore:
         """Return the path or URL of a step's file, whether it exists or not."""
         return self._storage.path_of(check_step(step))
 
-    def _status(self, step: int) -> Found:
-        """Return the size of a step's files and when it was modified; shared files count."""
+    def _files(self, step: int) -> list[Found]:
+        """Return the files of a step, also shared ones; the first says when it was saved."""
         step = check_step(step)
         with self._there(step):
-            return self._storage.status(step)
+            return self._storage.files(step)
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
-from npzkit.cli.messages import in_a_line, message_of
+from npzkit.cli.messages import Refusal, in_a_line, message_of
 from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import (
     NoCheckpointError,
@@ -24,6 +24,7 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.files.urls import local_path
+from npzkit.members.keys import suggestion
 
 if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy
@@ -78,7 +79,8 @@ def _of_each(store: CheckpointStore, call: Callable[[int], Any]) -> dict[int, An
 def ls(folder: str, as_json: bool) -> int:
     """List the steps in FOLDER with their sizes, ages and metrics.
 
-    Arrays are not read. A step is shown as damaged if its metadata cannot be
+    Arrays are not read. Files that steps share, of frozen arrays, count once in
+    the total. A step is shown as damaged if its metadata cannot be
     read; npzkit ckpt verify finds all damage. Exits with 1 if there is a
     damaged step.
 
@@ -87,31 +89,35 @@ def ls(folder: str, as_json: bool) -> int:
     with npzkit.checkpoint.CheckpointStore(folder) as store:
         if not as_json:
             return print_steps(store)
-        rows = _rows(store)
+        rows, _ = _rows(store)
     print_json({"folder": shown_url(folder), "steps": rows})
     return int(any(row["error"] for row in rows))
 
 
 def print_steps(store: CheckpointStore) -> int:
     """Print a row per step, and return the exit code."""
-    rows = _rows(store)
+    rows, total = _rows(store)
     if rows:
         headings = ("step", "right"), ("size", "right"), ("age", "right"), "metrics", "state"
         print_table(headings, [_cells(row) for row in rows])
-        total = format_size(sum(row["size"] for row in rows))
-        click.echo(f"{format_count(len(rows), 'step')}, {total}")
+        click.echo(f"{format_count(len(rows), 'step')}, {format_size(total)}")
     else:
         click.echo(f"{printable(store.folder)} has no checkpoints")
     return int(any(row["error"] for row in rows))
 
 
-def _rows(store: CheckpointStore) -> list[dict[str, Any]]:
-    return list(_of_each(store, partial(_row, store)).values())
+def _rows(store: CheckpointStore) -> tuple[list[dict[str, Any]], int]:
+    """Return a row per step, and the bytes of all, of which shared files count once."""
+    rows = list(_of_each(store, partial(_row, store)).values())
+    files = [file for row in rows for file in row.pop("files")]
+    # In a store of objects, each is a copy.
+    sizes = {getattr(file.mark, "inode", 0) or id(file): file.size for file in files}
+    return rows, sum(sizes.values())
 
 
 def _row(store: CheckpointStore, step: int) -> dict[str, Any]:
     """Return what is known of a step without reading arrays."""
-    found = store._status(step)
+    files = store._files(step)
     metrics: Mapping[str, Any] = {}
     error = None
     try:
@@ -120,8 +126,9 @@ def _row(store: CheckpointStore, step: int) -> dict[str, Any]:
         raise
     except npzkit.NpzkitError as failure:
         error = in_a_line(message_of(failure))
-    return {"step": step, "path": store.path(step), "size": found.size,
-            "modified": found.modified, "metrics": metrics, "error": error}  # fmt: skip
+    return {"step": step, "path": store.path(step), "size": sum(file.size for file in files),
+            "modified": files[0].modified, "metrics": metrics, "error": error,
+            "files": files}  # fmt: skip
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -212,7 +219,8 @@ def prune(
 ) -> None:  # fmt: skip
     """Remove the steps in FOLDER that no option keeps.
 
-    The newest sound step always stays, and so do steps that are found damaged.
+    The newest sound step always stays, and so do steps that are found damaged. A
+    METRIC that no step has is an error.
     A folder that a training run writes to is locked: let the run remove its own
     steps.
 
@@ -227,6 +235,11 @@ def prune(
     policies += [latest(latest_count)] if latest_count else []
     policies += [every(period)] if period else []
     with npzkit.checkpoint.CheckpointStore(folder, keep=reduce(or_, policies)) as store:
+        names = store._catalog.metric_names(store.steps)
+        for metric, _ in (*lowest, *highest):
+            if store.steps and metric not in names:
+                told = suggestion(metric, names, "metrics")
+                raise Refusal(f"no step has the metric {metric!r}. {told}")
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]
     if as_json:

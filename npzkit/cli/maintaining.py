@@ -213,10 +213,10 @@ def verify(
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with an
     object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
-    of a sharded archive. A .npy file has no checksum: its header and its size are
-    checked, and it is called unchecked. FILE may be - for the standard input; a pipe
-    is copied to a temporary file first. Temporary files that killed saves have left
-    in a folder are named, unless --quiet.
+    of a sharded archive; -v names shards that its index does not list. A .npy file has
+    no checksum: its header and its size are checked, and it is called unchecked. FILE
+    may be - for the standard input; a pipe is copied to a temporary file first.
+    Temporary files that killed saves have left in a folder are named, unless --quiet.
 
     Example: npzkit verify model.npz
     """
@@ -224,6 +224,7 @@ def verify(
         tell_abandoned(files, recursive=recursive)
     try:
         archives = find_archives(files, recursive=recursive, with_npy=True)
+        archives = _without_loose_shards(archives, files)
     except Refusal:
         if as_json:
             print_json([])
@@ -241,6 +242,24 @@ def verify(
         return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
 
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+
+
+def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> list[ArchiveFile]:
+    """Return archives with folders in the place of shards in them, which no index names.
+
+    Sound shards alone are no sound archive.
+    """
+    from npzkit.datasets.shard_names import attempt_of
+
+    archives = {}
+    for archive in found:
+        folder, name = os.path.split(archive.path)
+        if attempt_of(name) and archive.path not in files:
+            inner = os.path.dirname(archive.name) or os.path.basename(folder)
+            archives[folder] = ArchiveFile(folder, inner)
+        else:
+            archives[archive.path] = archive
+    return list(archives.values())
 
 
 def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:

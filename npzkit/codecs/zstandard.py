@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import exported_functions, zstandard_library
 from npzkit.codecs.coding import ZSTANDARD_LEVEL
-from npzkit.errors import Advice, LimitExceededError, UnsupportedError
+from npzkit.errors import Advice, LimitExceededError, UnsupportedError, format_size
 
 _BACKPORT = "backports.zstd._zstd"
 MAX_WINDOW_SIZE = 1 << 27
@@ -225,8 +225,7 @@ def check_frame(data: bytes) -> None:
     if size > MAX_WINDOW_SIZE:
         raise LimitExceededError(
             "the window of a Zstandard frame takes too much memory",
-            found=f"{size} bytes",
-            expected=f"at most {MAX_WINDOW_SIZE}",
+            found=format_size(size),
+            expected=f"at most {format_size(MAX_WINDOW_SIZE)}",
             remedy="Extract it with the program that made it, and save it again.",
-            is_damage=True,
         )

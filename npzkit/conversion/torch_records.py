@@ -100,7 +100,7 @@ def _check(archive: zipfile.ZipFile, file: Any, record: zipfile.ZipInfo) -> None
     if crc != record.CRC:
         raise ChecksumError(
             "the CRC-32 of a record differs", key=record.filename, offset=record.header_offset,
-            found=f"{crc:#010x}", expected=f"{record.CRC:#010x}", remedy=_REMEDY,
+            found=f"{crc:08x}", expected=f"{record.CRC:08x}", remedy=_REMEDY,
         )  # fmt: skip
 
 

@@ -89,13 +89,18 @@ def parse_index(
         try:
             return _index_in(npz, limits), state_of(npz)
         except NpzkitError as error:
-            if isinstance(error, (UnsafeNameError, PickleRefusedError)):
+            if isinstance(error, PickleRefusedError):
+                raise _not_valid(error.what, npz) from error
+            if isinstance(error, UnsafeNameError):
                 error.is_damage = True
             error.locate(path=npz._archive.path)
             raise
         except (TypeError, ValueError) as error:
-            what = f"the index is not valid: {error}"
-            raise IndexFormatError(what, path=npz._archive.path) from error
+            raise _not_valid(error, npz) from error
+
+
+def _not_valid(why: object, npz: NpzFile) -> IndexFormatError:
+    return IndexFormatError(f"the index is not valid: {why}", path=npz._archive.path)
 
 
 def state_of(npz: NpzFile) -> tuple[int, int]:

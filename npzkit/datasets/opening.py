@@ -280,7 +280,7 @@ def verify(
     - seek indexes, by reading with them
     - names that cannot be extracted safely
     - which members contain Python objects, or are no arrays
-    - of a sharded archive, the index against the shards
+    - of a sharded archive, the index against the shards, and which shards it does not list
 
     Parameters
     ----------

@@ -21,10 +21,11 @@ from npzkit.archive.opened_archive import Join, MmapMode, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
 from npzkit.datasets.part_checks import prove_part
 from npzkit.datasets.parted_array import Piece, as_index
+from npzkit.datasets.shard_names import attempt_of
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.shards import OpenShards
 from npzkit.display.blocks import PIECE_SIZE
-from npzkit.errors import IndexFormatError, UnsupportedError
+from npzkit.errors import IndexFormatError, UnsupportedError, format_count, some_of
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
@@ -35,7 +36,7 @@ from npzkit.reading.indexing import Box
 
 if TYPE_CHECKING:
     from npzkit.datasets.part_checks import Seen
-    from npzkit.maintenance.findings import VerifyReport
+    from npzkit.maintenance.findings import Finding, VerifyReport
 
 
 _Place = tuple[int, int, np.ndarray[Any, Any]]
@@ -114,8 +115,20 @@ class ShardedContents(OpenShards):
             self.index, self.shard, numbers, progress, threads, self.seen,
             is_complete=keys is None,
         )  # fmt: skip
+        if keys is None and self._place.is_local:
+            rows += tuple(self._orphans())
         unchecked = len(self) - len(numbers)
         return VerifyReport(self.path, rows, len(numbers), size, unchecked_count=unchecked)
+
+    def _orphans(self) -> Iterator[Finding]:
+        """Yield a note if the folder has shards that the index does not list."""
+        from npzkit.maintenance.findings import Finding
+
+        listed = {row.name for row in self.index.shards}
+        others = [name for name in self._place.listed() if attempt_of(name) and name not in listed]
+        if others:
+            what = f"{format_count(len(others), 'shard')} of an unfinished write, which the index "
+            yield Finding(None, "note", f"{what}does not list: {some_of(sorted(others))}")
 
     def flush(self) -> None:
         """Do nothing: no map of a sharded archive can be changed."""

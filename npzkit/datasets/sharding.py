@@ -52,6 +52,10 @@ _NO_INDEX = (
     "it is a folder of checkpoints, use "
     + Advice("npzkit.checkpoint.CheckpointStore(path)", "npzkit ckpt ls FOLDER")
 )
+_NOT_COMMITTED = (
+    f"the folder has shards, but no {INDEX_NAME}: its archive was never committed, or its index "
+    "was removed"
+)
 NAME_A_FOLDER = (
     "Name a folder, which gets several files. npzkit.convert(folder, 'a.npz') makes one file of it."
 )
@@ -109,7 +113,9 @@ def read_index(
     except FileNotFoundError:
         if not (isinstance(place, LocalFolder) and os.path.isdir(place.path)):
             raise
-        raise FileNotFoundError(errno.ENOENT, _NO_INDEX, place.name) from None
+        has_shards = any(map(attempt_of, place.listed()))
+        what = _NOT_COMMITTED if has_shards else _NO_INDEX
+        raise FileNotFoundError(errno.ENOENT, what, place.name) from None
 
 
 _MAX_LENGTH = 2**63 - 1

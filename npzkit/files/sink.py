@@ -170,7 +170,8 @@ class Sink:
 class FileSink(Sink):
     """A caller's file object, written from its current position on.
 
-    It stays open unless `owned`. Bytes written to it before the first commit
+    It stays open unless `owned`. An archive that begins it takes the place of all of it; behind
+    other bytes, what follows the archive stays. Bytes written before the first commit
     cannot be removed. An aborted archive has no end record, so that readers do
     not take it for a complete one.
 
@@ -250,6 +251,10 @@ class FileSink(Sink):
         if ending is not None:
             pieces = without(before, ending.magic, self.position)
         self.write(b"".join((*pieces, last)))
+        is_whole = self.can_patch and self._start == 0 and self._room is None
+        if is_whole and self._find_size() > self.position:
+            # Of what the file object had before.
+            self._cut(self.position)
         self._flush()
         if self._room is not None:
             self._room = None

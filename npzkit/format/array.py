@@ -392,7 +392,6 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
             remedy="Pass "
             + ALLOW_PICKLE
             + " only if you trust the file: unpickling can run code from it.",
-            is_damage=True,
         )
     try:
         return pickle.load(fp, **(pickle_kwargs or {}))

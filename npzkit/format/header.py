@@ -24,7 +24,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import ALLOW_PICKLE, SAVE_PARTIAL, LimitExceededError, NpyFormatError, warn
+from npzkit.errors import (
+    ALLOW_PICKLE,
+    SAVE_PARTIAL,
+    LimitExceededError,
+    NpyFormatError,
+    UnsupportedError,
+    format_size,
+    warn,
+)
 from npzkit.format.descr import descr_to_dtype
 from npzkit.format.literal import DAMAGED_REMEDY, MAX_DIGITS, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
@@ -94,10 +102,15 @@ class NpyHeader(NamedTuple):
         return self._replace(dtype=descr_to_dtype(self.dtype.descr))
 
 
+class _UnknownVersionError(UnsupportedError, NpyFormatError):
+    """A version of NPY that may come: the file may be sound. NumPy raises ValueError."""
+
+
 def check_version(version: object, *, remedy: str | None = None) -> None:
     """Raise NpyFormatError unless `version` is 1.0, 2.0, 3.0 or None."""
     if version is not None and version not in _ENCODINGS:
-        raise NpyFormatError(
+        is_newer = isinstance(version, tuple) and version > (3, 0)
+        raise (_UnknownVersionError if is_newer else NpyFormatError)(
             f"we only support format version (1,0), (2,0), and (3,0), not {version}",
             found=version,
             remedy=remedy or "Download the file or create it again; or it needs a newer npzkit.",
@@ -146,11 +159,10 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     if limit is not None and length > limit:
         raise LimitExceededError(
             f"Header info length ({length}) is large and may not be safe to load",
-            found=length,
-            expected=f"at most {limit}",
+            found=format_size(length),
+            expected=f"at most {format_size(limit)}",
             remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
             "pass " + ALLOW_PICKLE + ".",
-            is_damage=True,
         )
     return start + int(length)
 
@@ -292,7 +304,7 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     if dtype.itemsize == 0 and count > MAX_EMPTY_ITEMS:
         raise LimitExceededError(
             f"the array claims {count} items without bytes", found=shape,
-            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY, is_damage=True,
+            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY,
         )  # fmt: skip
     # NumPy counts empty dimensions as one for this limit.
     if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) >= 2**63:

@@ -21,6 +21,7 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
     format_count,
+    may_be_damage,
     shown_key,
 )
 from npzkit.files.block_reading import crc32_at
@@ -279,7 +280,7 @@ def _data_findings(
     try:
         start = check_data(source, entry, reader.size_limit, threads, advance)
     except NpzkitError as error:
-        if not error.is_damage:
+        if not may_be_damage(error):
             raise
         is_wrong = isinstance(error, ChecksumError)
         unflushed = find_unflushed(source, entry, threads) if is_wrong else None

@@ -15,7 +15,6 @@ from npzkit.errors import (
     LimitExceededError,
     MemberNotFoundError,
     UnsafeNameError,
-    shown_key,
     shown_value,
     some_of,
 )
@@ -246,10 +245,8 @@ def missing(
 
     Keys are quoted and cut, because an archive may have any text as keys.
     """
-    shown = shown_key(key) if isinstance(key, str) else shown_value(key)
     return MemberNotFoundError(
-        # NumPy's message.
-        f"{shown} is not a file in the archive",
+        f"no array named {shown_value(key)}",
         path=path,
         key=key if isinstance(key, str) else None,
         remedy=suggestion(key, keys),

@@ -26,6 +26,7 @@ from npzkit.errors import (
     MemberNotFoundError,
     NpzkitError,
     UnsupportedError,
+    format_size,
     shown_value,
 )
 from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, nests_deeper, parsed_size
@@ -123,8 +124,8 @@ def format_metadata(metadata: Any) -> bytes:
     if (size := parsed_size(text, DEFAULT_METADATA_SIZE)) > DEFAULT_METADATA_SIZE:
         raise LimitExceededError(
             "the metadata would take too much memory when they are read",
-            found=f"about {size} bytes, from {len(text)} bytes of JSON",
-            expected=f"at most {DEFAULT_METADATA_SIZE}",
+            found=f"about {format_size(size)}, from {format_size(len(text))} of JSON",
+            expected=f"at most {format_size(DEFAULT_METADATA_SIZE)}",
             remedy="Save what is large as an array.",
         )
     if find_long_comment(text) is not None:
@@ -254,10 +255,9 @@ def check_metadata_size(comment: bytes, limit: int | None) -> None:
     if (size := parsed_size(comment, limit)) > limit:
         raise LimitExceededError(
             "the metadata would take too much memory",
-            found=f"about {size} bytes, from {len(comment)} bytes of JSON",
-            expected=f"at most {limit}",
+            found=f"about {format_size(size)}, from {format_size(len(comment))} of JSON",
+            expected=f"at most {format_size(limit)}",
             remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
-            is_damage=True,
         )
 
 

@@ -131,7 +131,7 @@ def plan_array(
     if is_counted and coding.method != STORED and len(head) > MAX_BLOCK_SIZE:
         raise LimitExceededError(
             "the array's header is too long to be completed later",
-            key=key, found=f"{len(head)} bytes", expected=f"at most {MAX_BLOCK_SIZE}",
+            key=key, found=f"{len(head)} bytes", expected=f"at most {MAX_BLOCK_SIZE} bytes",
             remedy="Give the number of rows, or compression='stored'.",
         )  # fmt: skip
     return Plan(key, name, shape, dtype, attrs, coding, fortran_order, grows, head, extra)

@@ -28,7 +28,7 @@ import numpy as np
 from npzkit.codecs.checksum import combined_with_last, crc32
 from npzkit.codecs.coding import CHECKED_SIZE, CHUNK_SIZE, DEFLATED, MAX_RATIOS, STORED
 from npzkit.codecs.decompressors import decode_chunk
-from npzkit.errors import ChecksumError, NpzkitError, ZipFormatError
+from npzkit.errors import ChecksumError, NpzkitError, ZipFormatError, may_be_damage
 from npzkit.files.block_reading import TASK_SIZE, Piece, blocks, dropped, read_pieces
 from npzkit.files.request_sizes import JOIN_SIZE, REQUEST_COUNT
 from npzkit.files.source import Source
@@ -144,7 +144,7 @@ class Chunks:
             except ChecksumError as error:
                 yield number, error
             except NpzkitError as error:
-                if not error.is_damage:
+                if not may_be_damage(error):
                     raise
                 yield number, self._damaged(number, error.what)
 

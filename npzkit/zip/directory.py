@@ -24,6 +24,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
     check_limit,
+    may_be_damage,
     shown_value,
     warn,
 )
@@ -188,7 +189,7 @@ def read_directory(
         except NpzkitError as error:
             # Bytes that were read before a writer's change do not fit those read after it: an
             # append that failed is cut off, and the next one is written in its place.
-            is_overtaken = error.is_damage and source.is_being_written()
+            is_overtaken = may_be_damage(error) and source.is_being_written()
             if not (isinstance(error, StaleArchiveError) or is_overtaken):
                 raise
             source.refresh()
@@ -418,8 +419,8 @@ def comment_of(directory: Directory, source: Source, size_limit: int | None = No
         raise ZipFormatError(
             "the archive's metadata is damaged: the comment does not fit its CRC-32",
             offset=directory.end_offset - len(comment),
-            found=f"{crc32(comment):#010x}",
-            expected=f"{footer.comment_crc32:#010x}",
+            found=f"{crc32(comment):08x}",
+            expected=f"{footer.comment_crc32:08x}",
             remedy=SAVE_SOUND + " saves the arrays without it.",
         )
     bounds = directory.start_offset, directory.directory_offset

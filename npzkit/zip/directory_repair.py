@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from npzkit.errors import AmbiguousArchiveError, FormatError, NpzkitError
+from npzkit.errors import AmbiguousArchiveError, FormatError, NpzkitError, may_be_damage
 from npzkit.files.source import Source
 from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, MARK_OFFSET, Far, Footer
 from npzkit.zip.directory import Directory, read_commit
@@ -406,7 +406,7 @@ def _find_last(source: Source) -> Directory | None:
         try:
             return read_commit(source, end)
         except NpzkitError as error:
-            if not error.is_damage:
+            if not may_be_damage(error):
                 raise
     return None
 

@@ -172,7 +172,7 @@ def format_key_value_pairs(pairs: Mapping[str, str]) -> bytes:
             raise LimitExceededError(
                 "an attribute is too long",
                 found=f"{len(data)} bytes",
-                expected="at most 65,535",
+                expected="at most 65,535 bytes",
                 remedy=_TOO_LONG,
             )
         parts += (struct.pack("<H", len(data)), data)
@@ -182,7 +182,7 @@ def format_key_value_pairs(pairs: Mapping[str, str]) -> bytes:
         raise LimitExceededError(
             "the attributes of an array are too long",
             found=f"{len(payload)} bytes",
-            expected="at most 65,279",
+            expected="at most 65,279 bytes",
             remedy=_TOO_LONG,
         )
     return format_extra(KEY_VALUE_PAIRS_ID, payload)

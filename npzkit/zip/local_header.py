@@ -128,8 +128,8 @@ def check_crc32(found: int, entry: Entry, offset: int) -> None:
         raise ChecksumError(
             "the data is damaged: its CRC-32 differs",
             offset=offset,
-            found=f"{found:#010x}",
-            expected=f"{entry.crc32:#010x}",
+            found=f"{found:08x}",
+            expected=f"{entry.crc32:08x}",
             remedy="Download it or create it again; npz.read(key, verify=False) reads it as it is.",
         )
 
@@ -305,8 +305,8 @@ def _crc_differs(entry: Entry, found: int) -> ChecksumError:
     return ChecksumError(
         "the local header and the central directory disagree on the CRC-32",
         offset=entry.header_offset,
-        found=f"{found:#010x}",
-        expected=f"{entry.crc32:#010x}",
+        found=f"{found:08x}",
+        expected=f"{entry.crc32:08x}",
         remedy=f"{remedy}; npz.read(key, verify=False) reads it as it is.",
     )
 

@@ -203,7 +203,7 @@ class RecordLayout(Generic[_Record]):
             raise LimitExceededError(
                 "a member's extra field is too long with npzkit's own blocks",
                 found=f"{len(tail[1])} bytes",
-                expected=f"at most {SENTINEL_16:,}",
+                expected=f"at most {SENTINEL_16:,} bytes",
                 remedy="Another program filled it. Save the array again to remove that.",
             )
         fixed = *record[:place], *map(len, tail), *record[place:-count]

@@ -107,7 +107,9 @@ def test_values_of_nested_data():
         npzkit.save(stream, {"w": np.zeros(3), "opt": {"lr": rate}}, metadata={"rate": rate})
     npzkit.save(c, {"w": np.zeros(3)})
     report = npzkit.diff(a, b)
-    assert [row[:4] for row in report.rows] == [(None, "metadata", {"opt/lr": 0.1}, {"opt/lr": 0.2})]
+    assert [row[:4] for row in report.rows] == [
+        (None, "metadata", {"opt/lr": 0.1}, {"opt/lr": 0.2})
+    ]
     assert not report.equal
     assert "opt/lr: 0.1 and 0.2" in str(report)
     assert npzkit.diff(a, b, ["w"]).equal

@@ -245,3 +245,22 @@ def test_the_bytes_do_not_depend_on_threads():
                 writer.append("log", part)
         found.add(stream.getvalue())
     assert len(found) == 1
+
+
+@pytest.mark.remedy("Begin it with w.create(key, (None, ...), dtype), or with w[key] = rows.")
+def test_rows_of_no_array_begin_one(tmp_path):
+    """append to a key that is missing says what begins an array, and both ways do."""
+    rows = np.arange(6.0).reshape(2, 3)
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with pytest.raises(
+            MemberNotFoundError, match=r"no array named 'x'.*Begin it with w\.create"
+        ):
+            w.append("x", rows)
+        with w.create("x", (None, 3), rows.dtype, compression="deflated") as dst:
+            dst.append(rows)
+        w["y"] = rows
+        for key in "xy":
+            w.append(key, rows)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        for key in "xy":
+            assert np.array_equal(npz[key], np.concatenate([rows, rows]))

@@ -136,6 +136,22 @@ def test_a_named_pipe(tmp_path, arrays):
     assert np.array_equal(npzkit.open(data)["weights"], arrays["weights"])
 
 
+@each_row("start", [0, 7])
+@each_row("kind", ["memory", "file"])
+def test_longer_content_of_a_file_object_is_cut_off(tmp_path, kind, start):
+    """As with a path, nothing is left behind an archive; one behind other bytes cuts nothing."""
+    with io.BytesIO() if kind == "memory" else (tmp_path / "x").open("w+b") as file:
+        file.write(b"z" * 5000)
+        file.seek(start)
+        npzkit.save(file, {"x": np.ones(3)})
+        end = file.tell()
+        assert file.seek(0, os.SEEK_END) == (5000 if start else end)
+        file.seek(start)
+        data = file.read(end - start)
+    with npzkit.open(data, strict=True) as npz:
+        assert npz["x"].tolist() == [1, 1, 1]
+
+
 def test_from_the_position_of_a_file_object(arrays):
     """An archive begins where the file object stands."""
     stream = io.BytesIO(b"before")

@@ -256,7 +256,7 @@ def test_waiting_with_a_timeout(make, gate):
         (lambda store: store.best("loss"), 1),
         (lambda store: store.metrics(1), {"loss": 0.5}),
         (lambda store: store.metadata(1), {"a": 2}),
-        (lambda store: store._status(1).size > 0, True),
+        (lambda store: sum(file.size for file in store._files(1)) > 0, True),
         (lambda store: store[1].close(), None),
     ],
 )

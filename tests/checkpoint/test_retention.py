@@ -367,6 +367,16 @@ def test_a_step_that_cannot_be_removed_stops_no_other(tmp_path, monkeypatch):
         assert store.steps == (2, 5)
 
 
+def test_a_warning_of_a_save_in_the_background_points_to_its_call(tmp_path):
+    """A misspelt metric is warned about with the user's line."""
+    with (
+        pytest.warns(RuntimeWarning, match="metric 'los'.*mean 'loss'") as found,
+        open_store(tmp_path, best("los", 2), background=True) as store,
+    ):
+        store.save(1, {}, metrics={"loss": 1.0}).wait()
+    assert found[0].filename == __file__
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("spelled", ["Loss", "accuracy"])
 def test_a_metric_that_no_step_has(place, spelled):

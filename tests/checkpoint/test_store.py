@@ -30,6 +30,7 @@ from npzkit.errors import (
     MemberNotFoundError,
     NoCheckpointError,
     NotMappableError,
+    PickleRefusedError,
     StaleArchiveError,
     TreeMismatchError,
     TreeMismatchWarning,
@@ -447,6 +448,23 @@ def test_a_damaged_step_is_an_error(store):
         assert store.load().step == 10
 
 
+def test_a_refused_pickle_is_damage_only_if_bytes_changed(tmp_path):
+    """A sound step with Python objects is not passed over; a step that became such a one is."""
+    with CheckpointStore(tmp_path, durable=False) as store:
+        filled(store, 2)
+        path = Path(store.path(10))
+        sound = path.read_bytes()
+        with npzkit.NpzWriter(path, "a", allow_pickle=True) as w:
+            w.add("w", np.array([{}], object), overwrite=True)
+        with pytest.raises(PickleRefusedError, match="'w'"):
+            store.load()
+        assert store.verify().ok
+        assert store.latest == 10
+        path.write_bytes(sound.replace(b"'<i", b"'|O"))
+        with pytest.warns(DamagedCheckpointWarning, match="step 10"):
+            assert store.load().step == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"PK", b"x" * 1000, None])
 def test_what_is_no_checkpoint_is_damaged(store, content):
@@ -542,7 +560,7 @@ def test_no_step_is_an_error(store, tmp_path):
         store.load()
     with pytest.raises(KeyError):
         store.load(3)
-    calls = (store.metrics, store.metadata, store.verify, store.delete, store._status)
+    calls = (store.metrics, store.metadata, store.verify, store.delete, store._files)
     for call in (*calls, store.__getitem__):
         with pytest.raises(NoCheckpointError, match="3"):
             call(3)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.cli.ckpt import ckpt
+from npzkit.errors import format_size
 from slow_folders import change_after_first_list
 
 
@@ -59,6 +60,19 @@ def test_ls(run, cli):
     assert rows[1]["size"] == os.path.getsize(run / "step_00000200.npz")
 
 
+def test_a_file_that_steps_share_counts_once(tmp_path, cli):
+    """Each step has its whole size; the total is what the folder takes."""
+    with CheckpointStore(tmp_path) as store:
+        for step in range(3):
+            store.save(step, {"w": np.ones(5000), "b": np.ones(step)}, frozen="w")
+    rows = cli("ckpt", "ls", tmp_path, "--json").json()["steps"]
+    assert min(row["size"] for row in rows) > 40_000
+    total = sum(
+        {os.stat(path).st_ino: path.stat().st_size for path in tmp_path.rglob("*.npz")}.values()
+    )
+    assert cli("ckpt", "ls", tmp_path).out.endswith(f"3 steps, {format_size(total)}\n")
+
+
 def test_ls_marks_damaged_metadata(run, cli):
     """A step whose metadata cannot be trusted is listed as damaged, and the exit code is 1."""
     damage(run / "step_00000200.npz", metadata=True)
@@ -79,11 +93,11 @@ def test_an_int_metric_above_the_range_of_floats(run, cli):
     assert cli("ckpt", "ls", "run", "--json").json()["steps"][3]["metrics"] == {"loss": -(10**400)}
 
 
-@pytest.mark.filterwarnings("always:no step has the metric:RuntimeWarning")
 def test_prune_by_a_metric_that_no_step_has(run, cli):
     """Nothing is removed, and the metric that may be meant is shown."""
-    found = cli("ckpt", "prune", "run", "--lowest", "Loss", "1")
-    assert (found.code, found.out) == (0, "0 steps removed, 3 kept\n")
+    found = cli("ckpt", "prune", "run", "--latest", "1", "--lowest", "Loss", "1")
+    assert (found.code, found.out) == (2, "")
+    assert len([*run.glob("*.npz")]) == 3
     assert "no step has the metric 'Loss'" in found.err
     assert "Did you mean 'loss'?" in found.err
 

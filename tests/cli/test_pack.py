@@ -207,7 +207,7 @@ def test_wrong_usage_of_extract(cli, here):
         (["no.npz"], 2, "Check the name"),
         (["."], 2, "no index.npz"),
         (["empty.npz"], 1, "empty"),
-        (["a.npz", "y"], 2, "y is not a file in the archive"),
+        (["a.npz", "y"], 2, "no array named 'y'"),
         (["a.npz", "-o", "file"], 2, "is a file"),
     ):
         result = cli("extract", *arguments)

@@ -37,6 +37,21 @@ def test_reading_commands_take_the_folder(folder, cli, command, expected):
     assert expected in result.out
 
 
+def test_what_no_commit_has_listed_is_named(folder, cli):
+    """verify has a note on shards beside an archive, and is not silent about a lost index."""
+    with npzkit.ShardedWriter(folder, attempt="b") as w:
+        w["x"] = np.ones(3)
+    found = cli("verify", "-v", folder)
+    assert (found.code, f"does not list: {w.shards[0]}\n" in found.out) == (0, True)
+    assert w.shards[0] not in cli("verify", "-v", folder, "-k", "w").out
+    os.remove(folder / "index.npz")
+    for command in ("verify", folder), ("verify", "-r", folder.parent):
+        found = cli(*command)
+        assert (found.code, found.err.count("has shards, but no index.npz")) == (2, 1)
+        assert "sound" not in found.out
+    assert cli("verify", folder / w.shards[0]).code == 0
+
+
 def test_what_is_left_of_a_damaged_one_is_saved(folder, cli, tmp_path):
     """repair says what saves the sound arrays, and what is left in a shard; both work."""
     with npzkit.open(folder) as npz:

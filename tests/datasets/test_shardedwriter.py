@@ -34,7 +34,7 @@ def test_nothing_appears_before_the_commit(tmp_path):
     """Shards alone are no archive."""
     with npzkit.ShardedWriter(tmp_path / "run") as w:
         w["x"] = np.zeros(2)
-    with pytest.raises(OSError, match=r"no index\.npz in the folder"):
+    with pytest.raises(OSError, match=r"has shards, but no index\.npz"):
         npzkit.open(tmp_path / "run")
     w.commit()
     with npzkit.open(tmp_path / "run") as npz:

@@ -115,7 +115,7 @@ def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):
     with pytest.raises(LimitExceededError, match="would take too much memory") as caught:
         npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)}, metadata={"a": [[]] * 20_000})
     assert caught.value.remedy == "Save what is large as an array."
-    assert caught.value.found == "about 3200370 bytes, from 60007 bytes of JSON"
+    assert caught.value.found == "about 3.1 MiB, from 58.6 KiB of JSON"
     assert not list(tmp_path.iterdir())
     npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3), "a": np.zeros((20_000, 0))})
     with npzkit.open(tmp_path / "a.npz") as npz:

@@ -368,6 +368,15 @@ def test_a_flat_mapping_is_saved_as_by_numpy():
         assert npz.metadata == {}
 
 
+@each_row("value", ["mine", 0, 1.5, False])
+def test_metadata_in_the_place_of_the_note_are_refused(value):
+    """A user's own value of npzkit.tree is not dropped in silence; a copied note is replaced."""
+    with pytest.raises(ValueError, match=r"'npzkit\.tree' is reserved"):
+        saved({"a": {"b": 1}}, metadata={"npzkit.tree": value})
+    with npzkit.open(saved({"a": {"b": 1}}, metadata={"npzkit.tree": {"a": ["list"]}})) as npz:
+        assert npzkit.load_tree(npz) == {"a": {"b": 1}}
+
+
 @pytest.mark.parametrize("beside", [{}, {"n": None}, {"a/b": np.eye(1)}, {"m": {"w": np.eye(1)}}])
 def test_a_number_comes_back_as_a_number(beside):
     """Whatever is beside it: the very number, string or bytes that was saved, in its place."""

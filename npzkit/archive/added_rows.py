@@ -30,7 +30,7 @@ from npzkit.format.array import array_bytes, npy_header
 from npzkit.format.header import PREFIX_SIZE, NpyHeader
 from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import parse_attrs
-from npzkit.members.tensors import as_rows, assigned, restored_dtype
+from npzkit.members.tensors import as_rows, restored_dtype
 from npzkit.reading.member_headers import is_array, read_stream_header
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.chunks import CompressedChunks
@@ -91,7 +91,7 @@ def add_rows(archive: WrittenArchive, key: str, value: Any, coding: Coding) -> N
         old = _open(archive, name)
         dtype = restored_dtype(old.header.dtype, parse_attrs(old.entry.extra))
         shape = old.header.shape
-        rows = as_rows(assigned(value, key, dtype), shape).astype(dtype, copy=False)
+        rows = as_rows(value, key, shape, dtype)
         if not len(rows):
             return
         if archive.tree is not None:

@@ -465,15 +465,17 @@ class NpzWriter:
         key : str
             Of an array that any program wrote, in this archive or in this session.
         rows : array-like
-            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. Values are
-            cast to the array's dtype as in an assignment.
+            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. They are
+            cast to the array's dtype; only floating-point numbers may be rounded.
+            Records need the same fields.
 
         Raises
         ------
         MemberNotFoundError
             The key does not exist: `add` or `create` begins an array.
         ValueError
-            The shape does not fit, or an array is being created.
+            The shape does not fit, the dtype cannot represent a value, or an array is
+            being created.
         NotAnArrayError
             NumPy cannot make an array of `rows`, or the member is none.
         PickleRefusedError

@@ -18,7 +18,7 @@ from npzkit.datasets.sharding import ShardPart, recorded
 from npzkit.errors import Advice, KeyExistsError
 from npzkit.limits import Limits
 from npzkit.members.keys import missing
-from npzkit.members.tensors import as_rows, assigned
+from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
@@ -84,7 +84,7 @@ class Base:
             self.index.shape(number),
             self.index.dtype(number),
         )
-        array = as_rows(assigned(rows, key, dtype), shape).astype(dtype, copy=False)
+        array = as_rows(rows, key, shape, dtype)
         if not len(array):
             return None
         start = self._grown.get(key, shape[0])

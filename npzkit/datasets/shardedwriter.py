@@ -260,15 +260,16 @@ class ShardedWriter:
         key : str
             Of an array that was committed.
         rows : array-like
-            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. Values are cast
-            to the array's dtype as in an assignment.
+            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. They are cast to
+            the array's dtype; only floating-point numbers may be rounded. Records need the
+            same fields.
 
         Raises
         ------
         MemberNotFoundError
             There is no such array: `add` begins one.
         ValueError
-            The shape does not fit.
+            The shape does not fit, or the dtype cannot represent a value.
         NpzkitError, OSError
             As `add`.
 

@@ -256,7 +256,7 @@ def _remedy_for(value: Any) -> str:
     return "Convert it to a NumPy array first."
 
 
-def assigned(value: Any, key: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def assigned(value: Any, key: str, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
     """Convert an assigned value as NumPy does: one without a dtype takes the array's, `dtype`."""
     if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
         return as_array(value, key, dtype)
@@ -269,21 +269,62 @@ def assigned(value: Any, key: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
     return array
 
 
-def as_rows(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Return rows to append to an array of this shape: several, or one without its axis.
+def as_rows(
+    value: Any, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    """Return rows to append to an array: several, or one without its axis, in its dtype.
 
     Raises
     ------
     ValueError
-        They are of another shape.
+        They are of another shape, or the dtype cannot have their values.
     """
+    has_dtype = dtype.kind in "OVMm"
+    array = assigned(value, key, dtype if has_dtype else None)
     if array.shape == shape[1:] and shape:
         array = array[np.newaxis]
     if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not shape:
         raise ValueError(
             f"rows of shape {array.shape} cannot be appended to an array of shape {shape}"
         )
-    return array
+    return _cast(array, dtype)
+
+
+def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Cast rows. Floating-point numbers may be rounded; no other value changes.
+
+    Records need the fields of the array, in any order.
+    """
+    if array.dtype == dtype or array.dtype == object:
+        return array.astype(dtype, copy=False)
+    if not dtype.itemsize:
+        return np.empty(array.shape, dtype)
+    names = dtype.names or ()
+    if names and {*names} == {*(array.dtype.names or ())}:
+        rows = np.empty(array.shape, dtype)
+        for name in names:
+            rows[name] = _cast(array[name], dtype[name].base)
+        return rows
+    kinds = {array.dtype.kind, dtype.kind}
+    is_other = bool(kinds & set("SU")) or np.void in (array.dtype.type, dtype.type)
+    can_cast = not is_other and np.can_cast(array.dtype, dtype, "same_kind")
+    if not (can_cast or kinds <= set("biuf") or kinds <= set("SU")):
+        raise ValueError(f"rows of dtype {array.dtype} cannot be appended to an array of {dtype}")
+    if dtype.kind not in "biuSUmM":
+        return array.astype(dtype)
+    with np.errstate(all="ignore"):
+        rows = array.astype(dtype)
+    found = rows.astype(array.dtype) if dtype.kind in "SU" else rows
+    changed = found != array
+    if dtype.kind in "mM":
+        changed &= ~(np.isnat(found) & np.isnat(array))
+    if changed.any():
+        index = tuple(map(int, np.argwhere(changed)[0]))
+        raise ValueError(
+            f"{dtype} cannot represent {shown_value(str(array[index]))}, which the rows have at "
+            f"{index}: cast them yourself, rows.astype({str(dtype)!r}), if values may change"
+        )
+    return rows
 
 
 def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.ndarray[Any, Any]:

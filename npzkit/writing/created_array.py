@@ -19,7 +19,7 @@ import numpy as np
 
 from npzkit.errors import ClosedArchiveError
 from npzkit.format.array import data_pieces
-from npzkit.members.tensors import as_rows, assigned
+from npzkit.members.tensors import as_rows
 from npzkit.writing.create_arguments import Plan
 
 BLOCK_SIZE = 1 << 24
@@ -72,33 +72,28 @@ class CreatedArray(abc.ABC):
         Parameters
         ----------
         rows : array-like
-            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. Values
-            are cast to the array's dtype as in an assignment. `rows` may be
-            changed once this returns.
+            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. They are
+            cast to the array's dtype; only floating-point numbers may be rounded.
+            Records need the same fields. `rows` may be changed once this returns.
 
         Raises
         ------
         ValueError
-            The shape does not fit, or the array has no room for so many rows.
+            The shape does not fit, the array has no room for so many rows, or its
+            dtype cannot have their values.
         NotAnArrayError
             NumPy cannot make an array of `rows`.
         UnsupportedError
             `rows` is a masked array.
         ClosedArchiveError
             The array is sealed, or its archive is discarded.
-
-        Notes
-        -----
-        If rows of a growing array cannot be cast, the archive is discarded,
-        because some of them may be in the file.
         """
-        array = assigned(rows, self.key, self.dtype)
+        array = as_rows(rows, self.key, self.shape, self.dtype)
         with self._alone():
             self._check_open()
             self._append_rows(array)
 
     def _append_rows(self, array: np.ndarray[Any, Any]) -> None:
-        array = as_rows(array, self.shape)
         most, count = self._plan.shape[0], self._appended + len(array)
         if most is not None and count > most:
             raise ValueError(

@@ -119,9 +119,92 @@ def test_rows_are_added_to_what_was_not_committed_yet(tmp_path):
         writer.append("log", [1, 2])
         writer.append("log", [[3, 4], [5, 6]])
         writer.commit()
-        writer.append("log", np.array([7.9, 8.0]))
+        writer.append("log", np.array([7.0, 8.0]))
         writer.append("log", np.empty((0, 2)))
     assert np.load(path)["log"].tolist() == [[0, 0], [1, 2], [3, 4], [5, 6], [7, 8]]
+
+
+PLACE = [("at", "M8[s]"), ("x", "f4", (2,)), ("name", "U3")]
+OTHER_PLACE = [("name", "U8"), ("x", "f8", (2,)), ("at", "M8[ms]")]
+
+
+def grow_added(path, first, rows):
+    npzkit.save(path, {"log": first})
+    with npzkit.NpzWriter(path, "a") as w:
+        w.append("log", rows)
+
+
+def grow_created(path, first, rows):
+    with npzkit.NpzWriter(path) as w, w.create("log", (None, *first.shape[1:]), first.dtype) as dst:
+        dst.append(first)
+        dst.append(rows)
+
+
+def grow_folder(path, first, rows):
+    with npzkit.ShardedWriter(path) as w:
+        w.add("log", first)
+        w.commit()
+    with npzkit.ShardedWriter(path, mode="a") as w:
+        w.append("log", rows)
+
+
+DOORS = [grow_added, grow_created, grow_folder]
+
+
+@each_row("grow", DOORS)
+@each_row(("dtype", "rows", "expected"), [
+    ("u2", [1, 2], [1, 2]),
+    ("i4", np.array([1.0, 2.0]), [1, 2]),
+    ("?", [0, 1], [False, True]),
+    ("f4", np.array([0.1, 1]), [np.float32(0.1), 1]),
+    ("f8", [True, 3], [1, 3]),
+    ("U3", ["abc"], ["abc"]),
+    ("S3", ["abc"], [b"abc"]),
+    ("m8[s]", np.array([2000, "NaT"], "m8[ms]"), [np.timedelta64(2, "s"), np.timedelta64("NaT")]),
+    ("M8[D]", ["2026-01-02"], [np.datetime64("2026-01-02")]),
+    (PLACE, np.array([("abc", [1, 2], 3000)], OTHER_PLACE), None),
+])  # fmt: skip
+def test_rows_are_cast_to_the_dtype(tmp_path, grow, dtype, rows, expected):
+    """Floating-point numbers are rounded, and fields of records found by their names."""
+    first = np.zeros(1, dtype)
+    grow(tmp_path / "a", first, rows)
+    with npzkit.open(tmp_path / "a") as npz:
+        found = npz["log"]
+    if expected is None:
+        expected = np.array([(3, [1, 2], "abc")], dtype)
+    assert found.dtype == first.dtype
+    np.testing.assert_array_equal(found, np.concatenate([first, np.array(expected, dtype)]))
+
+
+@each_row("grow", DOORS)
+@each_row(("dtype", "rows", "message"), [
+    ("u2", np.array([1, 70000]), r"uint16 cannot represent '70000'.* at \(1,\)"),
+    ("u2", [70000], "70000"),
+    ("u1", np.array([-1], "i1"), "'-1'"),
+    ("i8", np.array([2**63 + 1], "u8"), "9223372036854775809"),
+    ("i4", np.array([2.7]), r"'2\.7'"),
+    ("i4", [np.nan], "'nan'"),
+    ("?", [2], "'2'"),
+    ("i4", np.array([5], "m8[s]"), "dtype timedelta64"),
+    ("m8[s]", np.array([1500], "m8[ms]"), "1500 milliseconds"),
+    ("f8", np.array([1 + 2j]), "dtype complex128"),
+    ("f8", ["1"], "dtype <U1"),
+    ("U2", np.array(["overload"]), "'overload'"),
+    ("U2", [3.5], "dtype float64"),
+    ("S3", ["abcd"], "'abcd'"),
+    (PLACE, np.zeros(3), "dtype float64"),
+    (PLACE, np.array([(0, [0, 0], "abcd")], [*PLACE[:2], ("name", "U4")]), "'abcd'"),
+    (PLACE, np.zeros(1, [("other", "M8[s]"), *PLACE[1:]]), "dtype .*other"),
+    ("V4", np.zeros(1, "V3"), "V3"),
+])  # fmt: skip
+def test_rows_that_would_change_are_refused(tmp_path, grow, dtype, rows, message):
+    """No number wraps around, no text is cut off, and no field gets the values of another."""
+    first = np.zeros(1, dtype)
+    with pytest.raises(ValueError, match=message):
+        grow(tmp_path / "a", first, rows)
+    if grow is not grow_created:
+        with npzkit.open(tmp_path / "a") as npz:
+            np.testing.assert_array_equal(npz["log"], first)
 
 
 def test_other_dtypes_and_trees_keep_what_they_are():

@@ -59,7 +59,8 @@ class Difference(NamedTuple):
     ``"objects"``    pickles, which are never read         None
     ``"bytes"``      members that are not both arrays      the dtype, or the size in bytes
     ``"attributes"`` the attributes                        the attributes
-    ``"metadata"``   metadata, or values of nested data    the metadata, or the values by key
+    ``"value"``      a value of nested data, no array      the values
+    ``"metadata"``   the archives' metadata                the metadata
     ================ ===================================== =================================
 
     Attributes
@@ -393,9 +394,10 @@ class _Comparison:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
-        if not self.metadata:
-            ours, theirs = _leaves(ours, theirs) if self.is_whole else ({}, {})
-        if ours != theirs:
+        if self.is_whole and TREE_KEY in ours and TREE_KEY in theirs:
+            rows[None] += _compared_leaves(_leaves(ours), _leaves(theirs))
+        is_other = _own(ours) != _own(theirs) or (ours != theirs and not rows[None])
+        if self.metadata and is_other:
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs, read = {}, []
         for key in self.keys:
@@ -576,7 +578,7 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         yield f"{key}: the pickles differ"
     elif row.kind in ("metadata", "attributes"):
         what = key if row.key is None else f"{key}: attribute"
-        yield from _named_lines(what, _named(row.a), _named(row.b), names)
+        yield from _named_lines(what, _own(row.a), _own(row.b), names)
     elif row.kind == "values" and row.value_count is not None:
         verb = "differs," if row.value_count == 1 else "differ, most"
         is_known = row.max_difference is not None and math.isfinite(row.max_difference)
@@ -588,17 +590,23 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         yield f"{key}: {row.kind} {verb}: {texts}"
 
 
-def _named(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata by their names, with the values of nested data by their keys."""
-    nodes = nodes_of(metadata.get(TREE_KEY))
-    own = {name: value for name, value in metadata.items() if name != TREE_KEY}
-    return {**own, **{key: note[1] for key, note in nodes if is_value(note)}}
+def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata without what nested data needs."""
+    return {name: value for name, value in metadata.items() if name != TREE_KEY}
 
 
-def _leaves(*metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the values of nested data by their keys; none if one archive has no nested data."""
-    notes = [{TREE_KEY: one[TREE_KEY]} for one in metadata if TREE_KEY in one]
-    return [_named(note) for note in notes] if len(notes) == len(metadata) else [{}, {}]
+def _leaves(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of nested data by their keys."""
+    return {key: note[1] for key, note in nodes_of(metadata[TREE_KEY]) if is_value(note)}
+
+
+def _compared_leaves(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield what differs in values of nested data."""
+    for key in dict.fromkeys([*ours, *theirs]):
+        if key not in theirs or key not in ours:
+            yield Difference(key, "added" if key in theirs else "removed")
+        elif repr(ours[key]) != repr(theirs[key]):
+            yield Difference(key, "value", ours[key], theirs[key])
 
 
 def _named_lines(

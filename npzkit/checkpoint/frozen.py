@@ -119,6 +119,7 @@ def _warn_of(changed: list[str], step: int) -> None:
     more = f" and {len(changed) - _SHOWN_COUNT} more" if changed[_SHOWN_COUNT:] else ""
     warn(
         f"these arrays are declared frozen, but have changed since step {step}: {shown}{more}. "
-        "They are written again. If they are trained, leave them out of frozen=.",
+        "All frozen arrays of this step are written again. If these are meant to change, as the "
+        "statistics of BatchNorm do, leave them out of frozen=.",
         RuntimeWarning,
     )

@@ -256,10 +256,12 @@ def _os_text(error: OSError) -> str:
     if isinstance(name, (str, bytes)):
         path = os.fsdecode(name)
         text = f"{path or repr('')}: {text}"
-        is_run = os.path.isdir(path) and error.errno in (errno.EISDIR, errno.ENOENT)
-        if is_run and any(one.startswith("step_") for one in os.listdir(path)):
-            advice = f"npzkit ckpt ls {as_word(path)} lists them. Pass one of its files."
-            return f"{path}: this is a folder of checkpoints. {advice}"
+        is_folder = os.path.isdir(path) and error.errno in (errno.EISDIR, errno.ENOENT)
+        steps = [one for one in os.listdir(path) if one.startswith("step_")] if is_folder else []
+        if steps:
+            advice = f"npzkit ckpt ls {as_word(path)} lists them. Pass one of its files, such as "
+            newest = as_word(os.path.join(path, max(steps)))
+            return f"{path}: this is a folder of checkpoints. {advice}{newest}."
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     # A server of HTTP lists nothing.

@@ -422,8 +422,8 @@ def _note_tree(tree: Any, say: Say) -> None:
     for found, what in ((values, "value"), (shared, "tied tensor")):
         if found:
             say(
-                f"{format_count(len(found), what)} without an array, which only npzkit finds: "
-                f"{some_of(found, most=_NAMED_COUNT)}"
+                f"{format_count(len(found), what)} without an array of its own, kept in the "
+                f"metadata, where only npzkit reads them: {some_of(found, most=_NAMED_COUNT)}"
             )
 
 

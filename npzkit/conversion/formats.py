@@ -105,8 +105,9 @@ def target_format(path: str) -> Format:
         )  # fmt: skip
     if found is TORCH:
         raise ConversionError(
-            "files of torch.save are only read", path=path,
-            remedy="Convert to .safetensors, or torch.save(npzkit.torch.load_file(archive), path).",
+            "files of torch.save are read, but not written", path=path,
+            remedy="Convert to .safetensors, or in Python: "
+            "torch.save(npzkit.load_tree(archive, like={}), path).",
         )  # fmt: skip
     if found is not ZARR and name != path:
         raise ConversionError(

@@ -107,11 +107,11 @@ def test_values_of_nested_data():
         npzkit.save(stream, {"w": np.zeros(3), "opt": {"lr": rate}}, metadata={"rate": rate})
     npzkit.save(c, {"w": np.zeros(3)})
     report = npzkit.diff(a, b)
-    assert [row[:4] for row in report.rows] == [
-        (None, "metadata", {"opt/lr": 0.1}, {"opt/lr": 0.2})
-    ]
-    assert not report.equal
-    assert "opt/lr: 0.1 and 0.2" in str(report)
+    assert [row[:4] for row in report.rows] == [("opt/lr", "value", 0.1, 0.2)]
+    assert report.changed == ("opt/lr",)
+    assert str(report).startswith("opt/lr: value differs: 0.1 and 0.2")
+    kinds = [row.kind for row in npzkit.diff(a, b, metadata=True).rows]
+    assert kinds == ["value", "metadata"]
     assert npzkit.diff(a, b, ["w"]).equal
     assert npzkit.diff(a, c).equal
 

@@ -165,7 +165,7 @@ def test_a_program_of_torchscript(here):
 def test_files_of_torch_are_not_written(here):
     """PyTorch writes what `npzkit.torch` loads, as the error says."""
     npzkit.save("a.npz", {"w": WEIGHT})
-    with pytest.raises(ConversionError, match="are only read"):
+    with pytest.raises(ConversionError, match="read, but not written"):
         npzkit.convert("a.npz", "b.pt")
     torch.save(npzkit.torch.load_file("a.npz"), "b.pt")
     assert torch.equal(torch.load("b.pt")["w"], WEIGHT)

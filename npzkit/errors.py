@@ -252,6 +252,12 @@ def some_of(values: Sequence[Any], show: Callable[[Any], str] = str, most: int =
     return ", ".join(map(show, values[:most])) + (f" and {left:,} more" if left > 0 else "")
 
 
+def two_sizes(one: int, other: int) -> tuple[str, str]:
+    """Return two sizes that differ as texts that differ."""
+    texts = format_size(one), format_size(other)
+    return texts if texts[0] != texts[1] else (f"{one:,} B", f"{other:,} B")
+
+
 def format_size(size: int) -> str:
     """Return a number of bytes with a unit.
 
@@ -470,16 +476,13 @@ def check_limit(
 ) -> None:
     """Raise LimitExceededError if a number exceeds the limit with this name in `npzkit.Limits`."""
     if limit is not None and found > limit:
-        show: Callable[[int], str] = format_size
-        if not name.endswith("_size"):
-            show = "{:,}".format
-        elif show(found) == show(limit):
-            show = "{:,} B".format
+        are_sizes = name.endswith("_size")
+        texts = two_sizes(found, limit) if are_sizes else (f"{found:,}", f"{limit:,}")
         raise LimitExceededError(
             what,
             offset=offset,
-            found=show(found),
-            expected=f"at most {show(limit)}",
+            found=texts[0],
+            expected=f"at most {texts[1]}",
             remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
         )
 

@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -47,6 +47,7 @@ from npzkit.errors import (
     format_size,
     printable,
     shown_url,
+    some_of,
 )
 from npzkit.members.metadata import TREE_KEY
 
@@ -57,15 +58,15 @@ _STEP = 1000
 _NESTED = "npzkit.load_tree returns the data as it was saved"
 
 
-def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
-    """Return metadata without npzkit's note about nested data, and what values that has, if any."""
+def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any] | None]:
+    """Return metadata without npzkit's note about nested data; and the values in that, if any."""
     own = {name: value for name, value in metadata.items() if name != TREE_KEY}
     if len(own) == len(metadata):
         return own, None
     from npzkit.trees.notes import is_value, nodes_of
 
-    nodes = [(key, note) for key, note in nodes_of(metadata[TREE_KEY]) if is_value(note)]
-    return own, [f"{printable(key)} {as_text(note[1])}" for key, note in nodes if note[0] != "same"]
+    nodes = nodes_of(metadata[TREE_KEY])
+    return own, [(key, note[1]) for key, note in nodes if is_value(note) and note[0] != "same"]
 
 
 def _info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
@@ -216,20 +217,38 @@ def ls(
 
 def _folders_in(folder: str) -> list[tuple[str, str]]:
     """Return the paths of the folders in a folder that have archives, and how many they have."""
-    from npzkit.datasets.paths import find_archives, in_order
+    from npzkit.datasets import INDEX_NAME
+    from npzkit.datasets.paths import in_order
 
-    found, paths = [], list[str]()
+    found = []
+    paths: list[str] = []
     # What is no folder, or cannot be read, is opened later.
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        paths = [one.path for one in entries if one.is_dir() and not one.name.startswith(".")]
+        for one in entries:
+            is_folder = os.path.isdir(one.path) if one.is_symlink() else one.is_dir()
+            paths += [one.path] if is_folder and one.name[0] != "." else []
     for path in in_order(paths):
-        inside = find_archives(path, suffixes=(".npz", ".npy"))
-        # A sharded archive is one itself.
-        if inside not in ([], [path]):
-            is_run = all(os.path.basename(one).startswith("step_") for one in inside)
-            what = format_count(len(inside), "checkpoint" if is_run else "file")
-            found.append((os.path.join(path, ""), what))
+        try:
+            inside = os.listdir(path)
+        except OSError:
+            continue
+        if count := len(_steps_in(inside)):
+            found.append((os.path.join(path, ""), format_count(count, "checkpoint")))
+        # A sharded archive is a row of its own.
+        elif INDEX_NAME not in inside:
+            count = sum(name.lower().endswith((".npz", ".npy")) for name in inside)
+            if count:
+                found.append((os.path.join(path, ""), format_count(count, "file")))
     return found
+
+
+def _steps_in(names: Sequence[str]) -> Collection[int]:
+    """Return the steps of checkpoints that names are of; they are looked for once one begins so."""
+    if not any(name.startswith("step_") for name in names):
+        return ()
+    from npzkit.checkpoint.steps import steps_in, steps_of_folders
+
+    return {*steps_in(names), *steps_of_folders(names)}
 
 
 def _print_archives(
@@ -241,11 +260,12 @@ def _print_archives(
     """
     if heading:
         click.echo(heading)
-    if archives and all(archive.name.startswith("step_") for archive in archives):
+    of_runs = [archive.name for archive in archives if not archive.name.endswith(".npy")]
+    if of_runs and len(_steps_in(of_runs)) == len(of_runs):
         from npzkit.cli.ckpt import print_steps
 
         with npzkit.checkpoint.CheckpointStore(folder) as store:
-            if len(store.steps) == len(archives):
+            if len(store.steps) == len(of_runs):
                 return print_steps(store)
     rows, code = [], 0
     with ProgressBar("list", in_bytes=False) as tell:
@@ -335,13 +355,19 @@ def _print_members(
     metadata, values = _without_note(npz.metadata)
     if values is not None:
         count = format_count(len(values), "value")
-        more = f"; npzkit info shows {count} without arrays" if values else ""
+        more = f"; npzkit info shows {count} that are no arrays" if values else ""
         print_text(f"nested: {_NESTED}{more}")
     if metadata:
         text = as_text(metadata)
-        if not is_long and len(text) > _METADATA_LENGTH:
-            text = text[: _METADATA_LENGTH - 3] + "..."
-        print_text(f"metadata: {text}")
+        print_text(f"metadata: {text if is_long else _cut(text)}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _METADATA_LENGTH else text[: _METADATA_LENGTH - 3] + "..."
+
+
+def _value_text(found: tuple[str, Any]) -> str:
+    return f"{printable(found[0])} {_cut(as_text(found[1]))}"
 
 
 def _rows(
@@ -430,7 +456,7 @@ def _archive_facts(npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, 
 
 
 def _archive_fields(
-    found: Mapping[str, Any], metadata: Mapping[str, Any], values: Sequence[str] | None
+    found: Mapping[str, Any], metadata: Mapping[str, Any], values: Sequence[Any] | None
 ) -> list[tuple[str, str]]:
     size, compressed_size = found["nbytes"], found["compressed_size"]
     bad = found["unreadable"]
@@ -452,7 +478,7 @@ def _archive_fields(
         ("dead space", _size_text(found["dead_size"])),
         ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
         ("nested", "" if values is None else _NESTED),
-        ("values", ", ".join(values or ())),
+        ("values", some_of(values or (), _value_text, 100)),
         ("metadata", as_text(metadata) if metadata else ""),
         ("comment", "" if found["metadata"] else printable(found["comment"])),
     ]

@@ -66,7 +66,10 @@ class _Topic(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.
 
 def _pages_with(word: str) -> list[tuple[str, str]]:
     """Return the pages that have a word, and the headings of the sections that have it."""
-    found = []
+    found: list[tuple[str, str]] = []
+    word = word.lower().removesuffix("s")
+    if len(word.strip()) < 2:
+        return found
     for name, page in sorted(_PAGES.items()):
         headings: dict[str, None] = {}
         heading, is_code = "", False
@@ -74,7 +77,7 @@ def _pages_with(word: str) -> list[tuple[str, str]]:
             is_code ^= line.startswith("```")
             if line.startswith("#") and not is_code:
                 heading = line.lstrip("# ")
-            if word.lower().removesuffix("s") in line.lower():
+            if word in line.lower():
                 headings[heading] = None
         if headings:
             found.append((name, "; ".join(headings)))

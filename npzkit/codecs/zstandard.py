@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import exported_functions, zstandard_library
 from npzkit.codecs.coding import ZSTANDARD_LEVEL
-from npzkit.errors import Advice, LimitExceededError, UnsupportedError, format_size
+from npzkit.errors import Advice, LimitExceededError, UnsupportedError, two_sizes
 
 _BACKPORT = "backports.zstd._zstd"
 MAX_WINDOW_SIZE = 1 << 27
@@ -223,9 +223,10 @@ def check_frame(data: bytes) -> None:
         base = 1 << 10 + (data[5] >> 3)
         size = base + (base >> 3) * (data[5] & 7)
     if size > MAX_WINDOW_SIZE:
+        found, most = two_sizes(size, MAX_WINDOW_SIZE)
         raise LimitExceededError(
             "the window of a Zstandard frame takes too much memory",
-            found=format_size(size),
-            expected=f"at most {format_size(MAX_WINDOW_SIZE)}",
+            found=found,
+            expected=f"at most {most}",
             remedy="Extract it with the program that made it, and save it again.",
         )

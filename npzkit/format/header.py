@@ -30,7 +30,7 @@ from npzkit.errors import (
     LimitExceededError,
     NpyFormatError,
     UnsupportedError,
-    format_size,
+    two_sizes,
     warn,
 )
 from npzkit.format.descr import descr_to_dtype
@@ -157,10 +157,11 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
         raise end_of_data("array header length", start - MAGIC_LEN, len(prefix) - MAGIC_LEN)
     (length,) = struct.unpack_from(length_format, prefix, MAGIC_LEN)
     if limit is not None and length > limit:
+        found, most = two_sizes(length, limit)
         raise LimitExceededError(
             f"Header info length ({length}) is large and may not be safe to load",
-            found=format_size(length),
-            expected=f"at most {format_size(limit)}",
+            found=found,
+            expected=f"at most {most}",
             remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
             "pass " + ALLOW_PICKLE + ".",
         )

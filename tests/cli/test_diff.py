@@ -80,13 +80,16 @@ def test_metadata_and_attributes(cli, tmp_path):
 
 
 def test_values_of_nested_data(cli, tmp_path):
-    """--metadata names each value of a tree that differs, and says if only the structure does."""
+    """Each value of a tree that differs is named, and with --metadata another structure is."""
     a, b, c = (tmp_path / f"{name}.npz" for name in "abc")
     tree = {"w": np.ones(2), "opt": {"lr": 0.1, "betas": [0.9, 0.99]}}
     npzkit.save(a, tree)
     npzkit.save(b, {**tree, "opt": {**tree["opt"], "lr": 0.2}})
     npzkit.save(c, {**tree, "opt": {**tree["opt"], "betas": (0.9, 0.99)}})
-    assert cli("diff", a, b, "--metadata").out.startswith("metadata opt/lr: 0.1 and 0.2\n1 key")
+    for options in ((), ("--metadata",)):
+        assert cli("diff", a, b, *options).out.startswith(
+            "opt/lr: value differs: 0.1 and 0.2\n1 key"
+        )
     assert "other lists, tuples" in cli("diff", a, c, "--metadata").out
 
 

@@ -16,6 +16,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore
+from systems import needs_symlinks
 
 EVIL = "a\x9b31m\u202e[red]x[/red]"
 """A name with a terminal's escape, a change of direction, and markup of rich's."""
@@ -449,11 +450,25 @@ def test_ls_of_a_folder_lists_its_archives(cli, runs):
     assert "2 checkpoints" in cli("ls", "empty").out
 
 
+@needs_symlinks
+def test_links_among_folders(cli, runs):
+    """A link to itself hides no other folder, and a link to a folder is one."""
+    os.remove("bad.npz")
+    Path("loop").symlink_to("loop")
+    Path("other").symlink_to("steps")
+    assert cli("ls", ".").out.count("2 checkpoints") == 2
+
+
 def test_ls_of_a_folder_of_checkpoints_lists_the_steps(cli, runs):
     """With their metrics, as npzkit ckpt ls does."""
     found = cli("ls", "steps")
     assert found == cli("ckpt", "ls", "steps")
     assert "loss 0.5" in found.out
+    np.save("steps/mean.npy", np.zeros(3))
+    assert cli("ls", "steps").out == found.out
+    os.remove("steps/step_00000002.npz")
+    shutil.copy("run2.npz", "steps/step_other.npz")
+    assert "step_other.npz" in cli("ls", "steps").out
 
 
 @pytest.mark.parametrize("option", ["-l", "--sort=key", "--key=w", "--json"])

@@ -130,7 +130,7 @@ def test_values_that_only_npzkit_finds_are_noted(here, name):
     npzkit.save("a.npz", {"w": np.ones((2, 2)), "n": dict.fromkeys("abcdef", 1)})
     notes = npzkit.convert("a.npz", name).notes
     assert any(
-        note.endswith("only npzkit finds: 'n/a', 'n/b', 'n/c', 'n/d', 'n/e' and 1 more")
+        note.endswith("only npzkit reads them: 'n/a', 'n/b', 'n/c', 'n/d', 'n/e' and 1 more")
         for note in notes
     )
     assert npzkit.convert("a.npz", "b.npz").notes == ()
@@ -1020,8 +1020,8 @@ def downloaded():
             marks=pytest.mark.remedy("Use npzkit.extract for .npy files."),
         ),
         pytest.param(
-            "a.npz", "b.pt", "only read", lambda: converted("b.safetensors"),
-            marks=pytest.mark.remedy("Convert to .safetensors, or torch.save("),
+            "a.npz", "b.pt", "not written", lambda: converted("b.safetensors"),
+            marks=pytest.mark.remedy("Convert to .safetensors, or in Python: torch.save("),
         ),
         pytest.param(
             "a.npz", "b.h5/", "ends in a slash", lambda: converted("b.h5"),

@@ -110,7 +110,7 @@ def _binary_stdin() -> BinaryIO:
     "--axis", type=int, default=0, show_default=True, help="Join along this axis.",
 )  # fmt: skip
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
-@click.option("--skip", is_flag=True, help="Leave out files that cannot be joined with the first.")
+@click.option("--skip", is_flag=True, help="Leave out files and arrays that cannot be joined.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
 def pack(
@@ -128,7 +128,8 @@ def pack(
     archives are kept. OUT may be - for a pipe, or a URL such as s3://bucket/new.npz.
 
     With --join or --stack, INs are archives or patterns such as 'runs/*.npz', and OUT has
-    their arrays joined, which may be larger than memory.
+    their arrays joined, which may be larger than memory. Attributes and metadata are
+    those of the first file.
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """

@@ -29,6 +29,7 @@ from npzkit.cli.file_argument import (
 )
 from npzkit.cli.messages import (
     Refusal,
+    as_word,
     in_a_line,
     message_of,
     print_notes,
@@ -44,6 +45,7 @@ from npzkit.errors import (
     format_count,
     format_size,
     printable,
+    quoted,
     shown_url,
     some_of,
 )
@@ -200,6 +202,10 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     Example: npzkit add model.npz more=bias.npy
     """
     with _named_inputs("add", inputs, options["allow_pickle"]) as (found, tell):
+        local = local_path(file)
+        if local is not None and not os.path.lexists(local):
+            new = f"npzkit pack {as_word(file)} IN... makes a new one"
+            raise Refusal(f"{quoted(file)} does not exist. Check the name; {new}.")
         report = npzkit.add(file, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     replaced = set(report.replaced)

@@ -118,7 +118,8 @@ def help(topic: str | None) -> None:
         def __rich_console__(self, console: Console, options: Any) -> Any:
             longest = max(map(len, str(self.text).expandtabs(4).splitlines()), default=0)
             wide = options.update(width=max(options.max_width, longest))
-            for syntax in super().__rich_console__(console, options):
+            blocks: Any = super().__rich_console__(console, options)
+            for syntax in blocks:
                 syntax.padding = (1, 0, 1, 0)
                 for line in console.render_lines(syntax, wide):
                     size = len("".join(part.text for part in line).rstrip())

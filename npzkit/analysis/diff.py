@@ -22,6 +22,7 @@ from npzkit.display.blocks import PIECE_SIZE, blocks
 from npzkit.display.piecewise import is_numeric
 from npzkit.errors import (
     ClosedArchiveError,
+    MemberNotFoundError,
     NpzkitError,
     format_count,
     printable,
@@ -33,7 +34,7 @@ from npzkit.files.progress import Meter, Part, Report
 from npzkit.files.urls import find_locations
 from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
-from npzkit.members.keys import SUFFIX, check_several, missing
+from npzkit.members.keys import SUFFIX, check_several, suggestion
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.notes import is_value, nodes_of
 
@@ -78,6 +79,8 @@ class Difference(NamedTuple):
     max_difference : float or None
         How far apart they are there: infinite for a NaN, None for values that are
         not numbers.
+    field : str or None
+        Of rows of a structured array, the field in which they differ most.
     """
 
     key: str | None
@@ -87,6 +90,7 @@ class Difference(NamedTuple):
     value_count: int | None = None
     worst: tuple[int, ...] | None = None
     max_difference: float | None = None
+    field: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the difference as what JSON can express.
@@ -232,7 +236,8 @@ def diff(
     keys : sequence of str, optional
         What to compare; all by default.
     rtol, atol : float, default 0
-        How far numbers may be apart: ``abs(a - b) <= atol + rtol * abs(b)``.
+        How far numbers may be apart, also those in fields of structured arrays:
+        ``abs(a - b) <= atol + rtol * abs(b)``.
     metadata : bool, default False
         Compare the archives' metadata and the arrays' attributes too. Values of nested
         data, such as a learning rate, are always compared, unless `keys` are given.
@@ -310,8 +315,12 @@ def _distances(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return which values differ by more than they may, and how far all are apart.
 
-    The distance of values that are no numbers is 1.
+    The distance of values that are no numbers is 1, and that of rows with fields the largest
+    of their fields.
     """
+    if a.dtype.names:
+        fields = [_field_distances(a, b, name, rtol, atol) for name in a.dtype.names]
+        return np.any([differs for differs, _ in fields], 0), np.max([far for _, far in fields], 0)
     if not _is_distance(a.dtype, b.dtype):
         differs = _differs_exactly(a, b)
         return differs, differs.astype(np.float64)
@@ -323,6 +332,15 @@ def _distances(
         differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
     differs &= ~(np.isnan(x) & np.isnan(y))
     return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
+
+
+def _field_distances(
+    a: Any, b: Any, name: str, rtol: float, atol: float
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the same of a field of rows. Its values may be arrays, of which the worst counts."""
+    differs, distance = _distances(np.asarray(a[name]), np.asarray(b[name]), rtol, atol)
+    axes = tuple(range(np.ndim(a), np.ndim(differs)))
+    return np.any(differs, axes), np.where(differs, distance, -1.0).max(axes, initial=-1.0)
 
 
 def _is_distance(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
@@ -353,15 +371,11 @@ def _differs_exactly(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.nda
         if a.dtype.kind in "mM":
             differs &= ~(np.isnat(a) & np.isnat(b))
         return differs
-    if a.dtype != b.dtype:
-        # The same fields in another byte order.
-        b = b.astype(a.dtype)
     size = a.dtype.itemsize
     if not size:
         return np.zeros(a.shape, np.bool_)
     raw = [np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
-    by_bytes: np.ndarray[Any, Any] = np.asarray((raw[0] != raw[1]).any(axis=-1))
-    return by_bytes & np.asarray(a != b) if a.dtype.names else by_bytes
+    return np.asarray((raw[0] != raw[1]).any(axis=-1))
 
 
 class _UnreadableError(Exception):
@@ -485,8 +499,16 @@ class _Comparison:
                 place = tuple(axis.start + int(n) for axis, n in zip(index, within, strict=True))
                 found = _value(left, within), _value(right, within), place
         if count:
-            furthest_apart = worst if _is_distance(lazy[0].dtype, lazy[1].dtype) else None
-            yield Difference(a.key, "values", *found[:2], count, found[2], furthest_apart)
+            name, dtypes = None, [one.dtype for one in lazy]
+            if dtypes[0].names:
+                distances = {
+                    name: _field_distances(*found[:2], name, self.rtol, self.atol)[1]
+                    for name in dtypes[0].names
+                }
+                name = max(distances, key=lambda name: float(distances[name]))
+                dtypes = [dtype[name].base for dtype in dtypes]
+            furthest_apart = worst if _is_distance(*dtypes) else None
+            yield Difference(a.key, "values", *found[:2], count, found[2], furthest_apart, name)
 
 
 def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:
@@ -497,7 +519,10 @@ def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:
     known = set(listed)
     wanted = {key if key in known else key.removesuffix(SUFFIX) for key in keys}
     for key in wanted - known:
-        raise missing(key, listed, b._archive.path)
+        raise MemberNotFoundError(
+            f"neither archive has an array named {shown_value(key)}", key=key,
+            remedy=suggestion(key, listed),
+        )  # fmt: skip
     return [key for key in listed if key in wanted]
 
 
@@ -545,7 +570,7 @@ def _info(npz: NpzFile, key: str) -> ArrayInfo | None:
         return None
 
 
-def _value(values: np.ndarray[Any, Any], index: tuple[Any, ...]) -> Any:
+def _value(values: Any, index: tuple[Any, ...] | str) -> Any:
     """Return one value, which keeps no piece in memory."""
     try:
         value = values[index]
@@ -571,7 +596,10 @@ def _plain(value: Any) -> Any:
 def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
     """Yield a difference as lines of text: several of metadata. `names` are those of archives."""
     key = "metadata" if row.key is None else shown_key(row.key)
-    texts = f"{_shown(row.a, row.kind)} and {_shown(row.b, row.kind)}"
+    values = row.a, row.b
+    if row.field is not None:
+        values = _value(row.a, row.field), _value(row.b, row.field)
+    texts = " and ".join(_shown(value, row.kind) for value in values)
     if row.kind in names:
         yield f"{key}: {row.kind} (only in {names[row.kind]})"
     elif row.kind == "objects":
@@ -584,7 +612,8 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         is_known = row.max_difference is not None and math.isfinite(row.max_difference)
         by = f" by {row.max_difference:.6g}" if is_known else ""
         counted = f"{format_count(row.value_count, 'value')} {verb}{by}"
-        yield f"{key}: {counted} at {row.worst}: {texts}"
+        inside = "" if row.field is None else f" in {printable(row.field)!r}"
+        yield f"{key}: {counted}{inside} at {row.worst}: {texts}"
     else:
         verb = "differ" if row.kind.endswith("s") else "differs"
         yield f"{key}: {row.kind} {verb}: {texts}"

@@ -58,7 +58,7 @@ def diff(
             if is_npy(left) and is_npy(right) and len(left) == len(right) == 1:
                 renamed: Any = right._archive
                 renamed.rename(*left)
-            chosen = keys_named(keys, dict.fromkeys([*left, *right]), b)
+            chosen = keys_named(keys, dict.fromkeys([*left, *right]), None)
             report = npzkit.diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,

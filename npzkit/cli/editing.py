@@ -29,6 +29,7 @@ from npzkit.cli.file_argument import (
 )
 from npzkit.cli.messages import (
     Refusal,
+    as_word,
     in_a_line,
     message_of,
     print_notes,
@@ -44,6 +45,7 @@ from npzkit.errors import (
     format_count,
     format_size,
     printable,
+    quoted,
     shown_url,
     some_of,
 )
@@ -110,7 +112,7 @@ def _binary_stdin() -> BinaryIO:
     "--axis", type=int, default=0, show_default=True, help="Join along this axis.",
 )  # fmt: skip
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
-@click.option("--skip", is_flag=True, help="Leave out files that cannot be joined with the first.")
+@click.option("--skip", is_flag=True, help="Leave out files and arrays that cannot be joined.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
 def pack(
@@ -128,7 +130,8 @@ def pack(
     archives are kept. OUT may be - for a pipe, or a URL such as s3://bucket/new.npz.
 
     With --join or --stack, INs are archives or patterns such as 'runs/*.npz', and OUT has
-    their arrays joined, which may be larger than memory.
+    their arrays joined, which may be larger than memory. Attributes and metadata are
+    those of the first file.
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
@@ -199,6 +202,10 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     Example: npzkit add model.npz more=bias.npy
     """
     with _named_inputs("add", inputs, options["allow_pickle"]) as (found, tell):
+        local = local_path(file)
+        if local is not None and not os.path.lexists(local):
+            new = f"npzkit pack {as_word(file)} IN... makes a new one"
+            raise Refusal(f"{quoted(file)} does not exist. Check the name; {new}.")
         report = npzkit.add(file, found, overwrite=overwrite, progress=tell, **options)
     print_notes(report.notes)
     replaced = set(report.replaced)

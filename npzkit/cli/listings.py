@@ -192,7 +192,8 @@ def ls(
                 gap = "\n"
                 continue
             with opened(file) as npz:
-                members = _chosen(npz, patterns, sort)
+                is_named = len(shown) == 1 and file in files
+                members = _chosen(npz, patterns, sort, must_match=is_named)
                 if as_json:
                     documents.append(_archive_dict(file, npz, members))
                 elif is_tree:
@@ -291,12 +292,19 @@ def _print_archives(
     return code
 
 
-def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
-    """Return the members that --key names, in the order of --sort."""
+def _chosen(
+    npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None, *, must_match: bool
+) -> list[Member]:
+    """Return the members that --key names, in the order of --sort; each must name one if told."""
     from npzkit.trees.restoring import KeySelection
 
-    chosen = KeySelection(patterns) if patterns else npz
-    members = members_of(npz, [key for key in npz if key in chosen])
+    keys = npz.files
+    if patterns:
+        chosen = KeySelection(patterns)
+        keys = chosen.keys(npz.files)
+        if must_match:
+            chosen.check_used(npz.files, npz._archive.path, is_empty=False)
+    members = members_of(npz, keys)
     if sort is not None:
         members.sort(key=_ORDERS[sort])
     return members

@@ -25,7 +25,7 @@ _PAGES = {
 }
 """The text of each page, by its topic."""
 _COMMENT = re.compile(r"^( *)(\S.*?) {2,}(# .*)$", re.MULTILINE)
-"""A command with a comment behind it."""
+"""A line of code with a comment behind it."""
 _LINK = re.compile(r"\[([^]]+)\]\(([\w-]+)\.md(?:#[^)]*)?\)")
 """A link to another page."""
 
@@ -102,7 +102,8 @@ def help(topic: str | None) -> None:
         print_table(["topic", f"sections with {printable(topic)!r}"], _pages_with(topic))
         return
     from rich.console import Console
-    from rich.markdown import Markdown, TableElement
+    from rich.markdown import CodeBlock, Markdown, TableElement
+    from rich.segment import Segment
 
     class Folded(TableElement):
         """A table in which long words are folded, and not cut."""
@@ -114,25 +115,37 @@ def help(topic: str | None) -> None:
                     column.overflow = "fold"
                 yield table
 
-    Markdown.elements["table_open"] = Folded
+    class Whole(CodeBlock):
+        """Code of which the terminal folds the long lines, so that it can be copied."""
+
+        def __rich_console__(self, console: Console, options: Any) -> Any:
+            longest = max(map(len, str(self.text).expandtabs(4).splitlines()), default=0)
+            wide = options.update(width=max(options.max_width, longest))
+            blocks: Any = super().__rich_console__(console, options)
+            for syntax in blocks:
+                syntax.padding = (1, 0, 1, 0)
+                for line in console.render_lines(syntax, wide):
+                    size = len("".join(part.text for part in line).rstrip())
+                    yield from Segment.adjust_line_length(line, max(size, options.max_width))
+                    yield Segment.line()
+
+    Markdown.elements |= {"table_open": Folded, "fence": Whole}
     console = Console()
     with console.capture() as shown:
-        console.print(Markdown(fitting(_PAGES[topic], console.width)))
+        console.print(Markdown(fitting(_PAGES[topic], console.width)), crop=False)
     text = shown.get()
     is_long = text.count("\n") >= shutil.get_terminal_size().lines
     (click.echo_via_pager if is_long and sys.stdout.isatty() else click.echo)(text)
 
 
 def fitting(page: str, width: int) -> str:
-    """Return a page without pictures, in which the comment behind a wide command comes first.
+    """Return a page without pictures, in which the comment behind wide code comes first.
 
     Behind a link to another page is the command that shows that one.
     """
     parts = re.sub(r"^!\[.*\n", "", page, flags=re.MULTILINE).split("```")
     parts[::2] = [_LINK.sub(r"\1 (`npzkit help \2`)", part) for part in parts[::2]]
-    for number in range(1, len(parts), 2):
-        if parts[number].startswith("sh\n"):
-            parts[number] = _COMMENT.sub(partial(_fitting_line, width - 2), parts[number])
+    parts[1::2] = [_COMMENT.sub(partial(_fitting_line, width), part) for part in parts[1::2]]
     return "```".join(parts)
 
 

@@ -1,6 +1,6 @@
 """The command that shows an array's values, or their statistics.
 
-Owns the syntax of SLICE, which is NumPy's without the brackets. It is parsed and never
+Owns the syntax of SLICE, which is NumPy's, with or without the brackets. It is parsed and never
 evaluated.
 """
 
@@ -25,10 +25,10 @@ from npzkit.cli.file_argument import (
     keys_named,
     opened,
 )
-from npzkit.cli.messages import refusing, running_objects, say
+from npzkit.cli.messages import as_word, refusing, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
-from npzkit.errors import UnsupportedError, printable
+from npzkit.errors import MemberNotFoundError, UnsupportedError, printable
 from npzkit.files.urls import local_path
 from npzkit.members.keys import is_within
 from npzkit.members.metadata import TREE_KEY
@@ -105,7 +105,14 @@ def show(
             else:
                 click.echo(printable(repr(value)))
             return
-        keys = keys_named([_only_key(npz) if key is None else key], npz, npz._archive.path)
+        try:
+            keys = keys_named([_only_key(npz) if key is None else key], npz, npz._archive.path)
+        except MemberNotFoundError as error:
+            name, _, rest = (key or "").partition("[")
+            if name in npz and rest.endswith("]"):
+                words = f"{as_word(name)} {as_word(rest[:-1])}"
+                error.remedy = f"Put a space before SLICE: npzkit show FILE {words}."
+            raise
         is_local = local_path(file) is not None
         found = []
         for each in keys:
@@ -290,6 +297,8 @@ class SliceIndex(NamedTuple):
 def parse_index(text: str) -> SliceIndex:
     """Parse a SLICE, as Python parses what is between brackets; nothing is evaluated.
 
+    It may have the brackets, unless it would be a list then: ``[1, 5]``.
+
     Raises
     ------
     ValueError
@@ -305,23 +314,35 @@ def parse_index(text: str) -> SliceIndex:
     if text.isidentifier():
         # A field may have the name of a word of Python, such as class.
         return SliceIndex(field=text)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            found = ast.parse(f"_[{text}]", mode="eval").body
-        if not isinstance(found, ast.Subscript) or not isinstance(found.value, ast.Name):
-            raise ValueError("more than one pair of brackets")
-        chosen = found.slice.elts if isinstance(found.slice, ast.Tuple) else [found.slice]
-        values = list(map(_item, chosen))
-    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+    text = text.strip()
+    values = _items(text)
+    if values is None and text[:1] + text[-1:] == "[]":
+        # The brackets of NumPy, and not those of a list.
+        values = _items(text[1:-1])
+    if values is None:
         raise ValueError(
-            f"SLICE cannot be read: {text.strip()[:40]!r}. It is written like "
+            f"SLICE cannot be read: {text[:40]!r}. It is written like "
             "'0:10, ::2, ..., -1' or '[1, 5], 0', a field by its name"
-        ) from error
+        )
     fields = [value for value in values if isinstance(value, str)]
     items = tuple(value for value in values if not isinstance(value, str))
     if not values or len(fields) > 1 or sum(isinstance(item, list) for item in items) > 1:
         raise ValueError("SLICE takes one field and one list of indices at most")
     return SliceIndex(items, fields[0] if fields else None)
+
+
+def _items(text: str) -> list[Any] | None:
+    """Return what is between brackets, or None if it is no index."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            found = ast.parse(f"_[{text}]", mode="eval").body
+        # There may be more than one pair of brackets.
+        if not isinstance(found, ast.Subscript) or not isinstance(found.value, ast.Name):
+            return None
+        chosen = found.slice.elts if isinstance(found.slice, ast.Tuple) else [found.slice]
+        return list(map(_item, chosen))
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _item(node: ast.expr) -> Any:

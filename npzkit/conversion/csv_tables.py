@@ -12,7 +12,7 @@ import numpy as np
 
 from npzkit.display import blocks
 from npzkit.display.blocks import PIECE_SIZE
-from npzkit.errors import Advice, ConversionError
+from npzkit.errors import Advice, ConversionError, format_dtype
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed
 
@@ -31,7 +31,7 @@ def check_is_table(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> No
     is_table = is_plain and len(shape) <= (1 if dtype.names else 2)
     if not is_table or not is_backed(shape, math.prod(shape) * dtype.itemsize):
         raise ConversionError(
-            f"an array of shape {shape} and dtype {str(dtype)[:80]} is not a table",
+            f"an array of shape {shape} and dtype {format_dtype(dtype, 80)} is not a table",
             key=key, remedy="Write it with " + Advice('format="npy"', "--format npy") + ".",
         )  # fmt: skip
 

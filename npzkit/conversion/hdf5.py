@@ -24,7 +24,7 @@ from npzkit.conversion.hierarchies import (
 )
 from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import block_shape
-from npzkit.errors import printable
+from npzkit.errors import format_dtype, printable
 
 NESTED = True
 """A group is not an array: no key may be the folder of another."""
@@ -123,7 +123,7 @@ def why_unfit(array: Array) -> str | None:
     try:
         h5py.h5t.py_create(_stored_dtype(array.stored().dtype), logical=True)
     except (TypeError, ValueError):
-        return f"h5py has no type for {printable(str(array.dtype))[:60]}"
+        return f"h5py has no type for {format_dtype(array.dtype, 60)}"
     return None
 
 

@@ -23,7 +23,7 @@ import scipy.io.matlab
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
 from npzkit.conversion.refusals import Claims
-from npzkit.errors import SKIP, ConversionError, FormatError, printable
+from npzkit.errors import SKIP, ConversionError, FormatError, format_dtype
 
 PADS_TEXT = True
 """Text is padded with spaces, and arrays have two axes at least."""
@@ -184,7 +184,9 @@ def why_unfit(array: Array) -> str | None:
         return "MATLAB keeps text only as a one-dimensional array of strings"
     if dtype.kind == "U" or is_c_number(dtype):
         return None
-    return f"MATLAB has no class for {printable(str(dtype))[:60]}"
+    if dtype.names:
+        return "structured arrays (records) are not written to .mat"
+    return f"MATLAB has no class for {format_dtype(dtype, 60)}"
 
 
 def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:

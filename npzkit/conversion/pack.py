@@ -5,6 +5,7 @@ Owns the order in which inputs are read and written, and whose metadata is kept.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, Compression, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
@@ -20,8 +20,9 @@ from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, open
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.datasets.manyfiles import ManyFiles, join_files
+from npzkit.datasets.skeleton import Arrays
 from npzkit.display import blocks
-from npzkit.errors import Advice, KeyExistsError, printable
+from npzkit.errors import SKIP, Advice, ConversionError, KeyExistsError, format_count, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.urls import Location, find_location
@@ -102,12 +103,14 @@ def pack(
         How to make one array of those that have the same key in several archives: `inputs`
         is then a pattern or a list of archives, as for `open_many`. "stack" puts them on
         a new first axis, a position per file. Attributes and metadata are those of the
-        first file. The arrays may be larger than memory.
+        first file, with a note of each that differs in another. The arrays may be larger
+        than memory.
     axis : int, default 0
         Along which arrays are concatenated.
     skip : bool, default False
-        Whether to leave out files that do not fit the first one, with a note, instead of
-        raising DifferentFilesError.
+        Whether to leave out, with a note, files that do not fit the first one, and arrays
+        that lack `axis`, such as scalars, instead of raising DifferentFilesError or
+        ConversionError.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
@@ -169,11 +172,15 @@ def pack(
             compression=compression, level=level, allow_pickle=allow_pickle, encoding=encoding,
         )  # fmt: skip
     else:
+        notes: dict[str, None] = {}
+        along = operator.index(axis) if join == "concatenate" else None
         with join_files(
-            inputs, axis if join == "concatenate" else None, storage_options=storage_options,
-            on_error="warn" if skip else "raise",
+            inputs, along, storage_options=storage_options, on_error="warn" if skip else "raise",
+            unfit=partial(_without_axis, along, skip, notes.setdefault),
         ) as many:  # fmt: skip
-            report = _pack_joined(target, path, mode, many, progress, compression, level)
+            say = notes.setdefault
+            report = _pack_joined(target, path, mode, many, progress, compression, level, say)
+        report = report._replace(notes=tuple(notes))
     return report._replace(output=str(target)) if isinstance(target, Location) else report
 
 
@@ -286,23 +293,67 @@ def _pack_joined(
     progress: Report | None,
     compression: Compression,
     level: int | None,
+    say: Say,
 ) -> PackReport:
     """Write the arrays of many files as one each."""
     is_compressed = checked_method(compression, level) != STORED
     joined = {key: many.lazy(key) for key in many}
     meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
-    with NpzFile(many._files.names[0]) as first:
-        metadata, _ = without_note(first.metadata)
-        attrs = {key: first.info(key).attrs for key in many}
-    with NpzWriter(file, mode, compression=compression, level=level, metadata=metadata) as writer:
+    first = _described(many, 0)
+    _note_others(many, first, say)
+    with NpzWriter(
+        file, mode, compression=compression, level=level, metadata=first[None]
+    ) as writer:
         for key, lazy in joined.items():
             array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
             write_array(
-                writer, array.watched(meter.add), path, attrs[key], is_compressed=is_compressed
+                writer, array.watched(meter.add), path, first[key], is_compressed=is_compressed
             )
     meter.finish()
-    notes = [f"left out {printable(name)}: {reason}" for name, reason in many.left_out.items()]
-    return PackReport(path, tuple(joined), tuple(notes))
+    for name, reason in many.left_out.items():
+        say(f"left out {printable(name)}: {reason}")
+    return PackReport(path, tuple(joined))
+
+
+def _without_axis(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> list[str]:
+    """Return which arrays lack the axis along which they are joined, and note them, or raise."""
+    lacking = [
+        key for key, (shape, _) in arrays.items()
+        if axis is not None and not -len(shape) <= axis < len(shape)
+    ]  # fmt: skip
+    if lacking and not skip:
+        raise ConversionError(
+            f"the array has no axis {axis}, because it has "
+            f"{format_count(len(arrays[lacking[0]][0]), 'dimension')}", key=lacking[0],
+            remedy="Stack the files with " + Advice('join="stack"', "--stack")
+            + ", or leave such arrays out with " + SKIP + ".",
+        )  # fmt: skip
+    for key in lacking:
+        say(f"left out {printable(key)!r}: it has no axis {axis}")
+    return lacking
+
+
+def _described(many: ManyFiles, number: int) -> dict[str | None, Mapping[str, Any]]:
+    """Return the attributes of a file's arrays by their keys, and its metadata by None."""
+    npz = many._files.archive(number)
+    return {None: without_note(npz.metadata)[0], **{key: npz.info(key).attrs for key in many}}
+
+
+def _note_others(many: ManyFiles, first: dict[str | None, Mapping[str, Any]], say: Say) -> None:
+    """Note metadata and attributes of which other files have other values than the first."""
+    for number in range(1, len(many.paths)):
+        for key, values in _described(many, number).items():
+            kept = first[key]
+            for name in {**kept, **values}:
+                if kept.get(name) == values.get(name):
+                    continue
+                what = f"the metadata {printable(name)!r}"
+                if key is not None:
+                    what = f"the attribute {printable(name)!r} of {printable(key)!r}"
+                if name in kept:
+                    say(f"{what} is that of the first file; others have other values or none")
+                else:
+                    say(f"{what} is not kept, because the first file does not have it")
 
 
 def _add(

@@ -129,6 +129,11 @@ _RENAME = (
     + "; or leave it out with " + SKIP + "."
 )  # fmt: skip
 
+_SAVE_FIELDS = (
+    "Save each field as an array of its own, " + Advice("npz[key][field], ", "")
+    + "and dates as integers; or leave it out with " + SKIP + "."
+)  # fmt: skip
+
 
 def fitting_arrays(
     arrays: list[Array], writer: Any, skipped: dict[str, str] | None
@@ -145,7 +150,8 @@ def fitting_arrays(
         else:
             raise ConversionError(
                 f"the value cannot be kept: {reason}", key=array.key,
-                remedy=_RENAME if reason == misnamed else "Leave it out with " + SKIP + ".",
+                remedy=_RENAME if reason == misnamed
+                else _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + ".",
             )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from safetensors import safe_open
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
 from npzkit.conversion.refusals import Claims
-from npzkit.errors import printable
+from npzkit.errors import format_dtype
 from npzkit.files import disk
 from npzkit.members.metadata import format_json, parse_json
 
@@ -102,7 +102,7 @@ def why_unfit(array: Array) -> str | None:
     """Return why safetensors has no place for an array, or None."""
     if array.key == _METADATA:
         return "this name is reserved for the metadata"
-    shown = printable(str(array.dtype))[:60]
+    shown = format_dtype(array.dtype, 60)
     return None if array.dtype.name in _NAMES else f"safetensors has no dtype {shown}"
 
 

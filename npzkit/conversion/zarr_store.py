@@ -21,7 +21,7 @@ from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Contents, FileOptions
 from npzkit.conversion.hierarchies import array_in_store, from_library, giving, stored_in
 from npzkit.conversion.refusals import Claims, leads_out
 from npzkit.display.blocks import block_shape
-from npzkit.errors import Advice, ConversionError, printable
+from npzkit.errors import Advice, ConversionError, format_dtype, printable
 
 NESTED = True
 """A group is not an array: no key may be the folder of another."""
@@ -93,7 +93,7 @@ def why_unfit(array: Array) -> str | None:
     fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
     if all(map(_is_scalar, fields)):
         return None
-    return f"Zarr has no type for {printable(str(array.dtype))[:60]}"
+    return f"Zarr has no type for {format_dtype(array.dtype, 60)}"
 
 
 def _is_scalar(dtype: np.dtype[Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from npzkit.datasets.parted_array import JoinedLayout
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.skeleton import Arrays
 from npzkit.errors import (
+    Advice,
     DifferentFilesError,
     UnsupportedError,
     format_count,
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 _THREADS = 16
 """Threads that wait for stores."""
-_CHOOSE = "Choose the arrays that are to be joined: keys=[...]."
+_CHOOSE = Advice(
+    "Choose the arrays that are to be joined: keys=[...].", "Leave such files out: --skip."
+)
 _LEAVE_OUT = 'Leave the file out: on_error="warn" does, and names it.'
 
 
@@ -127,8 +130,12 @@ def join_files(
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: str,
+    unfit: Callable[[Arrays], Collection[str]] = lambda arrays: (),
 ) -> ManyFiles:
-    """Open many archives as one, as `open_many` does, without a warning of what is left out."""
+    """Open many archives as one, as `open_many` does, without a warning of what is left out.
+
+    `unfit` returns which of the first file's arrays are left out of all files.
+    """
     if axis is not None:
         axis = operator.index(axis)
     check_several(keys)
@@ -141,6 +148,12 @@ def join_files(
     known, errors = read_headers(files, count)
     if errors and (on_error == "raise" or len(errors) == len(found)):
         raise all_named(errors, files)
+    left = unfit(known.kinds[known.kind_of[0]])
+    if left:
+        known = known._replace(kinds=[
+            {key: array for key, array in arrays.items() if key not in left}
+            for arrays in known.kinds
+        ])  # fmt: skip
     wanted = None if keys is None else list(keys)
     while True:
         if known.left_out:

@@ -257,7 +257,7 @@ def test_a_value_keeps_no_array_in_memory():
     assert row.a.base.nbytes == TABLE.dtype.itemsize
     assert row.a.base.base is None
     assert row.b["id"] == 1
-    assert row.max_difference is None
+    assert (row.field, row.max_difference) == ("id", 1)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +409,36 @@ def test_comparing_takes_little_memory(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
     )
     assert found.returncode == 0, found.stderr
+
+
+def test_fields_are_compared_one_by_one():
+    """The field that differs most is named, and how far; tolerances hold for fields of numbers."""
+    fields = [("t", "M8[s]"), ("T", "f8"), ("p", "f4", (3,)), ("in", [("x", "f8"), ("s", "U4")])]
+    rows = np.zeros(3, fields)
+
+    def report(change, **options):
+        other = rows.copy()
+        change(other)
+        return npzkit.diff(packed({"rec": rows}), packed({"rec": other}), **options)
+
+    def small(rows):
+        rows["T"] = [1e-9, 5e-10, 1e-10]
+        rows["p"][1, 2] = 1e-10
+        rows["in"]["x"][0] = 1e-10
+
+    found = report(small)
+    line = "rec: 3 values differ, most by 1e-09 in 'T' at (0,): 0.0 and 1e-09"
+    assert str(found).splitlines()[0] == line
+    assert (found.rows[0].field, found.rows[0].max_difference) == ("T", 1e-9)
+    assert report(small, atol=1e-8).equal
+    for name, value, text in (
+        ("p", [0, 0, 3], "by 3 in 'p' at (1,): [0. 0. 0.] and [0. 0. 3.]"),
+        ("in", (0, "a"), "in 'in' at (1,): (0.0, '') and (0.0, 'a')"),
+        ("T", np.nan, "in 'T' at (1,): 0.0 and nan"),
+        ("t", 5, "in 't' at (1,): 1970-01-01T00:00:00 and 1970-01-01T00:00:05"),
+    ):
+        found = report(lambda rows, name=name, value=value: rows[name].__setitem__(1, value))
+        assert str(found).splitlines()[0] == f"rec: 1 value differs, {text}"
 
 
 def test_zeros_of_either_sign_are_equal_in_fields_too():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import re
@@ -270,6 +271,20 @@ def test_a_page_fits_the_terminal(cli, monkeypatch, width):
     # The rest of a word that is cut is on the next line.
     end = "".join(line.split("  ")[-1] for line in lines).replace(" ", "")
     assert end.endswith("word_that_is_long,too(npzkithelpx)")
+
+
+@pytest.mark.parametrize("topic", pages._PAGES)
+def test_the_code_of_a_page_can_be_copied(cli, topic):
+    """Of 80 columns, too: no line is broken, and comments that do not fit are above the code."""
+    shown = [line.rstrip() for line in cli("help", topic, env={"COLUMNS": "80"}).out.splitlines()]
+    page = pages._PAGES[topic]
+    blocks = (text.split("```")[1::2] for text in (page, pages.fitting(page, 80)))
+    for block, fitted in zip(*blocks, strict=True):
+        lines = [line.expandtabs(4).rstrip() for line in fitted.strip().splitlines()[1:]]
+        assert lines in [shown[at : at + len(lines)] for at in range(len(shown))], lines
+        if block.startswith("py"):
+            code, copied = (ast.parse(text.partition("\n")[2]) for text in (block, fitted))
+            assert ast.dump(code) == ast.dump(copied)
 
 
 def test_a_word_that_is_no_page(cli):

@@ -41,7 +41,8 @@ def test_keys_that_are_named(cli, tmp_path):
     assert cli("diff", a, b, "x").out == "1 key: no difference\n"
     assert cli("diff", a, b, "x", "y").code == 1
     assert (absent := cli("diff", a, b, "z")).code == 2
-    assert "z" in absent.err
+    assert "neither archive has an array named 'z' (key 'z'). Existing keys" in absent.err
+    assert "b.npz" not in absent.err + cli("diff", a, b, "z*").err
 
 
 def test_the_worst_value_is_told(differences, cli, tmp_path):
@@ -165,6 +166,7 @@ def test_a_tolerance_is_passed_on(differences):
             "value_count": 1,
             "worst": [1],
             "max_difference": 4,
+            "field": None,
         }
     ]
 

@@ -127,6 +127,7 @@ def test_what_is_no_archive(cli, archive, command):
     missing = cli(name, "no.npz", *arguments)
     assert missing.code == 2
     assert "Check the name" in missing.err
+    assert ("npzkit pack no.npz IN... makes a new one" in missing.err) == (name == "add")
     assert not (archive.parent / "no.npz").exists()
     assert cli(name, ".", *arguments).code == 2
     page = archive.parent / "page.npz"

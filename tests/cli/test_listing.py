@@ -56,12 +56,21 @@ def test_ls_sorts_and_chooses(cli, model):
     keys = [line.split()[0] for line in lines(cli("ls", model, "--sort", "size"))[1:4]]
     assert keys == ["layer/0/w", "layer/0/b", "top"]
     assert cli("ls", model, "--key", "layer").out.count("layer/0/") == 2
-    found = cli("ls", model, "--key", "layer/*", "--key", "t?")
+    found = cli("ls", model, "--key", "layer/*", "--key", "*/b")
     assert "top" not in found.out
     assert "2 of 3 members" in found.out
     assert [m["key"] for m in cli("ls", model, "--sort", "key", "--json").json()[0]["members"]] == [
         "layer/0/b", "layer/0/w", "top"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--tree",)])
+def test_ls_of_a_key_that_does_not_exist(cli, model, options):
+    """A key or a pattern that nothing matches is an error, as of show; for a folder it is not."""
+    for key, message in (("nokey", "no array named 'nokey'"), ("t?", "no array matches 't?'")):
+        found = cli("ls", model, "-k", "top", "-k", key, *options)
+        assert (found.code, message in found.err) == (2, True)
+        assert cli("ls", model.parent, "-k", key, *options).code == 0
 
 
 def test_ls_long_and_json_tell_offsets_and_attributes(cli, model):

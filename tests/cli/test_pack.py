@@ -448,6 +448,20 @@ def test_joining(cli, here):
     with npzkit.open("b.npz") as b, npzkit.open("c.npz") as c:
         assert (b["x"].shape, c["x"].shape) == ((2, 1, 2), (2, 4))
     npzkit.save("run1.npz", {"x": np.zeros(3)})
+    refused = cli("pack", "d.npz", "run?.npz", "--join")
+    assert (refused.code, "Leave such files out: --skip." in refused.err) == (1, True)
     result = cli("pack", "d.npz", "run?.npz", "--join", "--skip")
     assert result.code == 0
     assert "run1.npz" in result.out + result.err
+
+
+def test_joining_scalars(cli, here):
+    """What the error names at a prompt works: --stack, and --skip, which names what it leaves."""
+    for run in range(2):
+        npzkit.save(f"{run}.npz", {"x": np.arange(3) + run, "B": np.float64(run)})
+    refused = cli("pack", "all.npz", "?.npz", "--join")
+    assert (refused.code, "key 'B'" in refused.err) == (2, True)
+    assert "Stack the files with --stack, or leave such arrays out with --skip." in refused.err
+    assert cli("pack", "stacked.npz", "?.npz", "--stack").code == 0
+    found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
+    assert (found.code, found.err) == (0, "npzkit: left out 'B': it has no axis 0\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
+import shlex
 import zipfile
 
 import npzkit
@@ -121,6 +123,22 @@ def test_a_slice_is_numpys(name, text, cli, tmp_path):
     assert cli("show", tmp_path / "a.npz", "x", text).out == f"{expected}\n"
 
 
+@pytest.mark.parametrize("text", [":2, :3", "..., 0", "1:2", "[1, 5], 0", "[1, 5]", "7, 0, :3"])
+def test_a_slice_may_have_brackets(text):
+    """As in NumPy; a list of integers keeps its meaning."""
+    assert parse_index(f" [{text}]") == parse_index(text)
+    assert parse_index("[1, 5]").items == ([1, 5],)
+
+
+@pytest.mark.remedy("Put a space before SLICE: npzkit show FILE")
+def test_a_slice_behind_the_key(cli, here):
+    """The command that the error names shows it."""
+    npzkit.save("a.npz", {"x": np.arange(9).reshape(3, 3)})
+    (command,) = re.findall(r"npzkit (show .*)\.", cli("show", "a.npz", "x[1,:2]").err)
+    assert cli(*shlex.split(command)).out == "[3 4]\n"
+    assert "a space" not in cli("show", "a.npz", "y[1]").err
+
+
 def test_fields(cli, fixtures):
     """A field is chosen by its name, quoted or not, before or behind the index."""
     path = fixtures / "numpy_records.npz"
@@ -134,7 +152,7 @@ def test_fields(cli, fixtures):
 
 @pytest.mark.parametrize(
     "text",
-    ["x y", "1:2:3:4", "__import__('os')", "1,,2", "[1", "9" * 5000, "[1:2]", "a, b", "[1],[2]", "",
+    ["x y", "1:2:3:4", "__import__('os')", "1,,2", "[1", "9" * 5000, "[1:2", "[1:2]]", "a, b", "[1],[2]", "",
      "1e3", "()", "--stat", "::0", "1, 2:5:0", "[1], ::-0"],
 )  # fmt: skip
 def test_what_is_no_slice_is_wrong_usage(text, cli, fixtures):

@@ -676,6 +676,25 @@ def test_what_has_no_place_is_refused(here, name, array):
     assert load("b.npz")["good"].tolist() == [[1, 1], [1, 1]]
 
 
+@pytest.mark.slow
+@pytest.mark.remedy("Save each field as an array of its own, npz[key][field], and dates")
+@pytest.mark.parametrize("name", ["a.mat", "a.h5", "a.zarr", "a.safetensors"])
+def test_fields_that_have_no_place(here, name):
+    """Each becomes an array of its own, dates as integers; the message has no half of a dtype."""
+    fields = [("time", "M8[ms]"), ("T", "f8"), ("p", "f4", 3), ("station_of_the_field", "i4")]
+    npzkit.save("a.npz", {"rec": np.ones(2, fields)})
+    with pytest.raises(ConversionError, match="cannot be kept") as caught:
+        npzkit.convert("a.npz", name)
+    end = "records) are not written to .mat" if name == "a.mat" else "..."
+    assert caught.value.what.endswith(end)
+    with npzkit.open("a.npz") as npz:
+        arrays = {field: npz["rec"][field] for field in npz["rec"].dtype.names}
+    npzkit.save("b.npz", arrays | {"time": arrays["time"].astype("i8")})
+    npzkit.convert("b.npz", name)
+    npzkit.convert(name, "c.npz")
+    assert load("c.npz")["p"].tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
 @pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
 def test_an_array_is_no_group(here, name):
     """A key that is also the folder of another is refused where arrays cannot hold arrays."""

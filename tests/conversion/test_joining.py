@@ -7,7 +7,7 @@ import tracemalloc
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import DifferentFilesError
+from npzkit.errors import ConversionError, DifferentFilesError
 
 
 def read(path):
@@ -30,7 +30,7 @@ def runs(here):
 def test_arrays_are_concatenated(runs, compression):
     """In the order of the names, with the metadata of the first file."""
     report = npzkit.pack("all.npz", "runs/*.npz", join="concatenate", compression=compression)
-    assert (report.output, report.keys, report.notes) == ("all.npz", ("x", "name"), ())
+    assert (report.output, report.keys) == ("all.npz", ("x", "name"))
     with npzkit.open("all.npz") as npz:
         assert npz["x"].tolist() == [[0, 0], [1, 1], [1, 1], [2, 2], [2, 2], [2, 2]]
         assert npz["name"].tolist() == ["run 0", "run 1run 1", "run 2run 2run 2"]
@@ -58,13 +58,49 @@ def test_what_does_not_fit_is_named_or_left_out(runs):
         npzkit.pack("all.npz", "runs/*.npz", join="concatenate")
     assert not (runs / "all.npz").exists()
     report = npzkit.pack("all.npz", "runs/*.npz", join="concatenate", skip=True)
-    assert len(report.notes) == 1
-    assert "run1.npz" in report.notes[0]
+    assert "run1.npz" in report.notes[-1]
     assert read("all.npz")[:, 0].tolist() == [0, 2, 2, 2]
     with pytest.raises(ValueError, match="join must be"):
         npzkit.pack("b.npz", "runs/*.npz", join="both")
     with pytest.raises(FileExistsError):
         npzkit.pack("all.npz", "runs/*.npz", join="stack")
+
+
+def test_what_differs_from_the_first_file_is_noted(here):
+    """Each name of the metadata and of an array's attributes, once."""
+    for run, (metadata, attrs) in enumerate([
+        ({"site": "x", "B_T": 0, "probe": 1}, {"unit": "A"}),
+        ({"site": "x", "B_T": 1, "by": "me"}, {"unit": "mA"}),
+        ({"site": "x", "B_T": 2}, {"unit": "A", "gain": 2}),
+    ]):  # fmt: skip
+        with npzkit.NpzWriter(f"{run}.npz", metadata=metadata) as writer:
+            writer.add("I", np.arange(3), attrs=attrs)
+            writer.add("t", np.arange(3), attrs={"unit": "s"})
+    first = "is that of the first file; others have other values or none"
+    absent = "is not kept, because the first file does not have it"
+    for join in ("concatenate", "stack"):
+        report = npzkit.pack("all.npz", "?.npz", join=join, overwrite=True)
+        assert sorted(report.notes) == [
+            f"the attribute 'gain' of 'I' {absent}", f"the attribute 'unit' of 'I' {first}",
+            f"the metadata 'B_T' {first}", f"the metadata 'by' {absent}",
+            f"the metadata 'probe' {first}",
+        ]  # fmt: skip
+
+
+@pytest.mark.remedy('Stack the files with join="stack"')
+def test_scalars_are_left_out_or_stacked(here):
+    """An array without the axis is an error that names it; skip leaves it out, with a note."""
+    for run in range(2):
+        npzkit.save(f"{run}.npz", {"x": np.arange(3) + run, "B": np.float64(run)})
+    with pytest.raises(ConversionError, match="skip=True") as caught:
+        npzkit.pack("all.npz", "?.npz", join="concatenate")
+    assert caught.value.key == "B"
+    npzkit.pack("all.npz", "?.npz", join="stack")
+    with npzkit.open("all.npz") as npz:
+        assert npz["B"].tolist() == [0, 1]
+    report = npzkit.pack("new.npz", "?.npz", join="concatenate", skip=True)
+    assert report.notes == ("left out 'B': it has no axis 0",)
+    assert read("new.npz").tolist() == [0, 1, 2, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from deep import amount
 from npzkit.files.threads import Pipeline, run
+from peak import PEAK, needs_peak
 
 CHUNK = 4096
 HEAD = 128
@@ -344,19 +345,19 @@ def test_rows_may_be_changed_once_they_are_appended(compression, row_count, thre
     assert np.array_equal(npz["b"], NOISE)
 
 
-MEMORY = """
-import resource, sys
+MEMORY = f"""{PEAK}
+import sys
 import numpy as np, npzkit
 array = np.tile(np.random.default_rng(0).integers(0, 99, 1 << 20, dtype="u1"), 64)
-npzkit.save(sys.argv[1], {"warm": array[: 1 << 21]}, compression="deflated", threads=2)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-npzkit.save(sys.argv[1], {"a": array}, compression="deflated", threads=2)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+npzkit.save(sys.argv[1], {{"warm": array[: 1 << 21]}}, compression="deflated", threads=2)
+before = peak()
+npzkit.save(sys.argv[1], {{"a": array}}, compression="deflated", threads=2)
+print(peak() - before)
 """
 
 
+@needs_peak
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
 def test_memory_while_deflating(tmp_path):
     """Deflating 64 MiB takes less than 40 MiB of extra memory."""
     found = subprocess.run(

@@ -14,6 +14,7 @@ import pytest
 from archives import files, loaded
 from deep import extent
 from npzkit.errors import ClosedArchiveError, UnsupportedError
+from peak import PEAK, needs_peak
 
 
 def test_appending_to_a_stored_array_of_known_shape(tmp_path):
@@ -77,13 +78,13 @@ def test_dtypes_numpy_cannot_name_are_created(tmp_path):
         )
 
 
-MEASURE = """
-import resource, sys
+MEASURE = f"""{PEAK}
+import sys
 import numpy as np
 import npzkit
 path, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 part = np.random.default_rng(0).random((1000, 128))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 with npzkit.NpzWriter(path) as w:
     if kind == "stored":
         with w.create("x", (count, 128), "f8") as dst:
@@ -94,12 +95,12 @@ with npzkit.NpzWriter(path) as w:
         with w.create("x", (None, 128), "f8", compression="deflated", level=1) as dst:
             for _ in range(0, count, 1000):
                 dst.append(part)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+print((peak() - before) >> 10)
 """
 
 
+@needs_peak
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux alone")
 @pytest.mark.parametrize("kind", ["stored", "deflated"])
 def test_memory_stays_small(tmp_path, kind):
     """70 MiB, or 250, are created within 60 MiB of memory, a column of them included."""

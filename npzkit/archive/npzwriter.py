@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from npzkit.archive.written_archive import WrittenArchive
-from npzkit.codecs.coding import CHUNK_SIZE, Coding, Compression, check_coding, coding_for
+from npzkit.codecs.coding import CHUNK_SIZE, Coding, check_coding, coding_for
 from npzkit.errors import UnsupportedError, quoted
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs, nested_data
 from npzkit.writing.array_members import Member, Preparation
 
 if TYPE_CHECKING:
-    from npzkit.members.multipart import OnParts
-    from npzkit.typing import Writable
+    from npzkit.typing import Compression, OnParts, Writable
     from npzkit.writing.created_array import CreatedArray
 
 
@@ -692,7 +691,7 @@ class NpzWriter:
         """
         self._archive.state.abort()
 
-    def __enter__(self) -> NpzWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.coding import (
-    CHUNK_SIZE,
-    Coding,
-    Compression,
-    check_coding,
-    level_for,
-    method_number,
-)
+from npzkit.codecs.coding import CHUNK_SIZE, Coding, check_coding, level_for, method_number
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.any_sink import check_name
 from npzkit.files.file_objects import as_path, can_write
@@ -35,8 +28,7 @@ from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
     from npzkit.archive.written_archive import WrittenArchive
-    from npzkit.members.multipart import OnParts
-    from npzkit.typing import Writable
+    from npzkit.typing import Compression, OnParts, Writable
 
 _JOINT = "npzkit.jax.processes"
 """The module that saves arrays which are spread over processes, imported with the first one."""

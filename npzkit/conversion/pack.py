@@ -14,7 +14,7 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.coding import STORED, Compression, checked_method
+from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, opened_inputs
 from npzkit.conversion.npz import write_array
@@ -23,12 +23,12 @@ from npzkit.datasets.manyfiles import ManyFiles, join_files
 from npzkit.display import blocks
 from npzkit.errors import Advice, KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
 from npzkit.trees.containers import without_note
 
 if TYPE_CHECKING:
-    from npzkit.typing import Writable
+    from npzkit.typing import Compression, Progress, Writable
 
 
 class PackReport(NamedTuple):
@@ -64,7 +64,7 @@ def pack(
     axis: int = 0,
     skip: bool = False,
     overwrite: bool = False,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PackReport:
     """Pack .npy files, folders and archives into a new archive.
@@ -182,7 +182,7 @@ def add(
     inputs: Any,
     *,
     overwrite: bool = False,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> PackReport:
@@ -240,7 +240,7 @@ def _pack(
     path: str | None,
     mode: Literal["w", "x", "a"],
     given: Sequence[Given],
-    progress: Report | None,
+    progress: Progress | None,
     *,
     overwrite: bool = False,
     compression: Compression = "stored",
@@ -283,7 +283,7 @@ def _pack_joined(
     path: str | None,
     mode: Literal["w", "x"],
     many: ManyFiles,
-    progress: Report | None,
+    progress: Progress | None,
     compression: Compression,
     level: int | None,
 ) -> PackReport:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
+from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.datasets import INDEX_NAME, NOT_AN_INDEX
 from npzkit.errors import TO_CONVERT, IndexFormatError, NpzkitError, UnsupportedError
 from npzkit.files.file_objects import can_read
@@ -27,9 +27,8 @@ from npzkit.limits import Limits
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from npzkit.files.progress import Report
     from npzkit.maintenance.findings import VerifyReport
-    from npzkit.typing import ArchiveLike, Readable
+    from npzkit.typing import ArchiveLike, MmapMode, Progress, Readable
 
     T = TypeVar("T", default=Any)
 
@@ -263,7 +262,7 @@ def verify(
     file: ArchiveLike,
     keys: Sequence[str] | None = None,
     *,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     threads: int | None = None,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -126,7 +126,8 @@ class NpzWriter:
         The file cannot be created or opened for writing, or the file that it
         would replace is read-only.
     FileExistsError
-        Mode "x", and the path exists.
+        Mode "x", and the path exists. Also at the first commit in mode "a", if there was
+        no file, and another writer has made one since.
     ArchiveLockedError
         Another writer has the file at the path.
     ZipFormatError, AmbiguousArchiveError

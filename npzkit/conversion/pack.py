@@ -181,10 +181,14 @@ def add(
     file: str | os.PathLike[str],
     inputs: Any,
     *,
+    compression: Compression = "stored",
+    level: int | None = None,
+    allow_pickle: bool = False,
+    encoding: str = "ASCII",
+    lock_timeout: float | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **options: Any,
 ) -> PackReport:
     """Add files, folders and archives to an archive that exists, in one commit.
 
@@ -192,15 +196,15 @@ def add(
     ----------
     file : path
         The archive.
-    inputs, progress
+    inputs, compression, level, allow_pickle, encoding, progress
         As in `pack`.
+    lock_timeout : float, optional
+        As in `NpzWriter`.
     overwrite : bool, default False
         Whether to replace arrays that have the same keys, and metadata of the
         same names, which otherwise stays.
     storage_options : mapping, optional
         For the stores of inputs that are URLs; see `npzkit.open`.
-    **options
-        The other parameters of `pack`.
 
     Returns
     -------
@@ -232,7 +236,10 @@ def add(
     path = os.fsdecode(place)
     os.stat(path)
     _, given = located(path, inputs, storage_options)
-    return _pack(path, path, "a", given, progress, overwrite=overwrite, **options)
+    return _pack(
+        path, path, "a", given, progress, overwrite=overwrite, compression=compression,
+        level=level, allow_pickle=allow_pickle, encoding=encoding, lock_timeout=lock_timeout,
+    )  # fmt: skip
 
 
 def _pack(
@@ -247,6 +254,7 @@ def _pack(
     level: int | None = None,
     allow_pickle: bool = False,
     encoding: str = "ASCII",
+    lock_timeout: float | None = None,
 ) -> PackReport:
     """Write the inputs to an archive that is opened in a mode.
 
@@ -260,8 +268,9 @@ def _pack(
         arrays, archives = found
         meter = Meter(progress, sum(item.size for item in arrays))
         with NpzWriter(
-            file, mode, compression=compression, level=level, allow_pickle=allow_pickle
-        ) as writer:
+            file, mode, compression=compression, level=level, allow_pickle=allow_pickle,
+            lock_timeout=lock_timeout,
+        ) as writer:  # fmt: skip
             taken = [item.key for item in arrays if item.key in writer]
             if taken and not overwrite:
                 raise KeyExistsError(

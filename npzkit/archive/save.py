@@ -22,7 +22,7 @@ from npzkit.files.new_file_at_once import NewFileAtOnce
 from npzkit.files.urls import Location, find_location
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, nested_data
+from npzkit.members.metadata import FLAT, TREE_KEY, check_given, format_checked, nested_data
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.zip.writer import ZipWriter
 
@@ -120,7 +120,7 @@ def save(
     >>> np.load(io.BytesIO(stream.getvalue())).files
     ['file', 'layer/w']
     """
-    check_is_mapping(metadata)
+    check_given(metadata)
     if type(arrays) is not dict:
         _check_arrays(file, arrays)
     arrays, metadata, is_spread = _as_saved(arrays, metadata)

@@ -285,8 +285,8 @@ class NpzWriter:
             can express, 65,279 bytes in total. NaN and infinity are written as in
             metadata. Not for nested data.
         overwrite : bool, default False
-            Replace an array with the same key. The old array counts until the
-            next commit, and its bytes stay in the file until it is repacked.
+            Replace an array with the same key, and its attributes. The old array counts
+            until the next commit, and its bytes stay in the file until it is repacked.
             Nested data replaces everything under its key.
 
         Raises

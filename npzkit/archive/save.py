@@ -68,9 +68,10 @@ def save(
         ``"arr_0"`` are allowed. The arrays of a dict are all checked, and
         pickled if they hold objects, before any file is touched. Those of
         another mapping, such as an `NpzFile`, are read and written one by one
-        to keep memory small. A dict may be nested, and a list, a tuple or an array
-        is saved as well; see the notes. Tables, and arrays with units or
-        coordinates, are refused: the error says what to save.
+        to keep memory small; attributes, metadata and what nested data has beside arrays
+        are not copied (`npzkit.repack` copies all). A dict may be nested, and a list, a
+        tuple or an array is saved as well; see the notes. Tables, and arrays with units
+        or coordinates, are refused: the error says what to save.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
         As in `NpzWriter`.
     masked, strings : {"refuse", "split"}, default "refuse"

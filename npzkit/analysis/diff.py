@@ -242,7 +242,7 @@ def diff(
         False compares CRC-32s in place of values, so that any other CRC-32 is a
         difference. With ``verify=False`` no array is read.
     limits : Limits, optional
-        Upper bounds on sizes and counts; ignored for an `NpzFile`.
+        Upper bounds on sizes and counts; not with an `NpzFile`, which has its own.
     progress : callable, optional
         Called with the bytes done and the total, in this thread: every few
         megabytes, and at the end.

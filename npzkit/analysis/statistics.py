@@ -184,7 +184,7 @@ def statistics(
     field : str, optional
         The field to measure, of a structured array.
     limits : Limits, optional
-        Upper bounds on sizes and counts; ignored for an `NpzFile`.
+        Upper bounds on sizes and counts; not with an `NpzFile`, which has its own.
     threads : int, optional
         By default one per processor.
     progress : callable, optional

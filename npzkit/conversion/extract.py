@@ -90,7 +90,7 @@ def extract(
         Compare the CRC-32 of each array. False writes damaged data as it is, as far as it
         can be read.
     limits : Limits, optional
-        As in `npzkit.open`, before anything is written; ignored for an `NpzFile`.
+        As in `npzkit.open`, before anything is written; not with an `NpzFile`, which has its own.
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.

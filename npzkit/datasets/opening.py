@@ -254,6 +254,8 @@ def _may_be_folder(file: Any) -> bool:
 def opened(file: Any, **options: Any) -> Iterator[NpzFile]:
     """Yield an `NpzFile` as it is, and anything else opened until the block ends."""
     if isinstance(file, NpzFile):
+        if options.get("limits") is not None:
+            raise ValueError("limits are those that npzkit.open was given: pass them there")
         yield file
         return
     with open(file, **options) as npz:
@@ -397,7 +399,8 @@ def load_tree(
     mmap_mode : {None, "r", "c", "r+"}, optional
         Map the arrays instead of reading them; see `NpzFile.memmap`.
     allow_pickle, limits
-        As in `npzkit.open`; ignored for an `NpzFile`.
+        As in `npzkit.open`. An `NpzFile` has its own: `allow_pickle` is ignored then, and
+        `limits` raise a ValueError.
     encoding : str, default "ASCII"
         Of text in Python objects that Python 2 wrote, as in `npzkit.load`.
     threads : int, optional

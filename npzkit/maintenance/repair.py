@@ -27,7 +27,7 @@ from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
-from npzkit.maintenance.findings import Lost, RepairReport
+from npzkit.maintenance.findings import EndReport, Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, read_committed
 from npzkit.members.keys import check_key, keys_of
 from npzkit.reading.map_flush import complete_flushes
@@ -173,7 +173,7 @@ def repair(
         source.is_locked = True
         try:
             if output is None and lock is not None:
-                return _repair_end(path, source, lock, bounds, count, progress)
+                return EndReport(*_repair_end(path, source, lock, bounds, count, progress))
             if keep_partial and source.read_within(0, 6) == MAGIC_PREFIX:
                 return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
             salvage = Salvage(source, bounds, count, progress, keep_partial=keep_partial)

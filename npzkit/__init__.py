@@ -14,10 +14,13 @@ array([0., 0.])
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format, typing
+    from npzkit import dask as dask
+    from npzkit import torch as torch
+    from npzkit import xarray as xarray
     from npzkit.analysis.diff import DiffReport as DiffReport
     from npzkit.analysis.diff import diff
     from npzkit.analysis.statistics import statistics
@@ -99,18 +102,21 @@ _MODULES = {"checkpoint", "dask", "errors", "format", "torch", "typing", "xarray
 """Public modules, likewise. `__all__` has those that need no other package."""
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+if not TYPE_CHECKING:
+    # A checker of types would take every name for a public one.
 
-    if name in _MODULES:
-        try:
-            return import_module(f"npzkit.{name}")
-        except ImportError as error:
-            raise AttributeError(f"npzkit.{name} cannot be imported: {error}") from error
-    if name not in _HOMES:
-        raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _MODULES:
+            try:
+                return import_module(f"npzkit.{name}")
+            except ImportError as error:
+                raise AttributeError(f"npzkit.{name} cannot be imported: {error}") from error
+        if name not in _HOMES:
+            raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:

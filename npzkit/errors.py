@@ -321,8 +321,7 @@ class NpzkitError(Exception):
     found, expected : object, optional
         The value that was found, and the value that was expected.
     remedy : str, optional
-        What to do about it, as a full sentence. Some classes have a default. `Advice` carries
-        what to do at a prompt.
+        What to do about it, as a full sentence. Some classes have a default.
     is_damage : bool, optional
         Whether the bytes of the file are not what was written. A refused pickle, and what
         exceeds a limit, may be sound. Each class has a default.
@@ -625,6 +624,9 @@ class NotMappableError(NpzkitError, ValueError):
 
 class ArchiveLockedError(NpzkitError, BlockingIOError):
     """Another writer has the archive open."""
+
+    errno = errno.EAGAIN
+    filename = property(lambda self: self.path)
 
 
 class TreeMismatchError(NpzkitError, ValueError):

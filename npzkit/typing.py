@@ -1,4 +1,4 @@
-"""Names for annotations: what functions of npzkit take as files."""
+"""Names for annotations: what functions of npzkit take as files and options."""
 
 # Nothing of npzkit imports them when it runs.
 
@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import os
 import zipfile
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, TypeAlias
 
 __all__ = [
-    "ArchiveLike", "OpenArchive", "PathLike", "Readable", "SupportsRead", "SupportsWrite",
-    "Writable",
+    "ArchiveLike", "Compression", "MmapMode", "OnParts", "OpenArchive", "Partial", "PathLike",
+    "Progress", "Readable", "SupportsRead", "SupportsWrite", "Writable",
 ]  # fmt: skip
 
 
@@ -51,3 +52,14 @@ ArchiveLike: TypeAlias = Readable | OpenArchive
 """What functions take that read an archive, whether it is open or not."""
 Writable: TypeAlias = PathLike | SupportsWrite
 """What `npzkit.save` takes."""
+
+Compression: TypeAlias = Literal["stored", "deflated", "zstd"] | int | None
+"""How an array is compressed: a word, or one of zipfile's constants."""
+MmapMode: TypeAlias = Literal["r", "c", "r+"]
+"""How an array is mapped; see `npzkit.NpzFile.memmap`."""
+OnParts: TypeAlias = Literal["refuse", "split"]
+"""How masked arrays and strings are saved; see `npzkit.NpzWriter`."""
+Partial: TypeAlias = Literal["mask", "drop"] | None
+"""What is kept of a damaged array; see `npzkit.repair`."""
+Progress: TypeAlias = Callable[[int, int], object]
+"""A function of what is done so far and the total, mostly in bytes."""

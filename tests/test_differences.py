@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+from pathlib import Path
 
 import npzkit
 import numpy as np
@@ -17,12 +19,16 @@ X = np.arange(1000.0)
 
 
 def test_mmap_mode_is_honoured(tmp_path):
-    """numpy reads where it was asked to map; npzkit maps."""
+    """numpy reads where it was asked to map; npzkit maps, and r+ changes the file."""
     np.savez(tmp_path / "a.npz", x=X)
     with np.load(tmp_path / "a.npz", mmap_mode="r") as theirs:
         assert not isinstance(theirs["x"], np.memmap)
     with npzkit.load(tmp_path / "a.npz", mmap_mode="r") as ours:
         assert isinstance(ours["x"], np.memmap)
+    for module, changed in ((np, X[0]), (npzkit, 7)):
+        with module.load(tmp_path / "a.npz", mmap_mode="r+") as npz:
+            npz["x"][0] = 7
+        assert np.load(tmp_path / "a.npz")["x"][0] == changed
 
 
 def test_bytes_behind_an_array_are_an_error():
@@ -52,6 +58,16 @@ def test_masks_are_never_lost(tmp_path):
     for save in (npzkit.savez, npzkit.savez_compressed):
         with pytest.raises(UnsupportedError, match="mask"):
             save(tmp_path / "a", x=masked)
+
+
+def test_what_has_labels_is_refused(tmp_path):
+    """numpy saves a table without its columns; npzkit says how to save them."""
+    table = type("DataFrame", (), {"__array__": lambda *_, **options: X})
+    table.__module__ = "pandas.core.frame"
+    np.savez(tmp_path / "a.npz", x=table())
+    assert np.array_equal(np.load(tmp_path / "a.npz")["x"], X)
+    with pytest.raises(UnsupportedError, match="to_records"):
+        npzkit.savez(tmp_path / "a.npz", x=table())
 
 
 def test_any_name_is_a_key(tmp_path):
@@ -204,3 +220,35 @@ def test_an_archive_is_added_to(tmp_path):
             "y": (X + 1).tolist(),
             "z": (X + 2).tolist(),
         }
+
+
+ROWS = {
+    "ignores `mmap_mode` for an archive": test_mmap_mode_is_honoured,
+    "reads a complete array for a part of it": test_a_part_costs_a_part,
+    "decompresses from the start for each part": test_a_second_part_does_not_start_over,
+    "needs an array in memory to save it": test_arrays_larger_than_memory,
+    "does not check an array that other bytes follow in its member": test_bytes_behind_an_array_are_an_error,
+    "returns bytes for a `.npy` member that is not an array": test_a_bad_npy_member_is_an_error,
+    "drops the mask of a masked array silently": test_masks_are_never_lost,
+    "drops columns of a pandas DataFrame, a unit, coordinates": test_what_has_labels_is_refused,
+    "cannot save arrays under some keys (`file`, `allow_pickle`, `arr_0`)": test_any_name_is_a_key,
+    "leaves an archive without some arrays after a failed save": test_a_failed_save_leaves_the_old_file,
+    "reads wrong data in forked workers": test_forked_workers_read_right,
+    "returns bfloat16 as void": test_bfloat16_comes_back,
+    "shows shape and dtype only after loading": test_shape_and_dtype_without_loading,
+    "cannot add to an archive or change it": test_an_archive_is_added_to,
+    "has one compression level for all arrays": test_levels_and_methods_per_array,
+    "raises many kinds of exceptions for bad headers": test_hostile_headers_give_one_error,
+    "writes data at any offset": test_stored_data_is_aligned_for_maps,
+}
+"""The test of each row of the guide's table, by what NumPy does."""
+
+
+def test_each_row_has_a_test():
+    """The table has the rows of these tests, in this order, and no test is without a row."""
+    page = Path(npzkit.__file__).with_name("guide") / "numpy.md"
+    section = page.read_text(encoding="utf-8").split("## Differences")[1].split("\n## ")[0]
+    _, *rows = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    assert rows == list(ROWS)
+    tests = {name for name in globals() if name.startswith("test_")}
+    assert tests == {"test_each_row_has_a_test", *(test.__name__ for test in ROWS.values())}

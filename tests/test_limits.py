@@ -123,3 +123,21 @@ def test_an_archive_that_is_opened_again_keeps_its_limits(make):
             pytest.raises(LimitExceededError),
         ):
             again["x"]
+
+
+@pytest.mark.parametrize("kind", ["stored", "sharded"])
+def test_limits_beside_an_open_archive_are_refused(make, kind, tmp_path):
+    """They are not ignored: the error says where to pass them, and there they hold."""
+    limits = npzkit.Limits(member_count=0)
+    calls = (
+        lambda npz, **given: npzkit.load_tree(npz, **given),
+        lambda npz, **given: npzkit.diff(npz, npz, **given),
+        lambda npz, **given: npzkit.statistics(npz, "x", field="field0003", **given),
+        lambda npz, **given: npzkit.extract(npz, tmp_path / "folder", **given),
+    )
+    with npzkit.open(make(kind), limits=RAISED) as npz:
+        for call in calls:
+            with pytest.raises(ValueError, match=r"that npzkit\.open was given"):
+                call(npz, limits=limits)
+    with pytest.raises(LimitExceededError):
+        npzkit.open(make("stored"), limits=limits)

@@ -30,7 +30,7 @@ from npzkit.errors import (
     shown_url,
     shown_value,
 )
-from npzkit.files.progress import Meter, Part, Report
+from npzkit.files.progress import Meter, Part
 from npzkit.files.urls import find_locations
 from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
@@ -39,7 +39,7 @@ from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.notes import is_value, nodes_of
 
 if TYPE_CHECKING:
-    from npzkit.typing import ArchiveLike
+    from npzkit.typing import ArchiveLike, Progress
 
 _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
 """If it is the same, two members are the same bytes, as far as headers and a CRC-32 can tell."""
@@ -220,7 +220,7 @@ def diff(
     verify: bool = True,
     values: bool = True,
     limits: Limits | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DiffReport:
     """Find out where two archives differ: in keys, shapes, dtypes and values.
@@ -248,7 +248,7 @@ def diff(
         False compares CRC-32s in place of values, so that any other CRC-32 is a
         difference. With ``verify=False`` no array is read.
     limits : Limits, optional
-        Upper bounds on sizes and counts; ignored for an `NpzFile`.
+        Upper bounds on sizes and counts; not with an `NpzFile`, which has its own.
     progress : callable, optional
         Called with the bytes done and the total, in this thread: every few
         megabytes, and at the end.
@@ -404,7 +404,7 @@ class _Comparison:
     is_whole: bool
     problems: list[Problem] = field(default_factory=list)
 
-    def rows(self, progress: Report | None) -> list[Difference]:
+    def rows(self, progress: Progress | None) -> list[Difference]:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)

@@ -23,14 +23,14 @@ from npzkit.display.histograms import Statistics, statistics_of
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.display.sampling import read_habits
 from npzkit.errors import StaleArchiveError, UnsupportedError
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Advance, Meter
 from npzkit.files.threads import Pipeline
 from npzkit.format.array import array_bytes, read_header
 from npzkit.limits import Limits, thread_count
 from npzkit.reading.indexing import count_of, select
 
 if TYPE_CHECKING:
-    from npzkit.typing import ArchiveLike
+    from npzkit.typing import ArchiveLike, Progress
 
 _T = TypeVar("_T")
 
@@ -112,7 +112,7 @@ class ArrayPart:
         """Return the field that is wanted of some of the array's items."""
         return values if self._field is None else values[self._field]
 
-    def _approach(self, progress: Report) -> None:
+    def _approach(self, progress: Progress) -> None:
         """Read what comes before it, if it cannot be reached in another way.
 
         That is so if the array is compressed without a seek index. `progress` is called with
@@ -165,7 +165,7 @@ def statistics(
     field: str | None = None,
     limits: Limits | None = None,
     threads: int | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Statistics:
     """Compute the statistics of an array, or of a part of it, without loading it.
@@ -184,7 +184,7 @@ def statistics(
     field : str, optional
         The field to measure, of a structured array.
     limits : Limits, optional
-        Upper bounds on sizes and counts; ignored for an `NpzFile`.
+        Upper bounds on sizes and counts; not with an `NpzFile`, which has its own.
     threads : int, optional
         By default one per processor.
     progress : callable, optional

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
+    ChecksumError,
     NoDataError,
     NpzkitError,
     OutdatedArraysError,
@@ -151,6 +152,11 @@ def _iterate(archive: StreamedArchive, strict: bool) -> Iterator[tuple[str, Any]
             del array
         _report(archive.compare(strict=strict), strict)
     except NpzkitError as error:
+        if isinstance(error, ChecksumError):
+            error.remedy = (
+                "Send it again; or save the stream to a file: npzkit.open(path)"
+                ".read(key, verify=False) reads the array as it is."
+            )
         error.__suppress_context__ = True
         error.locate(path=archive.path)
         raise

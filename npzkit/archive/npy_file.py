@@ -8,14 +8,14 @@ shown.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import MmapMode, OpenedArchive
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.coding import STORED
 from npzkit.errors import Advice, NotMappableError, NpzkitError
 from npzkit.files.source import Source, SourceFile
@@ -35,6 +35,7 @@ from npzkit.zip.records import FLAG_DESCRIPTOR
 if TYPE_CHECKING:
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.array_info import ArrayInfo
+    from npzkit.typing import MmapMode, Progress
 
 _ARRAY_COUNT = 10_000
 """Arrays of a file that are looked for, one after the other: each takes 50 microseconds."""
@@ -104,7 +105,7 @@ class NpyContents(OpenedArchive):
         return super().memmap(key, mode)
 
     def verify(
-        self, keys: list[str] | None, progress: Callable[[int, int], object] | None, threads: int
+        self, keys: list[str] | None, progress: Progress | None, threads: int
     ) -> VerifyReport:
         from npzkit.files.progress import Meter
         from npzkit.maintenance.findings import Finding, VerifyReport

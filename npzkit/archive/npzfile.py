@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 import numpy as np
 
 from npzkit.archive.numpy_attributes import ArrayAttributes
-from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode, OpenedArchive, check_mmap_mode
+from npzkit.archive.opened_archive import NOT_MAPPED, OpenedArchive, check_mmap_mode
 from npzkit.errors import NpzkitError, quoted, shown_key
 from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.members.array_info import ArchiveInfo, ArrayInfo
-    from npzkit.typing import Readable
+    from npzkit.typing import MmapMode, Progress, Readable
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
@@ -635,7 +635,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         self,
         keys: Iterable[str] | None = None,
         *,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Progress | None = None,
         threads: int | None = None,
     ) -> VerifyReport:
         """Check the archive for damage; see `npzkit.verify`.

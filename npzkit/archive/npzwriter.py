@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from npzkit.archive.written_archive import WrittenArchive
-from npzkit.codecs.coding import CHUNK_SIZE, Coding, Compression, check_coding, coding_for
+from npzkit.codecs.coding import CHUNK_SIZE, Coding, check_coding, coding_for
 from npzkit.errors import UnsupportedError, quoted
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs, nested_data
 from npzkit.writing.array_members import Member, Preparation
 
 if TYPE_CHECKING:
-    from npzkit.members.multipart import OnParts
-    from npzkit.typing import Writable
+    from npzkit.typing import Compression, OnParts, Writable
     from npzkit.writing.created_array import CreatedArray
 
 
@@ -127,7 +126,8 @@ class NpzWriter:
         The file cannot be created or opened for writing, or the file that it
         would replace is read-only.
     FileExistsError
-        Mode "x", and the path exists.
+        Mode "x", and the path exists. Also at the first commit in mode "a", if there was
+        no file, and another writer has made one since.
     ArchiveLockedError
         Another writer has the file at the path.
     ZipFormatError, AmbiguousArchiveError
@@ -285,8 +285,8 @@ class NpzWriter:
             can express, 65,279 bytes in total. NaN and infinity are written as in
             metadata. Not for nested data.
         overwrite : bool, default False
-            Replace an array with the same key. The old array counts until the
-            next commit, and its bytes stay in the file until it is repacked.
+            Replace an array with the same key, and its attributes. The old array counts
+            until the next commit, and its bytes stay in the file until it is repacked.
             Nested data replaces everything under its key.
 
         Raises
@@ -694,7 +694,7 @@ class NpzWriter:
         """
         self._archive.state.abort()
 
-    def __enter__(self) -> NpzWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -14,7 +14,7 @@ import io
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from npzkit.reading.known_arrays import KnownArrays
     from npzkit.reading.maps import Maps
     from npzkit.reading.member import MemberReader
+    from npzkit.typing import MmapMode, Progress
     from npzkit.zip.chunks import Chunks
     from npzkit.zip.entry_columns import Columns
 
 Join = Callable[[str, Mapping[str, Any]], Any]
 """Puts an array together, by its key and its attributes."""
-MmapMode = Literal["r", "c", "r+"]
 NOT_MAPPED = (
     "an archive in a store cannot be mapped into memory",
     "Read parts of an array with npz.lazy(key), or download the file and map the copy.",
@@ -210,7 +210,7 @@ class OpenedArchive:
     def verify(
         self,
         keys: list[str] | None,
-        progress: Callable[[int, int], object] | None,
+        progress: Progress | None,
         threads: int,
     ) -> VerifyReport:
         from npzkit.maintenance.verify import verify_source

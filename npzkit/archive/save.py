@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.coding import (
-    CHUNK_SIZE,
-    Coding,
-    Compression,
-    check_coding,
-    level_for,
-    method_number,
-)
+from npzkit.codecs.coding import CHUNK_SIZE, Coding, check_coding, level_for, method_number
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.any_sink import check_name
 from npzkit.files.file_objects import as_path, can_write
@@ -29,14 +22,13 @@ from npzkit.files.new_file_at_once import NewFileAtOnce
 from npzkit.files.urls import Location, find_location
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.metadata import FLAT, TREE_KEY, check_is_mapping, format_checked, nested_data
+from npzkit.members.metadata import FLAT, TREE_KEY, check_given, format_checked, nested_data
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
     from npzkit.archive.written_archive import WrittenArchive
-    from npzkit.members.multipart import OnParts
-    from npzkit.typing import Writable
+    from npzkit.typing import Compression, OnParts, Writable
 
 _JOINT = "npzkit.jax.processes"
 """The module that saves arrays which are spread over processes, imported with the first one."""
@@ -76,9 +68,10 @@ def save(
         ``"arr_0"`` are allowed. The arrays of a dict are all checked, and
         pickled if they hold objects, before any file is touched. Those of
         another mapping, such as an `NpzFile`, are read and written one by one
-        to keep memory small. A dict may be nested, and a list, a tuple or an array
-        is saved as well; see the notes. Tables, and arrays with units or
-        coordinates, are refused: the error says what to save.
+        to keep memory small; attributes, metadata and what nested data has beside arrays
+        are not copied (`npzkit.repack` copies all). A dict may be nested, and a list, a
+        tuple or an array is saved as well; see the notes. Tables, and arrays with units
+        or coordinates, are refused: the error says what to save.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
         As in `NpzWriter`.
     masked, strings : {"refuse", "split"}, default "refuse"
@@ -128,7 +121,7 @@ def save(
     >>> np.load(io.BytesIO(stream.getvalue())).files
     ['file', 'layer/w']
     """
-    check_is_mapping(metadata)
+    check_given(metadata)
     if type(arrays) is not dict:
         _check_arrays(file, arrays)
     arrays, metadata, is_spread = _as_saved(arrays, metadata)

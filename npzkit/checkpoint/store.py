@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
@@ -34,7 +34,6 @@ from npzkit.checkpoint.step_metadata import (
     record_of,
 )
 from npzkit.checkpoint.steps import NewStep, Steps, looks_at
-from npzkit.codecs.coding import Compression
 from npzkit.datasets.part_checks import Seen
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.datasets.sharding import parse_size
@@ -58,6 +57,7 @@ from npzkit.trees.restoring import KeySelection
 
 if TYPE_CHECKING:
     from npzkit.jax.processes import JointSave
+    from npzkit.typing import Compression
 
 WhenBusy = Literal["wait", "skip", "raise"]
 
@@ -804,7 +804,7 @@ class CheckpointStore:
             finally:
                 self._storage.close()
 
-    def __enter__(self) -> CheckpointStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, exc_type: object, error: BaseException | None, *_: object) -> None:

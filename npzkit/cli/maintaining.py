@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -41,7 +41,7 @@ from npzkit.cli.messages import (
     refusing,
     say,
 )
-from npzkit.cli.output import ProgressBar, Report, json_option, print_json
+from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
@@ -53,6 +53,12 @@ from npzkit.errors import (
     shown_url,
 )
 from npzkit.files.urls import local_path
+
+if TYPE_CHECKING:
+    from npzkit.typing import Progress
+
+    Work = Callable[[ArchiveFile, Progress], "Outcome"]
+    """What a command does with an archive; it reports its progress."""
 
 
 class Outcome(NamedTuple):
@@ -74,10 +80,6 @@ class Outcome(NamedTuple):
     text: str
     state: str
     code: int = 0
-
-
-Work = Callable[[ArchiveFile, Report], Outcome]
-"""What a command does with an archive; it reports its progress."""
 
 
 def is_folder(output: str | None) -> bool:
@@ -176,7 +178,7 @@ def work_through(
     return max(outcome.code for outcome in outcomes)
 
 
-def _outcome(archive: ArchiveFile, work: Work, report: Report, tell: ProgressBar) -> Outcome:
+def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressBar) -> Outcome:
     try:
         with naming_in_warnings(shown_path(archive.path), tell.hide), refusing():
             return work(archive, report)
@@ -230,7 +232,7 @@ def verify(
             print_json([])
         raise
 
-    def work(archive: ArchiveFile, report: Report) -> Outcome:
+    def work(archive: ArchiveFile, report: Progress) -> Outcome:
         from npzkit.datasets.opening import is_npy, open_any
 
         with (
@@ -351,7 +353,7 @@ def repair(
     archives = find_archives(files, recursive=recursive)
     check_output(archives, output)
 
-    def work(archive: ArchiveFile, report: Report) -> Outcome:
+    def work(archive: ArchiveFile, report: Progress) -> Outcome:
         if is_folder(output):
             verified = npzkit.verify(archive.path, progress=report)
             if verified.ok and not verified.torn_size:
@@ -388,7 +390,7 @@ def _repair_text(archive: ArchiveFile, report: npzkit.RepairReport) -> list[str]
     return str(report._replace(lost=lost)).splitlines()
 
 
-def _cut(archive: ArchiveFile, report: Report) -> Outcome:
+def _cut(archive: ArchiveFile, report: Progress) -> Outcome:
     """Repair the end of an archive, and check the rest."""
     size = archive.size
     repaired = npzkit.repair(archive.path)
@@ -414,7 +416,7 @@ def _cut(archive: ArchiveFile, report: Report) -> Outcome:
     return found._replace(document=document, text="\n".join(filter(None, lines)))
 
 
-def _repacked_shards(folder: str, report: Report, **options: Any) -> Outcome:
+def _repacked_shards(folder: str, report: Progress, **options: Any) -> Outcome:
     """Write the shards of an archive again."""
     from npzkit.datasets.repacked_shards import repack_shards
     from npzkit.datasets.shardedfile import ShardedFile
@@ -462,7 +464,7 @@ def repack(
     archives = find_archives(files, recursive=recursive)
     check_output(archives, output)
 
-    def work(archive: ArchiveFile, report: Report) -> Outcome:
+    def work(archive: ArchiveFile, report: Progress) -> Outcome:
         if output is None and _is_sharded(archive):
             return _repacked_shards(archive.path, report, **options)
         check_one_file(archive, "npzkit convert {} FILE.npz makes one file of it.")

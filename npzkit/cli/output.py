@@ -13,15 +13,12 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from npzkit.errors import printable
-
-Report = Callable[[int, int], object]
-"""A function of the work done so far and the work in total."""
 
 _BAR_AFTER = 1.0
 """Seconds of work before a bar appears."""

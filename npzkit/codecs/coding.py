@@ -8,7 +8,11 @@ chunks, and that an array takes what it is not given from its writer. Encoders a
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import operator
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from npzkit.typing import Compression
+
 
 STORED = 0
 DEFLATED = 8
@@ -43,8 +47,6 @@ CHECKED_SIZE = 1 << 16
 CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26
 """Bytes a chunk may have when it is written: the specification advises 4096
 and more. A reader has whole chunks in memory, so it refuses larger ones."""
-
-Compression = Literal["stored", "deflated", "zstd"] | int | None
 
 
 class Coding(NamedTuple):
@@ -132,7 +134,7 @@ _DEFAULT = Coding(STORED, None, CHUNK_SIZE, True)
 
 
 def check_coding(
-    compression: Compression, level: int | None, chunk_size: int, seekable: bool
+    compression: "Compression", level: int | None, chunk_size: int, seekable: bool
 ) -> Coding:
     """Return the coding of a writer, for arrays that do not say otherwise.
 
@@ -149,7 +151,7 @@ def check_coding(
 
 def coding_for(
     default: Coding,
-    compression: Compression,
+    compression: "Compression",
     level: int | None,
     chunk_size: int | None,
     seekable: bool | None,
@@ -175,7 +177,7 @@ def coding_for(
     )
 
 
-def checked_method(compression: Compression, level: int | None) -> int:
+def checked_method(compression: "Compression", level: int | None) -> int:
     """Return the number of a compression; raises ValueError for a bad compression or level."""
     method = method_number(compression)
     level_for(method, level)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process
@@ -46,7 +46,7 @@ from npzkit.errors import (
     some_of,
 )
 from npzkit.files.file_objects import as_path
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import Chosen, rewrite
@@ -55,6 +55,9 @@ from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
 from npzkit.trees.notes import is_value, links, nodes_of
 from npzkit.trees.restoring import named_keys
+
+if TYPE_CHECKING:
+    from npzkit.typing import Progress
 
 
 class ConvertReport(NamedTuple):
@@ -94,7 +97,7 @@ def convert(
     zarr_format: Literal[2, 3] = 3,
     skip: bool = False,
     overwrite: bool = False,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     dtypes: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     encoding: str = "ASCII",
@@ -427,7 +430,7 @@ def _note_tree(tree: Any, say: Say) -> None:
             )
 
 
-def _noting(progress: Report | None, raised: list[BaseException]) -> Report | None:
+def _noting(progress: Progress | None, raised: list[BaseException]) -> Progress | None:
     """Return `progress`, whose exceptions are noted."""
     if progress is None:
         return None

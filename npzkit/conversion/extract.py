@@ -17,13 +17,13 @@ from npzkit.datasets.opening import opened
 from npzkit.display.blocks import PIECE_SIZE, checked_array
 from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, seekable
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Advance, Meter
 from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX
 
 if TYPE_CHECKING:
-    from npzkit.typing import ArchiveLike
+    from npzkit.typing import ArchiveLike, Progress
 
 
 class ExtractReport(NamedTuple):
@@ -52,7 +52,7 @@ def extract(
     overwrite: bool = False,
     verify: bool = True,
     limits: Limits | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ExtractReport:
     """Write the arrays of an archive to files.
@@ -90,7 +90,7 @@ def extract(
         Compare the CRC-32 of each array. False writes damaged data as it is, as far as it
         can be read.
     limits : Limits, optional
-        As in `npzkit.open`, before anything is written; ignored for an `NpzFile`.
+        As in `npzkit.open`, before anything is written; not with an `NpzFile`, which has its own.
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.

@@ -101,7 +101,8 @@ def located(
         if not isinstance(key, (str, type(None))) or not _is_one(find_location(source)):
             raise TypeError(
                 "inputs must be paths, archives, file objects, or pairs of a key and one of "
-                f"these, not {type(source).__name__}; npzkit.save writes arrays"
+                f"these, not {type(source).__name__}; npzkit.save makes an archive of arrays, "
+                "and NpzWriter(file, 'a') adds them to one"
             )
         keys.append(key)
         sources.append(source)

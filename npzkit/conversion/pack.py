@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.coding import STORED, Compression, checked_method
+from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, opened_inputs
 from npzkit.conversion.npz import write_array
@@ -24,12 +24,12 @@ from npzkit.datasets.skeleton import Arrays
 from npzkit.display import blocks
 from npzkit.errors import SKIP, Advice, ConversionError, KeyExistsError, format_count, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
 from npzkit.trees.containers import without_note
 
 if TYPE_CHECKING:
-    from npzkit.typing import Writable
+    from npzkit.typing import Compression, Progress, Writable
 
 
 class PackReport(NamedTuple):
@@ -65,7 +65,7 @@ def pack(
     axis: int = 0,
     skip: bool = False,
     overwrite: bool = False,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PackReport:
     """Pack .npy files, folders and archives into a new archive.
@@ -188,10 +188,14 @@ def add(
     file: str | os.PathLike[str],
     inputs: Any,
     *,
+    compression: Compression = "stored",
+    level: int | None = None,
+    allow_pickle: bool = False,
+    encoding: str = "ASCII",
+    lock_timeout: float | None = None,
     overwrite: bool = False,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **options: Any,
 ) -> PackReport:
     """Add files, folders and archives to an archive that exists, in one commit.
 
@@ -199,15 +203,15 @@ def add(
     ----------
     file : path
         The archive.
-    inputs, progress
+    inputs, compression, level, allow_pickle, encoding, progress
         As in `pack`.
+    lock_timeout : float, optional
+        As in `NpzWriter`.
     overwrite : bool, default False
         Whether to replace arrays that have the same keys, and metadata of the
         same names, which otherwise stays.
     storage_options : mapping, optional
         For the stores of inputs that are URLs; see `npzkit.open`.
-    **options
-        The other parameters of `pack`.
 
     Returns
     -------
@@ -239,7 +243,10 @@ def add(
     path = os.fsdecode(place)
     os.stat(path)
     _, given = located(path, inputs, storage_options)
-    return _pack(path, path, "a", given, progress, overwrite=overwrite, **options)
+    return _pack(
+        path, path, "a", given, progress, overwrite=overwrite, compression=compression,
+        level=level, allow_pickle=allow_pickle, encoding=encoding, lock_timeout=lock_timeout,
+    )  # fmt: skip
 
 
 def _pack(
@@ -247,13 +254,14 @@ def _pack(
     path: str | None,
     mode: Literal["w", "x", "a"],
     given: Sequence[Given],
-    progress: Report | None,
+    progress: Progress | None,
     *,
     overwrite: bool = False,
     compression: Compression = "stored",
     level: int | None = None,
     allow_pickle: bool = False,
     encoding: str = "ASCII",
+    lock_timeout: float | None = None,
 ) -> PackReport:
     """Write the inputs to an archive that is opened in a mode.
 
@@ -267,8 +275,9 @@ def _pack(
         arrays, archives = found
         meter = Meter(progress, sum(item.size for item in arrays))
         with NpzWriter(
-            file, mode, compression=compression, level=level, allow_pickle=allow_pickle
-        ) as writer:
+            file, mode, compression=compression, level=level, allow_pickle=allow_pickle,
+            lock_timeout=lock_timeout,
+        ) as writer:  # fmt: skip
             taken = [item.key for item in arrays if item.key in writer]
             if taken and not overwrite:
                 raise KeyExistsError(
@@ -290,7 +299,7 @@ def _pack_joined(
     path: str | None,
     mode: Literal["w", "x"],
     many: ManyFiles,
-    progress: Report | None,
+    progress: Progress | None,
     compression: Compression,
     level: int | None,
     say: Say,

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -21,7 +21,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 
-from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
+from npzkit.codecs.coding import CHUNK_SIZE, check_coding
 from npzkit.datasets.shard_names import ShardRecord, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import (
     NAME_A_FOLDER,
@@ -38,6 +38,10 @@ from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
 from npzkit.stores.objects import LocalFolder, StorePrefix
+
+if TYPE_CHECKING:
+    from npzkit.typing import Compression
+
 
 _BLOCKS_COUNT = 256
 """Most blocks of a shard, so that a task does not wait for thousands."""

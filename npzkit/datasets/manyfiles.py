@@ -9,7 +9,7 @@ import errno
 import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -399,7 +399,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         """Close all files. Reading anything after that raises ClosedArchiveError."""
         self._files.close()
 
-    def __enter__(self) -> ManyFiles:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

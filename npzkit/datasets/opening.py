@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import NOT_MAPPED, MmapMode
+from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.datasets import INDEX_NAME, NOT_AN_INDEX
 from npzkit.errors import TO_CONVERT, IndexFormatError, NpzkitError, UnsupportedError
 from npzkit.files.file_objects import can_read
@@ -27,9 +27,8 @@ from npzkit.limits import Limits
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from npzkit.files.progress import Report
     from npzkit.maintenance.findings import VerifyReport
-    from npzkit.typing import ArchiveLike, Readable
+    from npzkit.typing import ArchiveLike, MmapMode, Progress, Readable
 
     T = TypeVar("T", default=Any)
 
@@ -101,10 +100,12 @@ def open(
 
     Examples
     --------
-    >>> import npzkit
-    >>> with npzkit.open("fixtures/numpy_savez.npz") as npz:
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> np.savez(stream, x=np.eye(3), y=np.arange(3))
+    >>> with npzkit.open(stream) as npz:
     ...     print(npz.files)
-    ['x', 'y', 'scalar']
+    ['x', 'y']
     """
     missing: OSError | None = None
     options: Any = {
@@ -253,6 +254,8 @@ def _may_be_folder(file: Any) -> bool:
 def opened(file: Any, **options: Any) -> Iterator[NpzFile]:
     """Yield an `NpzFile` as it is, and anything else opened until the block ends."""
     if isinstance(file, NpzFile):
+        if options.get("limits") is not None:
+            raise ValueError("limits are those that npzkit.open was given: pass them there")
         yield file
         return
     with open(file, **options) as npz:
@@ -263,7 +266,7 @@ def verify(
     file: ArchiveLike,
     keys: Sequence[str] | None = None,
     *,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     threads: int | None = None,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -396,7 +399,8 @@ def load_tree(
     mmap_mode : {None, "r", "c", "r+"}, optional
         Map the arrays instead of reading them; see `NpzFile.memmap`.
     allow_pickle, limits
-        As in `npzkit.open`; ignored for an `NpzFile`.
+        As in `npzkit.open`. An `NpzFile` has its own: `allow_pickle` is ignored then, and
+        `limits` raise a ValueError.
     encoding : str, default "ASCII"
         Of text in Python objects that Python 2 wrote, as in `npzkit.load`.
     threads : int, optional

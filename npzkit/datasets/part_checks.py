@@ -9,7 +9,7 @@ that parts tile their arrays is checked when the index is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
@@ -22,8 +22,11 @@ from npzkit.errors import (
     quoted,
 )
 from npzkit.files.file_objects import Identity
-from npzkit.files.progress import Meter, Report
+from npzkit.files.progress import Meter
 from npzkit.maintenance.findings import Finding
+
+if TYPE_CHECKING:
+    from npzkit.typing import Progress
 
 
 def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path: str) -> None:
@@ -103,7 +106,7 @@ def verify_shards(
     index: Index,
     open_shard: Callable[[int], NpzFile],
     numbers: Sequence[int],
-    progress: Report | None,
+    progress: Progress | None,
     threads: int,
     seen: Seen | None = None,
     *,
@@ -154,7 +157,7 @@ def _shard_findings(
     open_shard: Callable[[int], NpzFile],
     shard: int,
     parts: list[tuple[int, int | None]],
-    progress: Report | None,
+    progress: Progress | None,
     threads: int,
     seen: Seen | None,
     is_complete: bool,
@@ -205,7 +208,7 @@ def _index_findings(
 def _rows_of(
     npz: NpzFile,
     keys: list[str] | None,
-    progress: Report | None,
+    progress: Progress | None,
     threads: int,
     seen: Seen | None,
 ) -> tuple[Finding, ...]:

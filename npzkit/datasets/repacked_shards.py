@@ -6,7 +6,7 @@ Decides that an array which has grown by many parts is one again, with its metho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,11 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import LEVELS, METHOD_NAMES
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
-from npzkit.files.progress import Meter, Report
+from npzkit.files.progress import Meter
+
+if TYPE_CHECKING:
+    from npzkit.typing import Progress
+
 
 _BLOCK_SIZE = 1 << 25
 """Bytes that are in memory at a time."""
@@ -23,7 +27,7 @@ _WRITTEN = {METHOD_NAMES[method] for method in LEVELS}
 
 
 def repack_shards(
-    folder: Any, *, progress: Report | None = None, compression: Any = None, **options: Any
+    folder: Any, *, progress: Progress | None = None, compression: Any = None, **options: Any
 ) -> None:
     """Write all arrays of a sharded archive to new shards, which take the place of its old ones.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import Join, MmapMode, OpenedArchive
+from npzkit.archive.opened_archive import Join, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
 from npzkit.datasets.part_checks import prove_part
 from npzkit.datasets.parted_array import Piece, as_index
@@ -37,6 +37,7 @@ from npzkit.reading.indexing import Box
 if TYPE_CHECKING:
     from npzkit.datasets.part_checks import Seen
     from npzkit.maintenance.findings import Finding, VerifyReport
+    from npzkit.typing import MmapMode, Progress
 
 
 _Place = tuple[int, int, np.ndarray[Any, Any]]
@@ -105,7 +106,7 @@ class ShardedContents(OpenShards):
         )  # fmt: skip
 
     def verify(
-        self, keys: list[str] | None, progress: Callable[[int, int], object] | None, threads: int
+        self, keys: list[str] | None, progress: Progress | None, threads: int
     ) -> VerifyReport:
         from npzkit.datasets.part_checks import verify_shards
         from npzkit.maintenance.findings import VerifyReport

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opened_archive import MmapMode
 from npzkit.codecs.coding import method_name
 from npzkit.datasets.sharded_contents import ShardedContents
 from npzkit.limits import Limits
 
 if TYPE_CHECKING:
-    from npzkit.typing import PathLike
+    from npzkit.typing import MmapMode, PathLike
 
 
 class PartInfo(NamedTuple):

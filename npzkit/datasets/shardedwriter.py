@@ -9,11 +9,11 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.archive.save import PreparedArchive
-from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
+from npzkit.codecs.coding import CHUNK_SIZE, check_coding
 from npzkit.datasets.added_shards import Base
 from npzkit.datasets.shard_names import (
     ShardRecord,
@@ -42,7 +42,7 @@ from npzkit.members.metadata import format_metadata
 
 if TYPE_CHECKING:
     from npzkit.stores.objects import Found, Objects
-    from npzkit.typing import PathLike
+    from npzkit.typing import Compression, PathLike
 
 
 class ShardedWriter:
@@ -484,7 +484,7 @@ class ShardedWriter:
             if names:
                 discard(self._place, names)
 
-    def __enter__(self) -> ShardedWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:

@@ -15,12 +15,12 @@ import os
 import re
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.coding import Compression, coding_for
+from npzkit.codecs.coding import coding_for
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import ArrayRow, Index, PartRow, ShardRow
 from npzkit.datasets.index_format import format_index, parse_index
@@ -46,6 +46,10 @@ from npzkit.limits import Limits, thread_count
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import check_attrs
 from npzkit.stores.objects import Found, LocalFolder, Objects, StorePrefix, is_temporary, objects_at
+
+if TYPE_CHECKING:
+    from npzkit.typing import Compression
+
 
 _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "

@@ -46,11 +46,11 @@ def load(
     Parameters
     ----------
     file : path, URL or file object
-        Bytes are a path, as in `open`. A file object needs ``read`` and
-        ``seek``, and is read from its current position.
+        Bytes are a path, as in `numpy.load`; `npzkit.open` takes them as contents. A file
+        object needs ``read`` and ``seek``, and is read from its current position.
     mmap_mode : {None, "r", "c", "r+", "w+"}, optional
         If given, memory-map the file instead of reading it. Archives support
-        ``"r"`` and ``"c"``.
+        ``"r"``, ``"c"`` and ``"r+"``.
     allow_pickle : bool, default False
         Whether to read object arrays. Unpickling can run code from the file.
     fix_imports, encoding : optional
@@ -81,14 +81,18 @@ def load(
     Notes
     -----
     NumPy ignores `mmap_mode` for an archive. Here ``npz[key]`` returns a map,
-    and raises an error if the array cannot be mapped.
+    and raises an error if the array cannot be mapped. With ``"r+"``, changes of the
+    array go to the file.
 
     Examples
     --------
-    >>> import npzkit
-    >>> with npzkit.load("fixtures/numpy_savez.npz") as npz:
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> np.savez(stream, x=np.eye(3))
+    >>> _ = stream.seek(0)
+    >>> with npzkit.load(stream) as npz:
     ...     print(npz["x"][0])
-    [0 1 2]
+    [1. 0. 0.]
     """
     if encoding not in ("ASCII", "latin1", "bytes"):
         # Any other encoding could change the bytes of array data in a pickle.

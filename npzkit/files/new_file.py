@@ -267,10 +267,12 @@ class NewFile(WrittenFile):
                 self._replace_closed(temporary)
         except FileExistsError as error:
             # Of two writers that make the same file, none can have locked it.
-            error.strerror = (
+            text = (
                 "another writer made this file meanwhile, and what was written is discarded; "
-                "open the file again, in mode 'a', and add the arrays again"
+                "the file exists now: open it in mode 'a' to add to it"
             )
+            raise FileExistsError(errno.EEXIST, text, self.name) from error
+        except ArchiveLockedError:
             raise
         except BaseException as error:
             # An interrupt may come once the file is in its place.

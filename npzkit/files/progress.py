@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-Report = Callable[[int, int], object]
-"""A function of the bytes done so far and the bytes in total."""
+if TYPE_CHECKING:
+    from npzkit.typing import Progress
+
+
 Advance = Callable[[int], object]
 """A function of the bytes done since the last call."""
 
@@ -34,7 +37,7 @@ class Meter:
         Bytes in total.
     """
 
-    def __init__(self, report: Report | None, total: int) -> None:
+    def __init__(self, report: Progress | None, total: int) -> None:
         self._report = report
         self._total = total
         self._step = min(_REPORT_SIZE, total // _STEP_COUNT)

@@ -30,7 +30,7 @@ from npzkit.files.file_objects import as_path, can_write, check_regular
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.new_file import new_file
 from npzkit.files.path_sink import PathSink
-from npzkit.files.progress import Meter, Report
+from npzkit.files.progress import Meter
 from npzkit.files.sink import Sink
 from npzkit.files.source import Source, WrittenSource, open_source
 from npzkit.files.threads import Pipeline
@@ -51,7 +51,7 @@ from npzkit.zip.writer import ZipWriter
 from npzkit.zip.written_header import ALIGNMENT
 
 if TYPE_CHECKING:
-    from npzkit.typing import ArchiveLike, Writable
+    from npzkit.typing import ArchiveLike, Progress, Writable
 
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""
@@ -70,7 +70,7 @@ def repack(
     durable: bool = False,
     overwrite: bool = False,
     lock_timeout: float | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Rewrite an archive, so that stored arrays are aligned and compressed ones seekable.
@@ -183,7 +183,7 @@ def rewrite(
     durable: bool = False,
     overwrite: bool = False,
     lock_timeout: float | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Rewrite an archive, or some members of it, as `repack` does."""
@@ -321,7 +321,7 @@ def _write(
     source: Source,
     open_dst: Callable[[], Sink],
     write_member: Callable[[Source, ChunkLists, Entry, ZipWriter, Meter], None],
-    progress: Report | None = None,
+    progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     chosen: Chosen | None = None,
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
@@ -21,15 +21,14 @@ from npzkit.files.disk import File
 from npzkit.files.file_objects import as_path, check_regular
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
-from npzkit.files.progress import Report
 from npzkit.files.sink import Sink
 from npzkit.files.source import Source
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
-from npzkit.maintenance.findings import Lost, RepairReport
-from npzkit.maintenance.salvage import Partial, Salvage, read_committed
+from npzkit.maintenance.findings import EndReport, Lost, RepairReport
+from npzkit.maintenance.salvage import Salvage, read_committed
 from npzkit.members.keys import check_key, keys_of
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
@@ -41,6 +40,10 @@ from npzkit.zip.member_search import entry_of_header
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 from npzkit.zip.written_header import entry_bytes, local_bytes, local_header
+
+if TYPE_CHECKING:
+    from npzkit.typing import Partial, Progress
+
 
 _KNOWN_SIZE = 1 << 16
 """Bytes at the end of a file that are compared before it is written to."""
@@ -55,7 +58,7 @@ def repair(
     limits: Limits | None = None,
     threads: int | None = None,
     lock_timeout: float | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RepairReport:
     """Repair a damaged archive, or save the sound members to another file.
@@ -170,7 +173,7 @@ def repair(
         source.is_locked = True
         try:
             if output is None and lock is not None:
-                return _repair_end(path, source, lock, bounds, count, progress)
+                return EndReport(*_repair_end(path, source, lock, bounds, count, progress))
             if keep_partial and source.read_within(0, 6) == MAGIC_PREFIX:
                 return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
             salvage = Salvage(source, bounds, count, progress, keep_partial=keep_partial)
@@ -232,7 +235,7 @@ def _repair_end(
     lock: FileLock,
     limits: Limits,
     threads: int,
-    progress: Report | None,
+    progress: Progress | None,
 ) -> RepairReport:
     """Cut off an unfinished append, or write a damaged directory again."""
     size = source.size

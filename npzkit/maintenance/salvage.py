@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import Advice, NpzkitError, ZipFormatError, format_count, shown_key
-from npzkit.files.progress import Meter, Report
+from npzkit.files.progress import Meter
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
 from npzkit.limits import Limits
@@ -54,12 +54,12 @@ from npzkit.zip.member_search import (
 from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
+if TYPE_CHECKING:
+    from npzkit.typing import Partial, Progress
+
+
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
-
-
-Partial = Literal["mask", "drop"] | None
-"""What is kept of a damaged array; see `npzkit.repair`."""
 
 
 class Salvage:
@@ -70,7 +70,7 @@ class Salvage:
         source: Source,
         limits: Limits,
         threads: int,
-        progress: Report | None,
+        progress: Progress | None,
         *,
         keep_partial: Partial,
     ) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from npzkit.errors import NpzkitError, StaleArchiveError
 from npzkit.files.any_source import open_any_source
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.file_objects import cannot_seek, is_archive, known_name, seekable
-from npzkit.files.progress import Meter, Report
+from npzkit.files.progress import Meter
 from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline
 from npzkit.limits import DEFAULT_LIMITS, Limits, thread_count
@@ -29,11 +29,14 @@ from npzkit.reading.stream import entries_by_key
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
 
+if TYPE_CHECKING:
+    from npzkit.typing import Progress
+
 
 def verify(
     file: Any,
     keys: Sequence[str] | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     *,
     threads: int | None = None,
     limits: Limits | None = None,
@@ -67,7 +70,7 @@ def _verify(
     source: Source,
     limits: Limits,
     keys: Sequence[str] | None,
-    progress: Report | None,
+    progress: Progress | None,
     threads: int,
 ) -> VerifyReport:
     """Check an archive, also one whose directory is damaged."""
@@ -89,7 +92,7 @@ def verify_source(
     directory: Directory,
     limits: Limits,
     keys: Sequence[str] | None,
-    progress: Report | None,
+    progress: Progress | None,
     threads: int,
 ) -> VerifyReport:
     """Check the members of an open archive against every rule; see `verify`."""

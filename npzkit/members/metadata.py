@@ -101,6 +101,16 @@ def check_is_mapping(metadata: Any) -> None:
         raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
 
 
+def check_given(metadata: Any) -> None:
+    """Check that metadata which a caller gave are a mapping, or None, without a note of their own.
+
+    What a copied archive has in the place of the note is a list or a mapping.
+    """
+    check_is_mapping(metadata)
+    if metadata and isinstance(metadata.get(TREE_KEY), (str, int, float)):
+        raise ValueError(f"the metadata {TREE_KEY!r} is reserved for npzkit itself")
+
+
 def format_metadata(metadata: Any) -> bytes:
     """Return the metadata of an archive as its comment; empty if there is none.
 
@@ -141,8 +151,8 @@ def format_checked(metadata: Mapping[str, Any] | None) -> bytes:
     UnsupportedError
         A newer version of npzkit wrote the note of its tree.
     """
-    if isinstance(metadata, Mapping):
-        check_tree_version(metadata.get(TREE_KEY))
+    check_given(metadata)
+    check_tree_version((metadata or {}).get(TREE_KEY))
     return format_metadata(metadata)
 
 

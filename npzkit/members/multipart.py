@@ -9,14 +9,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from npzkit.errors import NpyFormatError, UnsupportedError
 from npzkit.members.metadata import PARTS_ATTRIBUTE
 
-OnParts = Literal["refuse", "split"]
+if TYPE_CHECKING:
+    from npzkit.typing import OnParts
+
 
 MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
 

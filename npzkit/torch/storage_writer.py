@@ -13,14 +13,14 @@ import math
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from npzkit.codecs.coding import CHUNK_SIZE, Compression, check_coding
+from npzkit.codecs.coding import CHUNK_SIZE, check_coding
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.shard_names import ShardRecord, attempt_of, new_attempt, new_writer, shard_name
 from npzkit.datasets.sharding import ShardPart, commit_index, parse_size, place_of, write_shard
@@ -32,6 +32,9 @@ from npzkit.stores.objects import LocalFolder, StorePrefix, is_temporary
 from npzkit.torch.description import ENTRY, format_entry, key_for
 from npzkit.torch.storage import NpzStorage
 from npzkit.trees.containers import encode_value
+
+if TYPE_CHECKING:
+    from npzkit.typing import Compression
 
 
 class _Attempt(NamedTuple):

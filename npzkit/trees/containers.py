@@ -519,9 +519,6 @@ def with_numbers(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
 def as_saved(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
     """Return arrays and metadata as they are saved, and whether the arrays were a tree."""
     check_tree(arrays)
-    if isinstance((metadata or {}).get(TREE_KEY), (str, int, float)):
-        # What a copied archive has there is a list or a mapping, in whose place a new note comes.
-        raise ValueError(f"the metadata {TREE_KEY!r} is reserved for npzkit itself")
     plain, has_note = without_note(metadata or {})
     if isinstance(arrays, Mapping) and not is_nested(arrays):
         # A copy of an archive may come with the note of that one, which knows its numbers.

@@ -12,7 +12,7 @@ import weakref
 import webbrowser
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.viewer.shown import Shown, format_link, parse_link
@@ -162,7 +162,7 @@ class Viewer:
             self._server = None
             self._opened.close()
 
-    def __enter__(self) -> Viewer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -21,7 +21,8 @@ from npzkit.members.keys import check_key, check_keys
 from npzkit.zip.written_header import SmallMembers
 
 if TYPE_CHECKING:
-    from npzkit.members.multipart import OnParts, Splitting
+    from npzkit.members.multipart import Splitting
+    from npzkit.typing import OnParts
     from npzkit.writing.array_bytes import Prepared
     from npzkit.zip.chunk_list import ChunkList
 

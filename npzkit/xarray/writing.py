@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray
@@ -21,7 +21,7 @@ from xarray.backends.common import ensure_dtype_not_object
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.coding import STORED, Compression, checked_method
+from npzkit.codecs.coding import STORED, checked_method
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.files.file_objects import can_write
@@ -30,6 +30,10 @@ from npzkit.members.metadata import check_attrs
 from npzkit.xarray.appending import append_variables, encoding_of, known_variables
 from npzkit.xarray.archive_store import GROUPS, attrs_to_json, path_in
 from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
+
+if TYPE_CHECKING:
+    from npzkit.typing import Compression
+
 
 _OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
 """What `encoding` says to npzkit."""

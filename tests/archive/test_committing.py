@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import warnings
 import zipfile
 
@@ -372,16 +373,21 @@ def test_a_commit_without_arrays_keeps_the_old_file(tmp_path):
         assert npz.files == ["new"]
 
 
-def test_two_writers_of_a_new_file(tmp_path):
-    """The later one, in mode "a", keeps the file of the other, and says what to do."""
+@pytest.mark.parametrize("mode", ["a", "x"])
+def test_two_writers_of_a_new_file(tmp_path, mode):
+    """The later one keeps the file of the other, and says what to do, also once it is pickled."""
     path = tmp_path / "new.npz"
-    first, late = npzkit.NpzWriter(path), npzkit.NpzWriter(path, "a")
+    first, late = npzkit.NpzWriter(path), npzkit.NpzWriter(path, mode)
     first["x"] = late["y"] = np.arange(3)
     first.close()
-    with pytest.raises(FileExistsError, match="in mode 'a', and add the arrays again"):
+    with pytest.raises(FileExistsError, match="open it in mode 'a' to add to it") as caught:
         late.close()
-    with npzkit.open(path) as npz:
-        assert npz.files == ["x"]
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert caught.value.filename == str(path)
+    assert "in mode 'a'" in repr(caught.value)
+    with npzkit.NpzWriter(path, "a") as writer:
+        writer["y"] = np.arange(3)
+        assert writer.files == ["x", "y"]
 
 
 @pytest.mark.remedy("Leave out commit(), or write to a path.")

@@ -643,7 +643,8 @@ def test_empty_archives():
     assert list(npzkit.iter_arrays(OnlyRead(archive()))) == []
 
 
-def test_damage_is_found_before_the_array_is_yielded():
+@pytest.mark.remedy("save the stream to a file: npzkit.open(path).read(key, verify=False)")
+def test_damage_is_found_before_the_array_is_yielded(tmp_path):
     """A flipped byte is a ChecksumError that names key and offset; arrays before it came."""
     data = bytearray(packed({"x": X, "y": NOISE}))
     data[-20_000] ^= 1
@@ -651,6 +652,10 @@ def test_damage_is_found_before_the_array_is_yielded():
     assert [key for key, _ in found] == ["x"]
     assert isinstance(error, ChecksumError)
     assert (error.key, error.path) == ("y", None)
+    path = tmp_path / "a.npz"
+    path.write_bytes(data)
+    with npzkit.open(path) as npz:
+        assert np.sum(npz.read("y", verify=False) != NOISE) == 1
 
 
 # -- limits ------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 from like_windows import files_in, like_windows, needs_rules
 from npzkit.errors import ArchiveLockedError, TornArchiveWarning, UnsupportedError
 from npzkit.files import disk, locking, system_locks
+from npzkit.files.new_file import NewFile
 
 pytestmark = needs_rules
 FREE = "close it, and try again"
@@ -150,6 +151,23 @@ def test_an_open_file_is_named(path, monkeypatch):
     assert files_in(path.parent) == ["a.npz"]
     npzkit.save(path, {"x": np.ones(2)})
     assert np.load(path)["x"].tolist() == [1, 1]
+
+
+def test_another_writer_locks_the_file_before_it_is_replaced(path, monkeypatch):
+    """The error says so, as for any other second writer, and the file stays as it was."""
+    release, held = NewFile.release_locks, []
+
+    def release_and_lose(file, *args):
+        release(file, *args)
+        if not held:
+            held.append(locking.lock_path(str(path), 0.0))
+
+    writer = npzkit.NpzWriter(path)
+    monkeypatch.setattr(NewFile, "release_locks", release_and_lose)
+    with pytest.raises(ArchiveLockedError, match="another writer has the archive open"):
+        writer.close()
+    held[0].close()
+    assert np.load(path)["x"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_writer_goes_on_after_its_first_commit(path):

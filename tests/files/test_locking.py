@@ -354,6 +354,7 @@ SECOND = {
         _other(path), path, overwrite=True, **options
     ),
     "save": lambda path, **options: npzkit.save(path, {"x": np.arange(3)}, **options),
+    "add": lambda path, **options: npzkit.add(path, _other(path), overwrite=True, **options),
 }
 
 
@@ -364,7 +365,7 @@ def _other(path):
     return other
 
 
-@pytest.mark.remedy("Wait until it is closed, or pass lock_timeout=seconds to wait longer.")
+@pytest.mark.remedy("Wait until it is closed, or pass lock_timeout=seconds to wait longer; ")
 @pytest.mark.parametrize("mode", ["a", "w"])
 @pytest.mark.parametrize("second", SECOND)
 def test_a_second_writer_is_refused_at_once(path, second, mode):
@@ -376,6 +377,8 @@ def test_a_second_writer_is_refused_at_once(path, second, mode):
         SECOND[second](path)
     assert time.monotonic() - start < 5
     assert isinstance(caught.value, BlockingIOError)
+    same = pickle.loads(pickle.dumps(caught.value))
+    assert (same.errno, same.filename) == (errno.EAGAIN, same.path) == (errno.EAGAIN, str(path))
     assert quoted(path) in str(caught.value)
     errors = []
 

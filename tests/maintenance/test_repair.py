@@ -1329,6 +1329,22 @@ def test_bytes_are_no_path(tmp_path):
             npzkit.repair(data)
 
 
+def test_the_report_of_the_end_says_that_arrays_were_not_checked(tmp_path):
+    """A damaged array is counted as kept, so the report names what checks it, which finds it."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(1000)})
+    data = bytearray(path.read_bytes() + b"junk")
+    data[4000] ^= 1
+    path.write_bytes(data)
+    report = npzkit.repair(path)
+    assert str(report).splitlines() == [
+        f"{path}: 1 member kept; its arrays were not checked: npzkit.verify checks them",
+        "4 bytes of an unfinished append removed",
+    ]
+    assert "not checked" in report._repr_html_()
+    assert not npzkit.verify(path).ok
+
+
 def test_the_report_in_a_notebook():
     """Each line of the report is one in the page, and text is escaped."""
     html = RepairReport("a.npz", ("x",), (Lost("<b>", "it is <i>", 7),))._repr_html_()

@@ -371,8 +371,11 @@ def test_a_flat_mapping_is_saved_as_by_numpy():
 @each_row("value", ["mine", 0, 1.5, False])
 def test_metadata_in_the_place_of_the_note_are_refused(value):
     """A user's own value of npzkit.tree is not dropped in silence; a copied note is replaced."""
+    for arrays in ({"a": {"b": 1}}, {"a": 1}, {"a": np.eye(2)}, {"a/b": np.eye(2)}):
+        with pytest.raises(ValueError, match=r"'npzkit\.tree' is reserved"):
+            saved(arrays, metadata={"npzkit.tree": value})
     with pytest.raises(ValueError, match=r"'npzkit\.tree' is reserved"):
-        saved({"a": {"b": 1}}, metadata={"npzkit.tree": value})
+        npzkit.NpzWriter(io.BytesIO(), metadata={"npzkit.tree": value})
     with npzkit.open(saved({"a": {"b": 1}}, metadata={"npzkit.tree": {"a": ["list"]}})) as npz:
         assert npzkit.load_tree(npz) == {"a": {"b": 1}}
 
@@ -702,7 +705,9 @@ def test_what_is_no_tree_is_refused(tmp_path, tree, error, text):
 def test_a_damaged_note_is_one_error(note):
     """Metadata of another make is a format error that says what is wrong."""
     stream = io.BytesIO()
-    npzkit.save(stream, {"a/b": np.eye(2)}, metadata={"npzkit.tree": note})
+    with npzkit.NpzWriter(stream) as writer:
+        writer["a/b"] = np.eye(2)
+        writer.metadata["npzkit.tree"] = note
     with pytest.raises(ZipFormatError, match="structure of the nested data is damaged"):
         npzkit.load_tree(stream)
 
@@ -1020,7 +1025,10 @@ def test_a_mutated_note_is_read_or_refused(tree, data):
         note = json.loads(json.dumps(npz.metadata["npzkit.tree"]))
         arrays = npz.load_all()
     stream = io.BytesIO()
-    npzkit.save(stream, arrays, metadata={"npzkit.tree": mutated(note, data)})
+    with npzkit.NpzWriter(stream) as writer:
+        for key, array in arrays.items():
+            writer[key] = array
+        writer.metadata["npzkit.tree"] = mutated(note, data)
     for prefix in (None, "nested", "nested/0"):
         try:
             npzkit.load_tree(stream, prefix)

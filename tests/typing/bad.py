@@ -1,4 +1,4 @@
-"""Ten mistakes, each of which a checker of types finds in its line."""
+"""Twelve mistakes, each of which a checker of types finds in its line."""
 # pyright: strict
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import npzkit
 import numpy as np
 
 npzkit.open(3.5)  # no path
+npzkit.opne("a.npz")  # no such name
+npzkit.dask.from_nzp("a.npz")  # no such name either
 npzkit.save({"a": np.zeros(3)}, "a.npz")  # the wrong way round
 npzkit.open("a.npz", mmap_mode="w")  # no mode of a map
 npzkit.NpzWriter("a.npz", "r")  # no mode of a writer

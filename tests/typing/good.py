@@ -42,3 +42,26 @@ with npzkit.NpzWriter("b.npz", compression="deflated") as w:
         dst.append([1, 2, 3])
         dst[0:2] = 1
     assert_type(dst, npzkit.CreatedArray)
+
+
+class Writer(npzkit.NpzWriter):
+    """A subclass keeps its type."""
+
+
+def pack(file: npzkit.typing.Writable, how: npzkit.typing.Compression = "zstd") -> None:
+    """What wraps npzkit's functions has their types."""
+    with Writer(file, compression=how) as own:
+        assert_type(own, Writer)
+
+
+def repair(path: str, keep: npzkit.typing.Partial, tell: npzkit.typing.Progress) -> None:
+    npzkit.repair(path, "c.npz", keep_partial=keep, progress=tell)
+
+
+def save(masked: npzkit.typing.OnParts, mode: npzkit.typing.MmapMode) -> None:
+    npzkit.save("a.npz", state, masked=masked)
+    npzkit.open("a.npz", mmap_mode=mode)
+
+
+with npzkit.checkpoint.CheckpointStore("run") as store:
+    store.save(1, state)

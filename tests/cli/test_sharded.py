@@ -37,6 +37,19 @@ def test_reading_commands_take_the_folder(folder, cli, command, expected):
     assert expected in result.out
 
 
+@pytest.mark.parametrize("command", ["ls", "info", "verify", "diff"])
+@pytest.mark.parametrize("name", ["run", "one.npz", "more.npy"])
+@pytest.mark.usefixtures("folder")
+def test_urls_of_local_files_are_paths(cli, tmp_path, command, name):
+    """file:// and local:// mean the path, to a folder with an index as to a file."""
+    np.savez(tmp_path / "one.npz", x=np.arange(3))
+    np.save(tmp_path / "more.npy", np.arange(3))
+    path = tmp_path / name
+    count = 2 if command == "diff" else 1
+    for url in path.as_uri(), f"local://{path.as_posix()}":
+        assert cli(command, *[url] * count) == cli(command, *[path.as_posix()] * count)
+
+
 def test_what_no_commit_has_listed_is_named(folder, cli):
     """verify has a note on shards beside an archive, and is not silent about a lost index."""
     with npzkit.ShardedWriter(folder, attempt="b") as w:

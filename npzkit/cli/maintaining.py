@@ -42,16 +42,7 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, Report, json_option, print_json
-from npzkit.errors import (
-    StaleArchiveError,
-    UnsupportedError,
-    at_prompt,
-    format_count,
-    format_size,
-    printable,
-    quoted,
-    shown_url,
-)
+from npzkit.errors import at_prompt, format_count, format_size, printable, quoted, shown_url
 from npzkit.files.urls import local_path
 
 
@@ -225,7 +216,6 @@ def verify(
         from npzkit.datasets.opening import is_npy, open_any
 
         with (
-            refusing(UnsupportedError, StaleArchiveError),
             seekable_input(archive.path) as source,
             open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
         ):

@@ -93,12 +93,17 @@ def test_verify_tells_and_exits_by_what_it_found(cli, fixtures, tmp_path):
     assert missing.err.count("\n") == 1
 
 
-def test_repair_and_repack(cli, tmp_path):
+@pytest.mark.remedy("Remove them: npzkit.repair(path).")
+def test_repair_and_repack(cli, tmp_path, remedies_met):
     """A torn end is cut off; what is lost exits with 1; repack tells the sizes."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.arange(1000), "y": np.arange(1000)})
     whole = path.read_bytes()
     path.write_bytes(whole + b"torn")
+    remedies_met.texts += [row.remedy for row in npzkit.verify(path).rows]
+    assert cli("verify", path, "--json").json()[0]["rows"][0]["remedy"] == (
+        f"Remove them: npzkit repair {path}."
+    )
     assert "4 bytes of an unfinished append" in cli("repair", path).out
     assert path.read_bytes() == whole
     path.write_bytes(whole[:12_000])

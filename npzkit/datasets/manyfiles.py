@@ -19,6 +19,7 @@ from npzkit.datasets.parted_array import JoinedLayout
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.skeleton import Arrays
 from npzkit.errors import (
+    Advice,
     DifferentFilesError,
     UnsupportedError,
     format_count,
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
 _THREADS = 16
 """Threads that wait for stores."""
 _CHOOSE = "Choose the arrays that are to be joined: keys=[...]."
-_LEAVE_OUT = 'Leave the file out: on_error="warn" does, and names it.'
+_LEAVE_OUT = "Leave the file out: " + Advice(
+    'on_error="warn" does, and names it (npzkit.pack: skip=True)', "--skip does, and names it"
+)
+_EITHER = _LEAVE_OUT + "; or choose the arrays that are to be joined: keys=[...]."
 
 
 def open_many(
@@ -247,7 +251,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                     "the array does not fit that of the first file",
                     path=self._files.path(self._first[number]), key=key,
                     found=f"{other} {found}", expected=f"{dtype} {shape}",
-                    remedy=_CHOOSE if self._keys is None else _LEAVE_OUT,
+                    remedy=_EITHER if self._keys is None else _LEAVE_OUT + ".",
                 )  # fmt: skip
         dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
         if self.axis is None:
@@ -267,7 +271,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
             raise DifferentFilesError(
                 "the file lacks an array", path=path, key=key, found=list(arrays),
                 expected=list(self._known.kinds[self._known.kind_of[0]]),
-                remedy=_CHOOSE if self._keys is None else _LEAVE_OUT,
+                remedy=_EITHER if self._keys is None else _LEAVE_OUT + ".",
             )  # fmt: skip
         return arrays[key]
 
@@ -288,7 +292,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                     raise DifferentFilesError(
                         "the first file lacks an array that this file has",
                         path=self._files.path(self._first[kind]), key=key, found=list(arrays),
-                        expected=list(self._layouts), remedy=_CHOOSE,
+                        expected=list(self._layouts), remedy=_EITHER,
                     )  # fmt: skip
 
     # -- the mapping --------------------------------------------------------

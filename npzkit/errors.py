@@ -732,6 +732,21 @@ def warn(message: str | Warning, category: type[Warning]) -> None:
     warnings.warn_explicit(text, category, filename, line, names.get("__name__"), registry)
 
 
+def quiet_at_exit(
+    destroy: Callable[[Any], None], is_finalizing: Callable[[], bool] = sys.is_finalizing
+) -> Callable[[Any], None]:
+    """Return a destructor without errors at the end of Python, when modules may be cleared."""
+
+    def destructor(owner: Any) -> None:
+        try:
+            destroy(owner)
+        except Exception:
+            if not is_finalizing():
+                raise
+
+    return destructor
+
+
 class NoCheckpointError(NpzkitError, KeyError):
     """The store has no such step, or no step at all."""
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from npzkit.archive.numpy_attributes import ArrayAttributes
 from npzkit.archive.opened_archive import NOT_MAPPED, OpenedArchive, check_mmap_mode
-from npzkit.errors import NpzkitError, quoted, shown_key
+from npzkit.errors import NpzkitError, quiet_at_exit, quoted, shown_key
 from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source
 from npzkit.files.urls import check_local
@@ -705,6 +705,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    @quiet_at_exit
     def __del__(self) -> None:
         archive = getattr(self, "_archive", None)
         if archive is None or not archive.is_open:
@@ -714,7 +715,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
                 warnings.warn(
                     f"unclosed archive {quoted(archive.path)}; use it in a with statement",
                     ResourceWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                     source=archive,
                 )
         finally:

@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import CHUNK_SIZE, Coding, check_coding, coding_for
-from npzkit.errors import UnsupportedError, quoted
+from npzkit.errors import UnsupportedError, quiet_at_exit, quoted
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs, nested_data
 from npzkit.writing.array_members import Member, Preparation
@@ -712,6 +712,7 @@ class NpzWriter:
                 self._archive.state.abandon(failed)
             raise
 
+    @quiet_at_exit
     def __del__(self) -> None:
         archive = getattr(self, "_archive", None)
         if archive is None or not archive.state.is_open:
@@ -722,7 +723,7 @@ class NpzWriter:
                     f"NpzWriter {quoted(archive.path)} was never closed; what it wrote is "
                     "discarded",
                     ResourceWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                     source=self,
                 )
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.file_argument import complete_key, keys_named, opened
+from npzkit.cli.file_argument import complete_key, file_or_pipe, keys_named, opened
 from npzkit.cli.messages import refusing, report_failure
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import at_prompt, shown_url
@@ -16,8 +16,8 @@ _TRUSTED = " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
 
 
 @click.command()
-@click.argument("a", type=click.Path(readable=False, allow_dash=True))
-@click.argument("b", type=click.Path(readable=False, allow_dash=True))
+@click.argument("a", type=file_or_pipe)
+@click.argument("b", type=file_or_pipe)
 @click.argument("keys", nargs=-1, shell_complete=complete_key)
 @click.option(
     "--atol", type=float, default=0.0,

@@ -102,7 +102,7 @@ def _binary_stdin() -> BinaryIO:
 
 
 @click.command()
-@click.argument("out", type=click.Path(readable=False, allow_dash=True))
+@click.argument("out", type=file_or_pipe)
 @_inputs_argument
 @input_options
 @click.option(

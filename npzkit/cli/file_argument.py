@@ -41,17 +41,17 @@ level_option = click.option(
 
 
 class _NamedFile(click.Path):
-    """A path that is not checked here, except that ``-`` is refused."""
+    """A path or URL, which is not checked here. A URL of a local file becomes its path."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "-" and not os.path.lexists(value):
+        if value == "-" and not (self.allow_dash or os.path.lexists(value)):
             self.fail("this command needs a file, not a standard stream.", param, ctx)
-        return super().convert(value, param, ctx)
+        return super().convert(local_path(value) or value, param, ctx)
 
 
 # readable=False: the system's message on an unreadable file is better than click's.
 named_file = _NamedFile(readable=False)
-file_or_pipe = click.Path(readable=False, allow_dash=True)
+file_or_pipe = _NamedFile(readable=False, allow_dash=True)
 archive_argument = click.argument("file", type=file_or_pipe)
 files_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=named_file

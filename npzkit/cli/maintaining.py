@@ -42,16 +42,7 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.errors import (
-    StaleArchiveError,
-    UnsupportedError,
-    at_prompt,
-    format_count,
-    format_size,
-    printable,
-    quoted,
-    shown_url,
-)
+from npzkit.errors import at_prompt, format_count, format_size, printable, quoted, shown_url
 from npzkit.files.urls import local_path
 
 if TYPE_CHECKING:
@@ -114,15 +105,6 @@ def _is_sharded(archive: ArchiveFile) -> bool:
     from npzkit.datasets.opening import holds_index
 
     return holds_index(archive.path)
-
-
-def check_one_file(archive: ArchiveFile, remedy: str) -> None:
-    """Refuse a sharded archive: a changed shard would not fit its index any more."""
-    if _is_sharded(archive):
-        raise UnsupportedError(
-            "the files of a sharded archive are not changed one by one", path=archive.path,
-            remedy=remedy.format(as_word(archive.path)),
-        )  # fmt: skip
 
 
 def output_of(archive: ArchiveFile, output: str | None, *, may_replace: bool) -> tuple[str, bool]:
@@ -236,7 +218,6 @@ def verify(
         from npzkit.datasets.opening import is_npy, open_any
 
         with (
-            refusing(UnsupportedError, StaleArchiveError),
             seekable_input(archive.path) as source,
             open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
         ):
@@ -354,23 +335,35 @@ def repair(
     check_output(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        if is_folder(output):
+        # A changed shard would not fit its index any more.
+        is_sharded = _is_sharded(archive)
+        path = shown_path(archive.path)
+        told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
+        if is_folder(output) or (is_sharded and output is None):
             verified = npzkit.verify(archive.path, progress=report)
-            if verified.ok and not verified.torn_size:
-                return _verified(archive, verified)
-        check_one_file(
-            archive, "npzkit extract {0} -o FOLDER saves its sound arrays; npzkit repair {0}/SHARD "
-            "-o OTHER --keep-partial mask keeps what is left in one shard.",
-        )  # fmt: skip
+            found = _verified(archive, verified)
+            if is_sharded or not found.code:
+                return found._replace(text=f"{found.text}\n{told}") if found.code else found
+        if is_sharded:
+            raise Refusal(told)
         if output is None:
             return _cut(archive, report)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
-        found = npzkit.repair(
+        saved = npzkit.repair(
             archive.path, target, keep_partial=keep_partial, overwrite=may_replace, progress=report
         )
-        return _repaired(archive, found)
+        return _repaired(archive, saved)
 
     return work_through("repair", archives, work, as_json=as_json)
+
+
+def _left_of_shards(folder: str) -> str:
+    """Return what saves the sound parts of a sharded archive."""
+    return (
+        f"npzkit extract {as_word(folder)} -o FOLDER saves its sound arrays. In Python, "
+        f"npzkit.open({folder!r}).lazy(key)[a:b] reads the sound rows of a damaged one. "
+        "Or write the archive again."
+    )
 
 
 def _repaired(archive: ArchiveFile, report: npzkit.RepairReport) -> Outcome:
@@ -467,7 +460,11 @@ def repack(
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
         if output is None and _is_sharded(archive):
             return _repacked_shards(archive.path, report, **options)
-        check_one_file(archive, "npzkit convert {} FILE.npz makes one file of it.")
+        if _is_sharded(archive):
+            raise Refusal(
+                f"{shown_path(archive.path)}: repack rewrites a sharded archive only in place. "
+                f"npzkit convert {as_word(archive.path)} FILE.npz makes one file of it."
+            )
         before = archive.size
         target, may_replace = output_of(archive, output, may_replace=overwrite)
         npzkit.repack(archive.path, target, overwrite=may_replace, progress=report, **options)

@@ -23,6 +23,8 @@ from npzkit.errors import (
     MemberNotFoundError,
     NoCheckpointError,
     NpzkitError,
+    StaleArchiveError,
+    UnsupportedError,
     at_prompt,
     printable,
     quoted,
@@ -202,12 +204,8 @@ def error_text(error: BaseException) -> tuple[str, int]:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted", 130
     lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
-    # What stores raise has no number.
-    is_stores = isinstance(error, OSError) and error.errno is None
-    is_wrong = isinstance(error, _WRONG_REQUESTS) or (
-        is_stores and not isinstance(error, NpzkitError)
-    )
-    code = 2 if lacks_memory or is_wrong else 1
+    is_damage = isinstance(error, NpzkitError) and error.is_damage
+    code = 2 if lacks_memory or (isinstance(error, _UNREAD) and not is_damage) else 1
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
@@ -219,7 +217,7 @@ def error_text(error: BaseException) -> tuple[str, int]:
         # NumPy says how much it asked for.
         needed = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
         text = f"There is too little memory{needed}. Close other programs, or read less at once."
-    elif isinstance(error, OSError) and not (isinstance(error, NpzkitError) and code == 1):
+    elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
         text = _os_text(error)
     else:
         text = message_of(error)
@@ -228,10 +226,8 @@ def error_text(error: BaseException) -> tuple[str, int]:
     return in_a_line(text), code
 
 
-_WRONG_REQUESTS = (
-    FileNotFoundError, IsADirectoryError, PermissionError, MemberNotFoundError, NoCheckpointError,
-)  # fmt: skip
-"""Errors with exit code 2: what was asked for is not there, or may not be read."""
+_UNREAD = OSError, UnsupportedError, StaleArchiveError, MemberNotFoundError, NoCheckpointError
+"""Errors with exit code 2, unless they mean damage: something cannot be read or written."""
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive. npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz "

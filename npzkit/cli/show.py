@@ -25,10 +25,10 @@ from npzkit.cli.file_argument import (
     keys_named,
     opened,
 )
-from npzkit.cli.messages import as_word, refusing, running_objects, say
+from npzkit.cli.messages import as_word, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
-from npzkit.errors import MemberNotFoundError, UnsupportedError, printable
+from npzkit.errors import MemberNotFoundError, printable
 from npzkit.files.urls import local_path
 from npzkit.members.keys import is_within
 from npzkit.members.metadata import TREE_KEY
@@ -134,7 +134,7 @@ def _shown(
     if not stats:
         is_small = info.nbytes <= _CHECKED_SIZE and is_local
         return _print_values(npz, info.key, part, index, is_small=is_small, as_json=as_json)
-    with refusing(UnsupportedError), ProgressBar("measure") as tell:
+    with ProgressBar("measure") as tell:
         found = npzkit.statistics(npz, info.key, index.items, field=index.field, progress=tell)
     facts = statistics_dict(info.key, part, found)
     if as_json:

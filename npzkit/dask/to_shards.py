@@ -209,7 +209,7 @@ def to_npz(
     -----
     A file of a lost worker is removed by the last task. If the last task is not
     reached, the files that were written are removed by a later call that writes
-    to the folder, once they are an hour older than the new ones.
+    to the folder, once they are a day older than the new ones.
 
     Examples
     --------

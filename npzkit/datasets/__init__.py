@@ -41,7 +41,7 @@ NOT_AN_INDEX = "the archive is not the index of a sharded archive"
 #   that has it. Attributes are not compared, because a commit may add to those of the parts.
 # - An index that was durable says so: a commit that adds to it syncs only what is new. Otherwise
 #   the thousandth append would wait for a thousand shards.
-# - Leftovers of another attempt are removed when they are an hour older than the shards of the
+# - Leftovers of another attempt are removed when they are a day older than the shards of the
 #   commit. A lock would not tell more: a shard is complete while its attempt goes on, and stores
 #   have no locks. If an attempt loses shards in this way, its commit is an error.
 # - What was not used for long, shards and files alike, is dropped, not closed. A thread that

@@ -43,7 +43,11 @@ _THREADS = 16
 _CHOOSE = Advice(
     "Choose the arrays that are to be joined: keys=[...].", "Leave such files out: --skip."
 )
-_LEAVE_OUT = 'Leave the file out: on_error="warn" does, and names it.'
+_LEAVE_OUT = Advice(
+    'Leave the file out: on_error="warn" does, and names it (npzkit.pack: skip=True).',
+    "Leave the file out: --skip does, and names it.",
+)
+_EITHER = _LEAVE_OUT + Advice(" Or choose the arrays that are to be joined: keys=[...].", "")
 
 
 def open_many(
@@ -260,7 +264,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                     "the array does not fit that of the first file",
                     path=self._files.path(self._first[number]), key=key,
                     found=f"{other} {found}", expected=f"{dtype} {shape}",
-                    remedy=_CHOOSE if self._keys is None else _LEAVE_OUT,
+                    remedy=_EITHER if self._keys is None else _LEAVE_OUT,
                 )  # fmt: skip
         dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
         if self.axis is None:
@@ -280,7 +284,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
             raise DifferentFilesError(
                 "the file lacks an array", path=path, key=key, found=list(arrays),
                 expected=list(self._known.kinds[self._known.kind_of[0]]),
-                remedy=_CHOOSE if self._keys is None else _LEAVE_OUT,
+                remedy=_EITHER if self._keys is None else _LEAVE_OUT,
             )  # fmt: skip
         return arrays[key]
 
@@ -301,7 +305,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                     raise DifferentFilesError(
                         "the first file lacks an array that this file has",
                         path=self._files.path(self._first[kind]), key=key, found=list(arrays),
-                        expected=list(self._layouts), remedy=_CHOOSE,
+                        expected=list(self._layouts), remedy=_EITHER,
                     )  # fmt: skip
 
     # -- the mapping --------------------------------------------------------

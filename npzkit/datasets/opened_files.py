@@ -77,7 +77,7 @@ class Known(NamedTuple):
         told = {}
         for name, kind in zip(self.names, self.kind_of, strict=True):
             if kind == odd:
-                error.path = name
+                error.path, error.remedy = name, None
                 told[name] = str(error)
         return Known(
             list(names), list(marks), [*self.kinds[:odd], *self.kinds[odd + 1 :]],

@@ -102,7 +102,7 @@ class ShardedWriter:
     -----
     A writer that is killed leaves files that no index names, and the archive as
     it was. The next commit removes them: those of its own attempt at once, and
-    those of other attempts if they are an hour older than its own. If such an
+    those of other attempts if they are a day older than its own. If such an
     attempt was still under way, its commit raises MissingShardError.
 
     Examples

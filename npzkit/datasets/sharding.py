@@ -249,7 +249,7 @@ def write_shard(
 
 READ_COUNT = 10
 """Distant shards that are opened at once, and shards whose records are read at once."""
-_ABANDONED_SECONDS = 3600
+_ABANDONED_SECONDS = 24 * 3600
 """Age of a shard of another attempt that is removed, if no index names it."""
 
 
@@ -348,7 +348,6 @@ def commit_index(
     except NpzkitError as error:
         error.locate(path=place.name)
         raise
-    _check_there(place, records, files)
     if older is not None and before is None and _is_of_others(older):
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
@@ -359,6 +358,8 @@ def commit_index(
             "another writer committed since this one was opened", path=place.name,
             remedy="Open a new writer, and write again.",
         )  # fmt: skip
+    # The other writer may have removed shards of the archive that this one adds to.
+    _check_there(place, records, files)
     named = set() if before is None else {shard.name for shard in before.shards}
     if older != data:
         if durable:
@@ -472,7 +473,7 @@ def _remove_others(
     """Remove what no index names any more, if npzkit wrote it.
 
     Those are the shards of the older index, those of this attempt that did not reach it,
-    and those of other attempts that were written long before. A later one may be of an
+    and those of other attempts that were written a day before. A later one may be of an
     attempt that is under way. Files without a name of npzkit's shards are never removed.
     """
     newest = max((files[name].modified for name in kept), default=0.0)

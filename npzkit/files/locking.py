@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from npzkit.errors import ArchiveLockedError, UnsupportedError
+from npzkit.errors import ArchiveLockedError, UnsupportedError, quiet_at_exit
 from npzkit.files import disk, system_locks
 from npzkit.files.disk import Descriptor
 
@@ -66,7 +66,7 @@ class FileLock(Descriptor):
         finally:
             super().close()
 
-    __del__ = close
+    __del__ = quiet_at_exit(close)
 
 
 def _release_all() -> None:

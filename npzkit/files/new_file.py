@@ -23,7 +23,7 @@ import time
 from itertools import count
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ArchiveLockedError
+from npzkit.errors import ArchiveLockedError, quiet_at_exit
 from npzkit.files import disk
 from npzkit.files.disk import Descriptor, File
 from npzkit.files.file_objects import take_after
@@ -313,6 +313,7 @@ class NewFile(WrittenFile):
             (disk.unlink if self._is_made else remove_abandoned)(self._temporary)
             self._temporary = None
 
+    @quiet_at_exit
     def __del__(self) -> None:
         # An interrupt may come before the caller has a reference.
         if self._temporary is not None:

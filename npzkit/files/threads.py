@@ -28,7 +28,7 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from npzkit.errors import caller, work_for
+from npzkit.errors import caller, quiet_at_exit, work_for
 
 T = TypeVar("T")
 
@@ -344,6 +344,7 @@ class Pipeline:
         # One call, so that no interrupt can come between.
         any(map(self._jobs.put, repeat(None, len(self._workers))))
 
+    @quiet_at_exit
     def __del__(self) -> None:
         # Needed if an interrupt came while the block was left.
         self._dismiss()

@@ -13,6 +13,7 @@ from npzkit.codecs.checksum import crc32_combine
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED
 from npzkit.errors import (
     REPACK,
+    REPAIR,
     AmbiguousArchiveError,
     ChecksumError,
     FormatError,
@@ -74,7 +75,7 @@ def archive_findings(
     if torn > 0:
         yield Finding(
             None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
-            "append, or other data", directory.end_offset,
+            "append, or other data", directory.end_offset, remedy="Remove them: " + REPAIR + ".",
         )  # fmt: skip
     yield from _commit_findings(source, directory)
     try:

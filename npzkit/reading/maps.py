@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError
+from npzkit.errors import NotMappableError, NpzkitError, UnsupportedError, quiet_at_exit
 from npzkit.files.disk import mapped
 from npzkit.files.source import BufferSource, FileSource, Source
 from npzkit.format.array import check_addressable
@@ -177,6 +177,7 @@ class WritablePages(mmap.mmap):
         if hasattr(self, "_flush") and not self.closed and os.getpid() == self._process:
             self.flush()
 
+    @quiet_at_exit
     def __del__(self) -> None:
         if not sys.is_finalizing():
             self.flush_own()

@@ -15,7 +15,7 @@ import sys
 from functools import partial
 from typing import Any, NamedTuple
 
-from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError, quiet_at_exit
 from npzkit.files.append_room import Ending
 from npzkit.files.disk import Buffer
 from npzkit.files.sink import Sink
@@ -300,6 +300,7 @@ class UploadSink(Sink):
         # As after an exception: what is not being sent is dropped.
         self._pipeline.__exit__(GeneratorExit)
 
+    @quiet_at_exit
     def __del__(self) -> None:
         # An interrupt may come before the caller has a reference to the sink.
         if getattr(self, "_has_begun", False) and not (self.committed_size or self._is_closed):

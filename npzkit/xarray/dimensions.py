@@ -63,7 +63,7 @@ def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str,
         found[key] = _checked(key, names, shapes)
     if made_up := _made_up_names(shapes, found):
         found |= made_up
-        _warn(archive.path, made_up)
+        _warn(made_up)
     return {key: found[key] for key in shapes}
 
 
@@ -80,12 +80,13 @@ def _checked(
     return dims
 
 
-def _warn(path: str | None, made_up: Mapping[str, tuple[str, ...]]) -> None:
+def _warn(made_up: Mapping[str, tuple[str, ...]]) -> None:
     key, dims = next(iter(made_up.items()))
     others = f" and {len(made_up) - 1} more" if len(made_up) > 1 else ""
+    # Without the path, so that Python shows it once for many files.
     warn(
-        f"{path or 'the archive'}: the dimensions of {key!r}{others} have no names. Names were "
-        f"made up, one per length; {key!r} has {dims}. Name them: dims={{{key!r}: [...]}}",
+        f"the dimensions of {key!r}{others} have no names. Names were made up, one per length; "
+        f"{key!r} has {dims}. Name them: dims={{{key!r}: [...]}}",
         MadeUpDimensionsWarning,
     )
 

@@ -8,6 +8,8 @@ import gzip
 import io
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import time
 import types
@@ -419,3 +421,24 @@ def test_an_owned_file_object_of_any_kind_is_closed(tmp_path):
             with npzkit.NpzFile(file, own_fid=own) as npz:
                 assert npz["x"].tolist() == [0, 1, 2]
             assert file.closed == own
+
+
+LEFT_OPEN = """
+import sys, threading
+import npzkit, numpy as np
+npzkit.save("a.npz", {"x": np.zeros(3)})
+writer = npzkit.NpzWriter("b.npz")
+writer["x"] = np.zeros(3)
+mapped = npzkit.open("a.npz", mmap_mode="r+")["x"]
+mapped[0] = 1
+sys.kept = list(sys.modules.values())
+threading.kept = writer, mapped, npzkit.open("a.npz")
+"""
+
+
+@pytest.mark.slow
+def test_what_is_open_when_modules_are_cleared(tmp_path):
+    """Destructors that Python calls after it cleared npzkit's modules print no error."""
+    command = [sys.executable, "-c", LEFT_OPEN]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    assert ended.stderr == b""

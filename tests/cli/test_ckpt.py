@@ -183,7 +183,7 @@ def test_prune_while_a_run_writes(run, cli):
     with CheckpointStore(run, durable=False) as store:
         store.save(400, {})
         found = cli("ckpt", "prune", "run", "--latest", "1")
-    assert found.code == 1
+    assert found.code == 2
     assert "another checkpoint store writes to this folder" in found.err
     assert npzkit.checkpoint.CheckpointStore(run).steps == (100, 200, 300, 400)
 

@@ -20,7 +20,7 @@ from npzkit.cli import pages
 from npzkit.cli.commands import npzkit_command
 from systems import need_library_of
 
-TOO_LONG = (2, "Check the name") if os.name == "nt" else (1, "shorter name")
+TOO_LONG = (2, "Check the name") if os.name == "nt" else (2, "shorter name")
 """Exit code and remedy for a name that is too long: Windows says that there is no such file."""
 CLOSED_STREAMS = ["<&-", "<&- >&- 2>&-", *([">&-", "2>&-"] if DEEP else [])]
 
@@ -94,12 +94,17 @@ def test_verify_tells_and_exits_by_what_it_found(cli, fixtures, tmp_path):
     assert missing.err.count("\n") == 1
 
 
-def test_repair_and_repack(cli, tmp_path):
+@pytest.mark.remedy("Remove them: npzkit.repair(path).")
+def test_repair_and_repack(cli, tmp_path, remedies_met):
     """A torn end is cut off; what is lost exits with 1; repack tells the sizes."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.arange(1000), "y": np.arange(1000)})
     whole = path.read_bytes()
     path.write_bytes(whole + b"torn")
+    remedies_met.texts += [row.remedy for row in npzkit.verify(path).rows]
+    assert cli("verify", path, "--json").json()[0]["rows"][0]["remedy"] == (
+        f"Remove them: npzkit repair {path}."
+    )
     assert "4 bytes of an unfinished append" in cli("repair", path).out
     assert path.read_bytes() == whole
     path.write_bytes(whole[:12_000])
@@ -179,7 +184,7 @@ def test_no_output_is_replaced_unasked(cli, tmp_path, command):
     assert cli(command, path, "-o", other, "--overwrite").code == 0
     assert np.load(other)["x"].tolist() == [0, 1, 2]
     found = cli(command, path, "-o", path, "--overwrite")
-    assert found.code == (0 if command == "repack" else 1)
+    assert found.code == (0 if command == "repack" else 2)
     assert "in place by npzkit rm" in found.err or command == "repack"
 
 
@@ -387,9 +392,9 @@ def on_full_disk(folder, arguments, *streams):
     ["pack", "-", "a.npz"],
 ], ids=" ".join)  # fmt: skip
 def test_a_full_disk(tmp_path, arguments):
-    """If the output cannot be written, the command exits with 1 and one line with a remedy."""
+    """If the output cannot be written, the command exits with 2 and one line with a remedy."""
     found = on_full_disk(tmp_path, arguments, "stdout")
-    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
     assert "Free some space" in found.stderr
 
 
@@ -400,7 +405,7 @@ def test_messages_that_cannot_be_written(tmp_path, name, code):
     """A full standard error stream changes neither the output nor the exit code."""
     found = on_full_disk(tmp_path, ["ls", name], "stderr")
     assert (found.returncode, "x" in found.stdout) == (code, code == 0)
-    assert on_full_disk(tmp_path, ["ls", name], "stdout", "stderr").returncode == (code or 1)
+    assert on_full_disk(tmp_path, ["ls", name], "stdout", "stderr").returncode == 2
 
 
 def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
@@ -413,7 +418,7 @@ def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
 
     monkeypatch.setattr("npzkit.conversion.zarr_store.write", write)
     found = cli("convert", tmp_path / "a.npz", tmp_path / "b.zarr")
-    assert found.code == 1
+    assert found.code == 2
     told = f"{tmp_path / 'b.zarr'}: {os.strerror(errno.ENOSPC)}"
     assert found.err == f"npzkit: {told}. Free some space, or write to another disk.\n"
 

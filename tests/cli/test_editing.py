@@ -142,7 +142,7 @@ def test_an_archive_that_is_being_written(cli, archive):
     with npzkit.NpzWriter("a.npz", mode="a") as writer:
         writer["w"] = [1]
         result = cli("rm", "a.npz", "x")
-        assert result.code == 1
+        assert result.code == 2
         assert "writer" in result.err
     assert list(content()) == ["x", "y", "w"]
 

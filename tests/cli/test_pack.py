@@ -449,7 +449,7 @@ def test_joining(cli, here):
         assert (b["x"].shape, c["x"].shape) == ((2, 1, 2), (2, 4))
     npzkit.save("run1.npz", {"x": np.zeros(3)})
     refused = cli("pack", "d.npz", "run?.npz", "--join")
-    assert (refused.code, "Leave such files out: --skip." in refused.err) == (1, True)
+    assert (refused.code, "Leave the file out: --skip does" in refused.err) == (1, True)
     result = cli("pack", "d.npz", "run?.npz", "--join", "--skip")
     assert result.code == 0
     assert "run1.npz" in result.out + result.err

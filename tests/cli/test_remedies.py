@@ -89,19 +89,24 @@ def test_a_key_that_is_no_file_name():
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param(None, marks=pytest.mark.remedy("Choose the arrays that are to be joined")),
+        pytest.param(None, marks=pytest.mark.remedy("the arrays that are to be joined: keys=[")),
         pytest.param(["y"], marks=pytest.mark.remedy('Leave the file out: on_error="warn" does')),
     ],
 )
-def test_a_file_that_does_not_fit_the_others(keys):
-    """Other keys are chosen, or, if some were, the file is left out."""
+def test_a_file_that_does_not_fit_the_others(cli, keys):
+    """The file is left out, or other keys are chosen, unless some were."""
     npzkit.save("a.npz", {"x": np.arange(3), "y": np.arange(3)})
     npzkit.save("b.npz", {"x": np.arange(3)})
     remedy = remedy_of(lambda: npzkit.open_many("*.npz", keys=keys))
+    assert ("keys=[...]" in remedy) == (keys is None)
     if keys is None:
-        assert "keys=[...]" in remedy
         assert len(npzkit.open_many("*.npz", keys=["x"])["x"]) == 6
-        return
+    assert cli("pack", "c.npz", "a.npz", "b.npz", "--join").err.endswith(
+        "Leave the file out: --skip does, and names it.\n"
+    )
+    skipped = cli("pack", "c.npz", "a.npz", "b.npz", "--join", "--skip")
+    assert (skipped.code, "b.npz" in skipped.err, "Leave" in skipped.err) == (0, True, False)
+    os.remove("c.npz")
     assert 'on_error="warn"' in remedy
     with (
         pytest.warns(UserWarning, match="left out"),

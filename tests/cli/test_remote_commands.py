@@ -198,7 +198,7 @@ def test_what_changes_an_archive_is_refused(cli, server, arguments):
     """The message says how to do it with a copy."""
     url = server.url_of_data.replace("//", "//me:secret@") + "?token=secret"
     found = cli(*(url if argument == "URL" else argument for argument in arguments))
-    assert found.code == 1
+    assert found.code == 2
     assert "npzkit repack URL -o PATH" in found.err
     assert "secret" not in found.err
     assert server.count == 0
@@ -208,7 +208,7 @@ def test_what_changes_an_archive_is_refused(cli, server, arguments):
 def test_other_formats_are_not_read_from_urls(cli, server, tmp_path, name):
     """The message says so before any request."""
     found = cli("convert", server.url(f"/{name}?token=secret"), tmp_path / "b.npz")
-    assert found.code == 1
+    assert found.code == 2
     assert "only .npz archives can be read from a store" in found.err
     assert "Download the file" in found.err
     assert "secret" not in found.err
@@ -219,7 +219,7 @@ def test_other_formats_are_not_read_from_urls(cli, server, tmp_path, name):
 def test_what_writes_in_place_is_refused(cli, server, command):
     """The message says what to do at a prompt."""
     found = cli(command, server.url_of_data)
-    assert found.code == 1
+    assert found.code == 2
     assert ("output" if command == "repair" else "Write to a path") in found.err
     assert server.count == 0
 
@@ -232,7 +232,7 @@ def test_options_of_the_store(cli, server):
     assert cli("ls", server.url_of_data, "--storage-option", "timeout").code == 2
     assert cli("ls", server.url_of_data, "--storage-option").code == 2
     found = cli("ls", server.url_of_data, "--storage-option", "unknown=1")
-    assert found.code == 1
+    assert found.code == 2
     assert "does not have these options" in found.err
 
 

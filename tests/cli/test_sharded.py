@@ -37,6 +37,19 @@ def test_reading_commands_take_the_folder(folder, cli, command, expected):
     assert expected in result.out
 
 
+@pytest.mark.parametrize("command", ["ls", "info", "verify", "diff"])
+@pytest.mark.parametrize("name", ["run", "one.npz", "more.npy"])
+@pytest.mark.usefixtures("folder")
+def test_urls_of_local_files_are_paths(cli, tmp_path, command, name):
+    """file:// and local:// mean the path, to a folder with an index as to a file."""
+    np.savez(tmp_path / "one.npz", x=np.arange(3))
+    np.save(tmp_path / "more.npy", np.arange(3))
+    path = tmp_path / name
+    count = 2 if command == "diff" else 1
+    for url in path.as_uri(), f"local://{path.as_posix()}":
+        assert cli(command, *[url] * count) == cli(command, *[path.as_posix()] * count)
+
+
 def test_what_no_commit_has_listed_is_named(folder, cli):
     """verify has a note on shards beside an archive, and is not silent about a lost index."""
     with npzkit.ShardedWriter(folder, attempt="b") as w:
@@ -53,23 +66,25 @@ def test_what_no_commit_has_listed_is_named(folder, cli):
 
 
 def test_what_is_left_of_a_damaged_one_is_saved(folder, cli, tmp_path):
-    """repair says what saves the sound arrays, and what is left in a shard; both work."""
+    """repair says what saves the sound arrays, and the sound rows of a damaged one; both work."""
     with npzkit.open(folder) as npz:
-        (part,) = npz.parts("layer/1")
+        part = npz.parts("w")[0]
     with npzkit.open(folder / part.shard) as shard:
         offset = shard.info(part.key).data_offset
     data = bytearray((folder / part.shard).read_bytes())
     data[offset] ^= 1
     (folder / part.shard).write_bytes(data)
+    in_place = cli("repair", folder)
     refused = cli("repair", folder, "-o", tmp_path / "a.npz")
-    assert f"npzkit extract {folder} -o FOLDER" in refused.err
-    assert f"npzkit repair {folder}/SHARD -o OTHER --keep-partial mask" in refused.err
+    assert (in_place.code, refused.code) == (1, 2)
+    for told in in_place.out, refused.err:
+        assert "repair does not take a sharded archive" in told
+        assert f"npzkit extract {folder} -o FOLDER" in told
+        assert f"npzkit.open({str(folder)!r}).lazy(key)[a:b]" in told
     cli("extract", folder, "-o", tmp_path / "arrays")
-    assert sorted(os.listdir(tmp_path / "arrays")) == ["layer", "w.npy"]
-    found = cli(
-        "repair", folder / part.shard, "-o", tmp_path / "a.npz", "--keep-partial", "mask", "--json"
-    )
-    assert [row["key"] for row in found.json()[0]["lost"]] == ["layer/1"]
+    assert os.listdir(tmp_path / "arrays") == ["layer"]
+    rows = npzkit.open(str(folder)).lazy("w")[part.shape[0] :]
+    np.testing.assert_array_equal(rows, WHOLE[part.shape[0] :])
 
 
 def test_files_are_made_of_the_folder(folder, cli, tmp_path):
@@ -128,18 +143,27 @@ def test_repack_of_a_damaged_folder_changes_nothing(folder, cli):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("options", [(), ("-o", "fixed/")])
+def test_repair_of_a_sound_one(folder, cli, monkeypatch, options):
+    """It is checked, and called sound, also among other files."""
+    monkeypatch.chdir(folder.parent)
+    np.savez("other.npz", x=np.arange(3))
+    found = cli("repair", "-r", ".", *options)
+    assert (found.code, found.err) == (0, "")
+    assert "run: sound, 3 members" in found.out
+
+
 @pytest.mark.parametrize("command", ["repack -o out/", "repair"])
 @pytest.mark.parametrize("place", ["run", "run -r", ". -r"])
 def test_shards_are_not_changed_one_by_one(folder, cli, monkeypatch, command, place):
     """A changed shard would not fit the index, so the folder is an error, and other files are done."""
     monkeypatch.chdir(folder.parent)
     np.savez("other.npz", x=np.arange(3))
-    # Of a sound one, repair says so.
     min(folder.glob("shard-*.npz")).unlink()
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     result = cli(*command.split(), *place.split())
-    assert result.code == 1
-    assert "one by one" in result.err
+    assert result.code == (2 if "repack" in command else 1)
+    assert f"{command.split()[0]} does not" in result.out or "only in place" in result.err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert ("other.npz" in result.out) == place.startswith(".")
 

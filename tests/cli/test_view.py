@@ -69,7 +69,7 @@ def test_without_bokeh_it_says_what_to_install(cli, path, monkeypatch):
     """Where Bokeh is missing, the message names the extra."""
     monkeypatch.setitem(sys.modules, "npzkit.viewer.page", None)
     result = cli("view", path)
-    assert result.code == 1
+    assert result.code == 2
     assert "npzkit[view]" in result.err
 
 

@@ -161,13 +161,13 @@ def test_a_program_of_torchscript(here):
     check_is_saved(torch.jit.load("a.pt").state_dict())
 
 
-@pytest.mark.remedy("torch.save(npzkit.torch.load_file(archive), path).")
+@pytest.mark.remedy("torch.save(npzkit.load_tree(archive, like={}), path).")
 def test_files_of_torch_are_not_written(here):
-    """PyTorch writes what `npzkit.torch` loads, as the error says."""
+    """PyTorch writes what `npzkit.load_tree` loads, as the error says."""
     npzkit.save("a.npz", {"w": WEIGHT})
     with pytest.raises(ConversionError, match="read, but not written"):
         npzkit.convert("a.npz", "b.pt")
-    torch.save(npzkit.torch.load_file("a.npz"), "b.pt")
+    torch.save(npzkit.load_tree("a.npz", like={}), "b.pt")
     assert torch.equal(torch.load("b.pt")["w"], WEIGHT)
 
 

@@ -114,6 +114,19 @@ def test_two_writers(folder):
     assert npzkit.verify(folder).ok
 
 
+def test_shards_are_repacked_meanwhile(folder):
+    """The older shards are gone: the commit is too late, and both archive and rows are there."""
+    with npzkit.ShardedWriter(folder, mode="a") as writer:
+        writer.append("log", [[6, 7]])
+        repack_shards(folder)
+        with pytest.raises(StaleArchiveError, match="another writer committed"):
+            writer.commit()
+    with npzkit.open(folder) as npz:
+        assert npz["log"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    with npzkit.open(f"{folder}/{writer.shards[0]}") as npz:
+        assert npz["log"].tolist() == [[6, 7]]
+
+
 def test_what_cannot_be_appended(folder):
     """A key that is not there, rows of another shape; nothing changes without a commit."""
     with npzkit.ShardedWriter(folder, mode="a") as writer:

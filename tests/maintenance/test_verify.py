@@ -654,7 +654,9 @@ def test_a_report_is_printed_as_a_table():
     lines = str(report).splitlines()
     assert lines[0].split() == ["severity", "key", "at", "byte", "what"]
     begin = lines[0].index("what")
-    assert [line[begin:] for line in lines[1:-1]] == [row.what for row in report.rows]
+    assert [line[begin:] for line in lines[1:-1]] == [
+        ". ".join(filter(None, (row.what, row.remedy))) for row in report.rows
+    ]
     assert all(line[begin - 2 : begin] == "  " for line in lines[:-1])
     assert lines[-1] == "archive: NOT sound, 2 members, 1 error, 1 warning"
     assert str(npzkit.verify(archive())) == "archive: sound, 0 members"

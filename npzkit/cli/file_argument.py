@@ -103,6 +103,7 @@ def find_archives(
         A folder has no archives, and not `may_lack`.
     """
     from npzkit.datasets import paths
+    from npzkit.datasets.opening import is_zarr
 
     found: list[ArchiveFile] = []
     seen: set[str] = set()
@@ -113,6 +114,8 @@ def find_archives(
         inside = ["-"]
         if path != "-":
             inside = paths.find_archives(path, recursive=recursive, suffixes=suffixes)
+            # Opening one says how to convert it.
+            inside = inside or [path] * is_zarr(path)
         if not (inside or may_lack):
             hint = "" if recursive else " Pass -r to search the folders in it."
             what = f"has no archives: no file in it ends with {' or '.join(suffixes)}."

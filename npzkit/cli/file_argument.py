@@ -133,13 +133,16 @@ def find_archives(
 
 def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
     """Name the temporary files that killed saves have left in folders."""
+    from npzkit.datasets.opening import holds_index
     from npzkit.stores.objects import abandoned_files
 
     for folder in filter(os.path.isdir, given):
         for path, size in abandoned_files(folder, recursive=recursive):
+            is_sharded = holds_index(os.path.dirname(path))
+            remover = "A commit a day later" if is_sharded else "The next save to the same path"
             say(
-                f"warning: {printable(path)}: {format_size(size)} of a save that was killed. The "
-                "next save to the same path removes it; you can also delete it."
+                f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
+                f"{remover} removes it; you can also delete it."
             )
 
 

@@ -103,6 +103,7 @@ def find_archives(
         A folder has no archives, and not `may_lack`.
     """
     from npzkit.datasets import paths
+    from npzkit.datasets.opening import is_zarr
 
     found: list[ArchiveFile] = []
     seen: set[str] = set()
@@ -113,6 +114,8 @@ def find_archives(
         inside = ["-"]
         if path != "-":
             inside = paths.find_archives(path, recursive=recursive, suffixes=suffixes)
+            # Opening one says how to convert it.
+            inside = inside or [path] * is_zarr(path)
         if not (inside or may_lack):
             hint = "" if recursive else " Pass -r to search the folders in it."
             what = f"has no archives: no file in it ends with {' or '.join(suffixes)}."
@@ -130,13 +133,16 @@ def find_archives(
 
 def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
     """Name the temporary files that killed saves have left in folders."""
+    from npzkit.datasets.opening import holds_index
     from npzkit.stores.objects import abandoned_files
 
     for folder in filter(os.path.isdir, given):
         for path, size in abandoned_files(folder, recursive=recursive):
+            is_sharded = holds_index(os.path.dirname(path))
+            remover = "A commit a day later" if is_sharded else "The next save to the same path"
             say(
-                f"warning: {printable(path)}: {format_size(size)} of a save that was killed. The "
-                "next save to the same path removes it; you can also delete it."
+                f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
+                f"{remover} removes it; you can also delete it."
             )
 
 

@@ -48,10 +48,10 @@ def as_word(name: str) -> str:
 
 
 def naming_file(text: str, path: str | os.PathLike[str] | None) -> str:
-    """Return a text in which commands have the name of a file instead of FILE, if it exists."""
-    if path is None or not os.path.isfile(path):
+    """Return a text in which commands have the name of a file or folder for FILE, if it exists."""
+    if path is None or not os.path.exists(path):
         return text
-    name = os.fspath(path)
+    name = os.fspath(path).rstrip("/" + os.sep)
     stem, suffix = os.path.splitext(name)
     new = f"{stem}.new.npz" if suffix == ".npz" else f"{stem}.npz"
     words = {"FILE": as_word(name), "NEW.npz": as_word(new)}

@@ -21,7 +21,6 @@ from npzkit.conversion.formats import (
     NPZ,
     ZARR,
     Format,
-    is_store,
     module_of,
     needing,
     source_format,
@@ -30,7 +29,7 @@ from npzkit.conversion.formats import (
 from npzkit.conversion.output_paths import check_file_path, check_folder_path, replacing
 from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
-from npzkit.datasets.opening import is_npy, is_sharded, open
+from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
 from npzkit.errors import (
     ALLOW_PICKLE,
     SKIP,
@@ -351,7 +350,7 @@ def _sink(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
     """Return where to write an archive in a store; None for a path, which is checked."""
     if not isinstance(location, Location):
         if target is ZARR:
-            check_folder_path(path, overwrite=overwrite, is_own=is_store)
+            check_folder_path(path, overwrite=overwrite, is_own=is_zarr)
         else:
             check_file_path(path, overwrite=overwrite)
         return None

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from npzkit.datasets.opening import holds_index
+from npzkit.datasets.opening import holds_index, is_zarr
 from npzkit.errors import Advice, ConversionError, UnsupportedError
 from npzkit.files.file_objects import check_regular
 from npzkit.files.urls import Location
@@ -57,8 +57,7 @@ _SUFFIXES = {
     ".mat": Format("matlab", "scipy", "npzkit[mat]", is_foreign=True),
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TORCH),
 }
-_STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
-"""One of them is in the folder of a Zarr store."""
+_TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 
 
 def source_format(place: str | os.PathLike[str] | Location) -> Format:
@@ -75,12 +74,13 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
     if holds_index(path):
         return NPZ
     if os.path.isdir(path):
-        found = ZARR if is_store(path) else None
+        found = ZARR if is_zarr(path) else None
     else:
         check_regular(path)
         # A .npy file is read as an archive.
         found = {**_SUFFIXES, SUFFIX: NPZ}.get(os.path.splitext(path)[1].lower())
     if found is None or (found is ZARR and not os.path.isdir(path)):
+        check_no_table(path)
         known = f"{' '.join(_SUFFIXES)} {SUFFIX}"
         raise ConversionError(
             f"this is no Zarr store, and no file with a suffix of {known}", path=path,
@@ -89,8 +89,12 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
     return found
 
 
-def is_store(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
+def check_no_table(path: str) -> None:
+    if path.lower().endswith(_TABLE_SUFFIXES):
+        raise ConversionError(
+            "text tables are not read", path=path,
+            remedy="Read it with NumPy's genfromtxt or with pandas, and save the arrays.",
+        )  # fmt: skip
 
 
 def target_format(path: str) -> Format:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, Say
+from npzkit.conversion.formats import check_no_table
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.conversion.refusals import leads_out
@@ -28,7 +29,6 @@ from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
 
 ARCHIVE_SUFFIX = ".npz"
-_TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
 _PACK_ARCHIVES = (
@@ -246,20 +246,11 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     elif is_array:
         yield from _in_file(stem if key is None else key, file, say, **pickling)
     else:
-        raise _not_packed(path, suffix.lower())
-
-
-def _not_packed(path: str, suffix: str) -> ConversionError:
-    """Return the error for a file of another kind."""
-    if suffix in _TABLE_SUFFIXES:
-        return ConversionError(
-            "a text table is not packed", path=path,
-            remedy="Read it with NumPy's genfromtxt or with pandas, and save the arrays.",
+        check_no_table(path)
+        raise ConversionError(
+            f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}", path=path,
+            remedy="Use " + Advice("npzkit.convert", "npzkit convert") + " for other formats.",
         )  # fmt: skip
-    return ConversionError(
-        f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}", path=path,
-        remedy="Use " + Advice("npzkit.convert", "npzkit convert") + " for other formats.",
-    )  # fmt: skip
 
 
 def _in_archive(prefix: str, stem: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:

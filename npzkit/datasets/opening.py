@@ -86,8 +86,8 @@ def open(
     Raises
     ------
     OSError, NpzkitError
-        As `NpzFile` and `ShardedFile`. For files of torch.save, safetensors and HDF5,
-        the error says how to convert them.
+        As `NpzFile` and `ShardedFile`. For files of torch.save, safetensors, HDF5
+        and Zarr, the error says how to convert them.
 
     Notes
     -----
@@ -172,6 +172,11 @@ def _open_sharded(file: Any, missing: OSError | None, options: dict[str, Any]) -
     try:
         return ShardedFile(file, **options)
     except (FileNotFoundError, NotADirectoryError) as error:
+        path = find_location(file)
+        if not isinstance(path, Location) and is_zarr(path):
+            raise UnsupportedError(
+                "it is a Zarr store, not an archive", path=path, remedy=TO_CONVERT
+            ) from None
         if missing is None:
             raise
         if error.filename == missing.filename:
@@ -217,6 +222,12 @@ def holds_index(path: str) -> bool:
     with contextlib.suppress(NpzkitError):
         return os.path.isfile(path) and is_index(path)
     return True
+
+
+def is_zarr(path: str | os.PathLike[str]) -> bool:
+    """Return whether a folder is a Zarr store."""
+    names = ("zarr.json", ".zgroup", ".zarray")
+    return any(os.path.exists(os.path.join(path, name)) for name in names)
 
 
 def _ending_of(file: Any) -> str:

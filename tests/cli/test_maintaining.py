@@ -481,6 +481,11 @@ def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
     for path in left:
         path.unlink()
     assert cli(command, tmp_path, "-r").err == ""
+    with npzkit.ShardedWriter(tmp_path / "run", mode="a") as writer:
+        writer["x"] = np.zeros(1 << 18)
+        writer.commit()
+    (tmp_path / "run" / left[0].name).touch()
+    assert "A commit a day later removes it" in cli(command, tmp_path / "run").err
 
 
 def test_python_objects_are_named_in_a_folder_too(cli, tmp_path):

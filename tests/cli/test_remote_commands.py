@@ -49,6 +49,18 @@ def test_commands_that_read(cli, server, arguments, expected):
     assert expected in found.out or arguments[0] == "diff"
 
 
+@pytest.mark.parametrize("command", [
+    "ls URL", "info URL", "show URL w0", "verify URL", "diff URL URL", "extract URL",
+    "convert URL b.npz", "repack URL -o b.npz", "repair URL -o b.npz",
+])  # fmt: skip
+def test_a_server_without_ranges(cli, server, tmp_path, monkeypatch, command):
+    """What cannot be read exits with 2, in each command."""
+    monkeypatch.chdir(tmp_path)
+    server.answer = lambda handler, server: handler.reply(200, b"PK")
+    found = cli(*command.replace("URL", server.url_of_data).split())
+    assert (found.code, "range" in found.err) == (2, True)
+
+
 def test_listing_is_one_request(cli, server):
     """What ls prints comes with the directory."""
     cli("ls", "-l", server.url_of_data)

@@ -499,6 +499,8 @@ def test_wrong_arguments(here):
     ):
         with pytest.raises(error, match=what):
             npzkit.pack("a.npz", inputs, **options)
+    with pytest.raises(ConversionError, match="genfromtxt or with pandas"):
+        npzkit.convert("t.csv", "a.npz")
     assert not os.path.exists("a.npz")
     npzkit.save("a.npz", {"t": np.genfromtxt("t.csv", delimiter=",")})
     assert np.load("a.npz")["t"].tolist() == [[1, 2], [3, 4]]

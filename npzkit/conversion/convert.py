@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process
-from npzkit.conversion.arrays import HOLDS_OBJECTS, Contents, FileOptions, Say, with_dtypes
+from npzkit.conversion.arrays import HOLDS_OBJECTS, Contents, FileOptions, Say, named, with_dtypes
 from npzkit.conversion.formats import (
     NPZ,
     ZARR,
@@ -49,10 +50,10 @@ from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import Chosen, rewrite
-from npzkit.members.keys import missing
+from npzkit.members.keys import child_key, missing
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import is_value, links, nodes_of
+from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, nodes_of
 from npzkit.trees.restoring import named_keys
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ def convert(
                 progress=progress, overwrite=overwrite or sink is not None,
             )  # fmt: skip
             with open(destination) as npz:
-                return ConvertReport(output, tuple(npz.files), (), left_out)
+                lost = _lost_items(npz.metadata.get(TREE_KEY), npz.files, left_out)
+                return ConvertReport(output, tuple(npz.files), tuple(lost), left_out)
         notes: dict[str, None] = {}
         skipped, raised = dict[str, str](), list[BaseException]()
         writer = module_of(target)
@@ -275,7 +277,9 @@ def convert(
                 skipped[refused.key or ""] = refused.what
                 arrays[:] = [array for array in arrays if array.key != refused.key]
             meter.finish()
-    return ConvertReport(output, tuple(array.key for array in arrays), tuple(notes), skipped)
+    keys = tuple(array.key for array in arrays)
+    notes |= dict.fromkeys(_lost_items(contents.metadata.get(TREE_KEY), keys, skipped))
+    return ConvertReport(output, keys, tuple(notes), skipped)
 
 
 def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Contents:
@@ -427,6 +431,26 @@ def _note_tree(tree: Any, say: Say) -> None:
                 f"{format_count(len(found), what)} without an array of its own, kept in the "
                 f"metadata, where only npzkit reads them: {some_of(found, most=_NAMED_COUNT)}"
             )
+
+
+def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[str]:
+    """Return a note that names the lists and tuples without some of the arrays left out, if any."""
+    nodes = [("", tree), *nodes_of(tree)] if (lost := _with_folders(skipped)) else []
+    # An empty container is a value too.
+    values = [key for key, note in nodes if is_value(note) or not (is_leaf(note) or items_of(note))]
+    lost -= _with_folders([*keys, *values])
+    found = [
+        named(key or None) for key, note in nodes
+        if kind_of(note) in ("list", "tuple", "named") and key not in lost
+        and any(child_key(key, name) in lost for name in items_of(note))
+    ]  # fmt: skip
+    what = "lists and tuples that lost items load as dicts by index or name: "
+    return [what + some_of(found, most=_NAMED_COUNT)] if found else []
+
+
+def _with_folders(keys: Iterable[str]) -> set[str]:
+    """Return keys, and the keys of all that they are in."""
+    return {key[: end.start()] for key in keys for end in re.finditer(r"/|\Z", key)}
 
 
 def _noting(progress: Progress | None, raised: list[BaseException]) -> Progress | None:

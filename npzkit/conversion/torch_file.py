@@ -26,6 +26,7 @@ from npzkit.errors import (
     NpzkitError,
     PickleRefusedError,
     UnsupportedError,
+    printable,
     shown_value,
 )
 from npzkit.limits import MAX_DEPTH
@@ -64,30 +65,33 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
 def _load(path: str, claims: Claims) -> Any:
     """Return what was saved, on the CPU; `Nothing` takes the place of objects of other classes."""
     can_map = check_records(path, claims)
-    others: dict[str, Any] = {}
+    others: dict[str, type[Nothing]] = {}
     while True:
         error: Exception | None = None
+        # PyTorch may take what is nothing for a class of its own, and fail in any way.
+        failures: type[Exception] = Exception if others else pickle.UnpicklingError
         try:
-            with torch.serialization.safe_globals(list(others.values())):
+            with torch.serialization.safe_globals([(kind, name) for name, kind in others.items()]):
                 tree = torch.load(path, map_location="cpu", weights_only=True, mmap=can_map)
             if not issubclass(_kind_of(tree), Nothing):
                 return tree
-        except (pickle.UnpicklingError, TypeError) as failure:
-            # PyTorch may not take what is nothing for a class of its own.
-            if isinstance(failure, TypeError) and not others:
-                raise
+        except (MemoryError, OSError):
+            raise
+        except failures as failure:
             error = failure
         # PyTorch's own text says how to load the file by running its code.
         found = _REFUSED.search(str(error))
-        if found and found[1] not in others and len(others) < _OTHERS_COUNT:
-            module, _, name = found[1].rpartition(".")
-            others[found[1]] = type(name, (Nothing,), {"__module__": module or "builtins"})
+        name = found[1] if found else ""
+        name = name if "." in name else f"builtins.{name}"
+        if found and name not in others and len(others) < _OTHERS_COUNT:
+            # Of this module, so that nothing takes it for the class whose name it has.
+            others[name] = type(printable(name), (Nothing,), {})
             continue
-        if found or others:
+        if others:
             raise PickleRefusedError(
                 "the file has other objects than tensors, numbers, strings and containers, and "
                 "unpickling them could run code",
-                found=next(iter(others), found and found[1]),
+                found=list(others)[-1 if error else 0],
                 remedy=SKIP + f" cannot leave them out: nothing of the file is read. {_ADVICE}",
             ) from error  # fmt: skip
         reason = _REASON.search(str(error))
@@ -126,17 +130,15 @@ def _array(key: str, value: Any) -> Array:
     """Return a leaf as an array; with the reason if it is none."""
     kind = _kind_of(value)
     if issubclass(kind, Nothing):
-        what = f"unpickling it could run code: {kind.__module__}.{kind.__name__}"
-        return unreadable(key, (), what)
+        return unreadable(key, (), f"unpickling it could run code: {kind.__name__}")
     try:
         if isinstance(value, UnsupportedError):
             raise value
         return array_of(key, as_unlabelled(value, key))
     except UnsupportedError as error:
-        if error.found is None:
-            # A package is not installed.
+        if isinstance(error.__context__, ImportError):
             raise error.locate(key=key) from None
-        what = f"{error.what}: {error.found}"
+        what = error.what if error.found is None else f"{error.what}: {error.found}"
     except (NotAnArrayError, PickleRefusedError):
         what = f"it is a {kind.__name__}, not a tensor, number, string, list or dict"
     return unreadable(key, (), what)

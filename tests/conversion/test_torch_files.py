@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import sys
 import zipfile
 from argparse import Namespace
+from datetime import date, timedelta
 
 import npzkit
 import numpy as np
 import pytest
+from npzkit.conversion.refusals import Claims
 from npzkit.errors import (
     ChecksumError,
     ConversionError,
@@ -18,10 +21,12 @@ from npzkit.errors import (
     PickleRefusedError,
     UnsupportedError,
 )
+from npzkit.members import tensors
 
 from tables import each_row
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from npzkit.conversion import torch_file  # noqa: E402
 
 WEIGHT = torch.arange(12.0).reshape(3, 4)
 STATE = {
@@ -57,7 +62,7 @@ def test_any_format_takes_the_arrays(here):
     """A file of torch.save becomes one of safetensors, and that an archive with the nested data."""
     torch.save({"model": {"w": WEIGHT, "tied": WEIGHT}, "epoch": 3}, "a.ckpt")
     (note,) = npzkit.convert("a.ckpt", "a.safetensors").notes
-    assert note.endswith("only npzkit finds: 'model/tied' (tied to 'model/w')")
+    assert note.endswith("only npzkit reads them: 'model/tied' (tied to 'model/w')")
     npzkit.convert("a.safetensors", "a.npz")
     found = npzkit.load_tree("a.npz")
     assert found["epoch"] == 3
@@ -79,6 +84,13 @@ class Other:
         return exec, ("raise AssertionError('code of the file runs')",)
 
 
+class Parameter:
+    """What PyTorch's own function makes of something else."""
+
+    def __reduce__(self):
+        return torch._utils._rebuild_parameter, (Other(), True, None)
+
+
 @each_row(
     ("value", "what"),
     [
@@ -89,6 +101,11 @@ class Other:
         (np.float64(0.5), "run code: numpy.*scalar"),
         (Namespace, "run code: argparse.Namespace"),
         (Other(), "run code: builtins.exec"),
+        (frozenset({1}), "run code: builtins.frozenset"),
+        (timedelta(1), "run code: datetime.timedelta"),
+        (date(2026, 1, 31), "run code: datetime.date"),
+        (np.dtype("f4"), "run code: numpy.dtype"),
+        ({np.float64(0.5)}, "a set with a value of type numpy.*scalar"),
     ],
 )
 def test_a_value_that_is_no_array(tmp_path, value, what):
@@ -98,7 +115,8 @@ def test_a_value_that_is_no_array(tmp_path, value, what):
     with pytest.raises(ConversionError, match=what) as caught:
         npzkit.convert(path, new)
     assert caught.value.key == "cfg/0/v"
-    assert list(npzkit.convert(path, new, skip=True).skipped) == ["cfg/0/v"]
+    report = npzkit.convert(path, new, skip=True)
+    assert (list(report.skipped), report.notes) == (["cfg/0/v"], ())
     assert np.array_equal(npzkit.load_tree(new)["w"], WEIGHT.numpy())
 
 
@@ -127,7 +145,8 @@ def check_is_saved(tree):
                 marks=pytest.mark.remedy("skip=True cannot leave them out: nothing of the file is"),
             )
             for saved, what in (
-                ({"w": WEIGHT, "args": Dict(lr=0.1)}, "Dict'"),
+                ({"w": WEIGHT, "n": Namespace(), "args": Dict(lr=0.1)}, "Dict'"),
+                ({"w": WEIGHT, "p": Parameter()}, "builtins.exec'"),
                 ({"w": WEIGHT, "sub": WEIGHT.as_subclass(Tensor)}, "Tensor'"),
                 (torch.nn.Linear(4, 3), "torch.nn.modules.linear.Linear"),
             )
@@ -298,6 +317,38 @@ def pickled(content):
         archive.writestr("a/data.pkl", content)
         archive.writestr("a/version", "3\n")
         archive.writestr("a/byteorder", "little")
+
+
+@pytest.mark.remedy("Install it: python -m pip install ml_dtypes")
+def test_a_tensor_that_needs_a_package(here, monkeypatch):
+    """It is not left out: the error names the package, with which it is converted."""
+    torch.save({"v": [torch.ones(2).to(torch.float8_e4m3fnuz)]}, "a.pt")
+    tensors._numpy_dtype.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "ml_dtypes", None)
+        patched.delitem(np.sctypeDict, "float8_e4m3fnuz", raising=False)
+        with pytest.raises(UnsupportedError, match="need the package ml_dtypes") as caught:
+            torch_file.read("a.pt", print, Claims(npzkit.Limits(), None)).__enter__()
+    assert caught.value.key == "v/0"
+    assert npzkit.convert("a.pt", "a.npz").keys == ("v/0",)
+
+
+def test_a_class_whose_name_is_no_text(here):
+    """A class of any name is left out."""
+    pickled(b"\x80\x02}X\1\0\0\0acx\ny\0z\n)\x81s.")
+    skipped = npzkit.convert("a.pt", "a.npz", skip=True).skipped
+    assert skipped == {"a": r"unpickling it could run code: x.y\x00z"}
+
+
+def test_a_list_that_loses_items(here):
+    """The report names lists that load as dicts, and none that is gone or complete."""
+    lost = Namespace()
+    tree = {"s": [lost, WEIGHT, {"n": lost}], "gone": [[lost]], "kept": (1, []), "o": {"p": lost}}
+    for given, name in ((tree, "'s'"), ([lost, tree["kept"]], "the file")):
+        torch.save(given, "a.pt")
+        (note,) = npzkit.convert("a.pt", "a.npz", skip=True, overwrite=True).notes
+        assert note == f"lists and tuples that lost items load as dicts by index or name: {name}"
+    assert npzkit.load_tree("a.npz") == {1: (1, [])}
 
 
 @pytest.mark.remedy("In the program that made the file, save a state dict: tensors, numbers")

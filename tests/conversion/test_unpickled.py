@@ -110,6 +110,18 @@ def test_what_has_no_place_is_named_or_left_out(here):
     assert list(tree) == ["y"]
 
 
+@pytest.mark.parametrize("allow_pickle", [True, False])
+def test_a_list_that_loses_its_objects(here, allow_pickle):
+    """The report says that it loads as a dict."""
+    npzkit.save("old.npz", {"s": [np.ones(2), np.ones(2)], "n": None, "w": np.ones(1)})
+    with npzkit.NpzWriter("old.npz", "a", allow_pickle=True) as npz:
+        npz.add("s/0", objects(pathlib.PurePosixPath("a")), overwrite=True)
+    report = npzkit.convert("old.npz", "new.npz", skip=True, allow_pickle=allow_pickle)
+    what = "lists and tuples that lost items load as dicts by index or name: 's'"
+    assert (list(report.skipped), report.notes) == (["s/0"], (what,))
+    assert list(npzkit.load_tree("new.npz")["s"]) == [1]
+
+
 def test_nothing_is_unpickled_unless_that_is_said(here):
     """Other formats refuse objects then."""
     pytest.importorskip("safetensors")

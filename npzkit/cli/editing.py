@@ -282,7 +282,7 @@ def convert(
     file: str, output: str, keys: tuple[str, ...], zarr_format: str, given: tuple[str, ...],
     overwrite: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Convert FILE to OUTPUT, each in the format that its name says.
+    """Convert FILE to OUTPUT, in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr or .mat; npzkit extract writes .npy files. FILE
     may also be a .npy file, or one of torch.save (.pt, .pth, .bin or .ckpt), from

@@ -30,7 +30,7 @@ from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
 from npzkit.maintenance.findings import Lost, RepairReport
 from npzkit.maintenance.salvage import Partial, Salvage, read_committed
-from npzkit.members.keys import check_key, keys_of
+from npzkit.members.keys import check_key, check_not_torchs, keys_of
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory, check_last, completion
@@ -268,6 +268,7 @@ def _cut(path: str, source: Source, directory: Directory, threads: int, size: in
     `size` is that of the file.
     """
     check_last(directory, source)
+    check_not_torchs(directory.entries, path)
     cut_size = size - directory.end_offset
     patches = completion(directory, source)
     if cut_size or patches:

@@ -31,7 +31,7 @@ from npzkit.maintenance.damaged_rows import (
 )
 from npzkit.maintenance.findings import BESIDE_ARRAYS, Lost, RepairReport
 from npzkit.maintenance.verify_rules import has_wrong_chunks, member_error
-from npzkit.members.keys import keys_of
+from npzkit.members.keys import check_not_torchs, keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.member import MemberReader
@@ -112,6 +112,7 @@ class Salvage:
                 self.find(newest)
                 comment = self.read_comment(newest)
             else:
+                check_not_torchs(directory.entries, None)
                 self._check(directory.entries, directory)
                 cut_size = size - directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))

@@ -318,6 +318,7 @@ _OTHER_FILES = (
     ),
     _OtherFile(b"\x1f\x8b", "it is gzip", remedy=_DECOMPRESS),
     _OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT),
+    _OtherFile(b"MATLAB 5.0 MAT-f", "it is a MATLAB file", remedy=TO_CONVERT),
     _OtherFile(b"BZh", "it is bzip2", remedy=_DECOMPRESS),
     _OtherFile(b"\xfd7zXZ", "it is xz", remedy=_DECOMPRESS),
     _OtherFile(b"\x28\xb5\x2f\xfd", "it is Zstandard", remedy=_DECOMPRESS),
@@ -393,7 +394,7 @@ def _kind_of(head: bytes, size: int) -> _OtherFile:
             return kind
     if is_markup(head):
         return _OtherFile(head, HTML, remedy=_DOWNLOAD)
-    meaning = (
-        "it has no end of central directory record; it is another kind of file, or part of a file"
-    )
-    return _OtherFile(head, meaning, remedy=_DOWNLOAD)
+    if not head.strip(b"\0"):
+        return _OtherFile(head, "it begins with zeros, as a broken download may", remedy=_DOWNLOAD)
+    meaning = "npzkit does not know this kind of file, or it is only a part of one"
+    return _OtherFile(head, meaning, remedy="")

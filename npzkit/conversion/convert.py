@@ -16,7 +16,14 @@ from typing import Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process
-from npzkit.conversion.arrays import HOLDS_OBJECTS, Contents, FileOptions, Say, with_dtypes
+from npzkit.conversion.arrays import (
+    HOLDS_OBJECTS,
+    MAKE_PLAIN,
+    Contents,
+    FileOptions,
+    Say,
+    with_dtypes,
+)
 from npzkit.conversion.formats import (
     NPZ,
     ZARR,
@@ -32,8 +39,6 @@ from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, open
 from npzkit.errors import (
-    ALLOW_PICKLE,
-    SKIP,
     ConversionError,
     FormatError,
     NpzkitError,
@@ -304,8 +309,7 @@ def _members_chosen(
         if objects and not skip:
             raise ConversionError(
                 f"the value cannot be kept: {HOLDS_OBJECTS}", key=objects[0],
-                remedy="Make plain arrays of objects that you trust, with " + ALLOW_PICKLE
-                + ", or leave them out with " + SKIP + ".",
+                remedy=MAKE_PLAIN,
             )  # fmt: skip
         chosen -= set(objects)
         if len(chosen) == len(keys):

@@ -147,7 +147,7 @@ def repair(
     >>> print(npzkit.repair(path, path + "2", keep_partial="mask"))  # doctest: +ELLIPSIS
     /...a.npz2: 2 members kept
     the list at the end of the file is missing: if the file was ever changed in place, old ...
-    lost: y (at byte ...): truncated: ... of 1,000 rows kept, unchecked; the other ...
+    partly lost: y (at byte ...): truncated: ... of 1,000 rows kept, unchecked; the other ...
     """
     location, target = find_locations((file, output), storage_options)
     if output is None:
@@ -169,10 +169,15 @@ def repair(
         source = opened.ahead([(0, opened.size)])
         source.is_locked = True
         try:
+            if source.read_within(0, 6) == MAGIC_PREFIX:
+                if keep_partial:
+                    return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
+                raise ZipFormatError(
+                    "it is a bare .npy file, not an archive",
+                    remedy="If it is truncated, save its complete rows: " + SAVE_PARTIAL + ".",
+                )
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            if keep_partial and source.read_within(0, 6) == MAGIC_PREFIX:
-                return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
             salvage = Salvage(source, bounds, count, progress, keep_partial=keep_partial)
             return salvage.write(*_open_output(target, path, overwrite))
         except NpzkitError as error:

@@ -1086,6 +1086,7 @@ def test_what_is_left_where_all_is_damaged(paths):
 
 
 @pytest.mark.remedy("or save its complete rows: npzkit.repair(path, output, keep_partial='mask').")
+@pytest.mark.remedy("If it is truncated, save its complete rows: npzkit.repair(")
 def test_a_npy_file_that_is_cut_off(paths):
     """Its complete rows are saved, as an archive; the whole file is read again once it is back."""
     path, output = paths[0].with_suffix(".npy"), paths[1]
@@ -1093,6 +1094,9 @@ def test_a_npy_file_that_is_cut_off(paths):
     path.write_bytes(sound[:600])
     with pytest.raises(NpyFormatError, match="Failed to read all data"):
         npzkit.load(path)
+    for places in ((path,), (path, output)):
+        with pytest.raises(ZipFormatError, match=r"a bare \.npy file"):
+            npzkit.repair(*places)
     npzkit.repair(path, output, keep_partial="mask", overwrite=True)
     with npzkit.open(output) as npz:
         assert npz[path.stem].tolist() == np.arange(50).reshape(5, 10).tolist()

@@ -184,8 +184,10 @@ def end_of_data(
         # NumPy's message, which its users search for.
         Advice(
             f"EOF: reading {what}, expected {expected} bytes got {found}",
-            f"the {what} is too short: {found:,} of {expected:,} bytes",
+            f"the {what} is too short",
         ),
+        found=f"{found} bytes",
+        expected=f"{expected} bytes",
         remedy=remedy,
     )
 

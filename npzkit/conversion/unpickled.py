@@ -53,10 +53,8 @@ def _plain_arrays(npz: NpzFile, array: Array, notes: dict[str, Any]) -> list[Arr
     except NpzkitError as error:
         return [array._replace(problem=f"{error.key}: {error.what}" if error.key else error.what)]
     except UnicodeError:
-        text = "Python 2 may have written it: pass " + Advice(
-            "encoding='latin1'", "--encoding latin1"
-        )
-        return [array._replace(problem=text)]
+        option = Advice("encoding='latin1'", "--encoding latin1")
+        return [array._replace(problem="Python 2 may have written it: pass " + option)]
     except Exception as error:
         text = f"its pickle cannot be read: {type(error).__name__}: {error}"
         return [array._replace(problem=text)]

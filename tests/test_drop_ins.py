@@ -162,10 +162,16 @@ def test_an_archive_passes_for_one_of_numpys(tmp_path):
     assert not isinstance({}, np.lib.npyio.NpzFile)
 
 
-def test_a_page_of_the_web_is_no_pickle(tmp_path):
-    """`load` of an error page says what it is, and does not propose to unpickle it."""
-    path = tmp_path / "a.npz"
-    path.write_text("<!DOCTYPE html><html><body>404</body></html>")
-    with pytest.raises(npzkit.errors.PickleRefusedError, match="an HTML or XML page") as caught:
-        npzkit.load(path)
-    assert caught.value.remedy is None
+@pytest.mark.parametrize(
+    ("data", "what", "remedy"),
+    [
+        (b"<!DOCTYPE html><html><body>404</body></html>", "an HTML or XML page", "Download it"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "Convert it"),
+        (b"\x02\0\0\0\0\0\0\0{}", "a safetensors file", "Convert it"),
+    ],
+)
+def test_a_file_of_another_kind_is_no_pickle(data, what, remedy):
+    """`load` says what it is, and does not propose to unpickle it."""
+    with pytest.raises(npzkit.errors.PickleRefusedError, match=what) as caught:
+        npzkit.load(io.BytesIO(data))
+    assert caught.value.remedy.startswith(remedy)

@@ -14,6 +14,7 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.source import WrittenSource
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
+from npzkit.writing.listed_members import REMOVE_FIRST
 from npzkit.zip.entries import parse_entry
 
 
@@ -39,7 +40,7 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
     for other in listing.others_of(old_name):
         places[other] = check_key(new + other.removesuffix(SUFFIX).removeprefix(old))
     for place in places.values():
-        listing.check_free(place.removesuffix(SUFFIX), place)
+        listing.check_free(place.removesuffix(SUFFIX), place, remedy=REMOVE_FIRST)
     if not archive.sink.can_read:
         raise UnsupportedError(
             "the file object cannot be read, which renaming needs",

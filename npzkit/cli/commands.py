@@ -45,7 +45,7 @@ _GROUPS = {
         "extract": ("editing", "Write the arrays of FILE, or KEYS of them, to files."),
         "convert": (
             "editing",
-            "Convert FILE to OUTPUT, each in the format that its name says.",
+            "Convert FILE to OUTPUT, in the format that its name says.",
         ),
     },
     "Training": {"ckpt": ("ckpt", "List, check and remove the checkpoints of a training run.")},

@@ -176,12 +176,12 @@ def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     return npzkit.NpzWriter(file, mode="a", **options)
 
 
-def _tell(file: str, done: dict[str, list[str]], *, as_json: bool) -> None:
+def _tell(file: str, done: dict[str, list[str]], *, as_json: bool, more: str = "") -> None:
     if as_json:
         print_json({"path": file, **done})
         return
     texts = [f"{what} {', '.join(map(printable, keys))}" for what, keys in done.items() if keys]
-    click.echo(f"{printable(file)}: {'; '.join(texts) or 'nothing to do'}")
+    click.echo(f"{printable(file)}: {'; '.join(texts) or 'nothing to do'}{printable(more)}")
 
 
 @click.command()
@@ -234,7 +234,12 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         # The parts of an array come first: they go with it.
         for key in sorted(removed, key=len, reverse=True):
             del writer[key]
-    _tell(file, {"removed": removed}, as_json=as_json)
+    stays = ""
+    if not as_json and local_path(file) is not None:
+        with npzkit.open(file) as npz:
+            if npz.archive_info().dead_size:
+                stays = f"; the bytes stay in the file until: npzkit repack {as_word(file)}"
+    _tell(file, {"removed": removed}, as_json=as_json, more=stays)
 
 
 @click.command()
@@ -289,7 +294,7 @@ def convert(
     file: str, output: str, keys: tuple[str, ...], zarr_format: str, given: tuple[str, ...],
     overwrite: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Convert FILE to OUTPUT, each in the format that its name says.
+    """Convert FILE to OUTPUT, in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr or .mat; npzkit extract writes .npy files. FILE
     may also be a .npy file, or one of torch.save (.pt, .pth, .bin or .ckpt), from
@@ -319,7 +324,7 @@ def convert(
             progress=tell,
             **options,
         )
-    left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
+    left_out = [f"left out {printable(key)!r}: " + reason for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
     _print_written(output, report, **({"notes": notes} if as_json else {}))
 

@@ -79,10 +79,13 @@ class ArchiveFile(NamedTuple):
         The path or URL, or "-" for the standard input.
     name : str
         Its own name; below a folder that was given, its path in that folder.
+    refusal : str
+        Why this is none.
     """
 
     path: str
     name: str
+    refusal: str = ""
 
     @property
     def size(self) -> int:
@@ -100,7 +103,8 @@ def find_archives(
     Raises
     ------
     Refusal
-        A folder has no archives, and not `may_lack`.
+        The only FILE is a folder without archives, and not `may_lack`. One of several is in the
+        result, with its refusal.
     """
     from npzkit.datasets import paths
     from npzkit.datasets.opening import is_zarr
@@ -119,7 +123,10 @@ def find_archives(
         if not (inside or may_lack):
             hint = "" if recursive else " Pass -r to search the folders in it."
             what = f"has no archives: no file in it ends with {' or '.join(suffixes)}."
-            raise Refusal(f"{shown_url(path)!r} {what}{hint}")
+            told = f"{shown_url(path)!r} {what}{hint}"
+            if len(given) == 1:
+                raise Refusal(told)
+            found.append(ArchiveFile(path, path, told))
         for archive in inside:
             # In folders, a file with several links counts once.
             real = os.path.realpath(archive)

@@ -73,6 +73,9 @@ class Outcome(NamedTuple):
     code: int = 0
 
 
+_COMPLETE = "its list of arrays is complete: nothing to repair in place"
+
+
 def is_folder(output: str | None) -> bool:
     """Return whether results go into a folder: one that exists, or a path that ends with /."""
     return output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
@@ -163,6 +166,8 @@ def work_through(
 def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressBar) -> Outcome:
     try:
         with naming_in_warnings(shown_path(archive.path), tell.hide), refusing():
+            if archive.refusal:
+                raise Refusal(archive.refusal)
             return work(archive, report)
     except (npzkit.NpzkitError, OSError, Refusal) as error:
         raise_final(error)
@@ -292,9 +297,7 @@ def _verified(
         lines.append(in_a_line(told))
     is_usual = state in ("sound", "unchecked") and report._is_safe
     if not quiet and (is_alone or verbose or not is_usual):
-        is_whole = state == "unchecked" or (state == "sound" and not report.unchecked_count)
-        verdict = report._replace(rows=shown).verdict
-        lines.append(f"{path}: {verdict}" + (f"; {report.safety}" if is_whole else ""))
+        lines.append(f"{path}: {report._closing(shown)}")
     is_ok = state in ("sound", "unchecked")
     document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
     for row in document["rows"]:
@@ -378,7 +381,8 @@ def _repaired(archive: ArchiveFile, report: npzkit.RepairReport) -> Outcome:
 def _repair_text(archive: ArchiveFile, report: npzkit.RepairReport) -> list[str]:
     """Return the lines of a report; the first one names the output."""
     lost = tuple(
-        row._replace(what=naming_file(at_prompt(row.what), archive.path)) for row in report.lost
+        row._replace(what=naming_file(at_prompt(row.what), archive.path, row.key))
+        for row in report.lost
     )
     return str(report._replace(lost=lost)).splitlines()
 
@@ -393,7 +397,7 @@ def _cut(archive: ArchiveFile, report: Progress) -> Outcome:
     path = shown_path(archive.path)
     # The first line counts the members, as the verdict does.
     done = _repair_text(archive, repaired)[1:]
-    done = done or ["its directory was written again" if is_changed else "its end is complete"]
+    done = done or ["its directory was written again" if is_changed else _COMPLETE]
     remedy = (
         f"this damage was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"
     )

@@ -36,7 +36,7 @@ _PYTHON = re.compile(
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
 """Matches text that is meant for Python."""
-_COMMAND = re.compile(r"npzkit \w+(?: (?:FILE|NEW\.npz)\b)+")
+_COMMAND = re.compile(r"npzkit \w+(?: (?:FILE|NEW\.npz|KEY)\b)+")
 """Matches commands on the file that a message is about."""
 _JOINTS = re.compile(r"(\. |; |, or )")
 """Separates pieces of advice that are independent of each other."""
@@ -47,16 +47,17 @@ def as_word(name: str) -> str:
     return subprocess.list2cmdline([name]) if os.name == "nt" else shlex.quote(name)
 
 
-def naming_file(text: str, path: str | os.PathLike[str] | None) -> str:
-    """Return a text in which commands have the name of a file or folder for FILE, if it exists."""
+def naming_file(text: str, path: str | os.PathLike[str] | None, key: str | None = None) -> str:
+    """Return a text whose commands name a path that exists, and a key that can be typed."""
     if path is None or not os.path.exists(path):
         return text
     name = os.fspath(path).rstrip("/" + os.sep)
     stem, suffix = os.path.splitext(name)
     new = f"{stem}.new.npz" if suffix == ".npz" else f"{stem}.npz"
     words = {"FILE": as_word(name), "NEW.npz": as_word(new)}
+    words["KEY"] = as_word(key) if key and key.isprintable() else "KEY"
     return _COMMAND.sub(
-        lambda found: re.sub("FILE|NEW.npz", lambda word: words[word[0]], found[0]), text
+        lambda found: re.sub("FILE|NEW.npz|KEY", lambda word: words[word[0]], found[0]), text
     )
 
 
@@ -96,8 +97,8 @@ def message_of(error: BaseException) -> str:
     if isinstance(shown.found, bytes):
         # Bytes of a file help nobody at a prompt.
         shown.found = shown.expected = None
-    shown.what = naming_file(at_prompt(error.what), error.path)
-    shown.remedy = naming_file(advice_at_prompt(error.remedy or ""), error.path)
+    shown.what = naming_file(at_prompt(error.what), error.path, error.key)
+    shown.remedy = naming_file(advice_at_prompt(error.remedy or ""), error.path, error.key)
     return str(shown)
 
 

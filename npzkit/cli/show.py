@@ -25,12 +25,12 @@ from npzkit.cli.file_argument import (
     keys_named,
     opened,
 )
-from npzkit.cli.messages import as_word, running_objects, say
+from npzkit.cli.messages import as_word, report_failure, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, statistics_dict
 from npzkit.errors import MemberNotFoundError, printable
 from npzkit.files.urls import local_path
-from npzkit.members.keys import is_within
+from npzkit.members.keys import is_within, with_folders
 from npzkit.members.metadata import TREE_KEY
 
 _SUMMARISED = 1000
@@ -65,7 +65,7 @@ _pickle_option = click.option(
 def show(
     file: str, key: str | None, slice_: str | None, stats: bool, allow_pickle: bool,
     encoding: str, as_json: bool,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Show the values of the array KEY, or a SLICE of it.
 
     The values are printed as by NumPy. An array of up to 64 MiB is read completely,
@@ -98,29 +98,31 @@ def show(
                     f"npzkit show FILE KEY {key!r}."
                 )
             index, key = parse_index(key), None
-        if key is not None and slice_ is None and _has_values_alone(npz, key):
-            value = npzkit.load_tree(npz, key)
-            if as_json:
-                print_json({"key": key, "values": value})
-            else:
-                click.echo(printable(repr(value)))
-            return
-        try:
-            keys = keys_named([_only_key(npz) if key is None else key], npz, npz._archive.path)
-        except MemberNotFoundError as error:
-            name, _, rest = (key or "").partition("[")
-            if name in npz and rest.endswith("]"):
-                words = f"{as_word(name)} {as_word(rest[:-1])}"
-                error.remedy = f"Put a space before SLICE: npzkit show FILE {words}."
-            raise
-        is_local = local_path(file) is not None
-        found = []
-        for each in keys:
-            if len(keys) > 1 and not as_json:
+        if slice_ is None and _has_values_alone(npz, key or ""):
+            keys, values = [], [key or ""]
+        else:
+            keys = _keys_of(npz, key)
+            values = [] if key is None or slice_ or stats else _values_below(npz, key)
+        is_local, is_several = local_path(file) is not None, len(keys) + len(values) > 1
+        found: list[Any] = []
+        code = 0
+        for each in [*keys, *values]:
+            if is_several and not as_json:
                 click.echo(f"{printable(each)}:")
-            found.append(_shown(npz, npz.info(each), index, stats, as_json, is_local=is_local))
+            try:
+                with running_objects(allow_pickle):
+                    found.append(
+                        _shown(npz, npz.info(each), index, stats, as_json, is_local=is_local)
+                        if keys and each in npz
+                        else _shown_value(npz, each, as_json)
+                    )
+            except (npzkit.NpzkitError, click.ClickException) as error:
+                if not is_several:
+                    raise
+                code = max(code, report_failure(error))
         if as_json:
-            print_json(found if len(keys) > 1 else found[0])
+            print_json(found if is_several else found[0])
+    return code
 
 
 def _shown(
@@ -143,13 +145,48 @@ def _shown(
     return None
 
 
+def _keys_of(npz: npzkit.NpzFile, key: str | None) -> list[str]:
+    """Return the keys of the arrays that KEY names, or that of the only one."""
+    try:
+        return keys_named([_only_key(npz) if key is None else key], npz, npz._archive.path)
+    except MemberNotFoundError as error:
+        name, _, rest = (key or "").partition("[")
+        if name in npz and rest.endswith("]"):
+            words = f"{as_word(name)} {as_word(rest[:-1])}"
+            error.remedy = f"Put a space before SLICE: npzkit show FILE {words}."
+        raise
+
+
+def _shown_value(npz: npzkit.NpzFile, key: str, as_json: bool) -> dict[str, Any] | None:
+    """Print a value of nested data, or return it for JSON."""
+    value = npzkit.load_tree(npz, key)
+    if as_json:
+        return {"key": key, "values": value}
+    click.echo(printable(repr(value)))
+    return None
+
+
+def _values_below(npz: npzkit.NpzFile, key: str) -> list[str]:
+    """Return the keys of the values, and containers of such values, below a key with arrays."""
+    if TREE_KEY not in npz.metadata:
+        return []
+    from npzkit.trees.notes import nodes_of
+
+    found, with_arrays = [""], set(with_folders(npz.files))
+    for name, _ in nodes_of(npz.metadata[TREE_KEY]):
+        is_value = with_arrays.isdisjoint((name, f"{name}/"))
+        is_new = not (found[-1] and is_within(name, found[-1]))
+        found += [name] if is_value and is_new and is_within(name, key) else []
+    return found[1:]
+
+
 def _has_values_alone(npz: npzkit.NpzFile, key: str) -> bool:
     """Whether nested data has at a key a value without an array, or a container of such values."""
     if TREE_KEY not in npz.metadata or any(is_within(name, key) for name in npz):
         return False
     from npzkit.trees.notes import nodes_of
 
-    return any(name == key for name, _ in nodes_of(npz.metadata[TREE_KEY]))
+    return not key or any(name == key for name, _ in nodes_of(npz.metadata[TREE_KEY]))
 
 
 def _is_slice(text: str) -> bool:

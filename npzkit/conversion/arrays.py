@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.codecs.coding import DEFLATED
 from npzkit.display.blocks import blocks
-from npzkit.errors import Advice, ConversionError, printable
+from npzkit.errors import ALLOW_PICKLE, SKIP, Advice, ConversionError, printable
 from npzkit.files.progress import Advance
 from npzkit.format import descr_to_dtype
 from npzkit.members.keys import missing
@@ -29,6 +29,10 @@ _C_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c":
 
 
 HOLDS_OBJECTS = "it holds Python objects"
+MAKE_PLAIN = (
+    "Make plain arrays of objects that you trust, with " + ALLOW_PICKLE
+    + ", or leave them out with " + SKIP + "."
+)  # fmt: skip
 """Why an array is not kept."""
 
 

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process
-from npzkit.conversion.arrays import HOLDS_OBJECTS, Contents, FileOptions, Say, named, with_dtypes
+from npzkit.conversion.arrays import (
+    HOLDS_OBJECTS,
+    MAKE_PLAIN,
+    Contents,
+    FileOptions,
+    Say,
+    named,
+    with_dtypes,
+)
 from npzkit.conversion.formats import (
     NPZ,
     ZARR,
@@ -32,9 +40,6 @@ from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
 from npzkit.errors import (
-    ALLOW_PICKLE,
-    SKIP,
-    TO_CONVERT,
     ConversionError,
     FormatError,
     NpzkitError,
@@ -104,7 +109,9 @@ def convert(
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
-    """Convert a file of arrays to another format, chosen by the file names.
+    """Convert a file of arrays to another format, which the name of `output` says.
+
+    The format of `file` is that of its bytes, and if they show none, that of its name.
 
     ============================  ===========================  ==================
     name                          format                       needs
@@ -192,7 +199,7 @@ def convert(
     ArchiveLockedError
         A writer has the archive open that `output` would replace.
     FormatError
-        `file` is damaged, or its name says another format than its bytes.
+        `file` is damaged.
     PickleRefusedError
         `file` is of torch.save, and is an object of another class, or has one of a class that
         extends a dict, a list or a tensor.
@@ -259,7 +266,7 @@ def convert(
         skipped, raised = dict[str, str](), list[BaseException]()
         writer = module_of(target)
         with (
-            _explaining(file, output, source, raised),
+            _explaining(file, output, raised),
             _reading(
                 source, file, notes.setdefault, claims, encoding if allow_pickle else None
             ) as found,
@@ -309,8 +316,7 @@ def _members_chosen(
         if objects and not skip:
             raise ConversionError(
                 f"the value cannot be kept: {HOLDS_OBJECTS}", key=objects[0],
-                remedy="Make plain arrays of objects that you trust, with " + ALLOW_PICKLE
-                + ", or leave them out with " + SKIP + ".",
+                remedy=MAKE_PLAIN,
             )  # fmt: skip
         chosen -= set(objects)
         if len(chosen) == len(keys):
@@ -469,47 +475,24 @@ def _noting(progress: Progress | None, raised: list[BaseException]) -> Progress 
 
 
 @contextlib.contextmanager
-def _explaining(
-    file: str, output: str, source: Format, raised: list[BaseException]
-) -> Iterator[None]:
+def _explaining(file: str, output: str, raised: list[BaseException]) -> Iterator[None]:
     """Turn every exception of a library for a damaged file into one error.
 
-    If the bytes of the file are those of another format, the error says which.
     Those that are in `raised`, and those of the system, are left as they are.
     """
     try:
         yield
     except NpzkitError as error:
-        if isinstance(error, FormatError):
-            _check_kind(file, source)
         raise error.locate(path=shown_url(file)) from error.__cause__
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
         if any(error is other for other in raised) or _is_of_system(error):
             raise
-        _check_kind(file, source)
         text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
         raise FormatError(
             f"the file cannot be converted to {output!r}: {text}", path=shown_url(file)
         ) from error
-
-
-def _check_kind(file: str, source: Format) -> None:
-    """Raise if a file that its library cannot read is of another format than its name says."""
-    if source is NPZ or not os.path.isfile(file):
-        return
-    try:
-        with open(file):
-            what = "it is already an .npz archive"
-    except NpzkitError as error:
-        what = error.what.removeprefix("not a zip archive: ").partition(",")[0]
-        if error.remedy != TO_CONVERT or source.module.partition("_")[0] in what.lower():
-            return
-    raise FormatError(
-        f"the file is not what its name says: {what}", path=file,
-        remedy="Rename it, with the suffix of its format.",
-    )  # fmt: skip
 
 
 def _is_of_system(error: Exception) -> bool:

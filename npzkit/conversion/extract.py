@@ -6,6 +6,7 @@ Owns which file each array becomes, and what happens to damaged ones.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
@@ -15,7 +16,13 @@ from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_
 from npzkit.conversion.output_paths import check_file_path, path_within, replacing, same_files
 from npzkit.datasets.opening import opened
 from npzkit.display.blocks import PIECE_SIZE, checked_array
-from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError
+from npzkit.errors import (
+    Advice,
+    MemberNotFoundError,
+    NpzkitError,
+    StaleArchiveError,
+    UnsafeNameError,
+)
 from npzkit.files.file_objects import can_write, seekable
 from npzkit.files.progress import Advance, Meter
 from npzkit.limits import Limits
@@ -160,11 +167,14 @@ def extract(
         meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
         for key, path in targets.items():
             part = meter.part(npz.info(key).nbytes)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with how.skipping(key), replacing(path) as temporary, open(temporary, "xb") as out:
-                how.write(npz, key, out, part.add)
+            with how.skipping(key):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with replacing(path) as temporary, open(temporary, "xb") as out:
+                    how.write(npz, key, out, part.add)
             part.end()
         meter.finish()
+    for error in how.failed.values():
+        error.locate(path=npz._archive.path)
     files = {key: path for key, path in targets.items() if key not in how.failed}
     return ExtractReport(files, how.failed)
 
@@ -238,3 +248,12 @@ class _Extraction(NamedTuple):
             if not self.skip:
                 raise
             self.failed[key] = error
+        except OSError as error:
+            if not self.skip or error.errno != errno.ENAMETOOLONG:
+                raise
+            self.failed[key] = UnsafeNameError(
+                "its key is too long for the name of a file", key=key,
+                remedy="Give it a shorter one" + Advice(
+                    ': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW."
+                ),
+            )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The formats of `convert`, by the suffixes of files, and the library that each needs.
+"""The formats of `convert`, by bytes and suffixes of files, and the library that each needs.
 
-Owns which format a path means, and which paths are refused: those without a format, and those of
-another kind than the format's.
+Owns which format a file has, which one a new path means, and which paths are refused: those
+without a format, and those of another kind than the format's.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from npzkit.datasets.opening import holds_index, is_zarr
-from npzkit.errors import Advice, ConversionError, UnsupportedError
+from npzkit.datasets.opening import holds_index, is_zarr, open_any
+from npzkit.errors import TO_CONVERT, Advice, ConversionError, NpzkitError, UnsupportedError
 from npzkit.files.file_objects import check_regular
 from npzkit.files.urls import Location
 from npzkit.members.keys import SUFFIX
@@ -48,15 +49,21 @@ class Format(NamedTuple):
 NPZ, ZARR = Format("npz"), Format("zarr_store", "zarr", "npzkit[zarr]", is_foreign=True)
 TORCH = Format("torch_file", "torch", "torch", is_foreign=True)
 _HDF5 = Format("hdf5", "h5py", "npzkit[h5]", is_foreign=True)
+_SAFETENSORS = Format("safetensors_file", "safetensors", "npzkit[safetensors]")
+_MATLAB = Format("matlab", "scipy", "npzkit[mat]", is_foreign=True)
 _SUFFIXES = {
     ".npz": NPZ,
-    ".safetensors": Format("safetensors_file", "safetensors", "npzkit[safetensors]"),
+    ".safetensors": _SAFETENSORS,
     ".h5": _HDF5,
     ".hdf5": _HDF5,
     ".zarr": ZARR,
-    ".mat": Format("matlab", "scipy", "npzkit[mat]", is_foreign=True),
+    ".mat": _MATLAB,
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TORCH),
 }
+_NAMED_IN_ERRORS = {
+    "HDF5": _HDF5, "safetensors": _SAFETENSORS, "MATLAB": _MATLAB, "torch.save": TORCH,
+}  # fmt: skip
+"""What the error that opens no such file says it is."""
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 
 
@@ -78,12 +85,18 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
     else:
         check_regular(path)
         # A .npy file is read as an archive.
-        found = {**_SUFFIXES, SUFFIX: NPZ}.get(os.path.splitext(path)[1].lower())
-    if found is None or (found is ZARR and not os.path.isdir(path)):
-        check_no_table(path)
-        known = f"{' '.join(_SUFFIXES)} {SUFFIX}"
+        suffix = os.path.splitext(path)[1].lower()
+        found = _format_of_bytes(path) or {**_SUFFIXES, SUFFIX: NPZ}.get(suffix)
+        if found in (None, ZARR):
+            check_no_table(path)
+            end = f"that end in {suffix}" if suffix else "without a suffix"
+            raise ConversionError(
+                f"convert does not know files {end}", path=path,
+                remedy=f"It reads {' '.join(_SUFFIXES)} {SUFFIX}.",
+            )  # fmt: skip
+    if found is None:
         raise ConversionError(
-            f"this is no Zarr store, and no file with a suffix of {known}", path=path,
+            "this folder is no Zarr store, and no sharded archive", path=path,
             remedy="Use " + Advice("npzkit.pack", "npzkit pack") + " for a folder of .npy files.",
         )  # fmt: skip
     return found
@@ -97,6 +110,17 @@ def check_no_table(path: str) -> None:
         )  # fmt: skip
 
 
+def _format_of_bytes(path: str) -> Format | None:
+    """Return the format that the bytes of a file show; None if they show none."""
+    try:
+        with warnings.catch_warnings(action="ignore"), open_any(path) as npz:
+            return NPZ if any(npz.info(key).dtype is not None for key in npz) else None
+    except NpzkitError as error:
+        if error.remedy != TO_CONVERT:
+            return None
+        return next(kind for name, kind in _NAMED_IN_ERRORS.items() if name in error.what)
+
+
 def target_format(path: str) -> Format:
     if not path:
         raise ConversionError("the path of the new file is empty")
@@ -105,7 +129,10 @@ def target_format(path: str) -> Format:
     if found is None:
         raise ConversionError(
             f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use " + Advice("npzkit.extract", "npzkit extract") + " for .npy files.",
+            remedy=Advice(
+                "npzkit.extract writes .npy and .csv files.",
+                "npzkit extract FILE -o FOLDER writes .npy files; with --format csv, text tables.",
+            ),
         )  # fmt: skip
     if found is TORCH:
         raise ConversionError(

@@ -161,7 +161,7 @@ def path_within(folder: str, name: str) -> str:
     except UnsafeNameError as error:
         error.what = error.what.replace("saved", "written as a file")
         error.remedy = "Extract the others by their keys: " + Advice(
-            "npzkit.extract(path, folder, keys).", "npzkit extract FILE KEY."
+            "npzkit.extract(path, folder, keys).", "npzkit extract FILE KEYS."
         )
         raise
     path = os.path.join(folder, *name.split("/"))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from npzkit.conversion.arrays import Array
+from npzkit.conversion.arrays import HOLDS_OBJECTS, MAKE_PLAIN, Array
 from npzkit.errors import SKIP, Advice, ConversionError, NpzkitError, check_limit, format_size
 from npzkit.limits import Limits
 from npzkit.members.keys import check_depth, check_key
@@ -148,11 +148,11 @@ def fitting_arrays(
         elif skipped is not None:
             skipped[array.key] = reason
         else:
-            raise ConversionError(
-                f"the value cannot be kept: {reason}", key=array.key,
-                remedy=_RENAME if reason == misnamed
-                else _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + ".",
-            )  # fmt: skip
+            remedy = _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + "."
+            if reason in (misnamed, HOLDS_OBJECTS):
+                remedy = _RENAME if reason == misnamed else MAKE_PLAIN
+            what = "the value cannot be kept: " + reason
+            raise ConversionError(what, key=array.key, remedy=remedy)
 
 
 def _is_name(key: str) -> None:

@@ -18,7 +18,7 @@ from npzkit.conversion.arrays import Array, Contents, Say, array_of
 from npzkit.conversion.npz import listed_arrays
 from npzkit.conversion.refusals import Claims
 from npzkit.datasets.opening import open_any
-from npzkit.errors import NpzkitError
+from npzkit.errors import Advice, NpzkitError
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.tensors import as_unlabelled
 from npzkit.trees.containers import children_of, exact_array, flatten, is_namedtuple
@@ -52,6 +52,9 @@ def _plain_arrays(npz: NpzFile, array: Array, notes: dict[str, Any]) -> list[Arr
         found = [array_of(name, as_unlabelled(part, name)) for name, part in arrays.items()]
     except NpzkitError as error:
         return [array._replace(problem=f"{error.key}: {error.what}" if error.key else error.what)]
+    except UnicodeError:
+        option = Advice("encoding='latin1'", "--encoding latin1")
+        return [array._replace(problem="Python 2 may have written it: pass " + option)]
     except Exception as error:
         text = f"its pickle cannot be read: {type(error).__name__}: {error}"
         return [array._replace(problem=text)]

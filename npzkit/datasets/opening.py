@@ -23,6 +23,7 @@ from npzkit.errors import TO_CONVERT, IndexFormatError, NpzkitError, Unsupported
 from npzkit.files.file_objects import can_read
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
+from npzkit.members.keys import check_not_torchs
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, MmapMode, Progress, Readable
 
     T = TypeVar("T", default=Any)
-
-
-_RENAME = "Give it a name that ends in .pt, and convert that."
 
 
 def open(
@@ -86,7 +84,7 @@ def open(
     Raises
     ------
     OSError, NpzkitError
-        As `NpzFile` and `ShardedFile`. For files of torch.save, safetensors, HDF5
+        As `NpzFile` and `ShardedFile`. For files of torch.save, safetensors, HDF5, MATLAB
         and Zarr, the error says how to convert them.
 
     Notes
@@ -116,7 +114,11 @@ def open(
     if not ending:
         try:
             npz = NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
-            _check_not_torchs(npz)
+            try:
+                check_not_torchs(npz._archive.one_file().entries, npz._archive.path)
+            except UnsupportedError:
+                npz.close()
+                raise
             return npz
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Windows has no permission to open a folder. A store has no folders: the URL may be
@@ -183,19 +185,6 @@ def _open_sharded(file: Any, missing: OSError | None, options: dict[str, Any]) -
             # It is a folder: what it lacks says more.
             raise IsADirectoryError(errno.EISDIR, error.strerror, error.filename) from None
         raise missing from None
-
-
-def _check_not_torchs(npz: NpzFile) -> None:
-    """Raise for a file of torch.save: a zip archive that holds a pickle, and bytes of tensors."""
-    names = npz._archive.one_file().entries
-    folder, slash, _ = next(iter(names), "").partition("/")
-    if slash and f"{folder}/data.pkl" in names and f"{folder}/version" in names:
-        npz.close()
-        is_named_so = str(npz._archive.path).endswith(".npz")
-        raise UnsupportedError(
-            "it is a file of torch.save, not an archive of arrays", path=npz._archive.path,
-            remedy=_RENAME if is_named_so else TO_CONVERT,
-        )  # fmt: skip
 
 
 def is_sharded(file: Any, storage_options: Mapping[str, Any] | None = None) -> bool:

@@ -156,17 +156,19 @@ def _path_of(file: Any) -> str | os.PathLike[str] | None:
 
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:
     if not allow_pickle:
-        from npzkit.zip.end_record import HTML, is_markup
+        from npzkit.zip.end_record import PICKLE, UNKNOWN, kind_of
 
-        start = stream.tell()
-        is_page = is_markup(stream.read(64))
+        start, head = stream.tell(), stream.read(512)
+        stream.seek(0, os.SEEK_END)
+        kind = kind_of(head, stream.tell() - start)
         stream.seek(start)
+        may_be_pickle = kind.meaning in (PICKLE, UNKNOWN)
         raise PickleRefusedError(
             "the file is neither an .npz nor an .npy file; "
-            + (HTML if is_page else "it may be pickled (object) data"),
+            + ("it may be pickled (object) data" if may_be_pickle else kind.meaning),
             path=_path_of(file),
-            remedy=None if is_page else "Pass allow_pickle=True only if you trust the file: "
-            "unpickling can run code from it.",
+            remedy="Pass allow_pickle=True only if you trust the file: unpickling can run code "
+            "from it." if may_be_pickle else kind.remedy,
         )  # fmt: skip
     try:
         return pickle.load(stream, **pickle_kwargs)

@@ -27,6 +27,7 @@ import numpy as np
 from npzkit.errors import (
     ALLOW_PICKLE,
     SAVE_PARTIAL,
+    Advice,
     LimitExceededError,
     NpyFormatError,
     UnsupportedError,
@@ -141,7 +142,7 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     """
     if prefix[:6] != MAGIC_PREFIX:
         raise NpyFormatError(
-            "the magic string is not correct",
+            Advice("the magic string is not correct", "it is named .npy, but is no .npy file"),
             found=prefix[:6],
             expected=MAGIC_PREFIX,
             remedy="Download the file or create it again; if the member is no array, "
@@ -182,7 +183,10 @@ def end_of_data(
     """Return the error for a file or member that ends inside `what`."""
     return NpyFormatError(
         # NumPy's message, which its users search for.
-        f"EOF: reading {what}, expected {expected} bytes got {found}",
+        Advice(
+            f"EOF: reading {what}, expected {expected} bytes got {found}",
+            f"the {what} is too short",
+        ),
         found=f"{found} bytes",
         expected=f"{expected} bytes",
         remedy=remedy,

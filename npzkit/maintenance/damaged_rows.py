@@ -308,9 +308,10 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
     if not count:
         return None
     chunks = open_chunks(reader.source, entry, data_start, verify=False)
+    missing = all_count - count
     outcome = (
-        f"{count:,} of {all_count:,} rows kept, unchecked; the other {all_count - count:,} are "
-        "not in the file"
+        f"{count:,} of {all_count:,} rows kept, unchecked; the other "
+        f"{'is' if missing == 1 else f'{missing:,} are'} not in the file"
     )
     read, lost = _data_of(header, chunks.readinto), [(count, all_count)]
     return RowsLeft(entry, _with_rows(header, count), read, outcome, lost)

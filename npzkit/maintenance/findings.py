@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 from npzkit.errors import (
     ALLOW_PICKLE,
+    Advice,
     ClosedArchiveError,
     NpzkitError,
     format_count,
     printable,
     shown_key,
+    some_of,
     values_text,
 )
 
@@ -25,16 +27,22 @@ _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
 
 HAS_OBJECTS = "it contains Python objects: reading it needs " + ALLOW_PICKLE
-NOT_AN_ARRAY = "it is not an array: its bytes are read"
+NOT_AN_ARRAY = "it is no array: " + Advice(
+    "npz[key] returns its bytes", "npzkit extract writes its bytes"
+)
 NOT_SAFE = "is not safe to extract"
+DATA_KEPT = "its data is kept"
+KEPT_AS = DATA_KEPT + " as "
 NO_RECORD = "the archive has no record of npzkit's"
 _TO_KNOW = (
-    (HAS_OBJECTS, "array of Python objects, which only pickle reads",
-     "arrays of Python objects, which only pickle reads"),
+    (HAS_OBJECTS, "array is a pickle ({}): loading it can run code",
+     "arrays are pickles ({}): loading them can run code"),
     (NOT_AN_ARRAY, "member that is no array", "members that are no arrays"),
     (NOT_SAFE, "name that is not safe to extract", "names that are not safe to extract"),
 )  # fmt: skip
-"""What to know before a stranger's archive is loaded: in a row, and of one or of many."""
+"""What to know before a stranger's archive is loaded: in a row, and of one or of many keys."""
+_NAMED_COUNT = 3
+"""Keys that are named there."""
 
 BESIDE_ARRAYS = (
     "what a tree has beside arrays: values such as learning rates, tied keys, lists and integer "
@@ -148,7 +156,7 @@ class VerifyReport(NamedTuple):
                 f"{severity:<{widths[0]}}  {key:<{widths[1]}}  {where:>{widths[2]}}  {what}"
                 for severity, key, where, what in table
             ]
-        lines.append(f"{printable(self.path or 'archive')}: {self.verdict}")
+        lines.append(f"{printable(self.path or 'archive')}: {self._closing(self.rows)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -156,7 +164,7 @@ class VerifyReport(NamedTuple):
 
         # Errors first, because not all rows of a long report are shown.
         rows = sorted(self.rows, key=lambda row: _SEVERITIES.index(row.severity))
-        parts = [line(f"VerifyReport {self.path or 'archive'}: {self.verdict}")]
+        parts = [line(f"VerifyReport {self.path or 'archive'}: {self._closing(self.rows)}")]
         if rows:
             parts.append(table(_HEADS, self._table(rows[:SHOWN_COUNT]), right=2))
         if len(rows) > SHOWN_COUNT:
@@ -197,13 +205,19 @@ class VerifyReport(NamedTuple):
 
         Arrays of Python objects are loaded by pickle, which can run code; it is off by default.
         """
-        counts = [sum(what in row.what for row in self.rows) for what, *_ in _TO_KNOW]
-        told = [
-            f"{count:,} {one if count == 1 else many}"
-            for count, (_, one, many) in zip(counts, _TO_KNOW, strict=True)
-            if count
-        ]
+        told = []
+        for what, one, many in _TO_KNOW:
+            keys = [row.key or "" for row in self.rows if what in row.what]
+            text = (one if len(keys) == 1 else many).format(some_of(keys, shown_key, _NAMED_COUNT))
+            told += [f"{len(keys):,} {text}"] if keys else []
         return ", ".join(told) or _SAFE
+
+    def _closing(self, rows: tuple[Finding, ...]) -> str:
+        """The verdict, with counts of these rows, and of a sound archive, whether it is safe."""
+        is_whole = self._state == "unchecked" or (
+            self._state == "sound" and not self.unchecked_count
+        )
+        return self._replace(rows=rows).verdict + (f"; {self.safety}" if is_whole else "")
 
     @property
     def _notes(self) -> tuple[Finding, ...]:
@@ -249,6 +263,13 @@ class Lost(NamedTuple):
     what: str
     where: int
     rows: Sequence[tuple[int, int]] = ()
+
+    @property
+    def _kind(self) -> str:
+        """The first words of its line."""
+        if KEPT_AS in self.what:
+            return "kept under another name"
+        return "partly lost" if self.rows or DATA_KEPT in self.what else "lost"
 
 
 class RepairReport(NamedTuple):
@@ -312,7 +333,7 @@ class RepairReport(NamedTuple):
             lines.append("the last commit was completed")
         lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
         lines += [
-            f"lost: {shown_key(lost.key)} (at byte {lost.where}): {printable(lost.what)}"
+            f"{lost._kind}: {shown_key(lost.key)} (at byte {lost.where}): {printable(lost.what)}"
             for lost in self.lost
         ]
         return "\n".join(lines)

@@ -29,7 +29,7 @@ from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
 from npzkit.maintenance.findings import EndReport, Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, read_committed
-from npzkit.members.keys import check_key, keys_of
+from npzkit.members.keys import check_key, check_not_torchs, keys_of
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory, check_last, completion
@@ -150,7 +150,7 @@ def repair(
     >>> print(npzkit.repair(path, path + "2", keep_partial="mask"))  # doctest: +ELLIPSIS
     /...a.npz2: 2 members kept
     the list at the end of the file is missing: if the file was ever changed in place, old ...
-    lost: y (at byte ...): truncated: ... of 1,000 rows kept, unchecked; the other ...
+    partly lost: y (at byte ...): truncated: ... of 1,000 rows kept, unchecked; the other ...
     """
     location, target = find_locations((file, output), storage_options)
     if output is None:
@@ -172,10 +172,15 @@ def repair(
         source = opened.ahead([(0, opened.size)])
         source.is_locked = True
         try:
+            if source.read_within(0, 6) == MAGIC_PREFIX:
+                if keep_partial:
+                    return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
+                raise ZipFormatError(
+                    "it is a bare .npy file, not an archive",
+                    remedy="If it is truncated, save its complete rows: " + SAVE_PARTIAL + ".",
+                )
             if output is None and lock is not None:
                 return EndReport(*_repair_end(path, source, lock, bounds, count, progress))
-            if keep_partial and source.read_within(0, 6) == MAGIC_PREFIX:
-                return _save_rows(source, path, bounds, *_open_output(target, path, overwrite))
             salvage = Salvage(source, bounds, count, progress, keep_partial=keep_partial)
             return salvage.write(*_open_output(target, path, overwrite))
         except NpzkitError as error:
@@ -271,6 +276,7 @@ def _cut(path: str, source: Source, directory: Directory, threads: int, size: in
     `size` is that of the file.
     """
     check_last(directory, source)
+    check_not_torchs(directory.entries, path)
     cut_size = size - directory.end_offset
     patches = completion(directory, source)
     if cut_size or patches:

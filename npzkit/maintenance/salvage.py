@@ -29,9 +29,9 @@ from npzkit.maintenance.damaged_rows import (
     mask_name,
     rows_in_chunks,
 )
-from npzkit.maintenance.findings import BESIDE_ARRAYS, Lost, RepairReport
+from npzkit.maintenance.findings import BESIDE_ARRAYS, DATA_KEPT, KEPT_AS, Lost, RepairReport
 from npzkit.maintenance.verify_rules import has_wrong_chunks, member_error
-from npzkit.members.keys import keys_of
+from npzkit.members.keys import check_not_torchs, keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.member import MemberReader
@@ -43,6 +43,7 @@ from npzkit.zip.directory import Directory, comment_of, read_directory
 from npzkit.zip.directory_repair import NewestState, find_newest, plain_comment
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
+from npzkit.zip.local_header import AS_IT_IS, WRONG_CRC
 from npzkit.zip.member_search import (
     Allowance,
     FoundMember,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
+_ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong: " + AS_IT_IS
 
 
 class Salvage:
@@ -112,6 +114,7 @@ class Salvage:
                 self.find(newest)
                 comment = self.read_comment(newest)
             else:
+                check_not_torchs(directory.entries, None)
                 self._check(directory.entries, directory)
                 cut_size = size - directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
@@ -323,7 +326,8 @@ class Salvage:
             indexed = self._indexed_by(directory, entry)
             known = None if indexed is None else indexed.find(entry.name)
             damage = find_damage(self._reader, entry, known)
-            self._add_lost(entry, error.what if damage is None else error.what + "; " + str(damage))
+            more = "; " + str(damage) if damage else _ALL_LOST if WRONG_CRC in error.what else ""
+            self._add_lost(entry, error.what + more)
             self._damage = error.what, damage
             where = error.where if damage is None else damage.offset
             if where is not None:
@@ -384,7 +388,7 @@ class Salvage:
                 continue
             taken = (sound.keys() | self.sound.keys()) - {name}
             usable = found._replace(name=usable_name(name, taken))
-            self._add_lost(found, f"{error.what}; its data is kept as {shown_key(usable.name)}")
+            self._add_lost(found, f"{error.what}; {KEPT_AS}{shown_key(usable.name)}")
             self.sound[usable.name] = usable
 
     def _keep(self, entry: Entry) -> None:
@@ -392,7 +396,7 @@ class Salvage:
         entry = self._with_sound_attributes(entry)
         if has_wrong_chunks(self._reader, entry, self._threads):
             self._add_lost(
-                entry, "the list of its chunks leads to wrong data and is removed; its data is kept"
+                entry, f"the list of its chunks leads to wrong data and is removed; {DATA_KEPT}"
             )
             self._wrongly_listed.add(entry.header_offset)
         # Of two members with one name, the later one is kept, in its own position.
@@ -405,7 +409,7 @@ class Salvage:
             # A block after the attributes may also exceed the field.
             foreign_extra(entry.extra)
         except NpzkitError:
-            self._add_lost(entry, "its attributes are damaged and removed; its data is kept")
+            self._add_lost(entry, f"its attributes are damaged and removed; {DATA_KEPT}")
             extra = b""
             with contextlib.suppress(ZipFormatError):
                 extra = foreign_extra(entry.extra, KEY_VALUE_PAIRS_ID)

@@ -12,9 +12,11 @@ from itertools import pairwise
 from operator import itemgetter
 
 from npzkit.errors import (
+    TO_CONVERT,
     LimitExceededError,
     MemberNotFoundError,
     UnsafeNameError,
+    UnsupportedError,
     shown_value,
     some_of,
 )
@@ -47,6 +49,14 @@ _UNSAFE = (
     (r".*\.npy\Z", "it ends with '.npy', which npzkit adds to the member name"),
 )
 _SAFE_ASCII = bytes({*range(0x20, 0x7F), ord("\n")} - {ord("\\")})
+
+
+def check_not_torchs(names: Collection[str], path: str | os.PathLike[str] | None) -> None:
+    """Raise for a file of torch.save: a zip archive that holds a pickle, and bytes of tensors."""
+    folder, slash, _ = next(iter(names), "").partition("/")
+    if slash and f"{folder}/data.pkl" in names and f"{folder}/version" in names:
+        what = "it is a file of torch.save, not an archive of arrays"
+        raise UnsupportedError(what, path=path, remedy=TO_CONVERT)
 
 
 def check_key(key: str) -> str:

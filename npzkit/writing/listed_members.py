@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
 
+_REPLACE = "Pass " + Advice("overwrite=True to add()", "--overwrite") + ", or use another key."
+REMOVE_FIRST = (
+    "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."
+)
+
+
 class MemberListing:
     """The members of one archive, by key.
 
@@ -112,7 +118,9 @@ class MemberListing:
 
     # -- places -------------------------------------------------------------
 
-    def check_free(self, key: str, name: str, *, overwrite: bool = False) -> None:
+    def check_free(
+        self, key: str, name: str, *, overwrite: bool = False, remedy: str = _REPLACE
+    ) -> None:
         """Raise unless a member of this name can be written now.
 
         Raises
@@ -126,17 +134,14 @@ class MemberListing:
             raise KeyExistsError(
                 "the archive has a member of this name that is not an array; either would hide "
                 "the other",
-                path=self._path, key=key, remedy="Remove it first"
-                + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key.",
+                path=self._path, key=key, remedy=REMOVE_FIRST,
             )  # fmt: skip
         if name not in self.entries:
             return
         if not overwrite:
             raise KeyExistsError(
-                "this key is already in the archive", path=self._path, key=key,
-                remedy="Pass " + Advice("overwrite=True to add()", "--overwrite")
-                + ", or use another key.",
-            )  # fmt: skip
+                "this key is already in the archive", path=self._path, key=key, remedy=remedy
+            )
         self.check_sealed(key, name)
 
     def check_all_free(self, member: Prepared | SmallArrays, *, overwrite: bool) -> None:

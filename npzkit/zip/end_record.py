@@ -292,11 +292,13 @@ def find_base(
     )
 
 
+PICKLE = "it seems to be a pickle"
+UNKNOWN = "npzkit does not know this kind of file, or it is only a part of one"
 _DOWNLOAD = "Download it again."
 _DECOMPRESS = "Decompress it first."
 
 
-class _OtherFile(NamedTuple):
+class OtherFile(NamedTuple):
     """How files begin that are no archives, what they seem to be, and what to do about them."""
 
     beginning: bytes
@@ -305,32 +307,36 @@ class _OtherFile(NamedTuple):
 
 
 _OTHER_FILES = (
-    _OtherFile(
+    OtherFile(
         b"\x93NUMPY", "it is a bare .npy file",
         remedy=Advice(
             "Read it with npzkit.load or np.load.",
             "Make an archive of it: npzkit pack NEW.npz FILE.",
         ),
     ),
-    _OtherFile(
+    OtherFile(
         b"version https://git-lfs", "it is a git-lfs pointer",
         remedy="Download the real file: git lfs pull.",
     ),
-    _OtherFile(b"\x1f\x8b", "it is gzip", remedy=_DECOMPRESS),
-    _OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT),
-    _OtherFile(b"BZh", "it is bzip2", remedy=_DECOMPRESS),
-    _OtherFile(b"\xfd7zXZ", "it is xz", remedy=_DECOMPRESS),
-    _OtherFile(b"\x28\xb5\x2f\xfd", "it is Zstandard", remedy=_DECOMPRESS),
-    _OtherFile(b"7z\xbc\xaf", "it is a 7-Zip archive", remedy="Extract it first."),
+    OtherFile(b"\x1f\x8b", "it is gzip", remedy=_DECOMPRESS),
+    OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT),
+    OtherFile(b"MATLAB 5.0 MAT-f", "it is a MATLAB file", remedy=TO_CONVERT),
+    OtherFile(b"BZh", "it is bzip2", remedy=_DECOMPRESS),
+    OtherFile(b"\xfd7zXZ", "it is xz", remedy=_DECOMPRESS),
+    OtherFile(b"\x28\xb5\x2f\xfd", "it is Zstandard", remedy=_DECOMPRESS),
+    OtherFile(b"7z\xbc\xaf", "it is a 7-Zip archive", remedy="Extract it first."),
     # The pickle of torch.save's magic number, before PyTorch 1.6.
-    _OtherFile(
+    OtherFile(
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "it is a file of torch.save",
         remedy=TO_CONVERT,
     ),
-    _OtherFile(
-        b"\x80", "it seems to be a pickle",
-        remedy="npzkit.load reads those with allow_pickle=True: pass that only if you trust the "
-        "file.",
+    OtherFile(
+        b"\x80", PICKLE,
+        remedy=Advice(
+            "npzkit.load reads those with allow_pickle=True: pass that only if you trust the file.",
+            "Loading a pickle can run code. If you trust the file, load it in Python, and save its "
+            "arrays.",
+        ),
     ),
 )  # fmt: skip
 
@@ -342,7 +348,7 @@ def not_an_archive(source: Source) -> ZipFormatError:
         from npzkit.zip.member_search import least_end
 
         return cut_off(source, least_end(source))
-    kind = _kind_of(head, source.size)
+    kind = kind_of(head, source.size)
     return ZipFormatError(
         f"not a zip archive: {kind.meaning}",
         found=head[:16],
@@ -374,26 +380,18 @@ def _is_safetensors(head: bytes, size: int) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
-HTML = "it is an HTML or XML page, perhaps an error page saved by a download"
-
-
-def is_markup(head: bytes) -> bool:
-    """Return whether a file begins as a page of the web does."""
-    return re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE) is not None
-
-
-def _kind_of(head: bytes, size: int) -> _OtherFile:
-    """Return what a file that is no archive seems to be."""
+def kind_of(head: bytes, size: int) -> OtherFile:
+    """Return what a file that is no archive seems to be, by its first 512 bytes."""
     if not head:
-        return _OtherFile(head, "the file is empty", remedy="Download it or create it again.")
+        return OtherFile(head, "the file is empty", remedy="Download it or create it again.")
     if _is_safetensors(head, size):
-        return _OtherFile(head, "it is a safetensors file", remedy=TO_CONVERT)
+        return OtherFile(head, "it is a safetensors file", remedy=TO_CONVERT)
     for kind in _OTHER_FILES:
         if head.startswith(kind.beginning):
             return kind
-    if is_markup(head):
-        return _OtherFile(head, HTML, remedy=_DOWNLOAD)
-    meaning = (
-        "it has no end of central directory record; it is another kind of file, or part of a file"
-    )
-    return _OtherFile(head, meaning, remedy=_DOWNLOAD)
+    if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
+        meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
+        return OtherFile(head, meaning, remedy=_DOWNLOAD)
+    if not head.strip(b"\0"):
+        return OtherFile(head, "it begins with zeros, as a broken download may", remedy=_DOWNLOAD)
+    return OtherFile(head, UNKNOWN, remedy="")

@@ -16,6 +16,7 @@ from npzkit.codecs.coding import MAX_RATIOS, STORED
 from npzkit.errors import (
     REPAIR,
     SAVE_SOUND,
+    Advice,
     ChecksumError,
     UnsupportedError,
     ZipFormatError,
@@ -122,15 +123,22 @@ def data_offset(source: Source, entry: Entry, *, verify: bool = True) -> int:
     return start
 
 
+WRONG_CRC = "the data is damaged: its CRC-32 differs"
+AS_IT_IS = Advice(
+    "npz.read(key, verify=False) reads it as it is",
+    "npzkit extract FILE KEY --no-verify writes it as it is",
+)
+
+
 def check_crc32(found: int, entry: Entry, offset: int) -> None:
     """Raise ChecksumError if the CRC of the data is not the entry's."""
     if found != entry.crc32:
         raise ChecksumError(
-            "the data is damaged: its CRC-32 differs",
+            WRONG_CRC,
             offset=offset,
             found=f"{found:08x}",
             expected=f"{entry.crc32:08x}",
-            remedy="Download it or create it again; npz.read(key, verify=False) reads it as it is.",
+            remedy="Download it or create it again; " + AS_IT_IS + ".",
         )
 
 

@@ -159,7 +159,7 @@ def test_wrong_usage(cli, here):
         (["a.docx", "b.npz"], ".safetensors"),
         (["arrays", "b.npz"], "npzkit pack"),
         (["a.npz", "b.docx"], ".safetensors"),
-        (["a.npz", "b"], "Use npzkit extract for .npy files"),
+        (["a.npz", "b"], "npzkit extract FILE -o FOLDER writes .npy"),
         (["a.npz", "b.h5", "--level", "3"], "--compression deflated"),
         (["a.npz", "folder.h5"], "is a folder"),
         (["a.npz", "b.h5/"], "slash"),

@@ -75,6 +75,15 @@ def test_arrays_are_removed(cli, archive):
     assert content() == {}
 
 
+def test_rm_says_that_bytes_stay(cli, archive):
+    """The result names the command that removes them, unless they are gone."""
+    cli("add", "a.npz", "z.npy")
+    found = cli("rm", "a.npz", "z")
+    assert found.out == "a.npz: removed z; the bytes stay in the file until: npzkit repack a.npz\n"
+    cli("repack", "a.npz")
+    assert cli("rm", "a.npz", "y").out == "a.npz: removed y\n"
+
+
 def test_an_array_is_renamed(cli, archive):
     """It keeps its place and its values; a key that is taken, or unsafe, is refused."""
     before = archive.read_bytes()
@@ -83,6 +92,7 @@ def test_an_array_is_renamed(cli, archive):
         assert (result.code, len(result.err.splitlines())) == (code, 1)
         assert archive.read_bytes() == before
     assert cli("mv", "a.npz", "nope", "z").code in (1, 2)
+    assert "Remove it first: npzkit rm a.npz y, or use" in cli("mv", "a.npz", "x", "y").err
     assert cli("mv", "a.npz", "x", "first/x").out == "a.npz: renamed x to first/x\n"
     assert content() == {"first/x": [0, 1, 2], "y": [1.0] * 1000}
 

@@ -73,8 +73,8 @@ def test_notes_are_printed(cli, tmp_path):
     np.savez(objects, **{f"a{i}": np.array([{}]) for i in range(20)}, large=large)
     found = cli("verify", objects)
     assert (
-        found.out == f"{objects}: sound, 21 members; 20 arrays of Python objects, which only "
-        "pickle reads\n"
+        found.out == f"{objects}: sound, 21 members; 20 arrays are pickles (a0, a1, a2 and 17 "
+        "more): loading them can run code\n"
     )
     found = cli("verify", objects, "--verbose").out
     assert (found.count("Python objects:"), found.count("no record of npzkit")) == (20, 1)
@@ -91,7 +91,7 @@ def test_notes_are_printed(cli, tmp_path):
 
 
 def test_one_line_says_whether_a_file_is_safe_to_load(cli, tmp_path):
-    """Python objects, members that are no arrays and unsafe names are counted, or said to be none."""
+    """Pickles are named, members that are no arrays and unsafe names counted; or there are none."""
     stream = io.BytesIO()
     np.save(stream, np.arange(3))
     np.savez(tmp_path / "a.npz", x=np.arange(3))
@@ -103,9 +103,12 @@ def test_one_line_says_whether_a_file_is_safe_to_load(cli, tmp_path):
         archive.writestr("readme.txt", "hello")
         archive.writestr("../z.npy", stream.getvalue())
     assert cli("verify", tmp_path / "b.npz").out.endswith(
-        "; 2 arrays of Python objects, which only pickle reads, 1 member that is no array, "
+        "; 2 arrays are pickles (x, y): loading them can run code, 1 member that is no array, "
         "1 name that is not safe to extract\n"
     )
+    assert "(x, y): loading them can run code" in str(npzkit.verify(tmp_path / "b.npz"))
+    found = cli("verify", "-v", tmp_path / "b.npz").out
+    assert "readme.txt: it is no array: npzkit extract writes its bytes" in found
 
 
 def test_an_append_that_is_under_way_is_no_damage(cli, tmp_path):
@@ -120,6 +123,16 @@ def test_an_append_that_is_under_way_is_no_damage(cli, tmp_path):
             assert (found.code, found.json()[0]["ok"], found.json()[0]["torn_size"]) == (0, True, 0)
     assert size > 8_000_000
     assert cli("verify", path).code == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "repair", "repack"])
+def test_a_folder_without_archives_among_others(cli, folder, command):
+    """The others are worked on; the folder has a message, and the exit code is 2."""
+    os.mkdir("empty")
+    found = cli(command, "empty", "good.npz")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert "'empty' has no archives" in found.err
+    assert ("1 sound" if command == "verify" else "good.npz: ") in found.out
 
 
 def test_json_agrees_with_the_exit_code(cli, folder):
@@ -232,10 +245,11 @@ def test_each_line_names_its_file(cli, folder):
     """Of several repaired files, each line about what was lost names the file, and its rows."""
     (folder / "cut.npz").write_bytes((folder / "good.npz").read_bytes()[:4000])
     found = cli("repair", "bad.npz", "cut.npz", "-o", "out/", "--keep-partial", "mask")
-    losses = [line for line in found.out.splitlines() if ": lost: " in line]
+    losses = [line for line in found.out.splitlines() if "lost: " in line]
     assert losses[0].startswith("bad.npz: lost: x (at byte 64): the data is damaged")
+    assert losses[0].endswith("npzkit extract bad.npz x --no-verify writes it as it is")
     assert losses[1].startswith(
-        "cut.npz: lost: x (at byte 0): truncated: 476 of 1,000 rows kept, unchecked;"
+        "cut.npz: partly lost: x (at byte 0): truncated: 476 of 1,000 rows kept, unchecked;"
     )
 
 
@@ -264,7 +278,7 @@ def test_repair_without_output_checks_the_file(cli, folder):
         "torn.npz: 13 bytes of an unfinished append removed",
         "torn.npz: sound, 2 members; no Python objects, and no unsafe names",
     ]
-    assert cli("repair", "good.npz").out.startswith("good.npz: its end is complete\n")
+    assert cli("repair", "good.npz").out.startswith("good.npz: its list of arrays is complete")
     data = bytearray((folder / "good.npz").read_bytes())
     data[-5] ^= 1
     (folder / "end.npz").write_bytes(data)
@@ -493,7 +507,7 @@ def test_python_objects_are_named_in_a_folder_too(cli, tmp_path):
     np.savez(tmp_path / "plain.npz", x=np.arange(3))
     np.savez(tmp_path / "objects.npz", x=np.array([1, "b"], object))
     lines = cli("verify", tmp_path).out.splitlines()
-    assert [line for line in lines if "objects.npz" in line and "1 array of Python objects" in line]
+    assert [line for line in lines if "objects.npz" in line and "1 array is a pickle (x)" in line]
     assert not [line for line in lines if "plain.npz" in line]
     found = cli("verify", tmp_path, "--json").json()
     assert [row["safety"].startswith("no Python objects") for row in found] == [False, True]

@@ -210,7 +210,7 @@ def test_a_member_that_is_no_array(cli, fixtures):
     found = cli("show", fixtures / "zipfile_names.npz", "readme.txt")
     assert (found.code, found.out) == (1, "")
     assert "is not an array" in found.err
-    assert "zipfile_names.npz KEY -o -" in found.err
+    assert "zipfile_names.npz readme.txt -o -" in found.err
 
 
 def test_values_do_not_control_the_terminal(cli, tmp_path):
@@ -452,3 +452,33 @@ def test_values_of_nested_data(cli, tmp_path, key, text, values):
     assert cli("show", tmp_path / "a.npz", key).out == f"{text}\n"
     assert cli("show", tmp_path / "a.npz", key, "--json").json() == {"key": key, "values": values}
     assert cli("show", tmp_path / "a.npz", "op").code == 2
+
+
+def test_values_beside_arrays(cli, tmp_path):
+    """A key of both shows both; a file of values alone shows them without a key."""
+    opt = {"lr": 0.1, "betas": [1, 2]}
+    npzkit.save(tmp_path / "a.npz", {"opt": {"w": np.arange(2), **opt}, "other": 3})
+    found = cli("show", tmp_path / "a.npz", "opt")
+    assert found.out.split("\n")[:-1] == [
+        "opt/w:",
+        "[0 1]",
+        "opt/lr:",
+        "0.1",
+        "opt/betas:",
+        "[1, 2]",
+    ]
+    rows = cli("show", tmp_path / "a.npz", "opt", "--json").json()
+    assert [row["values"] for row in rows] == [[0, 1], 0.1, [1, 2]]
+    npzkit.save(tmp_path / "b.npz", {"opt": opt})
+    assert cli("show", tmp_path / "b.npz").out == "{'opt': {'lr': 0.1, 'betas': [1, 2]}}\n"
+
+
+@pytest.mark.parametrize("option", [(), ("--json",), ("--stats",)])
+def test_an_array_of_several_that_cannot_be_shown(cli, tmp_path, option):
+    """It has a line, the others are shown, and the exit code is that of the failure."""
+    arrays = {"a": np.arange(3), "b": np.array([{}]), "c": np.array(["t"]), "d": np.arange(2)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    found = cli("show", tmp_path / "a.npz", "*", *option)
+    assert found.code == (2 if option == ("--stats",) else 1)
+    assert "key 'b'" in found.err
+    assert "3" in found.out if option else "[0 1]" in found.out

@@ -18,6 +18,7 @@ import threading
 import time
 import warnings
 import zipfile
+from pathlib import Path
 
 import h5py
 import ml_dtypes
@@ -26,6 +27,7 @@ import numpy as np
 import pytest
 from deep import by_turns, needs_deep
 from npzkit.conversion import hdf5
+from npzkit.conversion.formats import TORCH, source_format
 from npzkit.conversion.refusals import Claims
 from npzkit.errors import (
     ArchiveLockedError,
@@ -1029,14 +1031,19 @@ def downloaded():
     ("src", "dst", "what", "follow"),
     [
         pytest.param(
-            "arrays", "b.npz", "no Zarr store, and no file with a suffix",
+            "arrays", "b.npz", "no Zarr store, and no sharded archive",
             lambda: npzkit.pack("b.npz", "arrays") and load("b.npz")["x"],
             marks=pytest.mark.remedy("Use npzkit.pack for a folder of .npy files."),
         ),
         pytest.param(
             "a.npz", "b", "suffix is none of .npz .safetensors",
             lambda: npzkit.extract("a.npz", "b") and np.load("b/x.npy"),
-            marks=pytest.mark.remedy("Use npzkit.extract for .npy files."),
+            marks=pytest.mark.remedy("npzkit.extract writes .npy and .csv files."),
+        ),
+        pytest.param(
+            "a.pkl", "b.npz", "does not know files that end in .pkl",
+            lambda: converted("b.h5"),
+            marks=pytest.mark.remedy("It reads "),
         ),
         pytest.param(
             "a.npz", "b.pt", "not written", lambda: converted("b.safetensors"),
@@ -1072,26 +1079,29 @@ def test_what_to_do_instead(here, src, dst, what, follow):
     os.mkdir("arrays")
     np.save("arrays/x.npy", np.arange(3))
     os.mkdir("folder.h5")
+    Path("a.pkl").write_bytes(b"what")
     with pytest.raises((ConversionError, UnsupportedError), match=re.escape(what)):
         npzkit.convert(src, dst)
     assert follow().tolist() == [0, 1, 2]
 
 
 @pytest.mark.slow
-@pytest.mark.remedy("Rename it, with the suffix of its format.")
 @pytest.mark.parametrize(
-    ("true", "named"), [("a.npz", "b.safetensors"), ("a.safetensors", "b.h5"), ("a.h5", "b.mat")]
-)
+    ("true", "named"),
+    [("a.npz", "b.safetensors"), ("a.npz", "b.zip"), ("a.safetensors", "b.npz"),
+     ("a.h5", "b.npz"), ("a.mat", "b.npz")],
+)  # fmt: skip
 def test_a_file_whose_name_says_another_format(here, true, named):
-    """The error says what the file is, and it is read when it is renamed."""
+    """It is read as what its bytes are, so that what the error of `open` advises works."""
     npzkit.save("a.npz", {"x": np.arange(3)})
     if true != "a.npz":
         npzkit.convert("a.npz", true)
+        os.rename(true, named)
+        with pytest.raises(npzkit.NpzkitError, match=r"Convert it: npzkit\.convert\(path"):
+            npzkit.open(named)
+        true = named
     os.rename(true, named)
-    with pytest.raises(FormatError, match="not what its name says"):
-        npzkit.convert(named, "c.npz")
-    os.rename(named, f"b{os.path.splitext(true)[1]}")
-    assert converted("c.npz", f"b{os.path.splitext(true)[1]}").tolist() == [0, 1, 2]
+    assert converted("c.npz", named).ravel().tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -1287,17 +1297,19 @@ def test_objects_are_not_copied_in_silence(here):
     np.load("c.npz")["y"]
 
 
-@pytest.mark.remedy("Give it a name that ends in .pt, and convert that.")
 def test_a_file_of_torch_with_the_name_of_an_archive(here):
-    """It is refused before anything is written, by `open` and by `convert`; the remedy is no loop."""
+    """`open`, `verify` and `repair` say what it is, and `convert` reads it as one of torch."""
     with zipfile.ZipFile("a.npz", "w") as archive:
         archive.writestr("archive/data.pkl", b"x")
         archive.writestr("archive/version", b"3")
-    for use in (npzkit.open, lambda path: npzkit.convert(path, "b.npz")):
-        with pytest.raises(UnsupportedError, match=r"torch\.save") as caught:
+    for use in (npzkit.open, npzkit.repair, lambda path: npzkit.repair(path, "b.npz")):
+        with pytest.raises(UnsupportedError, match=r"torch\.save.*Convert it"):
             use("a.npz")
-        assert caught.value.remedy == "Give it a name that ends in .pt, and convert that."
+    (row,) = npzkit.verify("a.npz").rows
+    assert "torch.save" in row.what
+    assert row.remedy.startswith("Convert it")
     assert os.listdir() == ["a.npz"]
+    assert source_format("a.npz") is TORCH
 
 
 def test_only_some_arrays_are_converted(here):

@@ -90,6 +90,20 @@ def test_a_name_never_leaves_the_folder(here, name):
     assert sorted(os.listdir()) == ["a.npz", "out"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has another error for it")
+@pytest.mark.remedy("Give it a shorter one")
+def test_a_key_that_is_too_long_for_a_file(here):
+    """It is skipped, and can be written when it has another key; an error otherwise."""
+    npzkit.save("a.npz", {"k" * 300: np.arange(3), "x": np.arange(4)})
+    with pytest.raises(OSError, match="too long"):
+        npzkit.extract("a.npz", "out")
+    report = npzkit.extract("a.npz", "out", skip=True)
+    assert (list(report.files), list(report.failed)) == (["x"], ["k" * 300])
+    with npzkit.NpzWriter("a.npz", "a") as w:
+        w.rename("k" * 300, "k")
+    assert list(npzkit.extract("a.npz", "out", ["k"]).files) == ["k"]
+
+
 @needs_symlinks
 @pytest.mark.remedy("Remove the link, or write to another folder.")
 def test_no_link_leads_out_of_the_folder(here):

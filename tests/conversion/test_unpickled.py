@@ -10,7 +10,7 @@ from collections import namedtuple
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ConversionError
+from npzkit.errors import ConversionError, at_prompt
 
 from tables import each_row
 
@@ -89,10 +89,11 @@ def test_fixtures(here, fixtures):
 
 
 def test_strings_of_python_2(here, fixtures):
-    """`encoding` is that of np.load."""
+    """`encoding` is that of np.load, and the error names it in the words of each interface."""
     source = fixtures / "python2_object.npz"
-    with pytest.raises(ConversionError, match="UnicodeDecodeError"):
+    with pytest.raises(ConversionError, match="encoding='latin1'") as caught:
         npzkit.convert(source, here / "a.npz", allow_pickle=True)
+    assert "pass --encoding latin1" in at_prompt(caught.value.what)
     npzkit.convert(source, here / "a.npz", allow_pickle=True, encoding="latin1")
     assert npzkit.load_tree(here / "a.npz")["x"] == ["é", "Ã©", 3]
 

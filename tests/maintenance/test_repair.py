@@ -1086,6 +1086,7 @@ def test_what_is_left_where_all_is_damaged(paths):
 
 
 @pytest.mark.remedy("or save its complete rows: npzkit.repair(path, output, keep_partial='mask').")
+@pytest.mark.remedy("If it is truncated, save its complete rows: npzkit.repair(")
 def test_a_npy_file_that_is_cut_off(paths):
     """Its complete rows are saved, as an archive; the whole file is read again once it is back."""
     path, output = paths[0].with_suffix(".npy"), paths[1]
@@ -1093,9 +1094,16 @@ def test_a_npy_file_that_is_cut_off(paths):
     path.write_bytes(sound[:600])
     with pytest.raises(NpyFormatError, match="Failed to read all data"):
         npzkit.load(path)
+    for places in ((path,), (path, output)):
+        with pytest.raises(ZipFormatError, match=r"a bare \.npy file"):
+            npzkit.repair(*places)
     npzkit.repair(path, output, keep_partial="mask", overwrite=True)
     with npzkit.open(output) as npz:
         assert npz[path.stem].tolist() == np.arange(50).reshape(5, 10).tolist()
+    path.write_bytes(sound[:-8])
+    report = npzkit.repair(path, output, keep_partial="mask", overwrite=True)
+    assert "partly lost: " in str(report)
+    assert report.lost[0].what.endswith("the other is not in the file")
     path.write_bytes(sound)
     assert npzkit.load(path).shape == (10, 10)
 
@@ -1360,6 +1368,8 @@ def test_a_long_name_of_control_characters_is_shortened(paths):
     path.write_bytes(archive(*[Member(name, npy(np.arange(3))) for name in names]))
     report = npzkit.repair(path, output, overwrite=True)
     assert len(report.kept) == 2
+    assert str(report).count("kept under another name: ") == 2
+    assert "lost: " not in str(report)
     with npzkit.open(output) as npz:
         assert [array.tolist() for array in npz.load_all().values()] == [[0, 1, 2]] * 2
         assert all(key.endswith("%0Aa") for key in npz)

@@ -343,7 +343,7 @@ ROWS = {
         archive(comment_size=9), "the same, of a file that begins as no zip does",
     ),
     "bytes in front and behind": Row(
-        "not a zip archive: it has no end of central directory record.*", "reads", b"#" + END + b"\n",
+        "not a zip archive: npzkit does not know this kind of file.*", "reads", b"#" + END + b"\n",
         "np.load refuses it too, by its first bytes",
     ),
     "two end records": Row(

@@ -209,7 +209,7 @@ def test_a_file_whose_name_says_another_format(here):
     npzkit.convert("a.pt", "a.npz")
     npzkit.convert("a.npz", "a.safetensors")
     for true, named in [
-        ("a.npz", "b.pt"), ("a.safetensors", "b.pt"), ("a.pt", "b.safetensors"), ("a.pt", "c.npz"),
+        ("a.npz", "b.pt"), ("a.safetensors", "b.pt"), ("a.pt", "b.h5"), ("a.pt", "c.npz"),
     ]:  # fmt: skip
         (here / named).write_bytes((here / true).read_bytes())
         npzkit.convert(named, "b.npz", overwrite=True)

@@ -1095,6 +1095,7 @@ def test_a_far_copy_of_many_members(tmp_path, name):
     assert not checker.violations
 
 
+@pytest.mark.slow
 def test_killed_appends_do_not_make_a_file_grow(tmp_path):
     """The next writer cuts off what a killed append left, so ten of them leave a file as large as the largest does."""
     path = tmp_path / "a.npz"
@@ -1311,6 +1312,7 @@ def test_damage_to_a_killed_append_is_no_commit(tmp_path, name, part):
     assert outcomes["old"] > len(places[:: extent(23, 1)]) / 2
 
 
+@pytest.mark.slow
 def test_damage_to_an_append_that_was_cut_off_keeps_it(tmp_path, monkeypatch):
     """Killed behind the cut that commits, and one byte being damaged, repair keeps the append, or says what it drops."""
     path = tmp_path / "a.npz"
@@ -1912,6 +1914,7 @@ def with_a_damaged_name(content: bytes) -> bytes:
     return content[:place] + b"\xff" + content[place + 1 :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [with_a_damaged_end, with_a_damaged_name])
 def test_a_crash_of_a_repair(tmp_path, damage):
     """A repair that is interrupted leaves the newest commit, or the error that names repair: never the older one."""
@@ -2008,6 +2011,7 @@ def test_a_seal_that_is_written_with_the_rest_is_seen(tmp_path):
         assert is_seen(play_one(tmp_path, append_one), 400)
 
 
+@pytest.mark.slow
 def test_a_seal_that_is_written_first_is_seen(tmp_path):
     """The end record before the directory: even a program that is killed leaves no archive."""
 

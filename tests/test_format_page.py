@@ -176,6 +176,7 @@ def by_page(data: bytes) -> Any:
     return archive.is_odd, found, metadata
 
 
+@pytest.mark.slow
 @each_row(
     "make",
     [lambda: SMALL, lambda: COMMITS, with_large_metadata, lambda: with_large_metadata(5000),

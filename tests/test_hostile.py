@@ -194,6 +194,7 @@ def test_a_dictionary_that_is_only_claimed_is_not_allocated():
     assert peak < 100 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", [b"PK\x05\x06", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + bytes(16) + b"\xff\xff"]
 )
@@ -206,6 +207,7 @@ def test_a_megabyte_of_end_signatures(unit):
     assert time.perf_counter() - begin < 30
 
 
+@pytest.mark.slow
 def test_long_headers_are_not_kept():
     """Thousands of long, different headers leave nothing behind."""
     from npzkit.format import header as header_module

@@ -320,6 +320,7 @@ def test_two_arrays(a, b, what):
     assert [row.kind for row in npzkit.diff(y, x).rows] == what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_the_largest_difference(compression):
     """How many differ, which two most, where, and by how much, in arrays of many pieces."""

@@ -43,6 +43,7 @@ def test_pieces_of_an_endless_array_come_one_by_one():
     assert len(next(part.pieces())) == 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_part_is_approached_with_progress(order, monkeypatch):
     """What lies before a part is counted where all of it is decompressed, and nowhere else."""

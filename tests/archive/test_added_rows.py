@@ -67,6 +67,7 @@ def test_an_array_with_rows_added_is_what_concatenating_gives(
     assert npz["log"].flags.fnc == first.flags.fnc or expected.size == 0
 
 
+@pytest.mark.slow
 @each_row("compression", ["stored", "deflated", "zstd"])
 @each_row("count", [1, 1000, 4096 * 3 // 8 - 16, 4096 * 3 // 8, 3000])
 def test_chunks_of_a_compressed_array_are_copied_as_they_are(compression, count):

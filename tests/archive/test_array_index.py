@@ -305,6 +305,7 @@ def test_where_the_data_lies_is_a_hint(written):
     assert not npzkit.verify(data).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [4, 8192, 60_000])
 def test_a_wrong_hint_in_a_store(written, change):
     """Rows are fetched where the index says, and again where the array's own header says."""
@@ -352,6 +353,7 @@ def test_it_follows_every_edit(written):
         assert npz.archive_info().dead_size == 0
 
 
+@pytest.mark.slow
 def test_headers_that_no_array_has_any_more_are_dropped(written):
     """However often an array gets another shape, the index has the headers of the last ones."""
     for size in range(1, 30):
@@ -576,6 +578,7 @@ def test_a_wrong_bit_in_any_piece_of_an_index(two_pieces):
         data[place] ^= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0xFFFF, 0xFFFC, 65_001, 0])
 def test_a_piece_of_another_size(size, written):
     """Whatever size the head of a piece has, verify says that it is damaged."""

@@ -335,6 +335,7 @@ def with_crc32s(data, change):
     return with_list(data, "large", changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -381,6 +382,7 @@ def test_sizes_that_do_not_fit_are_not_believed(make, tmp_path):
                 assert np.array_equal(npz.lazy("large")[100:500], LARGE[100:500])
 
 
+@pytest.mark.slow
 def test_any_wrong_bit_of_a_list(tmp_path):
     """A damaged list says nothing of its array, and others are as they were."""
     path = tmp_path / "a.npz"
@@ -497,6 +499,7 @@ def test_a_header_of_several_chunks(tmp_path):
         assert npz.info("x").checked_parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("scale", [1, 20])
 def test_any_part_of_a_stored_array(tmp_path, scale, threads, monkeypatch):
@@ -656,6 +659,7 @@ def test_verify_misses_a_list(make, tmp_path):
     assert "the list of its chunks does not match it" in row.what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [saved, stored])
 @pytest.mark.parametrize("reach", ["checks", "array index"])
 def test_data_that_is_damaged_together_with_its_checks(make, reach, tmp_path):

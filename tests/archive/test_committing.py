@@ -201,6 +201,7 @@ def test_a_new_archive_is_repacked(path):
     check_accepted(path, second=np.arange(4), third=NOISE + 1)
 
 
+@pytest.mark.slow
 @each_row("compression", ["stored", "deflated"])
 @each_row("edit", ["remove", "replace", "replace by a small one", "rename"])
 def test_each_edit_of_a_new_archive_is_repacked(tmp_path, edit, compression):

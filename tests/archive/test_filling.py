@@ -159,6 +159,7 @@ def test_keys_choose_what_is_filled(saved):
         assert npz.load_all(out={}) == {}
 
 
+@pytest.mark.slow
 @each_row(
     ("out", "error", "message"),
     [

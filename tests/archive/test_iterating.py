@@ -873,6 +873,7 @@ def _is_key(key):
     return "//" not in key and key[0] != "/" and key[-1] != "/"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
 @given(sound_archives(), st.integers(0, 9))
 def test_sound_archives_come_as_open_gives_them(data, seed):

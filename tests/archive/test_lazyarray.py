@@ -206,6 +206,7 @@ def counted(data):
 NOISE = np.random.default_rng(0).random((1000, 250))
 
 
+@pytest.mark.slow
 def test_an_open_archive_keeps_few_chunks(monkeypatch):
     """Rows of many compressed arrays by turns decode each chunk once, and all together keep what is allowed."""
     stream, count = io.BytesIO(), 24
@@ -235,6 +236,7 @@ def test_an_open_archive_keeps_few_chunks(monkeypatch):
         assert len(decoded) <= once + 2 * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "share"),
     [(np.s_[300:310], 0.01), (np.s_[::100], 0.01), (np.s_[[7, 500, 7]], 0.002), (np.s_[5, 5], 1e-5), (np.s_[:, 7], 0.004), (np.s_[::-50, :10], 0.001)],
@@ -250,6 +252,7 @@ def test_only_what_is_needed_is_read(index, share):
         assert source.count <= 1.01 * share * array.nbytes
 
 
+@pytest.mark.slow
 def test_a_slice_reads_its_chunks():
     """1 % of a member in chunks reads less than 3 % of its bytes, in both orders."""
     for array, index in ((NOISE, np.s_[200:210]), (np.asfortranarray(NOISE), np.s_[:, 100:102])):
@@ -300,6 +303,7 @@ def test_wide_gaps_are_read_in_spans(monkeypatch):
         assert max(sizes) <= 20_000
 
 
+@pytest.mark.slow
 def test_chunk_shapes():
     """chunks are rows of one compressed chunk or of 1 MiB; columns, in Fortran order."""
     assert lazily(packed("indexed", NOISE, chunk_size=8192)).chunks == (4, 250)
@@ -682,6 +686,7 @@ def test_a_lock_that_is_held_at_the_fork(path):
         assert read_rest(pipe) == b"1"
 
 
+@pytest.mark.slow
 def test_it_pickles_and_closes_itself(path):
     """A copy by pickle has its own archive, closed without a warning when it is dropped."""
     with npzkit.open(path) as npz:
@@ -699,6 +704,7 @@ def test_it_pickles_and_closes_itself(path):
     assert not caught
 
 
+@pytest.mark.slow
 def test_a_pickle_of_a_changed_file(path):
     """A lazy array of a file that changed since does not come back."""
     with npzkit.open(path) as npz:

@@ -100,6 +100,7 @@ def test_short_metadata_are_the_comment(size, tmp_path):
     assert not any(part.what == "metadata" for part in parts_of(path.read_bytes()))
 
 
+@pytest.mark.slow
 def test_a_commit_that_leaves_it_writes_it_once(path):
     """Commits of arrays go on pointing to the same place."""
     before = path.stat().st_size

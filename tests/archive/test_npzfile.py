@@ -44,6 +44,7 @@ def anyones(request, tmp_path, arrays):
     return path
 
 
+@pytest.mark.slow
 def test_it_is_a_mapping(anyones, arrays):
     """Keys, lookup, membership and length are a dictionary's, suffix or not."""
     with npzkit.open(anyones) as npz:

@@ -84,6 +84,7 @@ class Pipe:
         return len(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_the_same_bytes_everywhere(tmp_path, arrays, compression):
     """A path, a file, memory, a stream that cannot seek: the same bytes, twice over."""

@@ -86,6 +86,7 @@ def test_listing_ten_thousand_arrays_makes_no_request(server, shapes):
     assert server.count == 0
 
 
+@pytest.mark.slow
 def test_listing_archives_of_other_programs(server):
     """Without an index, headers are fetched together, ten requests at a time."""
     stream = io.BytesIO()
@@ -155,6 +156,7 @@ def test_one_array_is_one_request(server, many):
     assert server.size <= arrays[key].nbytes + BESIDE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("size", [10 * KIB, 100 * KIB, 300 * KIB])
 def test_one_array_of_any_kind_is_one_request(server, compression, size):

@@ -52,6 +52,7 @@ def test_threads_share_an_archive(server):
         assert 1 <= len(idle(server)) <= 9
 
 
+@pytest.mark.slow
 def test_archives_share_connections(server):
     """Many archives that are read in turn need one connection, which the last one closes."""
     archives = [npzkit.open(server.url_of_data) for _ in range(50)]
@@ -66,6 +67,7 @@ def test_archives_share_connections(server):
     assert socket.fileno() == -1
 
 
+@pytest.mark.slow
 def test_few_connections_are_kept(server, monkeypatch):
     """However many threads read at once, the connections that are kept have a limit."""
     monkeypatch.setattr(connections, "_IDLE_COUNT", 10)
@@ -280,6 +282,7 @@ def test_a_child_gives_up_nothing_of_its_parent(server):
     assert server.count == 2
 
 
+@pytest.mark.slow
 @needs_fork
 def test_forked_children(server):
     """A child opens connections of its own, and the parent goes on with its own."""
@@ -373,6 +376,7 @@ def test_memory_within_an_event_loop():
         fsspec.filesystem("memory").store.clear()
 
 
+@pytest.mark.slow
 def test_secrets_are_shown_nowhere(server, caplog, monkeypatch):
     """Neither in reprs, nor in errors with their tracebacks, warnings or logs."""
     monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)

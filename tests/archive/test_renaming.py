@@ -31,6 +31,7 @@ def raw_member(path, name):
         return data[start : start + info.compress_size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("maker", ["npzkit", "np.savez_compressed", "zipfile lzma", "sozipfile"])
 def test_a_renamed_array_keeps_its_bytes(tmp_path, maker):
     """Compressed bytes, CRC, list of chunks and attributes go with the new name."""

@@ -215,6 +215,7 @@ def test_a_forgotten_writer_leaves_the_last_commit(path):
     assert path.read_bytes() == middle
 
 
+@pytest.mark.slow
 def test_threads_share_a_writer(tmp_path):
     """Arrays added by many threads at once all arrive, whole."""
     from concurrent.futures import ThreadPoolExecutor

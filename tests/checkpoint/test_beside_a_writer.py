@@ -150,6 +150,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 1000], ids=["files", "folders"])
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_all_steps_go_after_they_were_listed(question, size, tmp_path, monkeypatch):

@@ -225,6 +225,7 @@ def test_power_lost_at_any_call(work, tmp_path):
     assert check(folders, work.folder, tmp_path / "state", STATE_COUNT) >= min(STATE_COUNT / 2, 50)
 
 
+@pytest.mark.slow
 def test_power_lost_without_durable(tmp_path):
     """With durable=False steps may be lost or damaged, but never all of them once one was removed."""
     folder = tmp_path / "run"
@@ -418,6 +419,7 @@ def test_readers_while_steps_are_removed(tmp_path):
     assert struct.unpack("<I", said)[0] > 1
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_writer_in_another_process_is_refused(tmp_path):
     """The folder of a store that writes is locked for other processes, until it is closed."""

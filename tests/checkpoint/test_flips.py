@@ -200,6 +200,7 @@ def test_a_flipped_bit_is_no_wrong_step(tmp_path, form):
     assert {what: outcome for what, outcome in found.items() if outcome not in right} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "place"),
     [(b"layers.0", 7), (b"KeyValuePairs", -4), (b"KeyValuePairs", 3), (b"bfloat16", 0),

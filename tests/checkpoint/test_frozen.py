@@ -92,6 +92,7 @@ def test_arrays_of_every_kind(store, arrays):
     assert npzkit.diff(store.path(0), store.path(1)).changed == ("step",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check_crcs", [True, False])
 def test_a_frozen_array_that_changes(store, check_crcs):
     """It is written with a warning that names it; unchecked, only its shape and dtype count."""
@@ -120,6 +121,7 @@ def test_only_files_of_frozen_arrays_are_shared(store):
     assert (len(shared(store, 1, 2)), len(shared(store, 2, 3))) == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_fresh_copy_every_n_steps(store):
     """`refresh=3` writes the frozen arrays in steps 0, 3, 6, also in a store that is new."""
     for step in range(8):
@@ -208,6 +210,7 @@ def test_without_links_files_are_copied(store, monkeypatch):
 # -- damage ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_damage_to_a_shared_file(store):
     """All steps that share it are damaged; it is read and explained once, and not shared again."""
     for step in range(4):
@@ -335,6 +338,7 @@ def test_the_only_good_copy_of_a_frozen_array_stays(place, way):
         check(store, 4)
 
 
+@pytest.mark.slow
 def test_a_step_with_the_only_good_copy_is_replaced_by_a_sound_one(place):
     """An older step that is saved again gets files of its own, as those of the newest may be bad."""
     with CheckpointStore(place, durable=False, frozen=FROZEN) as store:

@@ -100,6 +100,7 @@ def test_steps_are_removed_after_each_save(place, caplog):
     assert "removed the steps [1]" in caplog.text
 
 
+@pytest.mark.slow
 def test_without_a_policy_nothing_is_removed(place):
     """No step goes away by itself."""
     with open_store(place) as store:
@@ -411,6 +412,7 @@ def test_the_step_just_saved_stays(place):
         assert store.save(7, {}).removed == (4, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [10**400, -(10**400)], ids=["above", "below"])
 def test_an_int_metric_above_the_range_of_floats(place, large):
     """Ints are compared exactly with floats, whatever their size, and NaN is no candidate."""
@@ -461,6 +463,7 @@ def opened_steps(monkeypatch, store):
     return opened
 
 
+@pytest.mark.slow
 def test_only_what_a_removal_rests_on_is_read(place, monkeypatch):
     """A save that removes a step opens itself and the best ones, not the steps that go or stay."""
     with open_store(place, latest(3) | every(4) | best("loss", 2)) as store:

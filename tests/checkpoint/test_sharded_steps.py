@@ -115,6 +115,7 @@ def test_a_folder_in_a_store_of_files_is_refused(place, options, step):
         check_tree(another.load().tree, 1)
 
 
+@pytest.mark.slow
 def test_two_stores_that_were_put_together(tmp_path):
     """All steps are listed, and keep their form; a new one has that of the newest.
 

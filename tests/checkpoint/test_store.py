@@ -176,6 +176,7 @@ def test_a_save_that_fails_changes_nothing(store):
     assert store.steps == (1,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -980,6 +981,7 @@ def test_a_step_that_is_replaced_is_no_damage(tmp_path):
     assert tried == [3, 30]
 
 
+@pytest.mark.slow
 @on_disk
 @pytest.mark.remedy("Try again, or have the writer save less often, or keep more steps")
 def test_a_step_that_is_replaced_each_time_is_not_called_missing(store, monkeypatch):

@@ -46,6 +46,7 @@ def test_the_tour_runs_on_real_data():
         assert text in found.stdout
 
 
+@pytest.mark.slow
 def test_without_a_command(process):
     """npzkit alone shows what it can do, a line for each command, and is wrong usage."""
     found = process()
@@ -116,6 +117,7 @@ def test_repair_and_repack(cli, tmp_path, remedies_met):
         assert npz.info("x").method == "deflated"
 
 
+@pytest.mark.slow
 def test_repack_takes_options(cli, tmp_path):
     """--level and --no-seekable are repack's own."""
     path = str(tmp_path / "a.npz")
@@ -467,6 +469,7 @@ def layers(tmp_path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

@@ -109,6 +109,7 @@ def test_what_has_no_place_is_refused(cli, here, name):
     assert result.out.startswith(f"{name}: 1 array")
 
 
+@pytest.mark.slow
 def test_a_file_is_replaced_by_force_alone(cli, here):
     """What exists stays without --overwrite, which the message names."""
     npzkit.save("a.npz", {"x": np.arange(3)})

@@ -103,6 +103,7 @@ def test_objects_and_members_that_are_no_arrays(cli, tmp_path, fixtures):
     assert cli("diff", names, names).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("other", [0, 1], ids=["equal", "different"])
 def test_damage_is_no_difference_and_no_equality(compression, other, cli, tmp_path):

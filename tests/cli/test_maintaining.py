@@ -309,6 +309,7 @@ def test_a_repaired_end_that_loses_an_array_is_a_loss(cli, folder):
     assert (document["ok"], [row["key"] for row in document["lost"]]) == (False, ["b"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("place", ["data", "local header", "entry"])
 def test_a_damaged_array_is_removed_in_place(cli, tmp_path, compression, place):

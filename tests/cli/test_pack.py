@@ -401,6 +401,7 @@ def test_a_damaged_array_is_reported_without_python(cli, here):
     assert "npz.read" not in result.err
 
 
+@pytest.mark.slow
 def test_extract_has_a_limit_of_bytes(cli, here):
     """A bomb is refused before a file is written, with --max-size; also in Python."""
     np.savez_compressed("a.npz", x=np.zeros(1_000_000), y=np.zeros(1_000_000))

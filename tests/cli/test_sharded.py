@@ -27,6 +27,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "expected"), COMMANDS.items())
 def test_reading_commands_take_the_folder(folder, cli, command, expected):
     """Each command that reads an archive reads a folder with an index."""
@@ -153,6 +154,7 @@ def test_repair_of_a_sound_one(folder, cli, monkeypatch, options):
     assert "run: sound, 3 members" in found.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["repack -o out/", "repair"])
 @pytest.mark.parametrize("place", ["run", "run -r", ". -r"])
 def test_shards_are_not_changed_one_by_one(folder, cli, monkeypatch, command, place):

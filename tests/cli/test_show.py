@@ -350,6 +350,7 @@ def test_a_narrow_terminal(cli, tmp_path, monkeypatch):
         assert max(map(len, out.splitlines())) <= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "option"),
     [

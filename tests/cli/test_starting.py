@@ -40,6 +40,7 @@ def test_numpy_is_not_imported_without_a_file(arguments, code):
     assert not modules & {"numpy", "rich", "npzkit.archive.npzfile"}
 
 
+@pytest.mark.slow
 def test_command_names_are_completed_without_numpy():
     """Completing a command at a prompt imports no command."""
     modules, _ = imported(_NPZKIT_COMPLETE="bash_complete", COMP_WORDS="npzkit re", COMP_CWORD="1")

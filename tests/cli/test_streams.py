@@ -57,6 +57,7 @@ def unlocated(text):
     return re.sub(r"\(in '[^']*', at", "(at", text)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::npzkit.errors.TornArchiveWarning")
 @pytest.mark.parametrize("lost", [0, 1, 4, 40])
 @pytest.mark.parametrize("command", ["ls", "verify"])

@@ -74,6 +74,7 @@ def test_colours_only_on_a_terminal_that_wants_them(command, model, cli):
     assert "\x1b" not in cli(*command, model).out
 
 
+@pytest.mark.slow
 def test_a_bar_for_long_work_alone(model):
     """Work over a second shows a bar on a terminal; shorter work none."""
     code = (
@@ -132,6 +133,7 @@ def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
     assert result.err.strip() == "npzkit: interrupted"
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_not_lost():
     """One whose exception Python drops, as in a callback, ends the work a moment later."""
     code = (

@@ -108,6 +108,7 @@ def test_output_is_bounded(data, step, most):
         assert decoder.unused_size == 0
 
 
+@pytest.mark.slow
 def test_damaged_streams_give_one_error(method, fixtures):
     """With any byte of a stream flipped, reading gives NpzkitError or the right array, in any method."""
     good = bytearray((fixtures / FIXTURES[method]).read_bytes())
@@ -356,6 +357,7 @@ def test_an_isal_that_drops_bytes_does_not_inflate(monkeypatch, version, is_take
         checksum.inflater.cache_clear()
 
 
+@pytest.mark.slow
 @each_row("size", [0, 1, 3, 100, 5000])
 @each_row("behind", [1, 2, 7, 8, 9, 100])
 def test_bytes_behind_a_stream_are_never_lost(size, behind):

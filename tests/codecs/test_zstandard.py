@@ -197,6 +197,7 @@ def test_frames_of_others(seed):
     assert (out, fed.read(4)) == (data, b"PK\7\b")
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Extract it with the program that made it, and save it again.")
 def test_what_cannot_be_read_is_refused_by_its_name():
     """Dictionaries and large windows are refused, and streams that are cut or go on are damaged."""

@@ -222,6 +222,7 @@ def test_values_come_back_or_the_array_is_named(here, name, options):
             assert any(key in note and told in note for note in report.notes), told
 
 
+@pytest.mark.slow
 @each_row("version", [2, 3])
 @each_row(
     "dtype", [[("a", ">i4"), ("b", "<f8")], [(("title", "a"), ">i2")], gapped("<"), gapped(">")],
@@ -300,6 +301,7 @@ def test_names_of_zarrs_own_files_are_no_keys(here, key):
     assert npzkit.convert("a.npz", "a.zarr", skip=True).keys == ("x",)
 
 
+@pytest.mark.slow
 def test_what_a_library_does_not_say_is_noted(here):
     """Fields of version 3 of Zarr have no byte order, and an array has no names for its values."""
     npzkit.save("a.npz", RECORD)
@@ -574,6 +576,7 @@ def test_matlab_is_scipys(here):
     assert back["t"].tolist() == ["hello"]
 
 
+@pytest.mark.slow
 def test_matlab_structs_are_left_out(here):
     """What is no array is refused by name, and left out by skip."""
     scipy_io.savemat("a.mat", {"s": {"a": 1}, "x": np.ones((1, 2))})
@@ -828,6 +831,7 @@ def test_an_archive_that_a_writer_has_open_is_not_replaced(here, source):
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["a.npz", "a.h5"])
 def test_an_archive_that_another_program_makes_meanwhile_stays(here, source):
     """What was not there at first is not replaced at the end."""
@@ -933,6 +937,7 @@ def test_names_of_npzkits_own_are_not_taken_from_a_text_of_json(here):
         assert npz.join("x").tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["h5", "safetensors"])
 def test_nan_in_a_text_of_json(here, suffix):
     """Other programs find strict JSON, and NaN and infinity come back from it."""
@@ -1182,6 +1187,7 @@ def test_large_arrays_take_little_memory(here):
     os.unlink("out/x.npy")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room is not reserved here")
 @pytest.mark.parametrize("name", ["b.safetensors", "b.npz"])
 def test_a_full_disk_is_an_error(here, monkeypatch, name):

@@ -107,6 +107,7 @@ def test_a_library_that_does_not_answer_is_ended(here, library, monkeypatch):
     assert has_ended()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals go to the process there")
 @pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_ends_the_library(here, library):
@@ -127,6 +128,7 @@ def test_an_interrupt_ends_the_library(here, library):
     assert sorted(os.listdir()) == ["a.h5", "path", "pid"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the limit needs /proc")
 def test_memory_of_a_library_is_limited(here, library):
     """A library that wants far more memory than the arrays of the file may have gets none."""
@@ -135,6 +137,7 @@ def test_memory_of_a_library_is_limited(here, library):
         npzkit.convert("a.h5", "a.npz")
 
 
+@pytest.mark.slow
 def test_a_stack_is_no_limit_of_the_program(here, library):
     """Recursion that a file causes is an error of the file."""
     library("f = lambda: f(); f()")
@@ -151,6 +154,7 @@ def test_errors_of_a_library(here, library, error):
         npzkit.convert("a.h5", "a.npz")
 
 
+@pytest.mark.slow
 def test_what_a_library_prints_is_no_data(here, library, capfd):
     """What a library prints is neither taken for data nor shown."""
     library("print('x' * 100_000); os.write(1, b'y'); raise ImportError('no h5py', name='h5py')")

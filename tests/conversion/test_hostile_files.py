@@ -69,6 +69,7 @@ def test_a_few_chunks_may_be_missing(here, name):
     assert caught.value.path == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
 def test_large_chunks_that_are_missing(here, name):
     """A few chunks may claim a gigabyte more than the file pays for; or what the caller says."""
@@ -95,6 +96,7 @@ def test_limits(here, source, limits):
         npzkit.convert(source, "c.npz", limits=3)
 
 
+@pytest.mark.slow
 def test_a_list_that_takes_much_memory(here):
     """The names and attributes of a file are within the limit of metadata."""
     with h5py.File("a.h5", "w") as file:

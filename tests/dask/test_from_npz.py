@@ -102,6 +102,7 @@ def test_bfloat16_stays_bfloat16(tmp_path):
 # -- chunks -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated", "zstd"])
 def test_chunks_follow_the_file(tmp_path, compression):
     """Chunks are complete rows, a multiple of those in the file, and as large as dask wants."""
@@ -348,6 +349,7 @@ def steps(folder, count, rows=3):
     )
 
 
+@pytest.mark.slow
 def test_several_archives_are_one_array(tmp_path):
     """A pattern and a list join archives along the first axis, numbers in order of their value."""
     expected = steps(tmp_path / "runs", 40)

@@ -49,6 +49,7 @@ def test_every_kind_of_array(tmp_path, arrays):
         assert npz.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Stored array in format")
 @given(any_arrays(), st.data())
 def test_any_array_in_any_chunks(tmp_path_factory, array, data):

@@ -42,6 +42,7 @@ def shards_in(folder):
     return {path.name: path.read_bytes() for path in folder.glob("shard-*.npz")}
 
 
+@pytest.mark.slow
 def test_rows_are_added(folder):
     """By a commit each, or several at once; attributes, metadata and other arrays stay."""
     append(folder, "log", [[6, 7]], [8, 9])
@@ -99,6 +100,7 @@ def test_a_reader_keeps_what_it_opened(folder):
         assert npz["other"].tolist() == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Open a new writer, and write again.")
 def test_two_writers(folder):
     """The second commit fails, and what it wrote is no part of the archive."""

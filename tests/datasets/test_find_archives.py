@@ -60,6 +60,7 @@ def test_an_archive_is_itself(place, recursive):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.npz", "shard-000.npz"])
 def test_an_archive_with_the_name_of_an_index_is_listed(place, name):
     """A user's own index.npz is an archive like others: its folder has no shards of npzkit."""

@@ -139,6 +139,7 @@ def test_the_error_names_the_array(folder, index):
     assert caught.value.key == "w"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -226,6 +227,7 @@ def test_each_damaged_byte_is_found(folder):
             npzkit.open(folder)
 
 
+@pytest.mark.slow
 def test_claims_of_a_hostile_index_take_no_memory(folder):
     """An index that would take more memory than its limit is refused before it is read."""
     with npzkit.NpzFile(folder / "index.npz") as npz:
@@ -381,6 +383,7 @@ def test_dtypes_of_every_kind(tmp_path):
         assert npz.verify().ok
 
 
+@pytest.mark.slow
 def test_a_large_index_is_compact_and_parsed_by_columns():
     """5,000 arrays and 10,000 parts take less than 60 bytes each, and all of them are kept."""
     shards = [ShardRow(f"shard-a.{at:08x}-00000.npz", 1 << 40, at) for at in range(10)]

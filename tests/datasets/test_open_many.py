@@ -484,6 +484,7 @@ def test_a_damaged_file_fills_nothing(folder, key, axis, any_size):
     assert (out == np.zeros_like(out)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, None])
 def test_what_is_masked_is_filled_too(folder, axis):
     """Of a masked array the data is filled from many files, and its mask stays."""

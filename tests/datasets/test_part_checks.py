@@ -131,6 +131,7 @@ READS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Write the archive again.")
 @pytest.mark.parametrize(("exchange", "read"), by_turns(OTHER_DATA, READS))
 def test_an_index_whose_values_were_exchanged_is_refused(folder, exchange, read):

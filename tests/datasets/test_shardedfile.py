@@ -66,6 +66,7 @@ INDICES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", INDICES, ids=repr)
 def test_lazy_indexing_is_as_of_the_array(folder, whole, index):
     """`lazy(key)[index]` equals indexing the complete array, for all kinds of indices."""

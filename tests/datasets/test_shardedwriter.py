@@ -298,6 +298,7 @@ def test_a_child_makes_a_writer_of_its_own(tmp_path, monkeypatch):
         assert npz["x"].tolist() == [0, 0, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_a_forked_child_leaves_its_parents_shards(tmp_path, is_closed):
@@ -558,6 +559,7 @@ def test_an_unclosed_writer_warns(tmp_path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_many_arrays_at_once(tmp_path, compression):
     """`update` writes arrays of all sizes to shards of the given size, in their order."""

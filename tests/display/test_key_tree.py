@@ -50,6 +50,7 @@ def test_keys_are_filtered_by_words_and_patterns(words, found):
     assert tree.matching(words, 10) == (found, len(found))
 
 
+@pytest.mark.slow
 def test_only_the_first_matches_are_returned():
     """Of 100,000 matches, some are returned, and all are counted."""
     tree = KeyTree([f"layer{i}/w" for i in range(100_000)])

@@ -160,6 +160,7 @@ def test_a_sharded_archive(tmp_path, kind, place):
     assert kind == "folder" or kind in str(found.value)
 
 
+@pytest.mark.slow
 @each_row("kind", ["FIFO", "socket", "folder"])
 @each_row("place", ["file", "index", "shard"])
 def test_a_checkpoint(tmp_path, kind, place):

@@ -365,6 +365,7 @@ def _other(path):
     return other
 
 
+@pytest.mark.slow
 @pytest.mark.remedy("Wait until it is closed, or pass lock_timeout=seconds to wait longer; ")
 @pytest.mark.parametrize("mode", ["a", "w"])
 @pytest.mark.parametrize("second", SECOND)

@@ -30,6 +30,7 @@ ARRAYS = {
 }
 
 
+@pytest.mark.slow
 @each_row("compression", ["stored", "deflated"])
 @each_row("arrays", ARRAYS.values())
 def test_the_bytes_are_those_of_any_other_file(tmp_path, monkeypatch, arrays, compression):

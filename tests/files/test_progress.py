@@ -78,6 +78,7 @@ def _steps_of(run):
     return done
 
 
+@pytest.mark.slow
 @each_row("compression", ["stored", "deflated"])
 @each_row("call", ["verify", "repair", "repack", "recode"])
 def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, monkeypatch):
@@ -99,6 +100,7 @@ def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, mo
     assert max(np.diff([0, *done])) <= done[-1] / 2
 
 
+@pytest.mark.slow
 def test_an_array_that_is_read_by_a_thread_is_counted_too(tmp_path, monkeypatch):
     """The caller gets reports on a member that another thread inflates."""
     monkeypatch.setattr("npzkit.files.threads._WAITING_SECONDS", 0.0005)

@@ -66,6 +66,7 @@ def secret_urls(count: int):
         yield front + link(rng) + rng.choice(["", "", " ", "'", "\n", f"::{link(rng)}"])
 
 
+@pytest.mark.slow
 def test_a_shown_url_has_no_secret():
     """No password, token, query or fragment is left of thousands of URLs and chains of URLs."""
     shown = {url: shown_url(url) for url in secret_urls(amount(3_000, 100_000))}
@@ -277,6 +278,7 @@ def test_a_redirect_shows_no_secret(quickly, place):
     assert CANARY not in everything(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [206, 302, 400, 403, 404, 418, 500])
 def test_a_server_that_repeats_the_request_shows_no_secret(quickly, status):
     """What a server says is shown without the secrets that were sent to it."""

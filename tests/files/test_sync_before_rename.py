@@ -52,6 +52,7 @@ def saved_over(tmp_path, monkeypatch):
     return save
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no numbers of devices")
 @pytest.mark.parametrize(
     ("journals", "options", "expected"),

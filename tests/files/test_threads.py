@@ -88,6 +88,7 @@ def test_the_same_bytes_of_mixed_members(tmp_path, compression, chunk_size):
             assert np.array_equal(theirs[key], array)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compression", "row_count"), [("stored", None), ("deflated", None), ("deflated", 1500)]
 )

@@ -65,6 +65,7 @@ def listed(program, path, *, may_fail=False):
     return re.findall(pattern, found.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["7z", "jar"])
 def test_an_archive_that_was_emptied(program, tmp_path):
     """jar lists nothing; 7-Zip lists what was removed, and ends with an error."""

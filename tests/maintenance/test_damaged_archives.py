@@ -169,6 +169,7 @@ def repaired_both(case, damage, folder):
     return [(report, read(report.output)) for report in reports]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "key", "place", "data"),
     [

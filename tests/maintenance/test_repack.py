@@ -289,6 +289,7 @@ def test_what_cannot_be_repacked_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @replaces_open_files
 def test_an_open_archive_is_repacked(tmp_path):
     """An NpzFile is copied as it was opened, needs `output`, and stays open."""

@@ -248,6 +248,7 @@ def test_errors_of_the_system_pass_through(tmp_path):
 # -- a lost directory ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_row("key", ARRAYS)
 def test_cut_at_a_members_end(paths, key):
     """Members before the cut are restored, with attributes, and without lists of chunks."""
@@ -368,6 +369,7 @@ def test_other_programs_archives(paths, case):
     assert report.lost == ()
 
 
+@pytest.mark.slow
 def test_fixtures_without_their_directory(paths, fixtures):
     """Archives of other programs are restored, with any method."""
     for path in sorted(fixtures.glob("*.npz")):
@@ -1278,6 +1280,7 @@ def damaged(draw):
     return bytes(data)
 
 
+@pytest.mark.slow
 @given(damaged(), st.sampled_from([None, "mask", "drop"]))
 def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, partial):
     """The output verifies, and each of its arrays is what was saved, or a part of it."""

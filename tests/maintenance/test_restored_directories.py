@@ -115,6 +115,7 @@ def test_any_sector_of_a_directory(tmp_path, commits, size):
         check_restored(tmp_path / "a.npz", data[:first], expected, uncertain=keys)
 
 
+@pytest.mark.slow
 def test_several_damaged_entries_side_by_side(tmp_path):
     """Entries without signatures are told by the offsets that they still have, among removed ones."""
     path = tmp_path / "a.npz"
@@ -350,6 +351,7 @@ def test_a_damaged_index_is_reported(tmp_path):
     assert not [row for row in npzkit.verify(data).rows if "index" in row.what]
 
 
+@pytest.mark.slow
 def test_an_older_state_is_never_left_of_a_complete_commit(tmp_path):
     """If all that follows the mark of a complete append is lost, repair keeps what is sound of it."""
     data = saved(commits=2)

@@ -140,6 +140,7 @@ def test_rows_with_lost_values_are_dropped(paths, key, numbers):
     assert f"{np.count_nonzero(~rows):,} of {len(rows):,} rows are left out" in lost.what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "place", "bits"),
     [

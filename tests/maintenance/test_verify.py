@@ -216,6 +216,7 @@ CASES = {
 """For each case, an archive and its row: key, severity, part of what, where."""
 
 
+@pytest.mark.slow
 @each_row("case", CASES)
 @pytest.mark.usefixtures("either_walk")
 def test_each_fault_has_its_row(case):
@@ -299,6 +300,7 @@ def test_large_members_are_checked_by_any_number_of_threads(compression, threads
             file.write(byte)
 
 
+@pytest.mark.slow
 def test_any_number_of_threads_says_the_same(tmp_path):
     """Rows and their order do not depend on the threads."""
     members = [
@@ -345,6 +347,7 @@ def test_many_members_are_checked_as_few(save, monkeypatch):
     assert "error" in found
 
 
+@pytest.mark.slow
 def test_progress_is_told_in_the_callers_thread(tmp_path):
     """The bytes done grow to the total, and are reported in the calling thread."""
     path = tmp_path / "a.npz"
@@ -445,6 +448,7 @@ def faults(report):
     return [row for row in report.rows if row.severity != "note"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {}, {"compression": "deflated"}, {"compression": "deflated", "chunk_size": 4096},
     {"compression": "deflated", "seekable": False}, {"compression": "deflated", "level": 9},
@@ -717,6 +721,7 @@ def test_memory_is_bounded(tmp_path, compression):
             file.write(b"damaged")
 
 
+@pytest.mark.slow
 def test_names_of_many_folders_take_room_for_their_letters():
     """Names with thirty thousand parts or combining marks take memory in proportion to their length."""
     names = ["a/" * 32_000 + f"{i}.npy" for i in range(20)]

@@ -162,6 +162,7 @@ def circles():
     return {"list": a_list, "dict": a_dict, "pair": a_pair, "deep": deep, "too deep": too_deep}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["list", "dict", "pair", "deep", "too deep"])
 def test_metadata_without_an_end(kind, tmp_path):
     """Metadata and attributes that contain themselves, or nearly so, are a ValueError."""
@@ -190,6 +191,7 @@ def test_numbers_that_python_lacks(kind):
             w.add("a", np.arange(3), attrs={"a": value})
 
 
+@pytest.mark.slow
 def test_a_nearly_full_stack_makes_no_metadata_absent():
     """Metadata that are read deep in a recursion are right, or a RecursionError."""
     metadata = {"a": json.loads("[" * 60 + "]" * 60)}

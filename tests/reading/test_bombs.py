@@ -111,6 +111,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", ["key", "unverified", "out", "load_all", "tree", "stream"])
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_member_is_not_inflated_before_its_header_is_compared(kind, use, measure, tmp_path):

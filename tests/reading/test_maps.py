@@ -537,6 +537,7 @@ def test_a_flush_that_fails_keeps_no_other_from_its_own(path):
         maps[1]._mmap.track(lambda *changed: None, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["chunk_crc32s", "read_directory"])
 def test_a_map_dropped_within_a_flush(path, monkeypatch, call):
     """Python may drop one archive's map while another's is flushed: neither waits for the other."""
@@ -635,6 +636,7 @@ def test_a_kill_within_a_flush(path, edit):
             assert path.read_bytes() == data
 
 
+@pytest.mark.slow
 def test_a_flush_completes_what_a_killed_one_left(path):
     """Whoever maps the array again and flushes it needs no repair."""
     for _, data in halves(path, edit=False):
@@ -699,6 +701,7 @@ def test_only_what_a_flush_can_change_is_sealed(tmp_path, method, descriptor):
     assert report.lost == ()
 
 
+@pytest.mark.slow
 def test_an_order_that_the_disk_chose(path):
     """A machine that lost power may have the entry's CRC alone: repair completes that too."""
     (_, first), _, (_, last) = halves(path, edit=False)

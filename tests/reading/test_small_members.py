@@ -324,6 +324,7 @@ def owner(array: np.ndarray) -> np.ndarray:
     return array
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True])
 def test_neighbours_share_a_mebibyte_at_most(tmp_path, reverse):
     """However many are loaded, an array keeps no more than its neighbourhood alive."""

@@ -47,6 +47,7 @@ def by_zipfile(npy):
     return stream.getvalue()
 
 
+@pytest.mark.slow
 def test_each_way_returns_the_array(way):
     """Whatever inflates a member, the array is the same, aligned and can be written to."""
     with npzkit.open(savez_compressed()) as npz:

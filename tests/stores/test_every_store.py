@@ -68,6 +68,7 @@ def same(found, arrays):
 # -- reading ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @for_all
 def test_reading(store):
     """An archive that another program put there is what it is, however it is read."""
@@ -284,6 +285,7 @@ def test_checkpoints(store):
         assert steps.load().step == 3
 
 
+@pytest.mark.slow
 @for_stores
 def test_frozen_arrays_are_copied_by_the_store(store, monkeypatch):
     """Steps share what is frozen, of which no byte comes through this process."""

@@ -179,6 +179,7 @@ def refusing(status, **headers):
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 405, 416, 501])
 def test_servers_that_refuse_a_range_from_the_end(server, status):
     """The size is asked for with one byte, and then the range by its offsets."""
@@ -247,6 +248,7 @@ def after(interim, count=1):
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [100, 102, 103, 104, 199])
 def test_interim_answers_are_skipped(server, status):
     """Only the final answer counts, and the connection stays open."""

@@ -26,6 +26,7 @@ def objects(request, tmp_path):
         store.store.clear()
 
 
+@pytest.mark.slow
 def test_what_is_put_is_listed_and_read(objects):
     """A file is there once it is put: in the list, by its name, and with its bytes."""
     assert objects.listed() == {}

@@ -427,6 +427,7 @@ def test_a_name_server_that_is_silent(monkeypatch):
     assert time.monotonic() - begin < 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [0, None, float("inf"), 1e12, SimpleNamespace(total=None)])
 def test_no_time_limit(server, timeout):
     """None and 0 are no limit, as for aiohttp, whose `ClientTimeout` is taken too."""

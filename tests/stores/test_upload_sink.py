@@ -166,6 +166,7 @@ class Forgetful(RecordedUpload):
         self._call("complete")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"compression": "deflated", "level": 0, "threads": 1}])
 def test_memory_is_bounded(monkeypatch, options):
     """16 MiB take the memory of an array and of some parts."""
@@ -322,6 +323,7 @@ def test_a_writer_that_is_dropped():
     assert not upload.parts
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child():

@@ -82,6 +82,7 @@ def ignoring_conditions(handler, server):
     good(handler, server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -307,6 +308,7 @@ def marked():
     fs.store.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "before", "after"), MARKS, ids=[mark[0] for mark in MARKS])
 def test_what_stores_call_a_version(marked, name, before, after):
     """Whatever a store calls it, a change of it is stale, and so is its absence."""
@@ -473,6 +475,7 @@ def chain(request):
     return CHAINS[request.param]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_renamed", [False, True])
 def test_a_local_file_in_a_chain(chain, tmp_path, is_renamed):
     """The outer file is compared, because the list of its members is the one of the open."""

@@ -66,6 +66,7 @@ def test_arrays_are_read_into_the_example(path, monkeypatch):
     assert {array.ctypes.data for array in filled} == {array.ctypes.data for array in expected}
 
 
+@pytest.mark.slow
 def test_it_takes_little_memory(tmp_path):
     """Beside the example, a twentieth of it is in memory at most; without preadv, a tenth."""
     npzkit.save(tmp_path / "a.npz", {f"a{n}": np.full(1 << 19, n, "f4") for n in range(24)})
@@ -148,6 +149,7 @@ def test_memory_that_the_example_has_twice_is_filled_with_equal_arrays(tmp_path)
             assert not memory.any()
 
 
+@pytest.mark.slow
 def test_masked_arrays_and_strings_are_joined(tmp_path):
     """An array in several members is never read into the memory of one of them."""
     values = np.ma.array(np.arange(2_000_000), mask=np.arange(2_000_000) % 2)

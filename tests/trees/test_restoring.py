@@ -92,6 +92,7 @@ def random_patterns(random, keys):
     return patterns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(amount(6, 200)))
 def test_a_part_is_the_complete_tree_without_the_rest(seed):
     """Any patterns select the same parts, in the same order, as a comparison key by key."""
@@ -123,6 +124,7 @@ def test_a_part_is_the_complete_tree_without_the_rest(seed):
                 npzkit.load_tree(stream, only=patterns)
 
 
+@pytest.mark.slow
 def test_what_is_not_asked_for_is_not_rebuilt(monkeypatch):
     """Of a structure of thousands of values, a part costs what the part holds."""
     stream = io.BytesIO()

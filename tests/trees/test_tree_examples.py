@@ -449,6 +449,7 @@ TREES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(TREES)
 def test_a_tree_fits_itself(tree):
     """Any tree is loaded in its own structure, new or in place, and in part by each of its keys."""

@@ -306,6 +306,7 @@ def test_a_difference_that_is_not_complete_says_so(monkeypatch):
         assert "not all values were compared" in notes_html(panes, None)
 
 
+@pytest.mark.slow
 @each_row("dtypes", ["u1 u1", "u2 u2", "f4 f4", "b1 b1", "i1 i1", "u1 u2", "u1 f4"])
 @each_row("colour_count", [3, 4])
 def test_pictures_have_a_difference(dtypes, colour_count):
@@ -480,6 +481,7 @@ def huge(tmp_path):
     pytest.skip("files have no holes here")
 
 
+@pytest.mark.slow
 def test_a_huge_array_takes_little_memory(huge, monkeypatch):
     """Every view of 3 GiB reads a small part, and says how much of it."""
     monkeypatch.setattr(drawing, "VIEW_BUDGET", 1 << 22)

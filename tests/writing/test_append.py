@@ -79,6 +79,7 @@ def test_no_byte_of_what_was_committed_is_touched(made):
             assert all(new.read(name) == old.read(name) for name in old.namelist())
 
 
+@pytest.mark.slow
 def test_an_edited_entry_keeps_its_other_fields(made):
     """New attributes go beside times, permissions, comments and foreign extra fields."""
     path, _ = made
@@ -386,6 +387,7 @@ def test_attributes_go_with_their_array(path, edit):
 # -- file objects --------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "r+b", "unbuffered", "w+b", "temporary"])
 def test_file_objects_are_appended_to(tmp_path, kind, path):
     """Memory and files open for reading and writing hold the same bytes as a path would."""

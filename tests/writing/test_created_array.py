@@ -188,6 +188,7 @@ def test_plain_values_are_taken_as_numpy_takes_them(tmp_path):
     assert loaded(tmp_path / "a.npz", "records").tolist() == [(1, 2.5)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_while_rows_are_written(tmp_path, monkeypatch):

@@ -608,6 +608,7 @@ def test_a_child_fills_no_array_in_a_file_object(tmp_path, kind):
             assert npz["table"].sum() == 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["path", "bytes"])
 def test_a_thread_fills_while_another_commits(tmp_path, kind):
     """Arrays that are committed while a thread fills another one keep their values."""

@@ -99,6 +99,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("index", WRONG)
 @each_row(("kind", "options"), IN_ORDER)
 def test_a_part_out_of_order_is_refused_and_nothing_written(kind, options, index):

@@ -55,6 +55,7 @@ def described(data):
         return ours, expected, directory.comment, theirs.comment
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(NAMES, METHODS, CONTENTS), max_size=6),
     # zipfile takes the last signature for the end record's, inside its comment too.

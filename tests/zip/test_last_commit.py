@@ -491,6 +491,7 @@ def pair_of(data: bytes) -> tuple[str, str]:
             return type(error).__name__, others
 
 
+@pytest.mark.slow
 def test_crashes_and_damage_leave_no_other_shapes(tmp_path):
     """Killed, without power, and then with one byte changed, every file is of a kind that the table has."""
     known = {(s.state if isinstance(s.state, str) else s.state.__name__, s.others) for s in SHAPES}
@@ -547,6 +548,7 @@ def test_an_end_record_in_the_comment(kind, strict):
     assert not npzkit.verify(data).ok
 
 
+@pytest.mark.slow
 def test_an_older_end_whose_comment_seems_to_end_the_file():
     """A flipped bit in an older end's comment size hides no append: its intent says that it is the later one."""
     size = 2048

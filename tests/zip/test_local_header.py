@@ -80,6 +80,7 @@ def test_an_entry_has_the_fields_side_by_side():
     assert set(REPEATED) <= OFFSETS.keys()
 
 
+@pytest.mark.slow
 @each_row("method", [0, 8])
 @each_row("field", sorted(OFFSETS))
 def test_every_way_to_read_checks_the_same_fields(field, method):
@@ -123,6 +124,7 @@ EXTRAS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("method", [0, 8])
 @each_row(("extra", "is_compared"), EXTRAS.values())
 def test_every_way_to_read_compares_attributes(extra, is_compared, method):

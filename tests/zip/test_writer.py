@@ -143,6 +143,7 @@ def test_choices_per_array():
     assert all(np.array_equal(npz[key], NOISE) for key in npz)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("created", [False, True])
 @pytest.mark.parametrize("chunk_size", [4096, 5000, 1 << 16])
 def test_chunks_stand_alone(chunk_size, created):
@@ -234,6 +235,7 @@ def test_bad_choices(option, value, tmp_path):
     assert npzkit.open(stream).files == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 7, 500])
 @pytest.mark.parametrize("chunk_size", [4096, 8192])
 def test_headers_larger_than_a_chunk(chunk_size, count):

@@ -499,6 +499,7 @@ def test_differences_by_choice(name):
     assert all(explains(row, difference) for difference in found), found
 
 
+@pytest.mark.slow
 @given(archives())
 def test_sound_archives_are_read_alike(data):
     """What is sound both read: the same members, fields and bytes."""
@@ -506,6 +507,7 @@ def test_sound_archives_are_read_alike(data):
     assert differences(data) == set()
 
 
+@pytest.mark.slow
 @given(damaged())
 def test_damaged_archives_are_read_alike_or_for_a_reason(data):
     """What is damaged both read alike, or refuse, or differ about as a row above says."""

@@ -22,7 +22,16 @@ from npzkit.conversion.output_paths import check_file_path
 from npzkit.datasets.manyfiles import ManyFiles, join_files
 from npzkit.datasets.skeleton import Arrays
 from npzkit.display import blocks
-from npzkit.errors import SKIP, Advice, ConversionError, KeyExistsError, format_count, printable
+from npzkit.errors import (
+    SKIP,
+    Advice,
+    ConversionError,
+    KeyExistsError,
+    format_count,
+    printable,
+    shown_url,
+    shown_value,
+)
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
@@ -335,7 +344,7 @@ def _without_axis(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> lis
             f"the array has no axis {axis}, because it has "
             f"{format_count(len(arrays[lacking[0]][0]), 'dimension')}", key=lacking[0],
             remedy="Stack the files with " + Advice('join="stack"', "--stack")
-            + ", or leave such arrays out with " + SKIP + ".",
+            + ", or leave out such arrays, and files that do not fit, with " + SKIP + ".",
         )  # fmt: skip
     for key in lacking:
         say(f"left out {printable(key)!r}: it has no axis {axis}")
@@ -350,17 +359,21 @@ def _described(many: ManyFiles, number: int) -> dict[str | None, Mapping[str, An
 
 def _note_others(many: ManyFiles, first: dict[str | None, Mapping[str, Any]], say: Say) -> None:
     """Note metadata and attributes of which other files have other values than the first."""
+    told = set()
     for number in range(1, len(many.paths)):
         for key, values in _described(many, number).items():
             kept = first[key]
             for name in {**kept, **values}:
-                if kept.get(name) == values.get(name):
+                if kept.get(name) == values.get(name) or (key, name) in told:
                     continue
+                told.add((key, name))
                 what = f"the metadata {printable(name)!r}"
                 if key is not None:
                     what = f"the attribute {printable(name)!r} of {printable(key)!r}"
+                where = f"that of {printable(shown_url(many.paths[number]))} is "
+                where += shown_value(values[name]) if name in values else "missing"
                 if name in kept:
-                    say(f"{what} is that of the first file; others have other values or none")
+                    say(f"{what} is {shown_value(kept[name])}, from the first file; {where}")
                 else:
                     say(f"{what} is not kept, because the first file does not have it")
 

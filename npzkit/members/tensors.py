@@ -279,8 +279,9 @@ def as_rows(
     ValueError
         They are of another shape, or the dtype cannot have their values.
     """
-    has_dtype = dtype.kind in "OVMm"
-    array = assigned(value, key, dtype if has_dtype else None)
+    # Texts and integers become dates of their own unit first, which the cast compares.
+    wanted = np.dtype(f"{dtype.kind}8") if dtype.kind in "mM" else dtype
+    array = assigned(value, key, wanted if dtype.kind in "OVMm" else None)
     if array.shape == shape[1:] and shape:
         array = array[np.newaxis]
     if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not shape:
@@ -291,7 +292,7 @@ def as_rows(
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Cast rows. Floating-point numbers may be rounded; no other value changes.
+    """Cast rows. Floating-point numbers may be rounded, to finite ones; no other value changes.
 
     Records need the fields of the array, in any order.
     """
@@ -310,14 +311,12 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
     can_cast = not is_other and np.can_cast(array.dtype, dtype, "same_kind")
     if not (can_cast or kinds <= set("biuf") or kinds <= set("SU")):
         raise ValueError(f"rows of dtype {array.dtype} cannot be appended to an array of {dtype}")
-    if dtype.kind not in "biuSUmM":
-        return array.astype(dtype)
     with np.errstate(all="ignore"):
-        rows = array.astype(dtype)
-    found = rows.astype(array.dtype) if dtype.kind in "SU" else rows
-    changed = found != array
-    if dtype.kind in "mM":
-        changed &= ~(np.isnat(found) & np.isnat(array))
+        try:
+            rows = array.astype(dtype)
+            changed = _changed(array, rows)
+        except UnicodeError as error:
+            raise ValueError(f"{dtype} cannot represent all texts of the rows: {error}") from None
     if changed.any():
         index = tuple(map(int, np.argwhere(changed)[0]))
         raise ValueError(
@@ -325,6 +324,19 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
             f"{index}: cast them yourself, rows.astype({str(dtype)!r}), if values may change"
         )
     return rows
+
+
+def _changed(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return which values a cast has changed, other than by rounding floating-point numbers."""
+    kind, other = array.dtype.kind, rows.dtype.kind
+    if kind in "biu" and other in "biu":
+        return np.asarray(rows != array)
+    if kind not in "biu" and other not in "biuSUmM":
+        return np.asarray(np.isfinite(array) & ~np.isfinite(rows))
+    if kind in "mM" and np.datetime_data(array.dtype)[0] == "generic":
+        return np.zeros(array.shape, bool)
+    changed = (rows.real if other == "c" else rows).astype(array.dtype) != array
+    return np.asarray(changed & ~np.isnat(array) if kind in "mM" else changed)
 
 
 def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.ndarray[Any, Any]:

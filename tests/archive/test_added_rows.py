@@ -1,5 +1,6 @@
 """Rows that are added to an array that is there, by `NpzWriter.append`."""
 
+import datetime
 import io
 import itertools
 import zipfile
@@ -163,6 +164,10 @@ DOORS = [grow_added, grow_created, grow_folder]
     ("S3", ["abc"], [b"abc"]),
     ("m8[s]", np.array([2000, "NaT"], "m8[ms]"), [np.timedelta64(2, "s"), np.timedelta64("NaT")]),
     ("M8[D]", ["2026-01-02"], [np.datetime64("2026-01-02")]),
+    ("M8[us]", [datetime.datetime(2026, 1, 2)], [np.datetime64("2026-01-02")]),
+    ("m8[s]", np.array([5]), [np.timedelta64(5, "s")]),
+    ("f4", [np.nan, np.inf], [np.nan, np.inf]),
+    ("c16", [1, 2.5], [1, 2.5]),
     (PLACE, np.array([("abc", [1, 2], 3000)], OTHER_PLACE), None),
 ])  # fmt: skip
 def test_rows_are_cast_to_the_dtype(tmp_path, grow, dtype, rows, expected):
@@ -197,6 +202,16 @@ def test_rows_are_cast_to_the_dtype(tmp_path, grow, dtype, rows, expected):
     (PLACE, np.array([(0, [0, 0], "abcd")], [*PLACE[:2], ("name", "U4")]), "'abcd'"),
     (PLACE, np.zeros(1, [("other", "M8[s]"), *PLACE[1:]]), "dtype .*other"),
     ("V4", np.zeros(1, "V3"), "V3"),
+    ("M8[ns]", np.array(["2026-01-01", "9999-12-31"], "M8[D]"), r"9999-12-31.* at \(1,\)"),
+    ("M8[ns]", ["9999-12-31"], "9999-12-31"),
+    ("M8[ns]", [datetime.datetime(1500, 1, 1)], "1500-01-01"),
+    ("m8[ns]", np.array([146_000], "m8[D]"), "146000 days"),
+    (PLACE, np.array([(0, [0, 1e300], "")], [*PLACE[:1], ("x", "f8", (2,)), PLACE[2]]), r"1e\+300"),
+    ("f4", [1e300], r"1e\+300"),
+    ("f8", np.array([2**53 + 1]), "9007199254740993"),
+    ("c8", np.array([2**24 + 1]), "16777217"),
+    ("c8", np.array([1e300j]), r"1e\+300j"),
+    ("S2", ["é"], "cannot represent all texts"),
 ])  # fmt: skip
 def test_rows_that_would_change_are_refused(tmp_path, grow, dtype, rows, message):
     """No number wraps around, no text is cut off, and no field gets the values of another."""

@@ -462,7 +462,10 @@ def test_joining_scalars(cli, here):
         npzkit.save(f"{run}.npz", {"x": np.arange(3) + run, "B": np.float64(run)})
     refused = cli("pack", "all.npz", "?.npz", "--join")
     assert (refused.code, "key 'B'" in refused.err) == (2, True)
-    assert "Stack the files with --stack, or leave such arrays out with --skip." in refused.err
+    assert (
+        "Stack the files with --stack, or leave out such arrays, and files that do not fit, with --skip."
+        in refused.err
+    )
     assert cli("pack", "stacked.npz", "?.npz", "--stack").code == 0
     found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
     assert (found.code, found.err) == (0, "npzkit: left out 'B': it has no axis 0\n")

@@ -76,14 +76,16 @@ def test_what_differs_from_the_first_file_is_noted(here):
         with npzkit.NpzWriter(f"{run}.npz", metadata=metadata) as writer:
             writer.add("I", np.arange(3), attrs=attrs)
             writer.add("t", np.arange(3), attrs={"unit": "s"})
-    first = "is that of the first file; others have other values or none"
+    first, other = "from the first file", "that of 1.npz is"
     absent = "is not kept, because the first file does not have it"
     for join in ("concatenate", "stack"):
         report = npzkit.pack("all.npz", "?.npz", join=join, overwrite=True)
         assert sorted(report.notes) == [
-            f"the attribute 'gain' of 'I' {absent}", f"the attribute 'unit' of 'I' {first}",
-            f"the metadata 'B_T' {first}", f"the metadata 'by' {absent}",
-            f"the metadata 'probe' {first}",
+            f"the attribute 'gain' of 'I' {absent}",
+            f"the attribute 'unit' of 'I' is 'A', {first}; {other} 'mA'",
+            f"the metadata 'B_T' is 0, {first}; {other} 1",
+            f"the metadata 'by' {absent}",
+            f"the metadata 'probe' is 1, {first}; {other} missing",
         ]  # fmt: skip
 
 

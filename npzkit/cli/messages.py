@@ -232,7 +232,7 @@ _UNREAD = OSError, UnsupportedError, StaleArchiveError, MemberNotFoundError, NoC
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive. npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz "
-    "FOLDER makes one of its .npy files",
+    "FOLDER makes one of its .npy files; npzkit pack NEW.npz FOLDER/*.npz, of archives and shards",
     errno.EACCES: "Check the permissions of the file and its folder",
     errno.EPERM: "Check the permissions of the file and its folder",
     errno.EROFS: "Write to another folder",

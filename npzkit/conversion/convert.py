@@ -35,7 +35,12 @@ from npzkit.conversion.formats import (
     source_format,
     target_format,
 )
-from npzkit.conversion.output_paths import check_file_path, check_folder_path, replacing
+from npzkit.conversion.output_paths import (
+    check_file_path,
+    check_folder_path,
+    check_not_itself,
+    replacing,
+)
 from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
@@ -247,6 +252,8 @@ def convert(
     file = location.url if is_url else os.fsdecode(location)
     output = str(destination) if isinstance(destination, Location) else as_path(destination)
     target = target_format(output)
+    if source.is_foreign:
+        check_not_itself(file, output)
     sink = _sink(destination, output, target, overwrite=overwrite)
     with default_storage_options(location.options) if is_url else nullcontext():
         # A URL without a suffix may be the prefix of a sharded archive.
@@ -434,8 +441,8 @@ def _note_tree(tree: Any, say: Say) -> None:
     for found, what in ((values, "value"), (shared, "tied tensor")):
         if found:
             say(
-                f"{format_count(len(found), what)} without an array of its own, kept in the "
-                f"metadata, where only npzkit reads them: {some_of(found, most=_NAMED_COUNT)}"
+                f"{format_count(len(found), what)} without an array of its own, which only npzkit "
+                f"finds, if the format keeps metadata: {some_of(found, most=_NAMED_COUNT)}"
             )
 
 

@@ -31,6 +31,14 @@ def _check_absent(path: str, *, overwrite: bool = False) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
 
 
+def check_not_itself(file: str, output: str) -> None:
+    """Raise ConversionError if the output is the file that is read, whose library has it open."""
+    if os.path.exists(output) and os.path.samefile(file, output):
+        raise ConversionError(
+            "the output is the file that is converted", path=output, remedy="Choose another path."
+        )
+
+
 def check_file_path(path: str, *, overwrite: bool) -> None:
     """Check that a file may be written to `path`.
 

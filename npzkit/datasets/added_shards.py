@@ -29,13 +29,14 @@ class Base:
 
     Attributes
     ----------
-    data : bytes or None
-        Of its index, which a commit replaces.
+    before : (bytes, Index) or (None, None) or None
+        The index that a commit follows, if there was one; None if it may follow any.
     index : Index or None
     """
 
-    def __init__(self, data: bytes | None = None, index: Index | None = None) -> None:
-        self.data, self.index = data, index
+    def __init__(self, before: tuple[bytes, Index] | tuple[None, None] | None = None) -> None:
+        self.before = before
+        self.index = None if before is None else before[1]
         # How many rows an array has with those that were appended.
         self._grown: dict[str, int] = {}
 
@@ -45,13 +46,8 @@ class Base:
         try:
             data = place.read(INDEX_NAME)
         except FileNotFoundError:
-            return cls()
-        return cls(data, parse_index(data, _NO_LIMITS)[0])
-
-    @property
-    def read_index(self) -> tuple[bytes, Index] | None:
-        """The index that a commit replaces, as bytes and as an object."""
-        return None if self.data is None or self.index is None else (self.data, self.index)
+            return cls((None, None))
+        return cls((data, parse_index(data, _NO_LIMITS)[0]))
 
     @property
     def metadata(self) -> Mapping[str, Any]:

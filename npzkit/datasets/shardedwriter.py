@@ -430,7 +430,7 @@ class ShardedWriter:
             commit_index(
                 self._place, self._base.followed_by(records), self.metadata, attempt=self.attempt,
                 durable=self._durable, order=self._order or self._base.order,
-                base=self._base.read_index, files=files,
+                base=self._base.before, files=files,
             )  # fmt: skip
         except IndexFormatError as error:
             if shards is None and error.remedy is None:

@@ -296,7 +296,7 @@ def commit_index(
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     durable: bool = False,
     order: Iterable[str] = (),
-    base: tuple[bytes, Index] | None = None,
+    base: tuple[bytes, Index] | tuple[None, None] | None = None,
     files: Mapping[str, Found] | None = None,
 ) -> None:
     """Make these shards the contents of the archive, in place of what it had.
@@ -317,8 +317,9 @@ def commit_index(
         Wait for the disk. That is always done if the index replaces another one.
     order : iterable of str, optional
         Keys that the index lists first.
-    base : (bytes, Index), optional
-        The index that this one follows, which must still be there.
+    base : (bytes, Index) or (None, None), optional
+        The index that this one follows, which must still be there; or that there was none. Then
+        the folder may have shards of an archive whose index was lost, which stay.
     files : mapping, optional
         What is in the folder, if it was listed when all shards were there.
 
@@ -367,7 +368,8 @@ def commit_index(
             settled = named if before is not None and before.is_durable else set()
             place.settle(record.name for record in records if record.name not in settled)
         place.put(INDEX_NAME, data, older, durable=durable)
-    _remove_others(place, {record.name for record in records}, named, files, attempt)
+    if base is None or base[0] is not None:
+        _remove_others(place, {record.name for record in records}, named, files, attempt)
 
 
 def _check_there(place: Objects, records: list[ShardRecord], files: Mapping[str, Found]) -> None:

@@ -132,10 +132,22 @@ def test_values_that_only_npzkit_finds_are_noted(here, name):
     npzkit.save("a.npz", {"w": np.ones((2, 2)), "n": dict.fromkeys("abcdef", 1)})
     notes = npzkit.convert("a.npz", name).notes
     assert any(
-        note.endswith("only npzkit reads them: 'n/a', 'n/b', 'n/c', 'n/d', 'n/e' and 1 more")
+        note.endswith("keeps metadata: 'n/a', 'n/b', 'n/c', 'n/d', 'n/e' and 1 more")
         for note in notes
     )
     assert npzkit.convert("a.npz", "b.npz").notes == ()
+
+
+@pytest.mark.remedy("Choose another path.")
+def test_a_file_is_not_converted_over_itself(here):
+    """The library of its format has it open: nothing is changed, and nobody waits for a lock."""
+    npzkit.save("a.npz", {"w": np.ones(3)})
+    npzkit.convert("a.npz", "a.h5")
+    os.replace("a.h5", "b.npz")
+    with pytest.raises(ConversionError, match="is the file that is converted"):
+        npzkit.convert("b.npz", "./b.npz", overwrite=True)
+    npzkit.convert("b.npz", "c.npz")
+    assert npzkit.diff("a.npz", "c.npz").equal
 
 
 def test_what_is_not_kept_is_reported(here):

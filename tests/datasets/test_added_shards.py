@@ -116,6 +116,37 @@ def test_two_writers(folder):
     assert npzkit.verify(folder).ok
 
 
+def test_two_writers_of_a_new_folder(tmp_path):
+    """The second commit fails here too, and the first one's archive stays."""
+    folder = tmp_path / "new"
+    first, second = (npzkit.ShardedWriter(folder, mode="a") for _ in range(2))
+    first["a"], second["b"] = np.ones(5), np.ones(5)
+    first.commit()
+    with pytest.raises(StaleArchiveError, match="another writer committed"):
+        second.commit()
+    first.commit()
+    with npzkit.open(folder) as npz:
+        assert list(npz) == ["a"]
+    assert npzkit.verify(folder).ok
+
+
+def test_shards_whose_index_is_lost_stay(tmp_path):
+    """A writer that finds no index knows nothing of them, however old they are."""
+    folder = tmp_path / "log"
+    with npzkit.ShardedWriter(folder) as writer:
+        writer["log"] = np.zeros(3)
+        writer.commit()
+    os.remove(folder / "index.npz")
+    lost = shards_in(folder)
+    for name in lost:
+        os.utime(folder / name, (0, 0))
+    with npzkit.ShardedWriter(folder, mode="a") as writer:
+        writer["new"] = np.ones(2)
+    assert shards_in(folder).items() >= lost.items()
+    with npzkit.open(folder) as npz:
+        assert list(npz) == ["new"]
+
+
 def test_shards_are_repacked_meanwhile(folder):
     """The older shards are gone: the commit is too late, and both archive and rows are there."""
     with npzkit.ShardedWriter(folder, mode="a") as writer:

@@ -279,9 +279,11 @@ def as_rows(
     ValueError
         They are of another shape, or the dtype cannot have their values.
     """
-    # Texts and integers become dates of their own unit first, which the cast compares.
-    wanted = np.dtype(f"{dtype.kind}8") if dtype.kind in "mM" else dtype
-    array = assigned(value, key, wanted if dtype.kind in "OVMm" else None)
+    # Texts become dates of their own unit first, which the cast compares.
+    wanted = {"O": dtype, "V": dtype, "M": np.dtype("M8")}.get(dtype.kind)
+    array = assigned(value, key, wanted)
+    if array.dtype == object and dtype.kind == "m":
+        array = array.astype("m8[us]")
     if array.shape == shape[1:] and shape:
         array = array[np.newaxis]
     if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not shape:
@@ -333,7 +335,7 @@ def _changed(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndar
         return np.asarray(rows != array)
     if kind not in "biu" and other not in "biuSUmM":
         return np.asarray(np.isfinite(array) & ~np.isfinite(rows))
-    if kind in "mM" and np.datetime_data(array.dtype)[0] == "generic":
+    if kind == "M" and np.datetime_data(array.dtype)[0] == "generic":
         return np.zeros(array.shape, bool)
     changed = (rows.real if other == "c" else rows).astype(array.dtype) != array
     return np.asarray(changed & ~np.isnat(array) if kind in "mM" else changed)

@@ -285,7 +285,9 @@ def test_the_code_of_a_page_can_be_copied(cli, topic):
     """Of 80 columns, too: no line is broken, and comments that do not fit are above the code."""
     shown = [line.rstrip() for line in cli("help", topic, env={"COLUMNS": "80"}).out.splitlines()]
     page = pages._PAGES[topic]
-    blocks = (text.split("```")[1::2] for text in (page, pages.fitting(page, 80)))
+    # Rich leaves a column free there.
+    width = 79 if os.name == "nt" else 80
+    blocks = (text.split("```")[1::2] for text in (page, pages.fitting(page, width)))
     for block, fitted in zip(*blocks, strict=True):
         lines = [line.expandtabs(4).rstrip() for line in fitted.strip().splitlines()[1:]]
         assert lines in [shown[at : at + len(lines)] for at in range(len(shown))], lines
@@ -320,8 +322,8 @@ def test_errors_name_no_temporary_file(cli, tmp_path, monkeypatch, name):
     long = "n" * 300
     if name == "a.npy":
         npzkit.save("a.npz", {long: np.arange(3)})
-        # Other keys would be extracted.
-        found, code = cli("extract", "a.npz"), 1
+        # Other keys would be extracted. Windows does not say that a name is too long.
+        found, code = cli("extract", "a.npz"), 2 if os.name == "nt" else 1
     else:
         npzkit.save("a.npz", {"x": np.ones((3, 3))})
         found, code = cli("convert", "a.npz", long + name), TOO_LONG[0]

@@ -279,9 +279,10 @@ def as_rows(
     ValueError
         They are of another shape, or the dtype cannot have their values.
     """
-    # Texts become dates of their own unit first, which the cast compares.
-    wanted = {"O": dtype, "V": dtype, "M": np.dtype("M8")}.get(dtype.kind)
-    array = assigned(value, key, wanted)
+    if dtype.kind == "M" and not hasattr(value, "dtype"):
+        array = _dates(value, key, dtype)
+    else:
+        array = assigned(value, key, dtype if dtype.kind in "OV" else None)
     if array.dtype == object and dtype.kind == "m":
         array = array.astype("m8[us]")
     if array.shape == shape[1:] and shape:
@@ -291,6 +292,16 @@ def as_rows(
             f"rows of shape {array.shape} cannot be appended to an array of shape {shape}"
         )
     return _cast(array, dtype)
+
+
+def _dates(value: Any, key: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return texts and dates as such a dtype, or as microseconds if that cannot represent them."""
+    exact = assigned(value, key, np.dtype("M8[us]"))
+    try:
+        found = assigned(value, key, dtype)
+    except OverflowError:
+        return exact
+    return found if np.array_equal(found.astype(exact.dtype), exact, equal_nan=True) else exact
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -317,8 +328,8 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
         try:
             rows = array.astype(dtype)
             changed = _changed(array, rows)
-        except UnicodeError as error:
-            raise ValueError(f"{dtype} cannot represent all texts of the rows: {error}") from None
+        except (UnicodeError, OverflowError) as error:
+            raise ValueError(f"{dtype} cannot represent all values of the rows: {error}") from None
     if changed.any():
         index = tuple(map(int, np.argwhere(changed)[0]))
         raise ValueError(
@@ -335,8 +346,6 @@ def _changed(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndar
         return np.asarray(rows != array)
     if kind not in "biu" and other not in "biuSUmM":
         return np.asarray(np.isfinite(array) & ~np.isfinite(rows))
-    if kind == "M" and np.datetime_data(array.dtype)[0] == "generic":
-        return np.zeros(array.shape, bool)
     changed = (rows.real if other == "c" else rows).astype(array.dtype) != array
     return np.asarray(changed & ~np.isnat(array) if kind in "mM" else changed)
 

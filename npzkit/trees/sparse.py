@@ -68,7 +68,7 @@ def made_of(kind: str, parts: Mapping[str, Any]) -> Any:
     if kind.startswith("coo"):
         places = [tuple(places[0])]
     try:
-        made = getattr(sparse, kind)((data, *places), shape=tuple(map(int, shape)))
+        made = getattr(sparse, kind)((data, *places), shape=tuple(shape.tolist()))
         if hasattr(made, "check_format"):
             # Otherwise a wrong index reads, or writes, memory of others.
             made.check_format(full_check=True)

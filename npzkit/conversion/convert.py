@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -60,7 +59,7 @@ from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, default_storage_options, find_locations
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.maintenance.repack import Chosen, rewrite
-from npzkit.members.keys import child_key, missing
+from npzkit.members.keys import child_key, missing, with_folders
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
 from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, nodes_of
@@ -463,7 +462,8 @@ def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[
 
 def _with_folders(keys: Iterable[str]) -> set[str]:
     """Return keys, and the keys of all that they are in."""
-    return {key[: end.start()] for key in keys for end in re.finditer(r"/|\Z", key)}
+    keys = [*keys]
+    return {*keys, *(folder.removesuffix("/") for folder in with_folders(keys))}
 
 
 def _noting(progress: Progress | None, raised: list[BaseException]) -> Progress | None:

@@ -334,14 +334,14 @@ class _Opening:
             raise last_commit.end_missing(source, footer)
         if last.damage is not None:
             raise last.damage
-        # Without what follows it, other programs may take another end.
-        self._find_end(last.end.end_offset)
         return self._beside_append(last.end)._replace(is_joined=last.is_joined)
 
     def _beside_append(self, end: End) -> Directory:
         """Read a commit behind which something follows, and report that."""
         from npzkit.zip.last_commit import check_comment_end, report_tail
 
+        # Without what follows it, other programs may take another end.
+        self._find_end(end.end_offset)
         directory = self.read(end)
         check_comment_end(self.source, end, directory.footer)
         is_told = self.strict or not self.silent

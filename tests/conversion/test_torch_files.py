@@ -215,7 +215,8 @@ def test_a_file_whose_name_says_another_format(here):
     ]:  # fmt: skip
         (here / named).write_bytes((here / true).read_bytes())
         npzkit.convert(named, "b.npz", overwrite=True)
-        assert np.array_equal(npzkit.load("b.npz")["w"], WEIGHT.numpy())
+        with npzkit.open("b.npz") as npz:
+            assert np.array_equal(npz["w"], WEIGHT.numpy())
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,14 @@ class ArchiveFile(NamedTuple):
         Its own name; below a folder that was given, its path in that folder.
     refusal : str
         Why this is none.
+    is_found : bool
+        Whether it was found in a folder, not named.
     """
 
     path: str
     name: str
     refusal: str = ""
+    is_found: bool = False
 
     @property
     def size(self) -> int:
@@ -133,7 +136,7 @@ def find_archives(
             if archive == path or real not in seen:
                 name = os.path.basename(shown_url(path).partition("?")[0])
                 inner = archive[len(path) :].lstrip("/" + os.sep)
-                found.append(ArchiveFile(archive, inner or name))
+                found.append(ArchiveFile(archive, inner or name, is_found=bool(inner)))
             seen.add(real)
     return found
 

@@ -171,6 +171,9 @@ def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressB
             return work(archive, report)
     except (npzkit.NpzkitError, OSError, Refusal) as error:
         raise_final(error)
+        if archive.is_found and not os.path.lexists(archive.path):
+            # A run that keeps its last checkpoints has removed this one meanwhile.
+            return Outcome({"path": archive.path, "ok": True, "removed": True}, "", "removed")
         text, code = error_text(error)
         is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
     if not is_named:
@@ -342,15 +345,16 @@ def repair(
         is_sharded = _is_sharded(archive)
         path = shown_path(archive.path)
         told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
+        is_alone = len(archives) == 1
         if is_folder(output) or (is_sharded and output is None):
             verified = npzkit.verify(archive.path, progress=report)
-            found = _verified(archive, verified)
+            found = _verified(archive, verified, is_alone=is_alone)
             if is_sharded or not found.code:
                 return found._replace(text=f"{found.text}\n{told}") if found.code else found
         if is_sharded:
             raise Refusal(told)
         if output is None:
-            return _cut(archive, report)
+            return _cut(archive, report, is_alone=is_alone)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
         saved = npzkit.repair(
             archive.path, target, keep_partial=keep_partial, overwrite=may_replace, progress=report
@@ -387,17 +391,19 @@ def _repair_text(archive: ArchiveFile, report: npzkit.RepairReport) -> list[str]
     return str(report._replace(lost=lost)).splitlines()
 
 
-def _cut(archive: ArchiveFile, report: Progress) -> Outcome:
-    """Repair the end of an archive, and check the rest."""
+def _cut(archive: ArchiveFile, report: Progress, *, is_alone: bool) -> Outcome:
+    """Repair the end of an archive, and check the rest. One of many that is sound has no line."""
     size = archive.size
     repaired = npzkit.repair(archive.path)
     is_changed = archive.size != size
-    verified = npzkit.verify(archive.path, progress=report)
-    found = _verified(archive, verified)
-    path = shown_path(archive.path)
     # The first line counts the members, as the verdict does.
     done = _repair_text(archive, repaired)[1:]
-    done = done or ["its directory was written again" if is_changed else _COMPLETE]
+    done = done or ["its directory was written again"] * is_changed
+    verified = npzkit.verify(archive.path, progress=report)
+    found = _verified(archive, verified, is_alone=is_alone or bool(done))
+    if found.text:
+        done = done or [_COMPLETE]
+    path = shown_path(archive.path)
     remedy = (
         f"this damage was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"
     )

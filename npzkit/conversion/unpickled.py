@@ -67,8 +67,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if not value.dtype.hasobject or value.dtype.names:
             return value
+        if not value.size:
+            return np.empty(value.shape)
         items = value.tolist()
-        return _plain_items(items) if value.size and value.ndim else _plain(items)
+        return _plain_items(items) if value.ndim else _plain(items)
     if isinstance(value, np.generic) or is_sparse(value):
         return value
     if is_namedtuple(value):

@@ -23,7 +23,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.errors import IndexFormatError, NpyFormatError, NpzkitError, UnsupportedError
+from npzkit.errors import (
+    IndexFormatError,
+    KeyExistsError,
+    NpyFormatError,
+    NpzkitError,
+    UnsupportedError,
+)
 from npzkit.imported import imported
 from npzkit.limits import is_backed
 from npzkit.members.keys import MAX_PARTS, child_key, is_within
@@ -736,8 +742,10 @@ def _keys_in(node: Any, key: str) -> Iterator[str]:
         yield from _keys_in(item, below)
 
 
-def _duplicate_key(key: str) -> ValueError:
-    return ValueError(f"two arrays in the tree have the key {key!r}")
+def _duplicate_key(key: str) -> KeyExistsError:
+    return KeyExistsError(
+        "two items of the tree have this key", key=key, remedy="Rename one of the two."
+    )
 
 
 def _within(node: object, around: tuple[int, ...], where: str) -> tuple[int, ...]:

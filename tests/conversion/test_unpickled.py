@@ -44,7 +44,7 @@ def converted(arrays, here, **options):
         (objects(10**30, 1), [10**30, 1]), (objects("a" * 1_100_000, *"b" * 9), ["a" * 1_100_000, *"b" * 9]),
         (objects(b"a\0", b""), [b"a\0", b""]), (objects({"a": 1}, [2]), [{"a": 1}, [2]]),
         (objects(datetime.date(2020, 1, 2)), [datetime.date(2020, 1, 2)]),
-        (np.zeros((0, 2), object), []), (objects(objects(1, 2), objects("a")), [np.array([1, 2]), np.array(["a"])]),
+        (np.zeros((0, 2), object), np.zeros((0, 2))), (objects(objects(1, 2), objects("a")), [np.array([1, 2]), np.array(["a"])]),
     ],
 )  # fmt: skip
 def test_what_becomes_of_objects(here, array, expected):

@@ -15,8 +15,9 @@ from deep import amount
 from npzkit.checkpoint import CheckpointStore
 from npzkit.datasets.paths import find_archives
 
-TESTS = Path(__file__).parent
-KILLING = TESTS / "support" / "killing.py"
+KILLING = Path(__file__).parent / "support" / "killing.py"
+GUIDE = Path(npzkit.__file__).parent / "guide"
+EXAMPLES = GUIDE / "examples"
 PROGRAMS = {
     "train_numpy": (36, "numpy"),
     "train_torch": (36, "torch", "torch._dynamo"),
@@ -33,6 +34,8 @@ To save a step takes some eight calls that change a file.
 
 RESUMED = {"train_lightning": "lightning", "train_transformers": "transformers"}
 """Programs in which a framework decides when it saves, and its package."""
+READERS = {"read_by_ray": "ray", "read_by_webdataset": "webdataset", "read_by_spark": "pyspark"}
+"""Programs in which another system reads the files of a data set, and its package."""
 
 
 def output_of(*command) -> str:
@@ -47,9 +50,11 @@ def output_of(*command) -> str:
 
 def test_each_program_is_tried():
     """No example is left out, neither here nor in the guide."""
-    assert {path.stem for path in (TESTS / "examples").glob("*.py")} == {*PROGRAMS, *RESUMED}
-    page = (Path(npzkit.__file__).parent / "guide" / "training.md").read_text(encoding="utf-8")
-    assert all(f"(../../tests/examples/{name}.py)" in page for name in (*PROGRAMS, *RESUMED))
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PROGRAMS, *RESUMED, *READERS}
+    page = (GUIDE / "training.md").read_text(encoding="utf-8")
+    assert all(f"(examples/{name}.py)" in page for name in (*PROGRAMS, *RESUMED))
+    page = (GUIDE / "datasets.md").read_text(encoding="utf-8")
+    assert all(f"(examples/{name}.py)" in page for name in READERS)
 
 
 @pytest.mark.parametrize("name", RESUMED)
@@ -57,7 +62,7 @@ def test_a_framework_continues_with_what_npzkit_saved(tmp_path, name):
     """From the second checkpoint on, the losses are the same as without a break."""
     if importlib.util.find_spec(RESUMED[name]) is None:
         pytest.skip(f"the package {RESUMED[name]} is not installed")
-    program = TESTS / "examples" / f"{name}.py"
+    program = EXAMPLES / f"{name}.py"
     expected = output_of(program, tmp_path)
     assert len(set(expected.split())) >= 6
     saved = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -74,7 +79,7 @@ def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
     calls, package, *_ = PROGRAMS[name]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"the package {package} is not installed")
-    program = TESTS / "examples" / f"{name}.py"
+    program = EXAMPLES / f"{name}.py"
     expected = output_of(program, tmp_path / "whole")
     assert len(set(expected.split())) >= 6
     if not hasattr(os, "fork"):
@@ -94,3 +99,21 @@ def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
             assert store.latest == steps[-1]
             assert store.verify().ok
     assert kills >= 2
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_each_reader_reads_all_samples(tmp_path, name):
+    """Each program reads twenty samples, and prints the sums of their labels and pictures."""
+    spec = importlib.util.find_spec(READERS[name])
+    # A folder of that name is not the package.
+    if spec is None or spec.origin is None:
+        pytest.skip(f"the package {READERS[name]} is not installed")
+    if name == "read_by_spark" and shutil.which("java") is None:
+        pytest.skip("Spark needs Java, which is not installed")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), str(tmp_path / "files")],
+        capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(Path(npzkit.__file__).parent.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["20", "19", "12160.0"]

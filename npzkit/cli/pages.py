@@ -18,16 +18,25 @@ from npzkit.cli.messages import refusing, say, unknown
 from npzkit.cli.output import print_table
 from npzkit.errors import printable
 
-_PAGES = {
-    page.name.removesuffix(".md"): page.read_text(encoding="utf-8")
-    for page in (resources.files(npzkit) / "guide").iterdir()
-    if page.name.endswith(".md")
-}
+
+def _texts(folder: Any, suffix: str) -> dict[str, str]:
+    """Return the texts of the files in a folder, by their names without the suffix."""
+    return {
+        file.name.removesuffix(suffix): file.read_text(encoding="utf-8")
+        for file in folder.iterdir()
+        if file.name.endswith(suffix)
+    }
+
+
+_GUIDE = resources.files(npzkit) / "guide"
+_PAGES = _texts(_GUIDE, ".md")
 """The text of each page, by its topic."""
+_EXAMPLES = _texts(_GUIDE / "examples", ".py")
+"""Programs to begin with."""
 _COMMENT = re.compile(r"^( *)(\S.*?) {2,}(# .*)$", re.MULTILINE)
 """A line of code with a comment behind it."""
-_LINK = re.compile(r"\[([^]]+)\]\(([\w-]+)\.md(?:#[^)]*)?\)")
-"""A link to another page."""
+_LINK = re.compile(r"\[([^]]+)\]\((?:examples/)?([\w-]+)\.(?:md|py)(?:#[^)]*)?\)")
+"""A link to another page, or to an example."""
 
 
 @click.command()
@@ -59,8 +68,8 @@ def view(files: tuple[str, ...], no_browser: bool, link: str | None, port: int) 
 
 class _Topic(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.1
     def convert(self, value: str, *_: Any) -> str:
-        if value not in _PAGES and not _pages_with(value):
-            raise unknown("topic", value, _PAGES)
+        if value not in _PAGES | _EXAMPLES and not _pages_with(value):
+            raise unknown("topic", value, _PAGES | _EXAMPLES)
         return value
 
 
@@ -85,18 +94,25 @@ def _pages_with(word: str) -> list[tuple[str, str]]:
 
 
 @click.command()
-@click.argument("topic", type=_Topic(sorted(_PAGES)), required=False, metavar="[TOPIC]")
+@click.argument("topic", type=_Topic(sorted(_PAGES | _EXAMPLES)), required=False, metavar="[TOPIC]")
 def help(topic: str | None) -> None:
     """Show a page of the guide, or list its topics.
 
-    If TOPIC is no page, the pages with this word are listed, and where it is in them.
+    If TOPIC is no page, the pages with this word are listed, and where it is in them. The
+    name of an example prints that program: npzkit help train_torch > train.py.
     On a terminal, long pages are shown with $PAGER, or less.
 
     Example: npzkit help training
     """
     if topic is None:
-        titles = [(name, text.partition("\n")[0][2:]) for name, text in sorted(_PAGES.items())]
-        print_table(["topic", "page"], titles)
+        for heading, texts in (("topic", _PAGES), ("example", _EXAMPLES)):
+            titles = [
+                (name, text.partition("\n")[0].strip('#" ')) for name, text in sorted(texts.items())
+            ]
+            print_table([heading, ""], titles)
+        return
+    if topic in _EXAMPLES:
+        click.echo(_EXAMPLES[topic], nl=False)
         return
     if topic not in _PAGES:
         print_table(["topic", f"sections with {printable(topic)!r}"], _pages_with(topic))

@@ -528,3 +528,15 @@ def test_a_folder_that_is_spelled_like_a_pattern(cli, tmp_path):
     assert cli("rm", tmp_path / "a.npz", "list[0]").code == 0
     with npzkit.open(tmp_path / "a.npz") as npz:
         assert list(npz) == ["list0"]
+
+
+def test_help_prints_the_examples(cli):
+    """Each is listed with what it does, and printed as it is, so that it can be saved and run."""
+    folder = Path(npzkit.__file__).parent / "guide" / "examples"
+    names = sorted(path.stem for path in folder.glob("*.py"))
+    wide = {"COLUMNS": "200"}
+    listed = cli("help", env=wide).out.splitlines()
+    assert [line.split()[0] for line in listed[-len(names) :]] == names
+    for name in names:
+        assert cli("help", name).out == (folder / f"{name}.py").read_text(encoding="utf-8")
+    assert "npzkit help train_torch" in cli("help", "training", env=wide).out

@@ -36,7 +36,9 @@ def module_name(path: Path) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
-MODULES = {module_name(path): path for path in ROOT.rglob("*.py")}
+MODULES = {
+    module_name(path): path for path in ROOT.rglob("*.py") if ROOT / "guide" not in path.parents
+}
 
 
 def room_of(name: str) -> str:

@@ -282,8 +282,9 @@ def convert(
             arrays = list(fitting_arrays(arrays, writer, skipped if skip else None))
             work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
             meter = Meter(_noting(progress, raised), work)
-            if target is not NPZ:
-                _note_tree(contents.metadata.get(TREE_KEY), notes.setdefault)
+            if target is not NPZ or allow_pickle:
+                where = "" if target is NPZ else ", if the format keeps metadata"
+                _note_tree(contents.metadata.get(TREE_KEY), where, notes.setdefault)
             given = Contents(contents.metadata, arrays)
             write = partial(_write, output if sink is None else sink, target, options, meter.add)
             while (refused := write(given, notes.setdefault, can_skip=skip)) is not None:
@@ -432,7 +433,7 @@ def _write(
     return None
 
 
-def _note_tree(tree: Any, say: Say) -> None:
+def _note_tree(tree: Any, where: str, say: Say) -> None:
     """Say what only the note of nested data has, which other programs do not read."""
     tied, show = links(tree), shown_value
     values = [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
@@ -440,8 +441,8 @@ def _note_tree(tree: Any, say: Say) -> None:
     for found, what in ((values, "value"), (shared, "tied tensor")):
         if found:
             say(
-                f"{format_count(len(found), what)} without an array of its own, which only npzkit "
-                f"finds, if the format keeps metadata: {some_of(found, most=_NAMED_COUNT)}"
+                f"{format_count(len(found), what)} without an array, which only npzkit finds"
+                f"{where}: {some_of(found, most=_NAMED_COUNT)}"
             )
 
 

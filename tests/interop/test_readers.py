@@ -2,7 +2,7 @@
 
 Each program is started once, for all files. Those in other languages are in `readers`: they get the
 files as arguments and print a line for each member. A program that is not
-installed is skipped. The table at the end of `npzkit/guide/format-programs.md` names them all.
+installed is skipped. The first table of `npzkit/guide/format-programs.md` names them all.
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ import re
 import struct
 import subprocess
 import sys
+import types
 import warnings
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +115,18 @@ def of_numpy() -> bytes:
     return stream.getvalue()
 
 
+def streamed() -> bytes:
+    """Return an archive of another program, with data descriptors, to which npzkit appended."""
+    stream = io.BytesIO()
+    pipe: Any = types.SimpleNamespace(write=stream.write, flush=stream.flush)
+    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, array in {"a.npy": np.arange(300), "ö.npy": np.eye(2)}.items():
+            z.writestr(name, npy(array))
+    with npzkit.NpzWriter(stream, "a") as w:
+        w.add("b", np.ones(2))
+    return stream.getvalue()
+
+
 # -- what programs see -----------------------------------------------------------------
 
 
@@ -181,7 +195,7 @@ def by_page(data: bytes) -> Any:
     "make",
     [lambda: SMALL, lambda: COMMITS, with_large_metadata, lambda: with_large_metadata(5000),
      deflated, zstandard, many, changed_attributes, zip64, of_numpy, lambda: saved({}),
-     lambda: saved({}, metadata={"a": 1}), lambda: saved({}, metadata={"a": "x" * 70_000})],
+     streamed, lambda: saved({}, metadata={"a": 1}), lambda: saved({}, metadata={"a": "x" * 70_000})],
 )  # fmt: skip
 def test_the_reader_of_the_page_reads_what_npzkit_reads(make):
     """Arrays, attributes and metadata are the same, of archives of every kind."""
@@ -196,7 +210,7 @@ def changes() -> Iterator[bytes]:
     """Yield archives that end early, or have a damaged byte or sector, or something behind."""
     marked = SEALED[2]
     seal = marked.rindex(b"PK\5\6")
-    for data in (COMMITS, marked, zip64()):
+    for data in (COMMITS, marked, zip64(), streamed()):
         for size in range(0, len(data), extent(11, 1) if data is marked else extent(37, 7)):
             yield data[:size]
         for place in range(0, len(data), extent(29, 3) if data is COMMITS else extent(17, 1)):

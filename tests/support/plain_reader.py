@@ -536,14 +536,24 @@ class Archive:
         extra = data[name_end:begin]
         if 0xFFFFFFFF in (size, compressed_size):
             size, compressed_size = with_zip64(extra, (size, compressed_size))
-        local = method, crc, compressed_size, size
-        check(local == entry[2:6], "the headers differ")
-        check(not (flags ^ entry.flags) & 0b1001, "the flags differ")
+        check(method == entry.method, "the methods differ")
+        has_descriptor = bool(entry.flags & 8)
+        for local, right in zip((crc, compressed_size, size), entry[3:6], strict=True):
+            is_left_out = has_descriptor and local in (0, 0xFFFFFFFF)
+            check(local == right or is_left_out, "the headers differ")
+        compared = 0b1001 if entry.name.isascii() else 0x809
+        check(not (flags ^ entry.flags) & compared, "the flags differ")
         if not extra.startswith(entry.extra) and "npzkit.changed" not in pairs_of(entry.extra):
             own, other = block(extra, 0x564B), block(entry.extra, 0x564B)
             check(own is None or other is None or own == other, "the attributes differ")
-        check(begin + compressed_size <= entry.limit, "the data is too long")
-        found = data[begin : begin + compressed_size]
+        stop = begin + entry.compressed_size
+        check(stop <= entry.limit, "the data is too long")
+        found, crc, compressed_size, size = data[begin:stop], *entry[3:6]
+        if has_descriptor:
+            layouts = ("<3L", "<L2Q") if max(entry[3:6]) <= 0xFFFFFFFF else ("<L2Q",)
+            descriptors = [struct.pack(layout, *entry[3:6]) for layout in layouts]
+            follows = data[stop : entry.limit].removeprefix(b"PK\7\x08")
+            check(follows.startswith(tuple(descriptors)), "the data descriptor differs")
         if entry.method == 0:
             check(size == compressed_size, "the sizes differ")
         else:

@@ -1,6 +1,6 @@
 """How soon the page of `npzkit view` shows something, and how much memory its server takes.
 
-``python tests/benchmarks/viewing.py`` runs it; ``--markdown`` prints the guide's table. It
+``python tests/benchmarks/viewing.py`` runs it; ``--markdown`` prints a table for a page. It
 needs what ``npzkit[view]`` installs, selenium, and Chromium with its driver.
 
 Each archive is opened in a process of its own, three times, and medians are printed:

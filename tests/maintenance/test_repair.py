@@ -864,6 +864,9 @@ HOSTILE = {
     "claiming all that follows": lambda n: b"".join(
         local(b"%06x" % i, size=n // 36 * 36 - 36 * i - 36, crc=1) for i in range(n // 36)
     ),
+    "claiming all but the end": lambda n: b"".join(
+        local(b"%06x" % i, size=n // 36 * 36 - 36 * i - 36, crc=1) for i in range(n // 36)
+    ) + b"neither header nor end",
     "claiming more than there is": lambda n: b"".join(
         local(b"%06x.npy" % i, size=1 << 31, crc=1) for i in range(n // 40)
     ),
@@ -904,7 +907,10 @@ def test_a_descriptor_beyond_any_file(paths):
         npzkit.repair(path, output, overwrite=True)
 
 
-@pytest.mark.parametrize("case", ["streams within streams", "descriptors that never come"])
+@pytest.mark.parametrize(
+    "case",
+    ["streams within streams", "descriptors that never come", "claiming all but the end"],
+)
 def test_a_scan_that_gives_up_says_so(paths, monkeypatch, case):
     """What was found before is kept, and what was not read is in the report."""
     path, output = paths

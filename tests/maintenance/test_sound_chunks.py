@@ -8,6 +8,7 @@ import sys
 import npzkit
 import numpy as np
 import pytest
+from forge import npy, with_chunks
 from npzkit.errors import ChecksumError, ZipFormatError
 
 from tables import each_row
@@ -257,3 +258,22 @@ def test_another_choice_is_refused(paths):
     save(paths[0], {"x": VALUES})
     with pytest.raises(ValueError, match="'mask', 'drop' or None, not 'rows'"):
         npzkit.repair(*paths, keep_partial="rows")
+
+
+@pytest.mark.parametrize("keep_partial", ["mask", "drop"])
+def test_a_name_that_is_too_long_in_utf8(paths, keep_partial):
+    """A name of code page 437 may be; its damaged array is lost as a whole, and others are kept."""
+    plain = {"local": {"flags": 0}, "central": {"flags": 0}}
+    data = bytearray(
+        with_chunks(b"\x82" * 40_000 + b".npy", npy(np.arange(60_000)), 1 << 16, **plain)
+    )
+    with npzkit.open(bytes(data)) as npz:
+        (key,) = npz.files
+        assert len(key.encode()) > 0xFFFF and npz.info(key).checked_parts
+    data[len(data) // 2] ^= 1
+    paths[0].write_bytes(data)
+    with npzkit.NpzWriter(paths[0], "a") as writer:
+        writer["small"] = np.arange(3)
+    report = npzkit.repair(*paths, keep_partial=keep_partial)
+    assert report.kept == ("small",)
+    assert [row.key for row in report.lost] == [key]

@@ -165,5 +165,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "self.close()",
         "pass",
     ): "The older lock is dropped, and so closed.",
+    (
+        "maintenance/repair.py",
+        "sink.close()",
+        "pass",
+    ): "The sink is dropped after its commit, and so closed.",
 }
 """Reasons, by module, line before and line after: `Mutant.name`. Most are about speed."""

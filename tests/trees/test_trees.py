@@ -633,7 +633,7 @@ def deep():
     [
         ({"a": {1.5: np.eye(2)}}, TypeError, "a key must be a string or an int, not float, in 'a'"),
         ({"a": {True: np.eye(2)}}, TypeError, "not bool"),
-        ({"a": {1: np.eye(2), "1": np.eye(2)}}, ValueError, "two arrays .* 'a/1'"),
+        ({"a": {1: np.eye(2), "1": np.eye(2)}}, ValueError, "two items .* 'a/1'"),
         (
             {"n": {}, "a": [type("P", (Point,), {"_fields": ("x", "1")})(1, 2)]},
             UnsupportedError,
@@ -655,7 +655,7 @@ def deep():
             "'a/1000'",
         ),
         ({"n": {}, "a": [np.bytes_(b"x\0")]}, UnsupportedError, "zeros.*'a/0'"),
-        ({"a": {"b": 1, "c": np.eye(1)}, "a/c": np.eye(2)}, ValueError, "two arrays .* 'a/c'"),
+        ({"a": {"b": 1, "c": np.eye(1)}, "a/c": np.eye(2)}, ValueError, "two items .* 'a/c'"),
         (circular(), ValueError, "contains itself"),
         (circular_list(), ValueError, "contains itself"),
         (deep(), ValueError, "nested more than 200 deep"),

@@ -116,7 +116,8 @@ class NpzWriter:
     ----------
     metadata : dict
         May be changed until `close`. A value that JSON cannot express is refused with
-        a TypeError when it is assigned.
+        a TypeError when it is assigned. What npzkit keeps there, under names that begin with
+        ``npzkit.``, stays when a dict is assigned or all is cleared.
     files : list of str
         The keys, in the archive's order.
 

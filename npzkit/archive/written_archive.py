@@ -334,9 +334,9 @@ class EditedMetadata:
         self.values.update(added)
 
     def replace(self, values: Mapping[str, Any]) -> None:
-        """Replace all values; raises as `changed`."""
+        """Replace all values but npzkit's own; raises as `changed`."""
         format_metadata(values)
-        self.values = CheckedValues(values, "metadata")
+        self.values.replace(values)
 
     def changed(self) -> bytes | None:
         """Return the comment for values that were changed; None if they are as committed.

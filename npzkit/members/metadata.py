@@ -46,7 +46,7 @@ PARTS_ATTRIBUTE = "npzkit.parts"
 """The attribute of an array that is saved as several, as `npzkit.members.multipart` does."""
 
 _OWN = "npzkit."
-"""The prefix of attribute names that npzkit reserves for itself."""
+"""The prefix of names that npzkit reserves for itself, of attributes and of metadata."""
 
 _FLOAT_KEY = "npzkit.float"
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -186,6 +186,17 @@ class CheckedValues(dict[str, Any]):
         _check_values(new, self._what)
         super().update(new)
 
+    def clear(self) -> None:
+        """Remove all values but npzkit's own, which say how nested data is read."""
+        self.replace({})
+
+    def replace(self, values: Mapping[str, Any]) -> None:
+        """Put values in the place of all but npzkit's own, unless they have those too."""
+        new = own_attrs(self) | dict(values)
+        _check_values(new, self._what)
+        super().clear()
+        super().update(new)
+
     def __ior__(self, values: Any) -> CheckedValues:  # type: ignore[override, misc]
         self.update(values)
         return self
@@ -282,7 +293,7 @@ def check_attrs(attrs: Mapping[str, Any] | None) -> None:
 
 
 def own_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return npzkit's own attributes, which describe an array before it was written."""
+    """Return npzkit's own attributes, which describe an array before it was written, or metadata."""
     return {name: value for name, value in attrs.items() if name.startswith(_OWN)}
 
 

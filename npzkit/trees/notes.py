@@ -31,7 +31,7 @@ before it, if that one has arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from npzkit.members.keys import child_key
@@ -152,6 +152,18 @@ def is_leaf(note: Any) -> bool:
 def is_value(note: Any) -> bool:
     """Return whether a note is that of a leaf that needs no array."""
     return isinstance(note, list) and bool(note) and note[0] in ("value", "same")
+
+
+def is_of(note: Any, keys: Collection[str]) -> bool:
+    """Return whether a note is of a tree with some of these arrays, or names no arrays.
+
+    Examples
+    --------
+    >>> is_of({"w": None, "lr": ["value", 0.1]}, ["w"]), is_of({"w": None}, ["x"])
+    (True, False)
+    """
+    arrays = [key for key, found in nodes_of(note) if is_leaf(found) and not is_value(found)]
+    return not arrays or any(key in keys for key in arrays)
 
 
 def name_in(rest: str, own: Container[str], is_end: Callable[[str], bool]) -> str:

@@ -137,3 +137,32 @@ def test_a_foreign_comment_is_kept(tmp_path, comment):
         w.metadata["step"] = 1
     with npzkit.open(path) as npz:
         assert npz.metadata["step"] == 1
+
+
+def test_nested_data_survives_new_metadata(tmp_path):
+    """A dict in the place of all metadata, or none, replaces the user's alone."""
+    path, tree = tmp_path / "a.npz", {"w": np.ones(3), "run": {"rate": 0.1, "name": "seven"}}
+    npzkit.save(path, tree, metadata={"author": "me"})
+    for change in (
+        lambda w: setattr(w, "metadata", {"author": "you"}),
+        lambda w: w.metadata.clear(),
+    ):
+        with npzkit.NpzWriter(path, "a") as writer:
+            change(writer)
+        assert npzkit.load_tree(path)["run"] == tree["run"]
+        assert npzkit.verify(path).ok
+    with npzkit.open(path) as npz:
+        assert set(npz.metadata) == {"npzkit.tree"}
+
+
+def test_metadata_of_nested_data_beside_other_arrays(tmp_path):
+    """With them come no values that were not saved; a copy of the arrays keeps its values."""
+    old, new = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(old, {"w": np.ones(3), "rate": {"of": 0.1}}, metadata={"author": "me"})
+    with npzkit.open(old) as npz:
+        npzkit.save(new, {"other": np.zeros(2)}, metadata=npz.metadata)
+        assert list(npzkit.load_tree(new)) == ["other"]
+        npzkit.save(new, dict(npz), metadata=npz.metadata)
+        assert npzkit.load_tree(new)["rate"] == {"of": 0.1}
+    with npzkit.open(new) as npz:
+        assert npz.metadata["author"] == "me"

@@ -293,7 +293,7 @@ def check_attrs(attrs: Mapping[str, Any] | None) -> None:
 
 
 def own_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return npzkit's own attributes, which describe an array before it was written, or metadata."""
+    """Return npzkit's own values: metadata, or attributes of an array before it was written."""
     return {name: value for name, value in attrs.items() if name.startswith(_OWN)}
 
 

@@ -169,7 +169,10 @@ def _shard_findings(
     except ClosedArchiveError:
         raise
     except NpzkitError as error:
-        yield _in_shard(name, None, Finding._of(None, error))
+        # Whoever asks for some arrays learns which of them are concerned.
+        arrays = [None] if is_complete else dict.fromkeys(index.keys[number] for number, _ in parts)
+        for array in arrays:
+            yield _in_shard(name, array, Finding._of(None, error))
         return
     keys = {index.stored_key(number, part): (number, part) for number, part in parts}
     yield from _index_findings(index, name, keys, stored)

@@ -523,3 +523,19 @@ def test_other_metadata_are_another_index(folder):
     npzkit.ShardedWriter(folder, attempt="a1", metadata={"step": 8}).commit()
     with pytest.raises(StaleArchiveError, match="changed since"):
         pickle.loads(pickled)
+
+
+def test_arrays_of_a_missing_shard_are_named(tmp_path):
+    """verify of some arrays names those that are concerned, and diff calls them problems."""
+    for name in "ab":
+        for values in ({"x": np.arange(9), "y": np.ones(2)}, {"z": np.arange(7)}):
+            with npzkit.ShardedWriter(tmp_path / name, mode="a") as writer:
+                writer.update(values)
+    with npzkit.open(tmp_path / "b") as npz:
+        (part,) = npz.parts("z")
+    (tmp_path / "b" / part.shard).unlink()
+    report = npzkit.diff(tmp_path / "a", tmp_path / "b")
+    assert ([problem.key for problem in report.problems], report.equal) == (["z"], False)
+    with npzkit.open(tmp_path / "b") as npz:
+        assert [row.key for row in npz.verify(["x", "z"]).rows] == ["z"]
+        assert [row.key for row in npz.verify().rows] == [None]

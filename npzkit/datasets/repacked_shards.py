@@ -13,6 +13,7 @@ import numpy as np
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import LEVELS, METHOD_NAMES
+from npzkit.datasets.added_shards import Base
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.files.progress import Meter
@@ -32,18 +33,25 @@ def repack_shards(
     """Write all arrays of a sharded archive to new shards, which take the place of its old ones.
 
     `compression` is that of all arrays; by default each keeps its own. `options` are those of
-    `ShardedWriter`. Readers that have the archive open get StaleArchiveError.
+    `ShardedWriter`. Readers that have the archive open get StaleArchiveError, and so does this
+    if another writer commits meanwhile: then the archive is that one's.
     """
-    with ShardedFile(folder) as npz, ShardedWriter(folder, **options) as writer:
-        writer.metadata.update(npz.metadata)
-        meter = Meter(progress, npz._archive.nbytes)
-        for key in npz:
-            coding = compression or _coding_of({part.method for part in npz.parts(key)})
-            with writer._open_shard() as shard:
-                _write(shard, key, npz.lazy(key), npz.info(key).attrs, coding, meter)
+    with ShardedWriter(folder, **options) as writer:
+        # Before the arrays, so that a commit that comes meanwhile is noticed.
+        writer._base.before = Base.read(writer._place).before
+        with ShardedFile(folder) as npz:
+            writer.metadata.update(npz.metadata)
+            meter = Meter(progress, npz._archive.nbytes)
+            for key in npz:
+                coding = compression or _coding_of({part.method for part in npz.parts(key)})
+                with writer._open_shard() as shard:
+                    _write(shard, key, npz.lazy(key), npz.info(key).attrs, coding, meter)
         # Windows removes no shard that is open.
-        npz.close()
-        writer.commit()
+        try:
+            writer.commit()
+        except BaseException:
+            writer.abort()
+            raise
         meter.finish()
 
 

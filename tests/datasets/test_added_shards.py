@@ -334,3 +334,21 @@ def test_a_second_commit_of_an_attempt_syncs_what_it_names(tmp_path, monkeypatch
             writer[key] = np.zeros(3)
             writer.commit()
     assert [len(names) for names in settled] == [2]
+
+
+def test_rows_that_are_committed_while_shards_are_repacked_stay(tmp_path):
+    """The repacking is refused then, and leaves nothing behind."""
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer["x"] = np.zeros((1000, 3))
+    names = set(os.listdir(tmp_path))
+
+    def append(done, total):
+        if npzkit.open(tmp_path).info("x").shape[0] == 1000:
+            with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+                writer.append("x", np.ones((10, 3)))
+            names.update(writer.shards)
+
+    with pytest.raises(StaleArchiveError):
+        repack_shards(tmp_path, progress=append)
+    assert npzkit.open(tmp_path)["x"].sum() == 30
+    assert set(os.listdir(tmp_path)) == names

@@ -512,7 +512,10 @@ class NpzWriter:
     # -- edits --------------------------------------------------------------
 
     def __delitem__(self, key: str) -> None:
-        """Remove an array with the next commit.
+        """Remove an array, or values of nested data, with the next commit.
+
+        Values are what has no array, such as a learning rate: the one with this key, or all in
+        a container that has no arrays.
 
         Raises
         ------
@@ -530,6 +533,8 @@ class NpzWriter:
 
     def _remove(self, key: str) -> None:
         archive, listing = self._archive, self._archive.listing
+        if archive.tree is not None and archive.tree.removed_values(key):
+            return
         name = listing.find(key)
         others, key = listing.others_of(name), name.removesuffix(SUFFIX)
         if archive.tree is not None:

@@ -218,7 +218,7 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_key)
 @json_option
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
-    """Remove arrays from the archive FILE, in place.
+    """Remove arrays, and values of nested data, from the archive FILE, in place.
 
     KEY may be a pattern such as 'ema/*', or a folder of keys.
 
@@ -230,7 +230,9 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     Example: npzkit rm model.npz bias
     """
     with _writer(file) as writer:
-        removed = keys_named(keys, writer.files, file)
+        tree = writer._archive.tree
+        there = [*writer.files, *([] if tree is None else tree.values_in(""))]
+        removed = keys_named(keys, there, file)
         # The parts of an array come first: they go with it.
         for key in sorted(removed, key=len, reverse=True):
             del writer[key]

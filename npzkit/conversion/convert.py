@@ -300,9 +300,9 @@ def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Content
     """Return the arrays that some patterns name, and the metadata without the others' places."""
     arrays = list(contents.arrays)
     keys = [array.key for array in arrays]
-    chosen = _named(only, keys, path)
-    metadata = _without(contents.metadata, keys, chosen)
-    return Contents(metadata, [array for array in arrays if array.key in chosen])
+    others = _not_named(only, keys, contents.metadata, path)
+    metadata = _without(contents.metadata, keys, others)
+    return Contents(metadata, [array for array in arrays if array.key not in others])
 
 
 def _members_chosen(
@@ -313,10 +313,11 @@ def _members_chosen(
     A member is copied as it is, so an array of Python objects would stay one.
     """
     with open(location, limits=claims.limits) as npz:
-        keys = npz.files
-        chosen = set(keys) if only is None else _named(only, keys, npz._archive.path)
-        infos = {key: npz.info(key) for key in keys if key in chosen}
-        chosen |= {part for info in infos.values() for part in info.split_into}
+        others: set[str] = set()
+        if only is not None:
+            others = _not_named(only, npz.files, npz.metadata, npz._archive.path)
+        infos = {key: npz.info(key) for key in npz if key not in others}
+        others -= {part for info in infos.values() for part in info.split_into}
         for info in infos.values():
             claims.add(info.key, info.nbytes)
         objects = [key for key, info in infos.items() if info.dtype and info.dtype.hasobject]
@@ -325,33 +326,41 @@ def _members_chosen(
                 f"the value cannot be kept: {HOLDS_OBJECTS}", key=objects[0],
                 remedy=MAKE_PLAIN,
             )  # fmt: skip
-        chosen -= set(objects)
-        if len(chosen) == len(keys):
+        others.update(objects)
+        if not others:
             return None, {}
-        names = {npz._archive.one_file().entry(key).name for key in chosen}
-        comment = format_metadata(_without(npz.metadata, keys, chosen))
+        names = {npz._archive.one_file().entry(key).name for key in npz if key not in others}
+        comment = format_metadata(_without(npz.metadata, npz.files, others))
         return Chosen(names, comment), dict.fromkeys(objects, HOLDS_OBJECTS)
 
 
-def _named(only: str | Iterable[str], keys: list[str], path: str | None) -> set[str]:
-    """Return the keys that are named, which exist."""
+def _not_named(
+    only: str | Iterable[str], keys: list[str], metadata: Mapping[str, Any], path: str | None
+) -> set[str]:
+    """Return the keys of arrays, and of values of nested data, that no pattern names.
+
+    What a pattern names exists. Of a tied tensor, the array is named too.
+    """
     patterns = [only] if isinstance(only, str) else list(only)
     if not patterns:
         raise ValueError("only must have at least one key or pattern")
-    chosen = set(named_keys(patterns, keys, path))
-    for key in sorted(chosen - set(keys)):
+    note = metadata.get(TREE_KEY)
+    there = [*keys, *(key for key, found in nodes_of(note) if is_value(found))]
+    chosen = set(named_keys(patterns, there, path))
+    for key in sorted(chosen.difference(there)):
         raise missing(key, keys, path)
-    return chosen
+    return set(there) - chosen - {target for key, target in links(note).items() if key in chosen}
 
 
-def _without(metadata: Mapping[str, Any], keys: list[str], chosen: set[str]) -> dict[str, Any]:
-    """Return metadata whose note of nested data has no places for arrays that are left out."""
+def _without(
+    metadata: Mapping[str, Any], keys: Iterable[str], others: Iterable[str]
+) -> dict[str, Any]:
+    """Return metadata whose note of nested data has no places for what is left out."""
     if TREE_KEY not in metadata:
         return dict(metadata)
     note = EditedNote(metadata[TREE_KEY], set(keys).__contains__)
-    for key in keys:
-        if key not in chosen:
-            note.take(key)
+    for key in others:
+        note.take(key)
     return {**metadata, TREE_KEY: note.note}
 
 

@@ -16,7 +16,7 @@ from npzkit.errors import Advice, KeyExistsError
 from npzkit.members.keys import SUFFIX, check_key, is_within
 from npzkit.members.metadata import FLAT, TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import listed
+from npzkit.trees.notes import is_value, listed, nodes_of
 
 
 class TreeEdits:
@@ -43,6 +43,21 @@ class TreeEdits:
         """Note that an array is about to be removed."""
         self._note.take(key)
         self._drop_empty()
+
+    def values_in(self, key: str) -> list[str]:
+        """Return the keys of the values at a key and below it."""
+        nodes = nodes_of(self._note.note)
+        return [at for at, note in nodes if is_value(note) and is_within(at, key)]
+
+    def removed_values(self, key: str) -> bool:
+        """Remove the values at a key or below it, if there are no arrays; return whether it did."""
+        if any(is_within(array, key) for array in self._archive.listing.keys):
+            return False
+        values = self.values_in(key)
+        for value in values:
+            self._note.take(value)
+        self._drop_empty()
+        return bool(values)
 
     def renaming(self, old: str, new: str) -> Callable[[], None]:
         """Note that an array is about to be renamed; return what is called when it was."""

@@ -75,6 +75,18 @@ def test_arrays_are_removed(cli, archive):
     assert content() == {}
 
 
+def test_rm_removes_values_of_nested_data(cli, tmp_path):
+    """By their keys, folders or patterns; after repack, their bytes are gone."""
+    path = tmp_path / "a.npz"
+    npzkit.save(
+        path, {"w": np.ones(2), "run": {"token": "abracadabra", "m": np.ones(1)}, "n": None}
+    )
+    assert cli("rm", path, "run/t*").out.startswith(f"{path}: removed run/token")
+    cli("repack", path)
+    assert b"abracadabra" not in path.read_bytes()
+    assert list(npzkit.load_tree(path)["run"]) == ["m"]
+
+
 def test_rm_says_that_bytes_stay(cli, archive):
     """The result names the command that removes them, unless they are gone."""
     cli("add", "a.npz", "z.npy")

@@ -1346,3 +1346,27 @@ def test_only_some_arrays_are_converted(here):
         with pytest.raises(error):
             npzkit.convert("a.npz", "e.npz", only=nothing)
     assert not os.path.exists("e.npz")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_values_that_are_not_chosen_are_left_out(tmp_path, monkeypatch, suffix):
+    """With KEYS, no value of other parts of nested data is in the new file, such as a secret."""
+    monkeypatch.chdir(tmp_path)
+    tree = {"model": {"w": np.ones(2), "n": 3}, "run": {"token": "abracadabra"}, "rate": 0.1}
+    npzkit.save("a.npz", {**tree, "end": None})
+    npzkit.convert("a.npz", f"b.{suffix}", "model")
+    assert b"abracadabra" not in Path(f"b.{suffix}").read_bytes()
+    if suffix == "npz":
+        assert str(npzkit.load_tree("b.npz")) == str({"model": tree["model"]})
+    npzkit.convert("a.npz", "d.npz", ["run/token", "model/w"])
+    assert npzkit.load_tree("d.npz")["run"] == tree["run"]
+
+
+def test_a_tied_tensor_is_chosen_by_either_key(tmp_path, monkeypatch):
+    """The array comes with the key that was chosen."""
+    monkeypatch.chdir(tmp_path)
+    w = np.ones(3)
+    npzkit.save("a.npz", {"m": {"first": w, "second": w}, "end": None})
+    for name in ("first", "second"):
+        npzkit.convert("a.npz", "b.npz", f"m/{name}", overwrite=True)
+        assert name in npzkit.load_tree("b.npz")["m"]

@@ -12,7 +12,7 @@ import pytest
 from deep import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npzkit.errors import KeyExistsError, NpzkitError
+from npzkit.errors import KeyExistsError, MemberNotFoundError, NpzkitError
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import flatten
 
@@ -425,3 +425,23 @@ def test_the_key_of_a_tied_tensor():
         with pytest.raises(npzkit.errors.MemberNotFoundError, match="'encoder': read that one"):
             npz["decoder"]
         assert npz["encoder"].tolist() == [0, 1, 2]
+
+
+def test_values_are_removed(tmp_path):
+    """By their keys, or all in a container without arrays; with arrays, it stays."""
+    path = tmp_path / "a.npz"
+    tree = {
+        "w": np.ones(2),
+        "n": 3,
+        "run": {"token": "secret", "of": [1, None]},
+        "opt": {"m": np.ones(1), "lr": 0.1},
+    }
+    npzkit.save(path, tree)
+    with npzkit.NpzWriter(path, "a") as writer:
+        del writer["n"], writer["run"]
+        with pytest.raises(MemberNotFoundError):
+            del writer["opt"]
+        with pytest.raises(MemberNotFoundError):
+            del writer["run"]
+    found = npzkit.load_tree(path)
+    assert (list(found), found["opt"]["lr"]) == (["w", "opt"], 0.1)

@@ -106,7 +106,8 @@ class _Choice(NamedTuple):
     ranked : frozenset of int
         The steps that stay because of their metrics.
     spared : tuple of int
-        Newer steps, because of which the policy would not keep the step just saved.
+        Newer steps, because of which the policy would not keep the step just saved; without a
+        policy, those that are newer than the first one saved.
     """
 
     removed: tuple[int, ...] = ()
@@ -133,6 +134,7 @@ class Retention:
         self._storage, self._catalog, self._readers = storage, catalog, readers
         self._policy = policy
         self._unproven = frozenset() if policy is None else policy.metric_names
+        self._has_saved = False
 
     def removable(self) -> tuple[int, ...]:
         """Return the steps that would be removed now."""
@@ -144,7 +146,10 @@ class Retention:
         What that step shares with an older one was not written now.
         """
         if self._policy is None:
-            return _Choice()
+            if saved is None or self._has_saved:
+                return _Choice()
+            self._has_saved = True
+            return _Choice(spared=tuple(step for step in self._storage.steps() if step > saved))
         self._check_metrics()
         unsound: set[int] = set()
         read: set[tuple[int, bool]] = set()
@@ -170,7 +175,8 @@ class Retention:
         newest = choice.newest
         if newest is None or not choice.removed:
             return set()
-        basis = {(step, False) for step in choice.ranked - {newest, saved}}
+        # To prune is worth reading all of the best steps, and to save is not.
+        basis = {(step, saved is None) for step in choice.ranked - {newest, saved}}
         is_written = newest == saved and self._storage.have_shared(
             shared, (newest, *choice.removed)
         )
@@ -255,10 +261,11 @@ class Retention:
         if failed:
             _warn_of(f"the checkpoints {shown_steps(failed)}", next(iter(failed.values())))
         if choice.spared:
+            lost = f", and the policy will not keep step {saved}" if self._policy else ""
             warn(
                 f"step {saved} was saved, but newer steps exist: {shown_steps(choice.spared)}. "
-                f"load() takes the newest, and the policy will not keep step {saved}. If the run "
-                "goes on from here, remove the newer ones with store.delete(step).",
+                f"load() takes the newest{lost}. If the run goes on from here, remove the newer "
+                "ones with store.delete(step). Another run needs a folder of its own.",
                 RuntimeWarning,
             )
         return removed

@@ -164,7 +164,8 @@ def save_again_before_removal(monkeypatch, url, **options):
 
     def remove_late(self, step, seen):
         monkeypatch.setattr(Retention, "_remove", apply)
-        CheckpointStore(url, **options).save(1, {"w": np.full(3, 7)})
+        with pytest.warns(RuntimeWarning, match="newer steps exist: 2"):
+            CheckpointStore(url, **options).save(1, {"w": np.full(3, 7)})
         return apply(self, step, seen)
 
     monkeypatch.setattr(Retention, "_remove", remove_late)

@@ -412,6 +412,30 @@ def test_the_step_just_saved_stays(place):
         assert store.save(7, {}).removed == (4, 6)
 
 
+def test_a_run_that_begins_below_the_steps_of_another_is_told(place):
+    """Without a policy too, once: load() would go on with the other run."""
+    with open_store(place) as store:
+        save(store, 5, 6)
+        save(store, 4)
+    with open_store(place) as store:
+        with pytest.warns(RuntimeWarning, match="newer steps exist: 4, 5, 6.*folder of its own"):
+            save(store, 0)
+        save(store, 1, 7)
+    with open_store(place) as store:
+        save(store, 8, 2)
+
+
+def test_pruning_reads_the_best_steps_wholly(tmp_path):
+    """One whose array is damaged is not kept in the place of a sound one."""
+    with open_store(tmp_path) as store:
+        for step in range(5):
+            save(store, step, loss=step)
+    flip(tmp_path / "step_00000000.npz", 300)
+    with open_store(tmp_path, best("loss", 2)) as store:
+        assert store.prune() == (3,)
+        assert store.steps == (0, 1, 2, 4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [10**400, -(10**400)], ids=["above", "below"])
 def test_an_int_metric_above_the_range_of_floats(place, large):

@@ -229,7 +229,7 @@ class CheckpointStore:
         -------
         int or None
             Of equal values, the newer step. None if no step has the metric, with
-            a warning if steps have others. NaN is no candidate, and no step whose
+            a warning if steps have metrics. NaN is no candidate, and no step whose
             metrics are damaged, or that this store has found to be damaged. No array
             is read. The save under way counts too: it is waited for.
         """
@@ -243,6 +243,8 @@ class CheckpointStore:
         if names and metric not in names:
             what = f"no step has the metric {metric!r}"
             warn(f"{what}. {suggestion(metric, names, 'metrics')}", RuntimeWarning)
+        elif names:
+            warn(f"no step has a number as its metric {metric!r}", RuntimeWarning)
         return None
 
     def metrics(self, step: int) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def prune(
     """Remove the steps in FOLDER that no option keeps.
 
     The newest sound step always stays, and so do steps that are found damaged. A
-    METRIC that no step has is an error.
+    METRIC that no step has is an error, and so is an N of --every that divides none.
     A folder that a training run writes to is locked: let the run remove its own
     steps.
 
@@ -240,6 +240,8 @@ def prune(
             if store.steps and metric not in names:
                 told = suggestion(metric, names, "metrics")
                 raise Refusal(f"no step has the metric {metric!r}. {told}")
+        if period and len(store) > 1 and not any(step % period == 0 for step in store):
+            raise Refusal(f"no step is a multiple of {period}.")
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]
     if as_json:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.joined import JoinedArray
 from npzkit.datasets.opened_files import Files, Known, all_named, read_headers
 from npzkit.datasets.parted_array import JoinedLayout
@@ -145,6 +146,7 @@ def join_files(
     check_several(keys)
     _check_arguments(paths, on_error)
     found = find_files(paths, storage_options)
+    _check_no_index(found)
     is_distant = any(isinstance(file, Location) for file in found)
     count = _THREADS if threads is None and is_distant else thread_count(threads)
     options = {} if limits is None else {"limits": limits}
@@ -181,6 +183,19 @@ def _check_arguments(paths: Any, on_error: str) -> None:
         )  # fmt: skip
     if on_error not in ("raise", "warn"):
         raise ValueError(f"on_error must be 'raise' or 'warn', not {on_error!r}")
+
+
+def _check_no_index(found: Sequence[Any]) -> None:
+    """Refuse the index of a sharded archive, whose tables are no data."""
+    from npzkit.datasets.opening import holds_index
+
+    for file in found:
+        folder, name = os.path.split(str(file))
+        if name == INDEX_NAME and holds_index(folder or os.curdir):
+            raise UnsupportedError(
+                "it is the index of a sharded archive", path=str(file),
+                remedy="Open the folder with npzkit.open, which joins the shards.",
+            )  # fmt: skip
 
 
 def _warn_of(left: list[str]) -> None:

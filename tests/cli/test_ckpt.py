@@ -195,3 +195,13 @@ def test_without_a_subcommand(cli):
     assert found.err == "npzkit: Missing command. Try: npzkit ckpt --help\n"
     for name in ckpt.commands:
         assert f"\n  {name} " in cli("ckpt", "--help").out
+
+
+def test_prune_refuses_a_period_that_divides_no_step(cli, tmp_path):
+    """A typing error would remove all steps but one."""
+    with CheckpointStore(tmp_path / "run") as store:
+        for step in (1000, 2000):
+            store.save(step, {"w": np.ones(2)})
+    found = cli("ckpt", "prune", tmp_path / "run", "--every", 7000)
+    assert (found.code, found.err) == (2, "npzkit: no step is a multiple of 7000.\n")
+    assert len(os.listdir(tmp_path / "run")) >= 2

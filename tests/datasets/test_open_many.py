@@ -741,3 +741,15 @@ def test_what_one_owner_left_is_no_other_owners():
         finally:
             reopened.Recent.__del__ = kept
     reopened._FILES.clear()
+
+
+@pytest.mark.remedy("Open the folder with npzkit.open, which joins the shards.")
+@pytest.mark.parametrize("pattern", ["*.npz", "index.npz"])
+def test_the_index_of_shards_is_no_file_of_a_data_set(tmp_path, pattern):
+    """A pattern that matches it is meant for the archive, also where others would be left out."""
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer["x"] = np.arange(3)
+    with pytest.raises(UnsupportedError, match="index of a sharded archive"):
+        npzkit.open_many(f"{tmp_path}/{pattern}", on_error="warn")
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [0, 1, 2]

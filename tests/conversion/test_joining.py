@@ -89,6 +89,18 @@ def test_what_differs_from_the_first_file_is_noted(here):
         ]  # fmt: skip
 
 
+def test_values_of_nested_data_are_named(here):
+    """What joined files have that is no array is left out, with a note."""
+    for run in range(2):
+        npzkit.save(f"{run}.npz", {"x": np.arange(3), "p": {"temperature": 4.2 + run}})
+    for join in ("concatenate", "stack"):
+        report = npzkit.pack("all.npz", "?.npz", join=join, overwrite=True)
+        assert report.notes == (
+            "nested data becomes plain keys; save it as a tree again",
+            "left out 1 value without an array: 'p/temperature'",
+        )
+
+
 @pytest.mark.remedy('Stack the files with join="stack"')
 def test_scalars_are_left_out_or_stacked(here):
     """An array without the axis is an error that names it; skip leaves it out, with a note."""

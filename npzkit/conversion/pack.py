@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
-from npzkit.conversion.arrays import Array, Say, array_of, without_arrays
+from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, array_of, without_arrays
 from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, opened_inputs
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
@@ -119,8 +119,8 @@ def pack(
         Along which arrays are concatenated.
     skip : bool, default False
         Whether to leave out, with a note, files that do not fit the first one, and arrays
-        that lack `axis`, such as scalars, instead of raising DifferentFilesError or
-        ConversionError.
+        that lack `axis`, such as scalars, or hold Python objects, instead of raising
+        DifferentFilesError, ConversionError or UnsupportedError.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
@@ -187,7 +187,7 @@ def pack(
         along = operator.index(axis) if join == "concatenate" else None
         with join_files(
             inputs, along, storage_options=storage_options, on_error="warn" if skip else "raise",
-            unfit=partial(_without_axis, along, skip, notes.setdefault),
+            unfit=partial(_unfit, along, skip, notes.setdefault),
         ) as many:  # fmt: skip
             say = notes.setdefault
             report = _pack_joined(target, path, mode, many, progress, compression, level, say)
@@ -335,22 +335,24 @@ def _pack_joined(
     return PackReport(path, tuple(joined))
 
 
-def _without_axis(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> list[str]:
-    """Return which arrays lack the axis along which they are joined, and note them, or raise."""
-    lacking = [
-        key for key, (shape, _) in arrays.items()
-        if axis is not None and not -len(shape) <= axis < len(shape)
-    ]  # fmt: skip
-    if lacking and not skip:
-        raise ConversionError(
-            f"the array has no axis {axis}, because it has "
-            f"{format_count(len(arrays[lacking[0]][0]), 'dimension')}", key=lacking[0],
-            remedy="Stack the files with " + Advice('join="stack"', "--stack")
-            + ", or leave out such arrays, and files that do not fit, with " + SKIP + ".",
-        )  # fmt: skip
-    for key in lacking:
-        say(f"left out {printable(key)!r}: it has no axis {axis}")
-    return lacking
+def _unfit(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> dict[str, str]:
+    """Return which arrays cannot be joined along an axis, and why, with a note, or raise."""
+    unfit = {}
+    for key, (shape, dtype) in arrays.items():
+        if dtype.hasobject and skip:
+            unfit[key] = HOLDS_OBJECTS
+        elif axis is not None and not -len(shape) <= axis < len(shape):
+            unfit[key] = f"it has no axis {axis}"
+            if not skip:
+                raise ConversionError(
+                    f"the array has no axis {axis}, because it has "
+                    f"{format_count(len(shape), 'dimension')}", key=key,
+                    remedy="Stack the files with " + Advice('join="stack"', "--stack")
+                    + ", or leave out such arrays, and files that do not fit, with " + SKIP + ".",
+                )  # fmt: skip
+    for key, reason in unfit.items():
+        say(f"left out {printable(key)!r}: {reason}")
+    return unfit
 
 
 def _described(many: ManyFiles, number: int, say: Say) -> dict[str | None, Mapping[str, Any]]:

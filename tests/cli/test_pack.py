@@ -469,3 +469,15 @@ def test_joining_scalars(cli, here):
     assert cli("pack", "stacked.npz", "?.npz", "--stack").code == 0
     found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
     assert (found.code, found.err) == (0, "npzkit: left out 'B': it has no axis 0\n")
+
+
+def test_joining_arrays_of_objects(cli, here):
+    """The error names --skip, which leaves them out of all files, with a note."""
+    for run in range(2):
+        np.savez(f"{run}.npz", x=np.arange(3), o=np.array([{}, None]))
+    refused = cli("pack", "all.npz", "?.npz", "--join")
+    assert refused.err.endswith("key 'o'). Leave such arrays out: --skip.\n")
+    found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
+    assert (found.code, found.err) == (0, "npzkit: left out 'o': it holds Python objects\n")
+    with npzkit.open("all.npz") as npz:
+        assert npz.files == ["x"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ConversionError, DifferentFilesError
+from npzkit.errors import ConversionError, DifferentFilesError, UnsupportedError
 
 
 def read(path):
@@ -115,6 +116,23 @@ def test_scalars_are_left_out_or_stacked(here):
     report = npzkit.pack("new.npz", "?.npz", join="concatenate", skip=True)
     assert report.notes == ("left out 'B': it has no axis 0",)
     assert read("new.npz").tolist() == [0, 1, 2, 1, 2, 3]
+
+
+@pytest.mark.remedy("keys=[...] (npzkit.pack: skip=True)")
+def test_arrays_of_objects_are_left_out(here):
+    """An error names the first one and `skip`, which leaves them out of all files, with a note."""
+    for run in range(2):
+        np.savez(f"{run}.npz", x=np.arange(2) + run, o=np.array([{}, None]))
+    for join in ("concatenate", "stack"):
+        with pytest.raises(UnsupportedError, match="skip=True") as caught:
+            npzkit.pack("all.npz", "?.npz", join=join)
+        assert caught.value.key == "o"
+        report = npzkit.pack("all.npz", "?.npz", join=join, skip=True)
+        assert report.notes == ("left out 'o': it holds Python objects",)
+        assert read("all.npz").ravel().tolist() == [0, 1, 1, 2]
+        os.remove("all.npz")
+    with npzkit.open_many("?.npz", keys=["x"]) as many:
+        assert many["x"].tolist() == [0, 1, 1, 2]
 
 
 @pytest.mark.slow

@@ -82,7 +82,8 @@ def test_pack_compresses_and_tells(cli, here, method):
     found = json.loads(cli("pack", "a.npz", "x.npy", "-c", method, "--level", "9", "--json").out)
     with npzkit.open("a.npz") as npz:
         assert npz.info("x").method == method
-    assert found == {"output": "a.npz", "keys": ["x"], "size": os.path.getsize("a.npz")}
+    size = os.path.getsize("a.npz")
+    assert found == {"output": "a.npz", "keys": ["x"], "notes": [], "size": size}
     assert found["size"] < 10_000
 
 
@@ -467,8 +468,19 @@ def test_joining_scalars(cli, here):
         in refused.err
     )
     assert cli("pack", "stacked.npz", "?.npz", "--stack").code == 0
-    found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
+    found = cli("pack", "all.npz", "?.npz", "--join", "--skip", "--json")
     assert (found.code, found.err) == (0, "npzkit: left out 'B': it has no axis 0\n")
+    assert found.json()["notes"] == ["left out 'B': it has no axis 0"]
+
+
+def test_notes_in_json(cli, here):
+    """The JSON of `pack` and `add` has what they note."""
+    npzkit.save("a.npz", {"x": np.arange(3), "p": {"note": "cold"}})
+    npzkit.save("b.npz", {"y": np.arange(3)})
+    note = "a.npz: left out 1 value without an array: 'p/note'"
+    assert cli("pack", "c.npz", "a.npz", "--json").json()["notes"][1] == note
+    assert cli("add", "b.npz", "a.npz", "--json").json()["notes"][1] == note
+    assert "notes" not in cli("add", "b.npz", "new=a.npz").out
 
 
 def test_joining_arrays_of_objects(cli, here):

@@ -543,6 +543,28 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
         np.testing.assert_array_equal(npz["w"], WHOLE + 1)
 
 
+def test_a_folder_in_the_place_of_a_file(tmp_path):
+    """What takes one file says what to do with a folder: to convert it, or to add to it."""
+    folder = write_run(tmp_path / "run")
+    for call in (
+        npzkit.repack,
+        npzkit.repair,
+        lambda path: npzkit.NpzWriter(path, "a"),
+        lambda path: npzkit.add(path, {}),
+    ):
+        with pytest.raises(IsADirectoryError, match=r"npzkit\.convert.*npzkit\.ShardedWriter"):
+            call(folder)
+    npzkit.convert(folder, tmp_path / "one.npz")
+    with (
+        npzkit.NpzWriter(tmp_path / "one.npz", "a") as one,
+        npzkit.ShardedWriter(folder, mode="a") as w,
+    ):
+        one["x"] = w["x"] = np.arange(3)
+    for path in (folder, tmp_path / "one.npz"):
+        with npzkit.open(path) as npz:
+            assert npz["x"].tolist() == [0, 1, 2]
+
+
 @pytest.mark.remedy("Give all writers the same attempt, and close them before the commit.")
 def test_an_attempt_without_shards_replaces_nothing(tmp_path):
     """A commit with a mistyped attempt is an error, and no empty archive."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
-from archives import with_names
+from archives import damage, with_names
 from forge import npy
 from npzkit.cli import output
 from systems import need_library_of
@@ -493,3 +494,14 @@ def test_joining_arrays_of_objects(cli, here):
     assert (found.code, found.err) == (0, "npzkit: left out 'o': it holds Python objects\n")
     with npzkit.open("all.npz") as npz:
         assert npz.files == ["x"]
+
+
+def test_joining_damaged_files(cli, here):
+    """The error names the damaged file, and the command that saves the rest of it."""
+    for run in range(2):
+        npzkit.save(f"{run}.npz", {"x": np.arange(3)})
+    damage("1.npz", "x")
+    found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
+    assert found.code == 1
+    assert re.search(r"without it; npzkit repair \S*1\.npz -o OTHER saves its sound", found.err)
+    assert not os.path.exists("all.npz")

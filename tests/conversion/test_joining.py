@@ -8,7 +8,8 @@ import tracemalloc
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ConversionError, DifferentFilesError, UnsupportedError
+from archives import damage
+from npzkit.errors import ChecksumError, ConversionError, DifferentFilesError, UnsupportedError
 
 
 def read(path):
@@ -133,6 +134,23 @@ def test_arrays_of_objects_are_left_out(here):
         os.remove("all.npz")
     with npzkit.open_many("?.npz", keys=["x"]) as many:
         assert many["x"].tolist() == [0, 1, 1, 2]
+
+
+@pytest.mark.remedy("join the other files without it; ")
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_file_whose_data_is_damaged(here, skip):
+    """The error names the file: the others are joined, and its sound arrays are saved."""
+    for run in range(3):
+        npzkit.save(f"{run}.npz", {"x": np.arange(2) + run, "y": np.arange(2)})
+    damage("1.npz", "x")
+    with pytest.raises(ChecksumError, match="join the other files") as caught:
+        npzkit.pack("all.npz", "?.npz", join="concatenate", skip=skip)
+    assert os.path.basename(caught.value.path) == "1.npz"
+    with npzkit.open_many("?.npz") as many, pytest.raises(ChecksumError, match="join the other"):
+        many["x"]
+    npzkit.pack("all.npz", ["0.npz", "2.npz"], join="concatenate", skip=skip)
+    assert read("all.npz").tolist() == [0, 1, 2, 3]
+    assert npzkit.repair("1.npz", "sound.npz").kept == ("y",)
 
 
 @pytest.mark.slow

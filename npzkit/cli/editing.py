@@ -144,11 +144,11 @@ def pack(
             given = [file for text in inputs for file in find_files(text, None)]
             options |= {"join": "stack" if stack else "concatenate", "axis": axis, "skip": skip}
         report = npzkit.pack(target, given, overwrite=overwrite, progress=tell, **options)
-    print_notes(report.notes)
+    notes = print_notes(report.notes)
     if out == PIPE:
         sys.stdout.buffer.flush()
         return
-    _print_written(out, report, **({"size": file_size(out)} if as_json else {}))
+    _print_written(out, report, **({"notes": notes, "size": file_size(out)} if as_json else {}))
 
 
 def _print_written(path: str, report: Any, **facts: Any) -> None:
@@ -207,10 +207,11 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
             new = f"npzkit pack {as_word(file)} IN... makes a new one"
             raise Refusal(f"{quoted(file)} does not exist. Check the name; {new}.")
         report = npzkit.add(file, found, overwrite=overwrite, progress=tell, **options)
-    print_notes(report.notes)
+    notes = print_notes(report.notes)
     replaced = set(report.replaced)
     added = [key for key in report.keys if key not in replaced]
-    _tell(file, {"added": added, "replaced": list(report.replaced)}, as_json=as_json)
+    done = {"added": added, "replaced": list(report.replaced)}
+    _tell(file, done | ({"notes": notes} if as_json else {}), as_json=as_json)
 
 
 @click.command()

@@ -81,10 +81,19 @@ def is_folder(output: str | None) -> bool:
     return output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
 
 
-def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
-    """Raise Refusal if two results would have the same path, or one that of another archive."""
+def place_of_results(archives: Sequence[ArchiveFile], output: str | None) -> str | None:
+    """Return OUTPUT, which is a folder if an archive was found in one, unless its name is a file's.
+
+    Raises
+    ------
+    Refusal
+        Two results would have the same path, or one that of another archive.
+    """
+    is_named = output is None or os.path.exists(output) or output.lower().endswith(".npz")
+    if not is_named and any(archive.is_found for archive in archives):
+        output = f"{output}/"
     if output is None or len(archives) == 1:
-        return
+        return output
     if not is_folder(output):
         raise Refusal(f"the results of several FILEs need a folder: --output {output}/")
     names = Counter(archive.name for archive in archives)
@@ -102,6 +111,7 @@ def check_output(archives: Sequence[ArchiveFile], output: str | None) -> None:
                 f"the result of {quoted(archive.path)} would replace {quoted(taken)}, which is to "
                 "be read too. Pass another folder."
             )
+    return output
 
 
 def _is_sharded(archive: ArchiveFile) -> bool:
@@ -338,7 +348,7 @@ def repair(
     if keep_partial and output is None:
         raise click.UsageError("--keep-partial needs --output.")
     archives = find_archives(files, recursive=recursive)
-    check_output(archives, output)
+    output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
         # A changed shard would not fit its index any more.
@@ -465,7 +475,7 @@ def repack(
     Example: npzkit repack model.npz
     """
     archives = find_archives(files, recursive=recursive)
-    check_output(archives, output)
+    output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
         if output is None and _is_sharded(archive):

@@ -259,6 +259,13 @@ def _os_text(error: OSError) -> str:
             advice = f"npzkit ckpt ls {as_word(path)} lists them. Pass one of its files, such as "
             newest = as_word(os.path.join(path, max(steps)))
             return f"{path}: this is a folder of checkpoints. {advice}{newest}."
+        if is_folder:
+            from npzkit.datasets.opening import holds_index
+
+            if holds_index(path):
+                one = f"npzkit convert {as_word(path)} FILE.npz makes one file of it"
+                adds = f'npzkit.ShardedWriter({path!r}, mode="a") in Python adds to it'
+                return f"{path}: this is a sharded archive. {one}; {adds}."
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     # A server of HTTP lists nothing.

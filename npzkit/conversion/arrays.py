@@ -15,11 +15,21 @@ import numpy as np
 
 from npzkit.codecs.coding import DEFLATED
 from npzkit.display.blocks import blocks
-from npzkit.errors import ALLOW_PICKLE, SKIP, Advice, ConversionError, printable
+from npzkit.errors import (
+    ALLOW_PICKLE,
+    SKIP,
+    Advice,
+    ConversionError,
+    format_count,
+    printable,
+    shown_value,
+    some_of,
+)
 from npzkit.files.progress import Advance
 from npzkit.format import descr_to_dtype
 from npzkit.members.keys import missing
 from npzkit.members.tensors import extension_name
+from npzkit.trees.notes import is_value, links, nodes_of
 
 Say = Callable[[str], object]
 """Takes a note for the user: what is not kept, or changes."""
@@ -34,6 +44,10 @@ MAKE_PLAIN = (
     + ", or leave them out with " + SKIP + "."
 )  # fmt: skip
 """Why an array is not kept."""
+
+
+NAMED_COUNT = 5
+"""Values that a note names."""
 
 
 class Array(NamedTuple):
@@ -224,6 +238,24 @@ def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
 def named(key: str | None) -> str:
     """Return whose attributes these are, for a note."""
     return "the file" if key is None else f"{printable(key)!r}"
+
+
+def without_arrays(tree: Any) -> list[tuple[str, str]]:
+    """Return what only the note of nested data has: how many, and the names of some.
+
+    Examples
+    --------
+    >>> without_arrays({"x": None, "p": {"lr": ["value", 0.1]}})
+    [('1 value', "'p/lr'")]
+    """
+    tied, show = links(tree), shown_value
+    values = [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
+    shared = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
+    return [
+        (format_count(len(found), what), some_of(found, most=NAMED_COUNT))
+        for found, what in ((values, "value"), (shared, "tied tensor"))
+        if found
+    ]
 
 
 def unreadable(key: str, shape: tuple[int, ...], problem: str) -> Array:

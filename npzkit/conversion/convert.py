@@ -19,11 +19,13 @@ from npzkit.conversion import foreign_process
 from npzkit.conversion.arrays import (
     HOLDS_OBJECTS,
     MAKE_PLAIN,
+    NAMED_COUNT,
     Contents,
     FileOptions,
     Say,
     named,
     with_dtypes,
+    without_arrays,
 )
 from npzkit.conversion.formats import (
     NPZ,
@@ -48,10 +50,8 @@ from npzkit.errors import (
     FormatError,
     NpzkitError,
     UnsupportedError,
-    format_count,
     printable,
     shown_url,
-    shown_value,
     some_of,
 )
 from npzkit.files.file_objects import as_path
@@ -62,7 +62,7 @@ from npzkit.maintenance.repack import Chosen, rewrite
 from npzkit.members.keys import child_key, missing, with_folders
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, nodes_of
+from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, nodes_of
 from npzkit.trees.restoring import named_keys
 
 if TYPE_CHECKING:
@@ -90,8 +90,6 @@ class ConvertReport(NamedTuple):
     skipped: Mapping[str, str]
 
 
-_NAMED_COUNT = 5
-"""Values that a note names."""
 _SHOWN_LENGTH = 200
 """Characters of a library's message that are quoted."""
 
@@ -284,7 +282,9 @@ def convert(
             meter = Meter(_noting(progress, raised), work)
             if target is not NPZ or allow_pickle:
                 where = "" if target is NPZ else ", if the format keeps metadata"
-                _note_tree(contents.metadata.get(TREE_KEY), where, notes.setdefault)
+                for count, names in without_arrays(contents.metadata.get(TREE_KEY)):
+                    told = f"{count} without an array, which only npzkit finds{where}: {names}"
+                    notes.setdefault(told)
             given = Contents(contents.metadata, arrays)
             write = partial(_write, output if sink is None else sink, target, options, meter.add)
             while (refused := write(given, notes.setdefault, can_skip=skip)) is not None:
@@ -442,19 +442,6 @@ def _write(
     return None
 
 
-def _note_tree(tree: Any, where: str, say: Say) -> None:
-    """Say what only the note of nested data has, which other programs do not read."""
-    tied, show = links(tree), shown_value
-    values = [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
-    shared = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
-    for found, what in ((values, "value"), (shared, "tied tensor")):
-        if found:
-            say(
-                f"{format_count(len(found), what)} without an array, which only npzkit finds"
-                f"{where}: {some_of(found, most=_NAMED_COUNT)}"
-            )
-
-
 def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[str]:
     """Return a note that names the lists and tuples without some of the arrays left out, if any."""
     nodes = [("", tree), *nodes_of(tree)] if (lost := _with_folders(skipped)) else []
@@ -467,7 +454,7 @@ def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[
         and any(child_key(key, name) in lost for name in items_of(note))
     ]  # fmt: skip
     what = "lists and tuples that lost items load as dicts by index or name: "
-    return [what + some_of(found, most=_NAMED_COUNT)] if found else []
+    return [what + some_of(found, most=NAMED_COUNT)] if found else []
 
 
 def _with_folders(keys: Iterable[str]) -> set[str]:

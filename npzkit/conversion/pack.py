@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
-from npzkit.conversion.arrays import Array, Say, array_of
+from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, array_of, without_arrays
 from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, opened_inputs
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
@@ -35,6 +35,7 @@ from npzkit.errors import (
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
+from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import without_note
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ def pack(
         Along which arrays are concatenated.
     skip : bool, default False
         Whether to leave out, with a note, files that do not fit the first one, and arrays
-        that lack `axis`, such as scalars, instead of raising DifferentFilesError or
-        ConversionError.
+        that lack `axis`, such as scalars, or hold Python objects, instead of raising
+        DifferentFilesError, ConversionError or UnsupportedError.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
@@ -154,7 +155,8 @@ def pack(
     Files in a folder that are not arrays, and members of an archive that are
     not, are skipped with a note. If two archives have different
     metadata of one name, the first one's is kept. Nested data of
-    `npzkit.save` is packed as plain keys.
+    `npzkit.save` is packed as plain keys, without its values that are no arrays, which a note
+    names.
 
     Examples
     --------
@@ -185,7 +187,7 @@ def pack(
         along = operator.index(axis) if join == "concatenate" else None
         with join_files(
             inputs, along, storage_options=storage_options, on_error="warn" if skip else "raise",
-            unfit=partial(_without_axis, along, skip, notes.setdefault),
+            unfit=partial(_unfit, along, skip, notes.setdefault),
         ) as many:  # fmt: skip
             say = notes.setdefault
             report = _pack_joined(target, path, mode, many, progress, compression, level, say)
@@ -317,7 +319,7 @@ def _pack_joined(
     is_compressed = checked_method(compression, level) != STORED
     joined = {key: many.lazy(key) for key in many}
     meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
-    first = _described(many, 0)
+    first = _described(many, 0, say)
     _note_others(many, first, say)
     with NpzWriter(
         file, mode, compression=compression, level=level, metadata=first[None]
@@ -333,35 +335,48 @@ def _pack_joined(
     return PackReport(path, tuple(joined))
 
 
-def _without_axis(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> list[str]:
-    """Return which arrays lack the axis along which they are joined, and note them, or raise."""
-    lacking = [
-        key for key, (shape, _) in arrays.items()
-        if axis is not None and not -len(shape) <= axis < len(shape)
-    ]  # fmt: skip
-    if lacking and not skip:
-        raise ConversionError(
-            f"the array has no axis {axis}, because it has "
-            f"{format_count(len(arrays[lacking[0]][0]), 'dimension')}", key=lacking[0],
-            remedy="Stack the files with " + Advice('join="stack"', "--stack")
-            + ", or leave out such arrays, and files that do not fit, with " + SKIP + ".",
-        )  # fmt: skip
-    for key in lacking:
-        say(f"left out {printable(key)!r}: it has no axis {axis}")
-    return lacking
+def _unfit(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> dict[str, str]:
+    """Return which arrays cannot be joined along an axis, and why, with a note, or raise."""
+    unfit = {}
+    for key, (shape, dtype) in arrays.items():
+        if dtype.hasobject and skip:
+            unfit[key] = HOLDS_OBJECTS
+        elif axis is not None and not -len(shape) <= axis < len(shape):
+            unfit[key] = f"it has no axis {axis}"
+            if not skip:
+                raise ConversionError(
+                    f"the array has no axis {axis}, because it has "
+                    f"{format_count(len(shape), 'dimension')}", key=key,
+                    remedy="Stack the files with " + Advice('join="stack"', "--stack")
+                    + ", or leave out such arrays, and files that do not fit, with " + SKIP + ".",
+                )  # fmt: skip
+    for key, reason in unfit.items():
+        say(f"left out {printable(key)!r}: {reason}")
+    return unfit
 
 
-def _described(many: ManyFiles, number: int) -> dict[str | None, Mapping[str, Any]]:
+def _described(many: ManyFiles, number: int, say: Say) -> dict[str | None, Mapping[str, Any]]:
     """Return the attributes of a file's arrays by their keys, and its metadata by None."""
     npz = many._files.archive(number)
-    return {None: without_note(npz.metadata)[0], **{key: npz.info(key).attrs for key in many}}
+    metadata = _without_tree(npz.metadata, "", say)
+    return {None: metadata, **{key: npz.info(key).attrs for key in many}}
+
+
+def _without_tree(metadata: Mapping[str, Any], where: str, say: Say) -> dict[str, Any]:
+    """Return metadata without the note of nested data, and note what only that has."""
+    plain, is_tree = without_note(metadata)
+    if is_tree:
+        say(f"{where}nested data becomes plain keys; save it as a tree again")
+        for count, names in without_arrays(metadata[TREE_KEY]):
+            say(f"{where}left out {count} without an array: {names}")
+    return plain
 
 
 def _note_others(many: ManyFiles, first: dict[str | None, Mapping[str, Any]], say: Say) -> None:
     """Note metadata and attributes of which other files have other values than the first."""
     told = set()
     for number in range(1, len(many.paths)):
-        for key, values in _described(many, number).items():
+        for key, values in _described(many, number, say).items():
             kept = first[key]
             for name in {**kept, **values}:
                 if kept.get(name) == values.get(name) or (key, name) in told:
@@ -401,10 +416,7 @@ def _add_metadata(
     """Add the metadata of archives; a name that has another value already stays, with a note."""
     owners = dict.fromkeys(writer.metadata, target or UNNAMED)
     for path, npz in archives:
-        metadata, is_tree = without_note(npz.metadata)
-        if is_tree:
-            say(f"{printable(path)}: nested data becomes plain keys; save it as a tree again")
-        for name, value in metadata.items():
+        for name, value in _without_tree(npz.metadata, f"{printable(path)}: ", say).items():
             if name not in owners or overwrite:
                 writer.metadata[name] = value
             elif writer.metadata[name] != value:

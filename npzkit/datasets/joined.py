@@ -15,8 +15,10 @@ import numpy as np
 from npzkit.archive.npzfile import READ_ONCE_SIZE
 from npzkit.datasets.parted_array import JoinedLayout, PartedArray, as_index
 from npzkit.datasets.skeleton import own_dtype
-from npzkit.errors import NpzkitError
+from npzkit.errors import SAVE_SOUND, NpzkitError
 from npzkit.reading.indexing import Positions, ReadHabits, select
+
+_OTHERS = " Or join the other files without it; " + SAVE_SOUND + " saves its sound arrays."
 
 
 class JoinedArray(PartedArray):
@@ -107,6 +109,17 @@ class JoinedArray(PartedArray):
         *,
         is_trial: bool = False,
     ) -> None:
+        try:
+            self._read_of_file(part, positions, place, is_trial=is_trial)
+        except NpzkitError as error:
+            if error.is_damage:
+                error.remedy = (error.remedy or "") + _OTHERS
+            raise
+
+    def _read_of_file(
+        self, part: int, positions: tuple[Positions, ...], place: np.ndarray[Any, Any],
+        *, is_trial: bool,
+    ) -> None:  # fmt: skip
         arrays = self._npz._arrays(part)
         shape, dtype = arrays[self._key]
         if tuple(map(len, positions)) == shape:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 _THREADS = 16
 """Threads that wait for stores."""
 _CHOOSE = Advice(
-    "Choose the arrays that are to be joined: keys=[...].", "Leave such files out: --skip."
+    "Choose the arrays that are to be joined: keys=[...] (npzkit.pack: skip=True).",
+    "Leave such arrays out: --skip.",
 )
 _LEAVE_OUT = Advice(
     'Leave the file out: on_error="warn" does, and names it (npzkit.pack: skip=True).',

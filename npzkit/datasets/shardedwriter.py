@@ -52,7 +52,8 @@ class ShardedWriter:
     a writer of its own and writes to files of its own. They need to agree on
     one thing: the name of the attempt. When all are closed, one of them calls
     `commit`, and the archive appears. What was in the folder before is replaced
-    then, and stays complete until then.
+    then, and stays complete until then. Without the name of an attempt, the end of a
+    ``with`` block commits, as of an `NpzWriter`, unless `close` or `commit` was called.
 
     Parameters
     ----------
@@ -60,8 +61,7 @@ class ShardedWriter:
         Is made if necessary. URLs are as in `npzkit.NpzWriter`.
     mode : {"w", "a"}, default "w"
         "w" replaces what the folder has. "a" keeps its arrays, and adds arrays and rows
-        to them: only what is new is written. Without an `attempt`, the end of a ``with``
-        block commits then, as of an `NpzWriter`.
+        to them: only what is new is written.
     metadata : mapping, optional
         Of the archive, as in `NpzWriter`. That of the writer which commits
         counts.
@@ -138,8 +138,8 @@ class ShardedWriter:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._is_open = self._is_aborted = False
-        # As a single file does: nobody else can commit what is added here.
-        self._commits_itself = mode == "a" and attempt is None
+        # As a single file does: nobody else can commit what is written here.
+        self._commits_itself = attempt is None
         self._process = os.getpid()
         if mode not in ("w", "a"):
             raise ValueError(f"mode must be 'w' or 'a', not {mode!r}")
@@ -279,10 +279,8 @@ class ShardedWriter:
         >>> folder = "memory://doctest/log"
         >>> with npzkit.ShardedWriter(folder) as w:
         ...     w["log"] = np.zeros((2, 3))
-        ...     w.commit()
         >>> with npzkit.ShardedWriter(folder, mode="a") as w:
         ...     w.append("log", np.ones((4, 3)))
-        ...     w.commit()
         >>> npzkit.open(folder)["log"].shape
         (6, 3)
         """
@@ -435,8 +433,9 @@ class ShardedWriter:
         except IndexFormatError as error:
             if shards is None and error.remedy is None:
                 error.remedy = (
-                    "Close all writers before the commit. If an earlier run had the same "
-                    "attempt, give each run a new one, or pass the shards that count."
+                    "Give all writers the same attempt, and close them before the commit. If an "
+                    "earlier run had it too, give each run a new one, or pass the shards that "
+                    "count."
                 )
             raise
 

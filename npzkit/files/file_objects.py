@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
-from npzkit.errors import FormatError, NpzkitError, check_limit
+from npzkit.errors import Advice, FormatError, NpzkitError, check_limit
 from npzkit.files.disk import OPEN_FLAGS, Buffer, Descriptor
 
 _PAUSE = 0.01
@@ -168,7 +168,13 @@ def check_regular(path: str, found: os.stat_result | None = None) -> None:
     if stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        told = os.strerror(errno.EISDIR)
+        if os.path.isfile(os.path.join(path, "index.npz")):
+            told = Advice(
+                f"{told}. If it is a sharded archive, npzkit.convert(folder, output) makes one "
+                "file of it, and npzkit.ShardedWriter(folder, mode='a') adds to it", told,
+            )  # fmt: skip
+        raise IsADirectoryError(errno.EISDIR, told, path)
     kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
     raise FormatError(
         f"not a file, but {kind}", path=path, remedy="Copy its contents to a file, or read an "

@@ -387,6 +387,18 @@ def test_no_result_replaces_another(cli, folder, command, files, output):
     assert not os.path.exists("out")
 
 
+@pytest.mark.parametrize(("command", "name"), [("repair", "bad.npz"), ("repack", "good.npz")])
+def test_results_of_a_folder_are_in_a_folder(cli, folder, command, name):
+    """OUTPUT needs no slash at its end then, also for a folder with one archive."""
+    Path("runs").mkdir()
+    for names in ["a.npz"], ["a.npz", "b.npz"]:
+        shutil.copy(name, f"runs/{names[-1]}")
+        assert cli(command, "runs", "-o", f"saved{len(names)}").err == ""
+        assert sorted(os.listdir(f"saved{len(names)}")) == names
+    found = cli(command, "runs", "-o", "all.npz")
+    assert (found.code, "--output all.npz/" in found.err) == (2, True)
+
+
 def test_an_option_that_would_do_nothing_is_refused(cli, folder):
     """What is kept can only be chosen where something is written."""
     found = cli("repair", "torn.npz", "--keep-partial", "mask")

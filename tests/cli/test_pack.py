@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
-from archives import with_names
+from archives import damage, with_names
 from forge import npy
 from npzkit.cli import output
 from systems import need_library_of
@@ -82,7 +83,8 @@ def test_pack_compresses_and_tells(cli, here, method):
     found = json.loads(cli("pack", "a.npz", "x.npy", "-c", method, "--level", "9", "--json").out)
     with npzkit.open("a.npz") as npz:
         assert npz.info("x").method == method
-    assert found == {"output": "a.npz", "keys": ["x"], "size": os.path.getsize("a.npz")}
+    size = os.path.getsize("a.npz")
+    assert found == {"output": "a.npz", "keys": ["x"], "notes": [], "size": size}
     assert found["size"] < 10_000
 
 
@@ -467,5 +469,39 @@ def test_joining_scalars(cli, here):
         in refused.err
     )
     assert cli("pack", "stacked.npz", "?.npz", "--stack").code == 0
-    found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
+    found = cli("pack", "all.npz", "?.npz", "--join", "--skip", "--json")
     assert (found.code, found.err) == (0, "npzkit: left out 'B': it has no axis 0\n")
+    assert found.json()["notes"] == ["left out 'B': it has no axis 0"]
+
+
+def test_notes_in_json(cli, here):
+    """The JSON of `pack` and `add` has what they note."""
+    npzkit.save("a.npz", {"x": np.arange(3), "p": {"note": "cold"}})
+    npzkit.save("b.npz", {"y": np.arange(3)})
+    note = "a.npz: left out 1 value without an array: 'p/note'"
+    assert cli("pack", "c.npz", "a.npz", "--json").json()["notes"][1] == note
+    assert cli("add", "b.npz", "a.npz", "--json").json()["notes"][1] == note
+    assert "notes" not in cli("add", "b.npz", "new=a.npz").out
+
+
+def test_joining_arrays_of_objects(cli, here):
+    """The error names --skip, which leaves them out of all files, with a note."""
+    for run in range(2):
+        np.savez(f"{run}.npz", x=np.arange(3), o=np.array([{}, None]))
+    refused = cli("pack", "all.npz", "?.npz", "--join")
+    assert refused.err.endswith("key 'o'). Leave such arrays out: --skip.\n")
+    found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
+    assert (found.code, found.err) == (0, "npzkit: left out 'o': it holds Python objects\n")
+    with npzkit.open("all.npz") as npz:
+        assert npz.files == ["x"]
+
+
+def test_joining_damaged_files(cli, here):
+    """The error names the damaged file, and the command that saves the rest of it."""
+    for run in range(2):
+        npzkit.save(f"{run}.npz", {"x": np.arange(3)})
+    damage("1.npz", "x")
+    found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
+    assert found.code == 1
+    assert re.search(r"without it; npzkit repair \S*1\.npz -o OTHER saves its sound", found.err)
+    assert not os.path.exists("all.npz")

@@ -7,6 +7,7 @@ import os
 import npzkit
 import numpy as np
 import pytest
+from npzkit.cli.messages import as_word
 from sharded import WHOLE, write_run
 
 
@@ -182,3 +183,17 @@ def test_verify_finds_folders_within_folders(folder, cli):
         shard.unlink()
         break
     assert cli("verify", "-r", folder.parent).code == 1
+
+
+def test_commands_that_take_one_file(folder, cli, tmp_path):
+    """The error says how to make one file of the folder, which they take."""
+    np.save(tmp_path / "x.npy", np.ones(2))
+    one = tmp_path / "one.npz"
+    told = f"sharded archive. npzkit convert {as_word(str(folder))} FILE.npz makes one file of it"
+    commands = ("mv", "w", "v"), ("rm", "v"), ("add", str(tmp_path / "x.npy"))
+    for command, *rest in commands:
+        found = cli(command, str(folder), *rest)
+        assert (found.code, told in found.err) == (2, True), found
+    assert cli("convert", str(folder), str(one)).code == 0
+    for command, *rest in commands:
+        assert cli(command, str(one), *rest).code == 0

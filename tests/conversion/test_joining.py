@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ConversionError, DifferentFilesError
+from archives import damage
+from npzkit.errors import ChecksumError, ConversionError, DifferentFilesError, UnsupportedError
 
 
 def read(path):
@@ -89,6 +91,18 @@ def test_what_differs_from_the_first_file_is_noted(here):
         ]  # fmt: skip
 
 
+def test_values_of_nested_data_are_named(here):
+    """What joined files have that is no array is left out, with a note."""
+    for run in range(2):
+        npzkit.save(f"{run}.npz", {"x": np.arange(3), "p": {"temperature": 4.2 + run}})
+    for join in ("concatenate", "stack"):
+        report = npzkit.pack("all.npz", "?.npz", join=join, overwrite=True)
+        assert report.notes == (
+            "nested data becomes plain keys; save it as a tree again",
+            "left out 1 value without an array: 'p/temperature'",
+        )
+
+
 @pytest.mark.remedy('Stack the files with join="stack"')
 def test_scalars_are_left_out_or_stacked(here):
     """An array without the axis is an error that names it; skip leaves it out, with a note."""
@@ -103,6 +117,40 @@ def test_scalars_are_left_out_or_stacked(here):
     report = npzkit.pack("new.npz", "?.npz", join="concatenate", skip=True)
     assert report.notes == ("left out 'B': it has no axis 0",)
     assert read("new.npz").tolist() == [0, 1, 2, 1, 2, 3]
+
+
+@pytest.mark.remedy("keys=[...] (npzkit.pack: skip=True)")
+def test_arrays_of_objects_are_left_out(here):
+    """An error names the first one and `skip`, which leaves them out of all files, with a note."""
+    for run in range(2):
+        np.savez(f"{run}.npz", x=np.arange(2) + run, o=np.array([{}, None]))
+    for join in ("concatenate", "stack"):
+        with pytest.raises(UnsupportedError, match="skip=True") as caught:
+            npzkit.pack("all.npz", "?.npz", join=join)
+        assert caught.value.key == "o"
+        report = npzkit.pack("all.npz", "?.npz", join=join, skip=True)
+        assert report.notes == ("left out 'o': it holds Python objects",)
+        assert read("all.npz").ravel().tolist() == [0, 1, 1, 2]
+        os.remove("all.npz")
+    with npzkit.open_many("?.npz", keys=["x"]) as many:
+        assert many["x"].tolist() == [0, 1, 1, 2]
+
+
+@pytest.mark.remedy("join the other files without it; ")
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_file_whose_data_is_damaged(here, skip):
+    """The error names the file: the others are joined, and its sound arrays are saved."""
+    for run in range(3):
+        npzkit.save(f"{run}.npz", {"x": np.arange(2) + run, "y": np.arange(2)})
+    damage("1.npz", "x")
+    with pytest.raises(ChecksumError, match="join the other files") as caught:
+        npzkit.pack("all.npz", "?.npz", join="concatenate", skip=skip)
+    assert os.path.basename(caught.value.path) == "1.npz"
+    with npzkit.open_many("?.npz") as many, pytest.raises(ChecksumError, match="join the other"):
+        many["x"]
+    npzkit.pack("all.npz", ["0.npz", "2.npz"], join="concatenate", skip=skip)
+    assert read("all.npz").tolist() == [0, 1, 2, 3]
+    assert npzkit.repair("1.npz", "sound.npz").kept == ("y",)
 
 
 @pytest.mark.slow

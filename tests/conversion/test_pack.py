@@ -263,13 +263,18 @@ def test_archives_are_merged(here):
 
 
 def test_nested_data_becomes_plain_keys(here):
-    """What makes a tree of an archive is not kept, with a note."""
-    npzkit.save("a.npz", {"layer": {"w": np.eye(2), "name": "dense"}})
+    """What makes a tree of an archive is not kept, and values without an array are named."""
+    npzkit.save("a.npz", {"layer": {"w": np.eye(2), "name": "dense", "rate": 0.1}})
+    expected = (
+        "a.npz: nested data becomes plain keys; save it as a tree again",
+        "a.npz: left out 2 values without an array: 'layer/name', 'layer/rate'",
+    )
     report = npzkit.pack("b.npz", "a.npz")
-    assert report.keys == ("layer/w",)
-    assert "nested data becomes plain keys" in report.notes[0]
+    assert (report.keys, report.notes) == (("layer/w",), expected)
     with npzkit.open("b.npz") as npz:
         assert npz.metadata == {}
+    npzkit.save("c.npz", {"x": np.ones(2)})
+    assert npzkit.add("c.npz", "a.npz").notes == expected
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])

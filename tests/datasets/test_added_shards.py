@@ -295,22 +295,6 @@ def test_a_commit_waits_for_what_is_new(tmp_path, monkeypatch):
     assert npzkit.verify(tmp_path / "log").ok
 
 
-def test_the_end_of_a_block_commits(tmp_path):
-    """In mode "a", unless there is an exception, or an attempt that other writers may share."""
-    with npzkit.ShardedWriter(tmp_path / "log") as writer:
-        writer["log"] = np.zeros((2, 2))
-        writer.commit()
-    with npzkit.ShardedWriter(tmp_path / "log", mode="a") as writer:
-        writer.append("log", np.ones((3, 2)))
-    assert npzkit.open(tmp_path / "log")["log"].shape == (5, 2)
-    with pytest.raises(ZeroDivisionError), npzkit.ShardedWriter(tmp_path / "log", mode="a") as w:
-        w.append("log", np.ones((3, 2)))
-        1 / 0
-    with npzkit.ShardedWriter(tmp_path / "log", mode="a", attempt="x") as writer:
-        writer.append("log", np.ones((3, 2)))
-    assert npzkit.open(tmp_path / "log")["log"].shape == (5, 2)
-
-
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_repacked_shards_keep_their_compression(tmp_path, compression):
     """Also of an array that has grown by parts."""

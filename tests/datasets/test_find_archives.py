@@ -93,7 +93,7 @@ def test_folders_that_cannot_be_listed(tmp_path, monkeypatch):
 
 def test_shards_without_an_index_are_listed(tmp_path):
     """What was not committed is no archive yet: its shards are archives like others."""
-    with npzkit.ShardedWriter(tmp_path) as w:
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
         w.add("x", np.arange(3))
     files = [str(tmp_path / name) for name in w.shards]
     assert find_archives(tmp_path) == find_archives(tmp_path, recursive=True) == files

@@ -32,7 +32,7 @@ def names(folder):
 
 def test_nothing_appears_before_the_commit(tmp_path):
     """Shards alone are no archive."""
-    with npzkit.ShardedWriter(tmp_path / "run") as w:
+    with npzkit.ShardedWriter(tmp_path / "run", attempt="a") as w:
         w["x"] = np.zeros(2)
     with pytest.raises(OSError, match=r"has shards, but no index\.npz"):
         npzkit.open(tmp_path / "run")
@@ -123,7 +123,7 @@ def test_a_commit_that_is_repeated_changes_nothing(tmp_path):
 def test_shards_that_are_gone_are_not_committed(tmp_path):
     """A record whose file does not exist is an error, and the old archive stays."""
     write_run(tmp_path)
-    with npzkit.ShardedWriter(tmp_path) as w:
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
         w["x"] = np.arange(3)
     (tmp_path / w.shards[0]).unlink()
     with pytest.raises(MissingShardError, match=w.shards[0]):
@@ -137,10 +137,45 @@ def test_shards_that_are_gone_are_not_committed(tmp_path):
         assert npz["x"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_the_end_of_a_block_commits(tmp_path, mode):
+    """Unless there is an exception, a `close` or an attempt that other writers may share."""
+    with npzkit.ShardedWriter(tmp_path, mode) as w:
+        w["x"] = np.zeros(2)
+    with pytest.raises(ZeroDivisionError), npzkit.ShardedWriter(tmp_path, mode) as w:
+        w["y"] = np.ones(2)
+        1 / 0
+    with npzkit.ShardedWriter(tmp_path, mode) as closed:
+        closed["y"] = np.ones(2)
+        closed.close()
+    with npzkit.ShardedWriter(tmp_path, mode, attempt="a") as w:
+        w["y"] = np.ones(2)
+    with npzkit.ShardedWriter(tmp_path, mode):
+        pass
+    with npzkit.open(tmp_path) as npz:
+        assert npz.files == ["x"]
+    closed.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz.files == (["y"] if mode == "w" else ["x", "y"])
+
+
 @pytest.mark.remedy(
-    "Close all writers before the commit. If an earlier run had the same attempt, give each run "
-    "a new one, or pass the shards that count."
+    "Give all writers the same attempt, and close them before the commit. If an earlier run"
 )
+def test_writers_without_an_attempt_have_one_part_each(tmp_path):
+    """The end of the block says what is missing: with the same attempt, the parts are one array."""
+    w = npzkit.ShardedWriter(tmp_path)
+    with pytest.raises(IndexFormatError, match="the same attempt"), w:
+        w.add("x", np.zeros(2), [0], [4])
+    for half in range(2):
+        with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+            w.add("x", np.full(2, half), [2 * half], [4])
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.remedy("had it too, give each run a new one, or pass the shards that count.")
 @pytest.mark.parametrize("way", ["close", "attempt", "shards"])
 def test_a_commit_that_finds_too_few_shards_or_too_many(tmp_path, way):
     """All writers are closed first; shards of an earlier run are of another attempt, or not named."""
@@ -472,7 +507,7 @@ def test_leftovers_of_dead_attempts_are_removed_when_they_are_old(tmp_path):
 @pytest.mark.remedy("Its archive is kept. Let one writer commit to a folder at a time.")
 def test_two_commits_at_once_do_not_mix(tmp_path, monkeypatch):
     """If another writer commits meanwhile, this commit is refused and the other archive stays."""
-    with npzkit.ShardedWriter(tmp_path) as late:
+    with npzkit.ShardedWriter(tmp_path, attempt="late") as late:
         late["late"] = np.zeros(2)
     put = LocalFolder.put
 
@@ -506,6 +541,28 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
     assert before <= set(names(tmp_path))
     with npzkit.open(tmp_path) as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE + 1)
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path):
+    """What takes one file says what to do with a folder: to convert it, or to add to it."""
+    folder = write_run(tmp_path / "run")
+    for call in (
+        npzkit.repack,
+        npzkit.repair,
+        lambda path: npzkit.NpzWriter(path, "a"),
+        lambda path: npzkit.add(path, {}),
+    ):
+        with pytest.raises(IsADirectoryError, match=r"npzkit\.convert.*npzkit\.ShardedWriter"):
+            call(folder)
+    npzkit.convert(folder, tmp_path / "one.npz")
+    with (
+        npzkit.NpzWriter(tmp_path / "one.npz", "a") as one,
+        npzkit.ShardedWriter(folder, mode="a") as w,
+    ):
+        one["x"] = w["x"] = np.arange(3)
+    for path in (folder, tmp_path / "one.npz"):
+        with npzkit.open(path) as npz:
+            assert npz["x"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.remedy("Give all writers the same attempt, and close them before the commit.")

@@ -145,7 +145,7 @@ def test_s3_refuses_a_commit_that_was_overtaken(monkeypatch):
 
     with s3_server() as options:
         url = "s3://data/overtaken"
-        with npzkit.ShardedWriter(url, storage_options=options) as late:
+        with npzkit.ShardedWriter(url, attempt="late", storage_options=options) as late:
             late["late"] = np.zeros(2)
         put = StorePrefix.put
 

@@ -62,7 +62,7 @@ from npzkit.maintenance.repack import Chosen, rewrite
 from npzkit.members.keys import child_key, missing, with_folders
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, nodes_of
+from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, nodes_of
 from npzkit.trees.restoring import named_keys
 
 if TYPE_CHECKING:

@@ -349,8 +349,8 @@ class RepairReport(NamedTuple):
             return []
         if self.uncertain == self.kept:
             lines = [
-                "the list at the end of the file is missing: if the file was ever changed in "
-                "place, old arrays may be among these"
+                "the list at the end of the file is missing or damaged: if the file was ever "
+                "changed in place, old arrays may be among these"
                 if self.is_rebuilt
                 else f"uncertain: any of these arrays {text}"
             ]

@@ -40,7 +40,7 @@ from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.commit import COMMENT_NAME, read_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
-from npzkit.zip.directory_repair import NewestState, find_newest, plain_comment
+from npzkit.zip.directory_repair import NewestState, displaced, find_newest, plain_comment
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, WRONG_CRC
@@ -221,6 +221,10 @@ class Salvage:
         if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self.source, silent=True)
+        told = self.sound.keys() | {lost[0] for lost in self.lost}
+        for entry in displaced(self.source):
+            if entry.name not in told:
+                self.lost.append((entry.name, "not found in the file", self.source.size))
 
     def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
         """Check the members that a directory lists, which is given if it is known completely."""

@@ -267,6 +267,18 @@ def test_cut_at_a_members_end(paths, key):
         assert dict(npz.metadata) == {}
 
 
+@pytest.mark.parametrize("kept", [{"y", "z"}, {"x", "y"}], ids=["start", "middle"])
+def test_what_only_the_list_at_the_end_names_is_lost(paths, kept):
+    """If bytes before the end are gone, members that it lists and the file lacks are reported."""
+    data = archive(*(Member(f"{name}.npy", npy(np.arange(9))) for name in "xyz"))
+    at = data.index(b"PK\3\4", 1)
+    (lost,) = {"x", "y", "z"} - kept
+    begin = 0 if lost == "x" else data.index(b"PK\3\4", at + 1)
+    report, arrays = repair_bytes(paths, data[:begin] + data[begin + at - 20 :])
+    assert arrays.keys() == {*report.kept} == kept
+    assert [(row.key, row.what) for row in report.lost] == [(lost, "not found in the file")]
+
+
 @pytest.mark.slow
 def test_cut_within_the_next_header(paths):
     """A truncated local header is ignored, and members before it are restored."""
@@ -1005,7 +1017,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     report, _ = repair_bytes(paths, GOOD[: boundaries()["last"] - 1000])
     assert str(report).splitlines()[:2] == [
         f"{paths[1]}: 12 members kept",
-        "the list at the end of the file is missing: if the file was ever changed in place, old arrays may be among these",
+        "the list at the end of the file is missing or damaged: if the file was ever changed in place, old arrays may be among these",
     ]
 
 

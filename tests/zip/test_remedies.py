@@ -79,6 +79,27 @@ def test_a_damaged_file_is_downloaded_again(path, case):
     assert read(path) == X.tolist()
 
 
+@pytest.mark.remedy(
+    "create it again. npzkit.repair(path, output) saves the members that are sound."
+)
+@pytest.mark.parametrize(
+    "data",
+    [
+        DAMAGED["the directory is elsewhere"],
+        DAMAGED["members overlap"],
+        DAMAGED["zip64's end is not where it says"],
+        archive(plain(central={"nlen": 263})),
+    ],
+    ids=["elsewhere", "overlap", "zip64", "an entry"],
+)
+def test_sound_members_of_a_file_with_a_damaged_end(path, data):
+    """repair saves them in another file."""
+    path.write_bytes(data)
+    refused(path)
+    npzkit.repair(path, "b.npz")
+    assert read("b.npz") == X.tolist()
+
+
 @pytest.mark.remedy("Programs would read different data from this file. Create it again.")
 @pytest.mark.parametrize(
     "data", [archive(plain(), comment=END), archive(plain(local={"method": 8}))],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 
 import npzkit
 import numpy as np
 import pytest
+from archives import damage
 from sharded import WHOLE, write_run
 
 
@@ -64,6 +66,22 @@ def test_what_no_commit_has_listed_is_named(folder, cli):
         assert (found.code, found.err.count("has shards, but no index.npz")) == (2, 1)
         assert "sound" not in found.out
     assert cli("verify", folder / w.shards[0]).code == 0
+
+
+def test_the_advice_on_a_damaged_shard_works(cli, tmp_path):
+    """verify says what reads the sound rows, and what saves the sound arrays."""
+    folder, array = tmp_path / "run", np.arange(1 << 17)
+    with npzkit.ShardedWriter(folder) as w:
+        w["x"], w["y"] = array, np.arange(3)
+        w.commit()
+    damage(folder / w.shards[0], "x", 100)
+    (row,) = npzkit.verify(folder).rows
+    assert row.what.endswith("npz.lazy(key)[a:b] reads the sound rows")
+    with npzkit.open(folder) as npz:
+        assert (npz.lazy("x")[100_000:] == array[100_000:]).all()
+    (command,) = re.findall("npzkit (extract .* -o) FOLDER", cli("verify", folder).out)
+    assert cli(*command.split(), tmp_path / "out").code == 1
+    assert np.load(tmp_path / "out" / "y.npy").tolist() == [0, 1, 2]
 
 
 def test_what_is_left_of_a_damaged_one_is_saved(folder, cli, tmp_path):

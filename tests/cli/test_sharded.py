@@ -68,6 +68,16 @@ def test_what_no_commit_has_listed_is_named(folder, cli):
     assert cli("verify", folder / w.shards[0]).code == 0
 
 
+def test_arrays_of_a_missing_shard_are_named_when_skipped(folder, cli, tmp_path):
+    """extract says of each array that it skips which one it is."""
+    with npzkit.open(folder) as npz:
+        (part,) = npz.parts("layer/1")
+    os.remove(folder / part.shard)
+    found = cli("extract", folder, "-o", tmp_path / "out")
+    assert found.code == 1
+    assert re.findall("key '(.*?)'", found.err) == ["w", "layer/1"]
+
+
 def test_the_advice_on_a_damaged_shard_works(cli, tmp_path):
     """verify says what reads the sound rows, and what saves the sound arrays."""
     folder, array = tmp_path / "run", np.arange(1 << 17)

@@ -372,6 +372,11 @@ def extract(
     options["verify"] = not no_verify
     if not folder:
         raise Refusal("--output is empty; the folder you are in is --output .")
+    if folder.endswith((".csv", ".npy", ".npz")) and not os.path.exists(folder):
+        raise Refusal(
+            f"--output is a folder, and {quoted(folder)} seems to be a file. One array is written "
+            "to a file by -o - > NEW.npy, or as a text table by --format csv -o - > NEW.csv."
+        )
     limits = None
     if max_size is not None:
         from npzkit.datasets.sharding import parse_size

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
-_ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong: " + AS_IT_IS
+_ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong"
 
 
 class Salvage:
@@ -94,6 +94,8 @@ class Salvage:
         self._claimed: set[str] = set()
         # What is wrong with the member that was checked last.
         self._damage: tuple[str, Damage | None] = "", None
+        # Whether the file can be opened as it is.
+        self._is_read = False
         self._known: tuple[Directory, KnownArrays] | None = None
         # The offsets of members whose chunks lead to wrong data.
         self._wrongly_listed: set[int] = set()
@@ -114,6 +116,7 @@ class Salvage:
                 self.find(newest)
                 comment = self.read_comment(newest)
             else:
+                self._is_read = True
                 check_not_torchs(directory.entries, None)
                 self._check(directory.entries, directory)
                 cut_size = size - directory.end_offset
@@ -330,7 +333,8 @@ class Salvage:
             indexed = self._indexed_by(directory, entry)
             known = None if indexed is None else indexed.find(entry.name)
             damage = find_damage(self._reader, entry, known)
-            more = "; " + str(damage) if damage else _ALL_LOST if WRONG_CRC in error.what else ""
+            all_lost = _ALL_LOST + (": " + AS_IT_IS if self._is_read else "")
+            more = "; " + str(damage) if damage else all_lost if WRONG_CRC in error.what else ""
             self._add_lost(entry, error.what + more)
             self._damage = error.what, damage
             where = error.where if damage is None else damage.offset

@@ -427,6 +427,20 @@ def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
     assert report.is_rebuilt == is_lost
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_data_as_it_is_needs_an_archive_that_opens(paths, is_cut):
+    """Of an array whose values are damaged, the advice to read it all the same is one that works."""
+    data = archive(Member("x.npy", npy(np.arange(99))), Member("y.npy", npy(np.arange(9))))
+    hole = b"" if is_cut else b"1234"
+    (lost,) = repair_bytes(paths, data[:300] + hole + data[304:])[0].lost
+    assert lost.key == "x"
+    assert lost.what.endswith("reads it as it is") != is_cut
+    assert "nobody knows which values are wrong" in lost.what
+    if not is_cut:
+        with npzkit.open(paths[0]) as npz:
+            assert npz.read("x", verify=False)[-1] == 98
+
+
 @pytest.mark.parametrize(("lost_size", "told"), [(30, "lost: "), (2000, "uncertain: it may have")])
 def test_what_a_tree_has_beside_arrays_is_named(paths, lost_size, told):
     """If the metadata is lost, or not known to exist, repair says what it has of nested data."""

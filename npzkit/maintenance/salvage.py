@@ -10,7 +10,14 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import Advice, NpzkitError, ZipFormatError, format_count, shown_key
+from npzkit.errors import (
+    Advice,
+    NpzkitError,
+    UnsupportedError,
+    ZipFormatError,
+    format_count,
+    shown_key,
+)
 from npzkit.files.progress import Meter
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
@@ -43,7 +50,7 @@ from npzkit.zip.directory import Directory, comment_of, read_directory
 from npzkit.zip.directory_repair import NewestState, displaced, find_newest, plain_comment
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
-from npzkit.zip.local_header import AS_IT_IS, WRONG_CRC
+from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
 from npzkit.zip.member_search import (
     Allowance,
     FoundMember,
@@ -123,15 +130,7 @@ class Salvage:
                 comment = plain_comment(comment_of(directory, self.source))
             self._add_masks()
             if self.lost and not self.sound and (newest is not None or directory.entries):
-                raise ZipFormatError(
-                    "nothing can be saved: every member is damaged",
-                    found=format_count(len(self.lost), "damaged member"),
-                    remedy=None
-                    if self._partial
-                    else "Download the file again; "
-                    + Advice("keep_partial='mask'", "--keep-partial mask")
-                    + " keeps what is left of damaged arrays.",
-                )
+                raise self._nothing_saved()
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
@@ -142,6 +141,22 @@ class Salvage:
             sink.discard(error)
             raise
         return self.report(list(self.sound), output, cut_size, newest)
+
+    def _nothing_saved(self) -> NpzkitError:
+        """Return the error for an archive of which every member is lost."""
+        if all(IS_ENCRYPTED in what for _, what, _ in self.lost):
+            return UnsupportedError(
+                "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
+            )
+        return ZipFormatError(
+            "nothing can be saved: every member is damaged",
+            found=format_count(len(self.lost), "damaged member"),
+            remedy=None
+            if self._partial
+            else "Download the file again; "
+            + Advice("keep_partial='mask'", "--keep-partial mask")
+            + " keeps what is left of damaged arrays.",
+        )
 
     def read_comment(self, newest: NewestState) -> bytes:
         """Return the archive's comment, of any size; an empty one if it is damaged."""

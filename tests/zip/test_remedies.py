@@ -251,15 +251,24 @@ def test_a_damaged_array(path):
     assert read(path) == X.tolist()
 
 
-@pytest.mark.remedy("Extract it with the program that made it, and save it again.")
+@pytest.mark.remedy(
+    "Extract it with its password, by 7z or unzip; then npzkit.pack(path, folder) makes an archive"
+)
 def test_an_encrypted_member(path):
-    """Another program has the password, and extracts it."""
+    """Whatever meets it says so; another program extracts it, and the files are packed."""
     fixture = FIXTURES / "infozip_encrypted.npz"
-    refused(fixture)
+    remedy = refused(fixture).remedy
+    assert [row.remedy for row in npzkit.verify(fixture).rows if row.severity == "error"] == [
+        remedy
+    ]
+    for partial in (None, "mask"):
+        with pytest.raises(npzkit.errors.UnsupportedError, match="is encrypted") as caught:
+            npzkit.repair(fixture, "b.npz", keep_partial=partial)
+        assert caught.value.remedy == remedy
     with zipfile.ZipFile(fixture) as theirs:
-        array = np.load(io.BytesIO(theirs.read("x.npy", b"secret")))
-    npzkit.save(path, {"x": array})
-    assert read(path) == array.tolist()
+        theirs.extractall("folder", pwd=b"secret")
+    npzkit.pack(path, "folder")
+    assert read(path) == np.load("folder/x.npy").tolist()
 
 
 @pytest.mark.remedy("Another program filled it. Save the array again to remove that.")

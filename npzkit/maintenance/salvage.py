@@ -126,6 +126,10 @@ class Salvage:
                 self._is_read = True
                 check_not_torchs(directory.entries, None)
                 self._check(directory.entries, directory)
+                for name, count in directory.repeated_names().items():
+                    what = f"{count} entries have this name: only the last one is used"
+                    more = f"; {DATA_KEPT}" if name in self.sound else ""
+                    self.lost.append((name, what + more, directory.directory_offset))
                 cut_size = size - directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
             self._add_masks()

@@ -718,6 +718,15 @@ def test_of_two_of_a_name_the_later_one_counts(paths):
     assert [lost.key for lost in report.lost] == ["a"]
 
 
+def test_a_member_whose_name_is_listed_again_is_lost(paths):
+    """Of two entries with one name, the last one is kept; the other one is named."""
+    data = archive(Member("a.npy", npy(np.zeros(3))), Member("a.npy", npy(np.ones(3))))
+    report, arrays = repair_bytes(paths, data)
+    check_all(arrays, {"a": np.ones(3)})
+    assert "partly lost: a" in str(report)
+    assert "2 entries have this name: only the last one is used" in report.lost[0].what
+
+
 def test_commits_of_an_archive_without_any_end(paths):
     """An archive that was appended to and lost every directory is restored in its last state."""
     path, _ = paths

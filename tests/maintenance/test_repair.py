@@ -1151,6 +1151,19 @@ def test_a_npy_file_that_is_cut_off(paths):
     assert npzkit.load(path).shape == (10, 10)
 
 
+@pytest.mark.parametrize("more", [b"!", npy(np.arange(4.0))])
+def test_bytes_after_the_array_of_a_npy_file_are_reported(paths, more):
+    """The array is saved, and what is left out has a line."""
+    path, output = paths[0].with_suffix(".npy"), paths[1]
+    path.write_bytes(npy(np.arange(3)) + more)
+    report = npzkit.repair(path, output, keep_partial="mask")
+    assert npzkit.load_tree(output) == {path.stem: pytest.approx(np.arange(3))}
+    (lost,) = report.lost
+    assert (lost.where, lost.rows) == (path.stat().st_size - len(more), ())
+    assert f"{len(more)} byte" in lost.what
+    assert "partly lost" in str(report)
+
+
 def test_nothing_to_save(paths):
     """If every member is damaged, an error says so, and no file is created."""
     path, output = paths

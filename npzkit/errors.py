@@ -129,6 +129,10 @@ SAVE_PARTIAL = Advice(
     "npzkit.repair(path, output, keep_partial='mask')",
     "npzkit repair FILE -o OTHER --keep-partial mask",
 )
+REST_SAVED = SAVE_PARTIAL + " saves the other values"
+DAMAGED = "The file is damaged, or a faulty program wrote it: download it or create it again."
+DAMAGED_END = f"{DAMAGED} " + SAVE_SOUND + " saves the members that are sound."
+"""The remedy if an archive cannot be opened, but has members that can be read."""
 TO_CONVERT = "Convert it: " + Advice(
     'npzkit.convert(path, "new.npz").', "npzkit convert FILE NEW.npz."
 )
@@ -509,9 +513,7 @@ class MissingShardError(NpzkitError, FileNotFoundError):
 class ZipFormatError(FormatError, zipfile.BadZipFile):
     """The file is not a valid zip archive."""
 
-    _usual_remedy = (
-        "The file is damaged, or a faulty program wrote it: download it or create it again."
-    )
+    _usual_remedy = DAMAGED
 
 
 class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):

@@ -219,9 +219,10 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_key)
 @json_option
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
-    """Remove arrays, and values of nested data, from the archive FILE, in place.
+    """Remove arrays from the archive FILE, in place.
 
-    KEY may be a pattern such as 'ema/*', or a folder of keys.
+    KEY may be a pattern such as 'ema/*', or a folder of keys. Values of nested data, such as
+    a learning rate, are removed by their keys too.
 
     Damaged arrays can be removed too, so that the others are a sound archive. If one
     KEY is not found, nothing is removed. The bytes stay in the file until more than
@@ -375,6 +376,11 @@ def extract(
     options["verify"] = not no_verify
     if not folder:
         raise Refusal("--output is empty; the folder you are in is --output .")
+    if folder.endswith((".csv", ".npy", ".npz")) and not os.path.exists(folder):
+        raise Refusal(
+            f"--output is a folder, and {quoted(folder)} seems to be a file. One array is written "
+            "to a file by -o - > NEW.npy, or as a text table by --format csv -o - > NEW.csv."
+        )
     limits = None
     if max_size is not None:
         from npzkit.datasets.sharding import parse_size

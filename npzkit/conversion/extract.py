@@ -245,6 +245,7 @@ class _Extraction(NamedTuple):
         except (MemberNotFoundError, StaleArchiveError):
             raise
         except NpzkitError as error:
+            error.locate(key=key)
             if not self.skip:
                 raise
             self.failed[key] = error

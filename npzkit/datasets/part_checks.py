@@ -15,10 +15,13 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import StoredPart, record_of
 from npzkit.errors import (
+    REST_SAVED,
+    Advice,
     ClosedArchiveError,
     IndexFormatError,
     MemberNotFoundError,
     NpzkitError,
+    at_prompt,
     quoted,
 )
 from npzkit.files.file_objects import Identity
@@ -27,6 +30,12 @@ from npzkit.maintenance.findings import Finding
 
 if TYPE_CHECKING:
     from npzkit.typing import Progress
+
+
+_REST_READ = Advice(
+    "npz.lazy(key)[a:b] reads the sound rows",
+    "npzkit extract FILE -o FOLDER saves the sound arrays",
+)
 
 
 def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path: str) -> None:
@@ -230,4 +239,9 @@ def _rows_of(
 
 
 def _in_shard(name: str, key: str | None, row: Finding, at: str = "") -> Finding:
-    return Finding(key, row.severity, f"shard {name!r}{at}: " + row.what, row.where)
+    what = row.what
+    if REST_SAVED in what:
+        # A shard without some of its rows would not fit the index.
+        told, saved = at_prompt(what), at_prompt(REST_SAVED)
+        what = Advice(what.removesuffix(REST_SAVED), told.removesuffix(saved)) + _REST_READ
+    return Finding(key, row.severity, f"shard {name!r}{at}: " + what, row.where)

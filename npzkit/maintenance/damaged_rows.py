@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.coding import CHUNKED, DEFLATED, MAX_RATIOS, STORED, Coding
-from npzkit.errors import SAVE_PARTIAL, LimitExceededError, NpzkitError, some_of
+from npzkit.errors import REST_SAVED, LimitExceededError, NpzkitError, some_of
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.request_sizes import merged
 from npzkit.files.threads import Pipeline
@@ -90,7 +90,7 @@ class Damage(NamedTuple):
         """Return `what`, and how to save the rest."""
         if self.header is None:
             return self.what
-        return self.what + "; " + SAVE_PARTIAL + " saves the other values"
+        return self.what + "; " + REST_SAVED
 
 
 def find_damage(reader: MemberReader, entry: Entry, header: NpyHeader | None) -> Damage | None:

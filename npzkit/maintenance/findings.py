@@ -70,8 +70,8 @@ class Finding(NamedTuple):
         damaged, and otherwise to its data, or to its first damaged chunk if that is
         known. Errors of reads have the same `offset`.
     remedy : str or None
-        What to do about an unfinished append, or a file that is not an archive, as a
-        full sentence.
+        What to do about an unfinished append, a file that is not an archive, or an array
+        that npzkit cannot read, as a full sentence.
     """
 
     key: str | None
@@ -201,7 +201,7 @@ class VerifyReport(NamedTuple):
 
     @property
     def safety(self) -> str:
-        """Whether a stranger's archive is safe to load, in one line.
+        """Whether a stranger's archive is safe to load, in one line, if that is known.
 
         Arrays of Python objects are loaded by pickle, which can run code; it is off by default.
         """
@@ -210,7 +210,7 @@ class VerifyReport(NamedTuple):
             keys = [row.key or "" for row in self.rows if what in row.what]
             text = (one if len(keys) == 1 else many).format(some_of(keys, shown_key, _NAMED_COUNT))
             told += [f"{len(keys):,} {text}"] if keys else []
-        return ", ".join(told) or _SAFE
+        return ", ".join(told) or (_SAFE if self.ok else _NOT_KNOWN)
 
     def _closing(self, rows: tuple[Finding, ...]) -> str:
         """The verdict, with counts of these rows, and of a sound archive, whether it is safe."""
@@ -242,6 +242,7 @@ class VerifyReport(NamedTuple):
 
 
 _SAFE = "no Python objects, and no unsafe names"
+_NOT_KNOWN = "not known: not everything could be read"
 
 
 class Lost(NamedTuple):
@@ -349,8 +350,8 @@ class RepairReport(NamedTuple):
             return []
         if self.uncertain == self.kept:
             lines = [
-                "the list at the end of the file is missing: if the file was ever changed in "
-                "place, old arrays may be among these"
+                "the list at the end of the file is missing or damaged: if the file was ever "
+                "changed in place, old arrays may be among these"
                 if self.is_rebuilt
                 else f"uncertain: any of these arrays {text}"
             ]

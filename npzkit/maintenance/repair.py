@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
-from npzkit.errors import SAVE_PARTIAL, Advice, NpzkitError, UnsupportedError, ZipFormatError
+from npzkit.errors import (
+    SAVE_PARTIAL,
+    Advice,
+    NpzkitError,
+    UnsupportedError,
+    ZipFormatError,
+    format_count,
+)
 from npzkit.files.any_sink import open_any_sink
 from npzkit.files.any_source import open_any_source
 from npzkit.files.append import appended_file
@@ -27,7 +34,7 @@ from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
-from npzkit.maintenance.findings import EndReport, Lost, RepairReport
+from npzkit.maintenance.findings import DATA_KEPT, EndReport, Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, read_committed
 from npzkit.members.keys import check_key, check_not_torchs, keys_of
 from npzkit.reading.map_flush import complete_flushes
@@ -149,7 +156,7 @@ def repair(
     >>> os.truncate(path, 4000)
     >>> print(npzkit.repair(path, path + "2", keep_partial="mask"))  # doctest: +ELLIPSIS
     /...a.npz2: 2 members kept
-    the list at the end of the file is missing: if the file was ever changed in place, old ...
+    the list at the end of the file is missing or damaged: if the file was ever changed in ...
     partly lost: y (at byte ...): truncated: ... of 1,000 rows kept, unchecked; the other ...
     """
     location, target = find_locations((file, output), storage_options)
@@ -206,9 +213,15 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
     except BaseException as error:
         sink.discard(error)
         raise
-    lost = [Lost(key, f"truncated: {left.outcome}", source.size, left.rows)]
-    is_whole = all(start == stop for start, stop in left.rows)
-    return RepairReport(output, (key,), () if is_whole else tuple(lost))
+    end = left.header.data_offset + left.header.nbytes
+    if any(start < stop for start, stop in left.rows):
+        lost = Lost(key, f"truncated: {left.outcome}", source.size, left.rows)
+    elif end < source.size:
+        more = format_count(source.size - end, "byte")
+        lost = Lost(key, f"left out: {more} after its last row; {DATA_KEPT}", end)
+    else:
+        return RepairReport(output, (key,))
+    return RepairReport(output, (key,), (lost,))
 
 
 def _checked_path(path: Any) -> str:

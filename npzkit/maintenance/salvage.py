@@ -10,7 +10,14 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import Advice, NpzkitError, ZipFormatError, format_count, shown_key
+from npzkit.errors import (
+    Advice,
+    NpzkitError,
+    UnsupportedError,
+    ZipFormatError,
+    format_count,
+    shown_key,
+)
 from npzkit.files.progress import Meter
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, npy_header_size
@@ -40,10 +47,10 @@ from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.commit import COMMENT_NAME, read_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
-from npzkit.zip.directory_repair import NewestState, find_newest, plain_comment
+from npzkit.zip.directory_repair import NewestState, displaced, find_newest, plain_comment
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
-from npzkit.zip.local_header import AS_IT_IS, WRONG_CRC
+from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
 from npzkit.zip.member_search import (
     Allowance,
     FoundMember,
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
 
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
-_ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong: " + AS_IT_IS
+_ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong"
 
 
 class Salvage:
@@ -94,6 +101,8 @@ class Salvage:
         self._claimed: set[str] = set()
         # What is wrong with the member that was checked last.
         self._damage: tuple[str, Damage | None] = "", None
+        # Whether the file can be opened as it is.
+        self._is_read = False
         self._known: tuple[Directory, KnownArrays] | None = None
         # The offsets of members whose chunks lead to wrong data.
         self._wrongly_listed: set[int] = set()
@@ -114,21 +123,18 @@ class Salvage:
                 self.find(newest)
                 comment = self.read_comment(newest)
             else:
+                self._is_read = True
                 check_not_torchs(directory.entries, None)
                 self._check(directory.entries, directory)
+                for name, count in directory.repeated_names().items():
+                    what = f"{count} entries have this name: only the last one is used"
+                    more = f"; {DATA_KEPT}" if name in self.sound else ""
+                    self.lost.append((name, what + more, directory.directory_offset))
                 cut_size = size - directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
             self._add_masks()
             if self.lost and not self.sound and (newest is not None or directory.entries):
-                raise ZipFormatError(
-                    "nothing can be saved: every member is damaged",
-                    found=format_count(len(self.lost), "damaged member"),
-                    remedy=None
-                    if self._partial
-                    else "Download the file again; "
-                    + Advice("keep_partial='mask'", "--keep-partial mask")
-                    + " keeps what is left of damaged arrays.",
-                )
+                raise self._nothing_saved()
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
@@ -139,6 +145,22 @@ class Salvage:
             sink.discard(error)
             raise
         return self.report(list(self.sound), output, cut_size, newest)
+
+    def _nothing_saved(self) -> NpzkitError:
+        """Return the error for an archive of which every member is lost."""
+        if all(IS_ENCRYPTED in what for _, what, _ in self.lost):
+            return UnsupportedError(
+                "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
+            )
+        return ZipFormatError(
+            "nothing can be saved: every member is damaged",
+            found=format_count(len(self.lost), "damaged member"),
+            remedy=None
+            if self._partial
+            else "Download the file again; "
+            + Advice("keep_partial='mask'", "--keep-partial mask")
+            + " keeps what is left of damaged arrays.",
+        )
 
     def read_comment(self, newest: NewestState) -> bytes:
         """Return the archive's comment, of any size; an empty one if it is damaged."""
@@ -221,6 +243,10 @@ class Salvage:
         if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self.source, silent=True)
+        told = self.sound.keys() | {lost[0] for lost in self.lost}
+        for entry in displaced(self.source):
+            if entry.name not in told:
+                self.lost.append((entry.name, "not found in the file", self.source.size))
 
     def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
         """Check the members that a directory lists, which is given if it is known completely."""
@@ -326,7 +352,8 @@ class Salvage:
             indexed = self._indexed_by(directory, entry)
             known = None if indexed is None else indexed.find(entry.name)
             damage = find_damage(self._reader, entry, known)
-            more = "; " + str(damage) if damage else _ALL_LOST if WRONG_CRC in error.what else ""
+            all_lost = _ALL_LOST + (": " + AS_IT_IS if self._is_read else "")
+            more = "; " + str(damage) if damage else all_lost if WRONG_CRC in error.what else ""
             self._add_lost(entry, error.what + more)
             self._damage = error.what, damage
             where = error.where if damage is None else damage.offset

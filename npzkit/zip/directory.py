@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
+    DAMAGED,
+    DAMAGED_END,
     REPAIR,
     SAVE_SOUND,
     AmbiguousArchiveError,
@@ -52,7 +54,7 @@ _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
 _SIGNATURE_BEGINNING = b"PK"
 _DAMAGED = (
-    "The file is damaged, or a faulty program wrote it: download it or create it again. "
+    f"{DAMAGED} "
     + REPAIR
     + " writes the directory again from the members' own headers; "
     + SAVE_SOUND
@@ -248,6 +250,8 @@ class _Opening:
             try:
                 place_end(self.source, offset, self.starts)
             except (ZipFormatError, UnsupportedError) as error:
+                if error.remedy == DAMAGED:
+                    error.remedy = DAMAGED_END
                 return error
         return not_an_archive(self.source)
 
@@ -279,7 +283,8 @@ class _Opening:
                     "the directory is damaged: it does not fit its checksum", offset=offset
                 )
         except ZipFormatError as error:
-            error.remedy = _DAMAGED
+            # Without a footer, nothing says whether a new directory would be complete.
+            error.remedy = DAMAGED_END if footer is None else _DAMAGED
             raise
         if source.is_distant:
             self._check_start(end, named)

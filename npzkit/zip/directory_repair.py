@@ -21,7 +21,15 @@ from npzkit.files.source import Source
 from npzkit.zip.commit import FAR_COMMENT, INTENT_SIZE, MARK_OFFSET, Far, Footer
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import find_fitting, last_record, resolve_end
-from npzkit.zip.entries import Entry, Rows, parse_entries, parse_entry, positions_of, walk_entries
+from npzkit.zip.entries import (
+    LARGEST,
+    Entry,
+    Rows,
+    parse_entries,
+    parse_entry,
+    positions_of,
+    walk_entries,
+)
 from npzkit.zip.extra_fields import CHANGED_PAIR
 from npzkit.zip.last_commit import (
     archive_end,
@@ -457,6 +465,23 @@ def _place_by_record(source: Source) -> Iterator[_Place]:
         # Of the last append, which is complete, the magic may be missing.
         if footer is None or _is_complete(source, footer):
             yield _Place(begin, end.records_offset, end.end_offset, footer)
+
+
+def displaced(source: Source) -> list[Entry]:
+    """Return what the directory at the file's end lists, if bytes before it were lost or added.
+
+    Then the end record and the directory are complete, and their offsets do not fit the file.
+    """
+    for offset in find_fitting(source, source.size)[:1]:
+        with contextlib.suppress(NpzkitError):
+            end = resolve_end(source, offset)
+            begin, record = end.directory_offset, end.record
+            if begin == record.directory_offset or begin < 0 or record.comment == FAR_COMMENT:
+                break
+            data = source.read_at(begin, record.directory_size)
+            found = [parse_entry(data[at:stop], LARGEST) for at, stop in walk_entries(data)]
+            return found if len(found) == record.entry_count else []
+    return []
 
 
 def _is_complete(source: Source, footer: Footer) -> bool:

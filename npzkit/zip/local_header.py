@@ -43,10 +43,14 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-_REFUSED_FLAGS = (
-    FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
-    | BAD_NAME
-)  # fmt: skip
+_ENCRYPTED_FLAGS = FLAG_ENCRYPTED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
+_REFUSED_FLAGS = _ENCRYPTED_FLAGS | records.FLAG_PATCHED | BAD_NAME
+IS_ENCRYPTED = "the member is encrypted"
+TO_DECRYPT = (
+    "Extract it with its password, by 7z or unzip; then "
+    + Advice("npzkit.pack(path, folder)", "npzkit pack NEW.npz FOLDER")
+    + " makes an archive of its .npy files."
+)
 
 
 def check_entry(entry: Entry, size_limit: int | None = None) -> None:
@@ -72,11 +76,14 @@ def _check_special(entry: Entry) -> None:
     """Raise for what is not supported, and for two sizes that do not fit each other."""
     if entry.flags & _REFUSED_FLAGS or entry.disk_start:
         check_names([entry])
+        is_encrypted = entry.flags & _ENCRYPTED_FLAGS
         raise UnsupportedError(
-            "the member is encrypted, patched, or split over several files",
+            IS_ENCRYPTED if is_encrypted else "the member is patched, or split over several files",
             offset=entry.header_offset,
             found=f"flags {entry.flags:#06x}, disk {entry.disk_start}",
-            remedy="Extract it with the program that made it, and save it again.",
+            remedy=TO_DECRYPT
+            if is_encrypted
+            else "Extract it with the program that made it, and save it again.",
             is_damage=True,
         )
     size, compressed_size = entry.uncompressed_size, entry.compressed_size

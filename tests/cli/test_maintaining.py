@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -524,6 +525,21 @@ def test_python_objects_are_named_in_a_folder_too(cli, tmp_path):
     assert not [line for line in lines if "plain.npz" in line]
     found = cli("verify", tmp_path, "--json").json()
     assert [row["safety"].startswith("no Python objects") for row in found] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "data", [pickle.dumps([1]), b"PK", b"damaged"], ids=["pickle", "cut", "damaged"]
+)
+def test_what_could_not_be_read_is_not_called_safe(cli, tmp_path, data):
+    """Of a pickle, and of an archive with damage, nobody knows whether it has Python objects."""
+    path = tmp_path / "a.npz"
+    if data == b"damaged":
+        npzkit.save(path, {"x": np.arange(1000)})
+        damage(path, "x", 100)
+    else:
+        path.write_bytes(data)
+    (row,) = cli("verify", path, "--json").json()
+    assert (row["ok"], row["safety"]) == (False, "not known: not everything could be read")
 
 
 def test_a_step_that_a_run_removes_meanwhile_is_no_failure(cli, folder, monkeypatch):

@@ -217,6 +217,18 @@ def test_wrong_usage_of_extract(cli, here):
         assert what in result.err
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.npy", "t.npz"])
+def test_a_file_in_the_place_of_the_folder(cli, here, name):
+    """A name that seems to be a file's is refused, unless there is such a folder."""
+    npzkit.save("a.npz", {"x": np.arange(2)})
+    result = cli("extract", "a.npz", "x", "-o", name)
+    assert (result.code, result.err.count("\n"), os.listdir()) == (2, 1, ["a.npz"])
+    assert "--format csv -o - > NEW.csv" in result.err
+    assert cli("extract", "a.npz", "x", "--format", "csv", "-o", "-").out == "0\n1\n"
+    os.mkdir(name)
+    assert cli("extract", "a.npz", "x", "-o", name).code == 0
+
+
 def test_the_delimiter_of_tables(cli, here):
     """--delimiter says what is between cells."""
     npzkit.save("a.npz", {"a": [[1, 2]]})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 
 import npzkit
 import numpy as np
 import pytest
+from archives import damage
 from npzkit.cli.messages import as_word
 from sharded import WHOLE, write_run
 
@@ -65,6 +67,32 @@ def test_what_no_commit_has_listed_is_named(folder, cli):
         assert (found.code, found.err.count("has shards, but no index.npz")) == (2, 1)
         assert "sound" not in found.out
     assert cli("verify", folder / w.shards[0]).code == 0
+
+
+def test_arrays_of_a_missing_shard_are_named_when_skipped(folder, cli, tmp_path):
+    """extract says of each array that it skips which one it is."""
+    with npzkit.open(folder) as npz:
+        (part,) = npz.parts("layer/1")
+    os.remove(folder / part.shard)
+    found = cli("extract", folder, "-o", tmp_path / "out")
+    assert found.code == 1
+    assert re.findall("key '(.*?)'", found.err) == ["w", "layer/1"]
+
+
+def test_the_advice_on_a_damaged_shard_works(cli, tmp_path):
+    """verify says what reads the sound rows, and what saves the sound arrays."""
+    folder, array = tmp_path / "run", np.arange(1 << 17)
+    with npzkit.ShardedWriter(folder) as w:
+        w["x"], w["y"] = array, np.arange(3)
+        w.commit()
+    damage(folder / w.shards[0], "x", 100)
+    (row,) = npzkit.verify(folder).rows
+    assert row.what.endswith("npz.lazy(key)[a:b] reads the sound rows")
+    with npzkit.open(folder) as npz:
+        assert (npz.lazy("x")[100_000:] == array[100_000:]).all()
+    (command,) = re.findall("npzkit (extract .* -o) FOLDER", cli("verify", folder).out)
+    assert cli(*command.split(), tmp_path / "out").code == 1
+    assert np.load(tmp_path / "out" / "y.npy").tolist() == [0, 1, 2]
 
 
 def test_what_is_left_of_a_damaged_one_is_saved(folder, cli, tmp_path):

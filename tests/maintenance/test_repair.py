@@ -267,6 +267,18 @@ def test_cut_at_a_members_end(paths, key):
         assert dict(npz.metadata) == {}
 
 
+@pytest.mark.parametrize("kept", [{"y", "z"}, {"x", "y"}], ids=["start", "middle"])
+def test_what_only_the_list_at_the_end_names_is_lost(paths, kept):
+    """If bytes before the end are gone, members that it lists and the file lacks are reported."""
+    data = archive(*(Member(f"{name}.npy", npy(np.arange(9))) for name in "xyz"))
+    at = data.index(b"PK\3\4", 1)
+    (lost,) = {"x", "y", "z"} - kept
+    begin = 0 if lost == "x" else data.index(b"PK\3\4", at + 1)
+    report, arrays = repair_bytes(paths, data[:begin] + data[begin + at - 20 :])
+    assert arrays.keys() == {*report.kept} == kept
+    assert [(row.key, row.what) for row in report.lost] == [(lost, "not found in the file")]
+
+
 @pytest.mark.slow
 def test_cut_within_the_next_header(paths):
     """A truncated local header is ignored, and members before it are restored."""
@@ -413,6 +425,20 @@ def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
     assert (lost.key, lost.where) == (key, row.where)
     assert any(word in lost.what for word in ("CRC-32", "stream", "deflate"))
     assert report.is_rebuilt == is_lost
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_data_as_it_is_needs_an_archive_that_opens(paths, is_cut):
+    """Of an array whose values are damaged, the advice to read it all the same is one that works."""
+    data = archive(Member("x.npy", npy(np.arange(99))), Member("y.npy", npy(np.arange(9))))
+    hole = b"" if is_cut else b"1234"
+    (lost,) = repair_bytes(paths, data[:300] + hole + data[304:])[0].lost
+    assert lost.key == "x"
+    assert lost.what.endswith("reads it as it is") != is_cut
+    assert "nobody knows which values are wrong" in lost.what
+    if not is_cut:
+        with npzkit.open(paths[0]) as npz:
+            assert npz.read("x", verify=False)[-1] == 98
 
 
 @pytest.mark.parametrize(("lost_size", "told"), [(30, "lost: "), (2000, "uncertain: it may have")])
@@ -690,6 +716,15 @@ def test_of_two_of_a_name_the_later_one_counts(paths):
     report, arrays = repair_bytes(paths, bytes(damaged))
     assert report.kept == ("b",)
     assert [lost.key for lost in report.lost] == ["a"]
+
+
+def test_a_member_whose_name_is_listed_again_is_lost(paths):
+    """Of two entries with one name, the last one is kept; the other one is named."""
+    data = archive(Member("a.npy", npy(np.zeros(3))), Member("a.npy", npy(np.ones(3))))
+    report, arrays = repair_bytes(paths, data)
+    check_all(arrays, {"a": np.ones(3)})
+    assert "partly lost: a" in str(report)
+    assert "2 entries have this name: only the last one is used" in report.lost[0].what
 
 
 def test_commits_of_an_archive_without_any_end(paths):
@@ -1005,7 +1040,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     report, _ = repair_bytes(paths, GOOD[: boundaries()["last"] - 1000])
     assert str(report).splitlines()[:2] == [
         f"{paths[1]}: 12 members kept",
-        "the list at the end of the file is missing: if the file was ever changed in place, old arrays may be among these",
+        "the list at the end of the file is missing or damaged: if the file was ever changed in place, old arrays may be among these",
     ]
 
 
@@ -1114,6 +1149,19 @@ def test_a_npy_file_that_is_cut_off(paths):
     assert report.lost[0].what.endswith("the other is not in the file")
     path.write_bytes(sound)
     assert npzkit.load(path).shape == (10, 10)
+
+
+@pytest.mark.parametrize("more", [b"!", npy(np.arange(4.0))])
+def test_bytes_after_the_array_of_a_npy_file_are_reported(paths, more):
+    """The array is saved, and what is left out has a line."""
+    path, output = paths[0].with_suffix(".npy"), paths[1]
+    path.write_bytes(npy(np.arange(3)) + more)
+    report = npzkit.repair(path, output, keep_partial="mask")
+    assert npzkit.load_tree(output) == {path.stem: pytest.approx(np.arange(3))}
+    (lost,) = report.lost
+    assert (lost.where, lost.rows) == (path.stat().st_size - len(more), ())
+    assert f"{len(more)} byte" in lost.what
+    assert "partly lost" in str(report)
 
 
 def test_nothing_to_save(paths):

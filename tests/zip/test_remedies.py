@@ -79,6 +79,27 @@ def test_a_damaged_file_is_downloaded_again(path, case):
     assert read(path) == X.tolist()
 
 
+@pytest.mark.remedy(
+    "create it again. npzkit.repair(path, output) saves the members that are sound."
+)
+@pytest.mark.parametrize(
+    "data",
+    [
+        DAMAGED["the directory is elsewhere"],
+        DAMAGED["members overlap"],
+        DAMAGED["zip64's end is not where it says"],
+        archive(plain(central={"nlen": 263})),
+    ],
+    ids=["elsewhere", "overlap", "zip64", "an entry"],
+)
+def test_sound_members_of_a_file_with_a_damaged_end(path, data):
+    """repair saves them in another file."""
+    path.write_bytes(data)
+    refused(path)
+    npzkit.repair(path, "b.npz")
+    assert read("b.npz") == X.tolist()
+
+
 @pytest.mark.remedy("Programs would read different data from this file. Create it again.")
 @pytest.mark.parametrize(
     "data", [archive(plain(), comment=END), archive(plain(local={"method": 8}))],
@@ -230,15 +251,24 @@ def test_a_damaged_array(path):
     assert read(path) == X.tolist()
 
 
-@pytest.mark.remedy("Extract it with the program that made it, and save it again.")
+@pytest.mark.remedy(
+    "Extract it with its password, by 7z or unzip; then npzkit.pack(path, folder) makes an archive"
+)
 def test_an_encrypted_member(path):
-    """Another program has the password, and extracts it."""
+    """Whatever meets it says so; another program extracts it, and the files are packed."""
     fixture = FIXTURES / "infozip_encrypted.npz"
-    refused(fixture)
+    remedy = refused(fixture).remedy
+    assert [row.remedy for row in npzkit.verify(fixture).rows if row.severity == "error"] == [
+        remedy
+    ]
+    for partial in (None, "mask"):
+        with pytest.raises(npzkit.errors.UnsupportedError, match="is encrypted") as caught:
+            npzkit.repair(fixture, "b.npz", keep_partial=partial)
+        assert caught.value.remedy == remedy
     with zipfile.ZipFile(fixture) as theirs:
-        array = np.load(io.BytesIO(theirs.read("x.npy", b"secret")))
-    npzkit.save(path, {"x": array})
-    assert read(path) == array.tolist()
+        theirs.extractall("folder", pwd=b"secret")
+    npzkit.pack(path, "folder")
+    assert read(path) == np.load("folder/x.npy").tolist()
 
 
 @pytest.mark.remedy("Another program filled it. Save the array again to remove that.")

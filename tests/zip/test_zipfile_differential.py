@@ -429,7 +429,7 @@ ROWS = {
     ),
     # Members.
     "other disk": Row(
-        "the member is encrypted, patched, or split over several files", "reads",
+        "the member is patched, or split over several files", "reads",
         archive(plain(central={"disk": 2})), "its data is in another file",
     ),
     "local extra field": Row(

@@ -60,7 +60,7 @@ class Difference(NamedTuple):
     ``"objects"``    pickles, which are never read         None
     ``"bytes"``      members that are not both arrays      the dtype, or the size in bytes
     ``"attributes"`` the attributes                        the attributes
-    ``"value"``      a value of nested data, no array      the values
+    ``"value"``      a value of nested data, no array      the values, or an array's dtype
     ``"metadata"``   the archives' metadata                the metadata
     ================ ===================================== =================================
 
@@ -408,13 +408,15 @@ class _Comparison:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
-        if self.is_whole and TREE_KEY in ours and TREE_KEY in theirs:
-            rows[None] += _compared_leaves(_leaves(ours), _leaves(theirs))
+        values = self._values() if self.is_whole else ({}, {})
+        rows[None] += _compared_values(*values)
         is_other = _own(ours) != _own(theirs) or (ours != theirs and not rows[None])
         if self.metadata and is_other:
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs, read = {}, []
         for key in self.keys:
+            if key in values[0] or key in values[1]:
+                continue
             if key not in self.a or key not in self.b:
                 rows[key].append(Difference(key, "added" if key in self.b else "removed"))
                 continue
@@ -435,6 +437,13 @@ class _Comparison:
                 rows[key] += self._compared(a, b, meter)
         meter.finish()
         return [row for found in rows.values() for row in found]
+
+    def _values(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the values of nested data by key, and the dtypes of arrays in their places."""
+        ours, theirs = _leaves(self.a), _leaves(self.b)
+        for npz, own, other in ((self.a, ours, theirs), (self.b, theirs, ours)):
+            own |= {key: getattr(_info(npz, key), "dtype", None) for key in other if key in npz}
+        return ours, theirs
 
     def _is_compared(self, a: ArrayInfo, b: ArrayInfo) -> bool:
         """Whether the values of two members are compared."""
@@ -624,12 +633,13 @@ def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metadata.items() if name != TREE_KEY}
 
 
-def _leaves(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of nested data by their keys."""
-    return {key: note[1] for key, note in nodes_of(metadata[TREE_KEY]) if is_value(note)}
+def _leaves(npz: NpzFile) -> dict[str, Any]:
+    """Return the values of nested data that are no arrays by their keys."""
+    nodes = nodes_of(npz.metadata.get(TREE_KEY))
+    return {key: note[1] for key, note in nodes if is_value(note) and key not in npz}
 
 
-def _compared_leaves(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+def _compared_values(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
     """Yield what differs in values of nested data."""
     for key in dict.fromkeys([*ours, *theirs]):
         if key not in theirs or key not in ours:
@@ -654,6 +664,8 @@ def _named_lines(
 
 
 def _shown(value: Any, kind: str) -> str:
+    if isinstance(value, np.dtype) and kind != "dtype":
+        return f"an array of {value}"
     if kind == "bytes":
-        return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
+        return f"{value:,} bytes"
     return "no Unicode" if value is None else printable(str(value))

@@ -113,7 +113,24 @@ def test_values_of_nested_data():
     kinds = [row.kind for row in npzkit.diff(a, b, metadata=True).rows]
     assert kinds == ["value", "metadata"]
     assert npzkit.diff(a, b, ["w"]).equal
-    assert npzkit.diff(a, c).equal
+
+
+def test_values_of_nested_data_that_one_archive_lacks():
+    """They are removed or added, as arrays are; an array in place of one is another value."""
+    a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    npzkit.save(a, {"w": np.zeros(3), "opt": [{"lr": 0.1}]})
+    npzkit.save(b, {"w": np.zeros(3)})
+    npzkit.save(c, {"w": np.zeros(3), "opt": [{"lr": np.float32([0.1])}]})
+    removed, added = npzkit.diff(a, b), npzkit.diff(b, a)
+    assert (removed.removed, added.added) == (("opt/0/lr",), ("opt/0/lr",))
+    assert removed.as_dict()["rows"][0]["kind"] == "removed"
+    assert str(removed).splitlines() == [
+        "opt/0/lr: removed (only in a)", "1 key: 1 removed"
+    ]  # fmt: skip
+    (row,) = npzkit.diff(a, c).rows
+    assert (row.key, row.kind, row.a, row.b) == ("opt/0/lr", "value", 0.1, np.dtype("f4"))
+    told = "opt/0/lr: value differs: an array of float32 and 0.1"
+    assert str(npzkit.diff(c, a)).startswith(told)
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])

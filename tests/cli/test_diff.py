@@ -92,6 +92,9 @@ def test_values_of_nested_data(cli, tmp_path):
             "opt/lr: value differs: 0.1 and 0.2\n1 key"
         )
     assert "other lists, tuples" in cli("diff", a, c, "--metadata").out
+    np.savez(c, **{"w": np.ones(2), "opt/betas": [0.9, 0.99]})
+    found = cli("diff", a, c)
+    assert (found.code, found.out.splitlines()[0]) == (1, f"opt/lr: removed (only in {a})")
 
 
 def test_objects_and_members_that_are_no_arrays(cli, tmp_path, fixtures):

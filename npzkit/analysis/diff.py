@@ -37,6 +37,7 @@ from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, suggestion
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.notes import is_value, nodes_of
+from npzkit.trees.values import value_of
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, Progress
@@ -60,7 +61,7 @@ class Difference(NamedTuple):
     ``"objects"``    pickles, which are never read         None
     ``"bytes"``      members that are not both arrays      the dtype, or the size in bytes
     ``"attributes"`` the attributes                        the attributes
-    ``"value"``      a value of nested data, no array      the values, or an array's dtype
+    ``"value"``      a value of nested data, no array      the values; ``np.ndarray``: an array
     ``"metadata"``   the archives' metadata                the metadata
     ================ ===================================== =================================
 
@@ -95,7 +96,8 @@ class Difference(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Return the difference as what JSON can express.
 
-        Dtypes, dates and rows of tables are text. Numbers that are not finite are None.
+        Dtypes, dates, rows of tables, complex numbers and the like are text. Numbers
+        that are not finite are None.
         """
         return {name: _plain(value) for name, value in self._asdict().items()}
 
@@ -439,10 +441,10 @@ class _Comparison:
         return [row for found in rows.values() for row in found]
 
     def _values(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values of nested data by key, and the dtypes of arrays in their places."""
+        """Return the notes of values of nested data by key; where one is an array, `ndarray`."""
         ours, theirs = _leaves(self.a), _leaves(self.b)
         for npz, own, other in ((self.a, ours, theirs), (self.b, theirs, ours)):
-            own |= {key: getattr(_info(npz, key), "dtype", None) for key in other if key in npz}
+            own |= {key: np.ndarray for key in other if key in npz}
         return ours, theirs
 
     def _is_compared(self, a: ArrayInfo, b: ArrayInfo) -> bool:
@@ -593,13 +595,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         item = value.item()
         value = item if isinstance(item, (bool, int, float)) else str(value)
-    if isinstance(value, np.dtype):
-        return str(value)
-    if not isinstance(value, (float, dict)):
-        return value
-    import json
+    if isinstance(value, (float, dict)):
+        import json
 
-    return json.loads(json.dumps(value), parse_constant=lambda name: None)
+        return json.loads(json.dumps(value), parse_constant=lambda name: None)
+    is_plain = value is None or isinstance(value, (int, str, tuple))
+    return value if is_plain else "an array" if value is np.ndarray else str(value)
 
 
 def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
@@ -634,9 +635,17 @@ def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _leaves(npz: NpzFile) -> dict[str, Any]:
-    """Return the values of nested data that are no arrays by their keys."""
+    """Return the notes of values of nested data that are no arrays, by their keys."""
     nodes = nodes_of(npz.metadata.get(TREE_KEY))
-    return {key: note[1] for key, note in nodes if is_value(note) and key not in npz}
+    return {key: note for key, note in nodes if is_value(note) and key not in npz}
+
+
+def _restored(note: Any) -> Any:
+    """Return the value of a note; of a tied tensor, a text; a note that is not valid, as it is."""
+    try:
+        return f"same as {note[1]}" if note[0] == "same" else value_of(note[1])
+    except (TypeError, LookupError, ValueError, NpzkitError):
+        return note
 
 
 def _compared_values(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
@@ -645,7 +654,7 @@ def _compared_values(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iter
         if key not in theirs or key not in ours:
             yield Difference(key, "added" if key in theirs else "removed")
         elif repr(ours[key]) != repr(theirs[key]):
-            yield Difference(key, "value", ours[key], theirs[key])
+            yield Difference(key, "value", _restored(ours[key]), _restored(theirs[key]))
 
 
 def _named_lines(
@@ -664,8 +673,8 @@ def _named_lines(
 
 
 def _shown(value: Any, kind: str) -> str:
-    if isinstance(value, np.dtype) and kind != "dtype":
-        return f"an array of {value}"
+    if kind == "value":
+        return "an array" if value is np.ndarray else printable(repr(value))
     if kind == "bytes":
-        return f"{value:,} bytes"
+        return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
     return "no Unicode" if value is None else printable(str(value))

@@ -46,6 +46,10 @@ _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_or
 """If it is the same, two members are the same bytes, as far as headers and a CRC-32 can tell."""
 
 
+_UNKNOWN = -0.5
+"""The distance of values that differ but have none. Every distance of two numbers is larger."""
+
+
 class Difference(NamedTuple):
     """One thing in which two archives differ.
 
@@ -76,12 +80,16 @@ class Difference(NamedTuple):
     value_count : int or None
         How many values differ.
     worst : tuple of int or None
-        The index at which they differ most.
+        The index at which they differ most. Numbers that are finite in both archives
+        come before others.
     max_difference : float or None
-        How far apart they are there: infinite for a NaN, None for values that are
-        not numbers.
+        How far apart they are there: infinite if one of them is not finite, or if no
+        float is as large. None for values that are not numbers.
     field : str or None
         Of rows of a structured array, the field in which they differ most.
+    nan_count, inf_count : int or None
+        How many of the values that differ are NaN in one archive, and how many of the
+        others are infinite in one or both.
     """
 
     key: str | None
@@ -92,6 +100,8 @@ class Difference(NamedTuple):
     worst: tuple[int, ...] | None = None
     max_difference: float | None = None
     field: str | None = None
+    nan_count: int | None = None
+    inf_count: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the difference as what JSON can express.
@@ -312,37 +322,62 @@ def _are_known_equal(a: ArrayInfo, b: ArrayInfo) -> bool:
     return a.crc32 is not None and _IDENTITY(a) == _IDENTITY(b)
 
 
-def _distances(
-    a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], rtol: float, atol: float
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return which values differ by more than they may, and how far all are apart.
+class _Gaps(NamedTuple):
+    """How the values of two arrays differ; each is an array of their shape.
 
-    The distance of values that are no numbers is 1, and that of rows with fields the largest
-    of their fields.
+    Attributes
+    ----------
+    differs : numpy.ndarray
+        Which values differ by more than they may.
+    distance : numpy.ndarray
+        How far these are apart: of numbers that are finite in both. `_UNKNOWN` stands for others
+        that differ, and a lower number for values that do not. Of rows it is that of the field
+        that differs most.
+    nan, inf : numpy.ndarray
+        Which of them are NaN in one array, and which of the others are infinite.
     """
+
+    differs: Any
+    distance: Any
+    nan: Any
+    inf: Any
+
+    def reduce(self, axes: Any) -> _Gaps:
+        """Return what is said of all values along axes together."""
+        differs, distance, nan, inf = self
+        return _Gaps(
+            differs.any(axes), distance.max(axes, initial=-1.0), nan.any(axes), inf.any(axes)
+        )
+
+
+def _gaps(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], rtol: float, atol: float) -> _Gaps:
+    """Return how values differ; those of rows by their fields."""
     if a.dtype.names:
-        fields = [_field_distances(a, b, name, rtol, atol) for name in a.dtype.names]
-        return np.any([differs for differs, _ in fields], 0), np.max([far for _, far in fields], 0)
+        fields = [_field_gaps(a, b, name, rtol, atol) for name in a.dtype.names]
+        return _Gaps(*map(np.stack, zip(*fields, strict=True))).reduce(0)
     if not _is_distance(a.dtype, b.dtype):
         differs = _differs_exactly(a, b)
-        return differs, differs.astype(np.float64)
+        none = np.zeros_like(differs)
+        return _Gaps(differs, np.where(differs, _UNKNOWN, -1.0), none, none)
     x, y = _computable(a), _computable(b)
     with np.errstate(all="ignore"):
         distance = np.abs(x - y)
         allowed = atol + rtol * np.abs(y) if atol or rtol else 0.0
         # Values that differ by less than floating point can show still differ.
         differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
-    differs &= ~(np.isnan(x) & np.isnan(y))
-    return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
+        distance = distance.astype(np.float64)
+    no_x, no_y = np.isnan(x), np.isnan(y)
+    differs &= ~(no_x & no_y)
+    nan = differs & (no_x | no_y)
+    inf = differs & ~nan & (np.isinf(x) | np.isinf(y))
+    distance = np.where(differs, np.where(nan | inf, _UNKNOWN, distance), -1.0)
+    return _Gaps(differs, distance, nan, inf)
 
 
-def _field_distances(
-    a: Any, b: Any, name: str, rtol: float, atol: float
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _field_gaps(a: Any, b: Any, name: str, rtol: float, atol: float) -> _Gaps:
     """Return the same of a field of rows. Its values may be arrays, of which the worst counts."""
-    differs, distance = _distances(np.asarray(a[name]), np.asarray(b[name]), rtol, atol)
-    axes = tuple(range(np.ndim(a), np.ndim(differs)))
-    return np.any(differs, axes), np.where(differs, distance, -1.0).max(axes, initial=-1.0)
+    gaps = _gaps(np.asarray(a[name]), np.asarray(b[name]), rtol, atol)
+    return gaps.reduce(tuple(range(np.ndim(a), np.ndim(gaps.differs))))
 
 
 def _is_distance(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
@@ -495,31 +530,35 @@ class _Comparison:
     def _compare_values(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
         """Compare values piece by piece, and find the two that are furthest apart."""
         lazy = self.a.lazy(a.key), self.b.lazy(b.key)
-        count, worst = 0, -1.0
+        worst, counts = -1.0, np.zeros(3, np.int64)
         found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
         for index, left, right in _pairs(a.key, lazy, a.fortran_order == b.fortran_order):
-            differs, distance = _distances(left, right, self.rtol, self.atol)
+            differs, distance, *other = _gaps(left, right, self.rtol, self.atol)
             meter.add(left.nbytes)
             if not differs.any():
                 continue
-            count += int(np.count_nonzero(differs))
-            furthest = int(np.where(differs, distance, -1.0).argmax())
-            if (here := float(distance.flat[furthest])) > worst:
-                worst = here
+            counts += [np.count_nonzero(which) for which in (differs, *other)]
+            furthest = int(distance.argmax())
+            if (far := float(distance.flat[furthest])) > worst:
+                worst = far
                 within = np.unravel_index(furthest, left.shape)
                 place = tuple(axis.start + int(n) for axis, n in zip(index, within, strict=True))
                 found = _value(left, within), _value(right, within), place
+        count, *others = counts.tolist()
         if count:
             name, dtypes = None, [one.dtype for one in lazy]
             if dtypes[0].names:
                 distances = {
-                    name: _field_distances(*found[:2], name, self.rtol, self.atol)[1]
+                    name: _field_gaps(*found[:2], name, self.rtol, self.atol).distance
                     for name in dtypes[0].names
                 }
                 name = max(distances, key=lambda name: float(distances[name]))
                 dtypes = [dtype[name].base for dtype in dtypes]
-            furthest_apart = worst if _is_distance(*dtypes) else None
-            yield Difference(a.key, "values", *found[:2], count, found[2], furthest_apart, name)
+            far = math.inf if worst == _UNKNOWN else worst
+            yield Difference(
+                a.key, "values", *found[:2], count, found[2],
+                far if _is_distance(*dtypes) else None, name, *others,
+            )  # fmt: skip
 
 
 def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:
@@ -618,10 +657,14 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         what = key if row.key is None else f"{key}: attribute"
         yield from _named_lines(what, _own(row.a), _own(row.b), names)
     elif row.kind == "values" and row.value_count is not None:
-        verb = "differs," if row.value_count == 1 else "differ, most"
         is_known = row.max_difference is not None and math.isfinite(row.max_difference)
         by = f" by {row.max_difference:.6g}" if is_known else ""
-        counted = f"{format_count(row.value_count, 'value')} {verb}{by}"
+        told = {"NaN on one side": row.nan_count, "infinite": row.inf_count}
+        other = ", ".join(f"{count:,} {what}" for what, count in told.items() if count)
+        verb = "differs" if row.value_count == 1 else "differ"
+        if row.value_count > 1:
+            verb, by = f"{verb} ({other})" if other else verb, f" most{by}"
+        counted = f"{format_count(row.value_count, 'value')} {verb},{by}"
         inside = "" if row.field is None else f" in {printable(row.field)!r}"
         yield f"{key}: {counted}{inside} at {row.worst}: {texts}"
     else:

@@ -171,6 +171,8 @@ def test_a_tolerance_is_passed_on(differences):
             "worst": [1],
             "max_difference": 4,
             "field": None,
+            "nan_count": 0,
+            "inf_count": 0,
         }
     ]
 
@@ -178,7 +180,7 @@ def test_a_tolerance_is_passed_on(differences):
 def test_values_that_are_not_finite(differences, cli, tmp_path):
     """The text shows them; JSON, which has no such numbers, has null."""
     (row,) = differences({"x": np.array([np.nan])}, {"x": np.array([np.inf])})
-    assert (row["a"], row["b"]) == (None, None)
+    assert (row["a"], row["b"], row["nan_count"], row["inf_count"]) == (None, None, 1, 0)
     out = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
     assert out.startswith("x: 1 value differs, at (0,): nan and inf\n")
 

@@ -7,6 +7,7 @@ read is checked. Values are compared where CRC-32s differ, a piece of two arrays
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -388,7 +389,10 @@ def _is_distance(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
 def _are_comparable(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
     """Whether values of different dtypes can be equal."""
     if a.kind in "mM" or b.kind in "mM":
-        return a.kind == b.kind
+        # No unit counts both months and days.
+        with contextlib.suppress(TypeError, OverflowError):
+            return a.kind == b.kind == np.promote_types(a, b).kind
+        return False
     return (is_numeric(a) and is_numeric(b)) or (a.kind == b.kind and a.kind in "SU")
 
 

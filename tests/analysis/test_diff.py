@@ -342,6 +342,8 @@ def test_arrays_of_one_crc_are_not_compared_by_value(monkeypatch):
         (np.array(["a"] * 3), np.array(["abc"] * 3), ["dtype", "values"]),
         (np.zeros(3), np.zeros(3, "M8[s]"), ["dtype"]),
         (np.zeros(3, "M8[D]"), np.zeros(3, "M8[s]"), ["dtype"]),
+        (np.zeros(3, "M8[Y]"), np.zeros(3, "M8[as]"), ["dtype"]),
+        (np.zeros(3, "m8[M]"), np.zeros(3, "m8[D]"), ["dtype"]),
         (np.zeros(3, "<i4"), np.zeros(3, ">i4"), []),
         (np.zeros((2, 3)), np.asfortranarray(np.zeros((2, 3))), []),
         (np.array([np.nan, 1]), np.array([np.nan, 1], ">f8"), []),

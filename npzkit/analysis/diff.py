@@ -18,6 +18,7 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.codecs.checksum import crc32
 from npzkit.datasets.opening import opened
 from npzkit.display.blocks import PIECE_SIZE, blocks
 from npzkit.display.piecewise import is_numeric
@@ -527,7 +528,8 @@ class _Comparison:
         if not self.values:
             yield Difference(a.key, "checksum", a.crc32, b.crc32)
         elif a.dtype.hasobject:
-            yield Difference(a.key, "objects")
+            if a.nbytes != b.nbytes or _crc_of(self.a, a) != _crc_of(self.b, b):
+                yield Difference(a.key, "objects")
         else:
             yield from self._compare_values(a, b, meter)
 
@@ -563,6 +565,17 @@ class _Comparison:
                 a.key, "values", *found[:2], count, found[2],
                 far if _is_distance(*dtypes) else None, name, *others,
             )  # fmt: skip
+
+
+def _crc_of(npz: NpzFile, info: Any) -> Any:
+    """Return the CRC-32 of a member. A .npy file has none: it is read."""
+    if info.crc32 is not None:
+        return info.crc32
+    crc = 0
+    with npz.stream(info.key) as stream:
+        while piece := stream.read(PIECE_SIZE):
+            crc = crc32(piece, crc)
+    return crc
 
 
 def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:

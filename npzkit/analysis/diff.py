@@ -37,7 +37,7 @@ from npzkit.files.urls import find_locations
 from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, suggestion
-from npzkit.members.metadata import TREE_KEY
+from npzkit.members.metadata import TREE_KEY, format_json
 from npzkit.trees.notes import is_value, nodes_of
 from npzkit.trees.values import value_of
 
@@ -452,7 +452,7 @@ class _Comparison:
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
         values = self._values() if self.is_whole else ({}, {})
         rows[None] += _compared_values(*values)
-        is_other = _own(ours) != _own(theirs) or (ours != theirs and not rows[None])
+        is_other = _differ(_own(ours), _own(theirs)) or (not rows[None] and _differ(ours, theirs))
         if self.metadata and is_other:
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs, read = {}, []
@@ -493,7 +493,7 @@ class _Comparison:
 
     def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
         """Yield in what two sound members differ."""
-        if self.metadata and dict(a.attrs) != dict(b.attrs):
+        if self.metadata and _differ(dict(a.attrs), dict(b.attrs)):
             yield Difference(a.key, "attributes", dict(a.attrs), dict(b.attrs))
         if _are_known_equal(a, b):
             return
@@ -689,6 +689,12 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         yield f"{key}: {row.kind} {verb}: {texts}"
 
 
+def _differ(a: Any, b: Any) -> bool:
+    """Whether values of metadata differ: as JSON, in which 1, 1.0 and true are not the same."""
+    ours, theirs = (format_json(value, sort_keys=True) for value in (a, b))
+    return ours != theirs
+
+
 def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata without what nested data needs."""
     return {name: value for name, value in metadata.items() if name != TREE_KEY}
@@ -721,13 +727,13 @@ def _named_lines(
     what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], names: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a line for each name that differs in metadata, or in attributes."""
-    if ours == theirs:
+    if not _differ(ours, theirs):
         yield f"{what}: the nested data has other lists, tuples or types"
     for name in dict.fromkeys([*ours, *theirs]):
         if name not in theirs or name not in ours:
             kind = "removed" if name in ours else "added"
             yield f"{what} {shown_key(name)}: {kind} (only in {names[kind]})"
-        elif ours[name] != theirs[name]:
+        elif _differ(ours[name], theirs[name]):
             texts = (printable(shown_value(values[name])) for values in (ours, theirs))
             yield f"{what} {shown_key(name)}: {' and '.join(texts)}"
 

@@ -100,6 +100,22 @@ def test_metadata_and_attributes():
     assert str(npzkit.diff(a, b, [], metadata=True)).endswith("0 keys: other metadata")
 
 
+def test_metadata_of_other_types():
+    """Of metadata and attributes, 1 and True differ as values of nested data do; NaN is NaN."""
+    a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    both = {"n": [np.nan], "m": {"x": 1, "y": 2}}
+    turned = {"m": {"y": 2, "x": 1}, "n": [np.nan]}
+    for stream, values in (
+        (a, {**both, "k": 1}), (b, {**turned, "k": True}), (c, {**turned, "k": 1})
+    ):  # fmt: skip
+        with npzkit.NpzWriter(stream, metadata=values) as w:
+            w.add("x", np.zeros(3), attrs=values)
+    report = npzkit.diff(a, b, metadata=True)
+    assert [row.kind for row in report.rows] == ["metadata", "attributes"]
+    assert str(report).splitlines()[:2] == ["metadata k: 1 and True", "x: attribute k: 1 and True"]
+    assert npzkit.diff(a, c, metadata=True).equal
+
+
 def test_values_of_nested_data():
     """A number that is no array is compared too, unless keys are given, or other metadata differ."""
     a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()

@@ -145,7 +145,8 @@ class DiffReport(NamedTuple):
     problems : tuple of Problem
         Damaged arrays, which were not compared.
     compared : int
-        Keys that at least one of the archives has, of those that were asked for.
+        Keys that at least one of the archives has, of those that were asked for, also
+        those of values of nested data.
     """
 
     path_a: str | None
@@ -248,13 +249,13 @@ def diff(
     ----------
     a, b : path, URL, bytes-like, file object or NpzFile
     keys : sequence of str, optional
-        What to compare; all by default.
+        What to compare, arrays and values of nested data; all by default.
     rtol, atol : float, default 0
         How far numbers may be apart, also those in fields of structured arrays:
         ``abs(a - b) <= atol + rtol * abs(b)``.
     metadata : bool, default False
         Compare the archives' metadata and the arrays' attributes too. Values of nested
-        data, such as a learning rate, are always compared, unless `keys` are given.
+        data, such as a learning rate, are always compared.
     verify : bool, default True
         False trusts recorded CRC-32s: arrays whose CRC-32s agree are not read.
         Damage in them is not noticed.
@@ -311,9 +312,7 @@ def diff(
     first, second = find_locations([a, b], storage_options)
     with opened(first, limits=limits) as one, opened(second, limits=limits) as two:
         wanted = _wanted(one, two, keys)
-        comparison = _Comparison(
-            one, two, wanted, rtol, atol, metadata, verify, values, keys is None
-        )
+        comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values)
         rows = tuple(comparison.rows(progress))
         paths = one._archive.path, two._archive.path
         return DiffReport(*paths, rows, tuple(comparison.problems), len(wanted))
@@ -443,14 +442,13 @@ class _Comparison:
     metadata: bool
     verify: bool
     values: bool
-    is_whole: bool
     problems: list[Problem] = field(default_factory=list)
 
     def rows(self, progress: Progress | None) -> list[Difference]:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
-        values = self._values() if self.is_whole else ({}, {})
+        values = self._values()
         rows[None] += _compared_values(*values)
         is_other = _differ(_own(ours), _own(theirs)) or (not rows[None] and _differ(ours, theirs))
         if self.metadata and is_other:
@@ -482,7 +480,11 @@ class _Comparison:
 
     def _values(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the notes of values of nested data by key; where one is an array, `ndarray`."""
-        ours, theirs = _leaves(self.a), _leaves(self.b)
+        wanted = set(self.keys)
+        ours, theirs = (
+            {key: note for key, note in _leaves(npz).items() if key in wanted}
+            for npz in (self.a, self.b)
+        )
         for npz, own, other in ((self.a, ours, theirs), (self.b, theirs, ours)):
             own |= {key: np.ndarray for key in other if key in npz}
         return ours, theirs
@@ -578,9 +580,14 @@ def _crc_of(npz: NpzFile, info: Any) -> Any:
     return crc
 
 
+def all_keys(a: NpzFile, b: NpzFile) -> list[str]:
+    """Return the keys of arrays and of values of nested data of two archives, each once."""
+    return list(dict.fromkeys([*a, *_leaves(a), *b, *_leaves(b)]))
+
+
 def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:
     """Return the keys to compare, as they are listed."""
-    listed = list(dict.fromkeys([*a, *b]))
+    listed = all_keys(a, b)
     if keys is None:
         return listed
     known = set(listed)

@@ -117,7 +117,7 @@ def test_metadata_of_other_types():
 
 
 def test_values_of_nested_data():
-    """A number that is no array is compared too, unless keys are given, or other metadata differ."""
+    """A number that is no array is compared too, unless others are asked for."""
     a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()
     for stream, rate in ((a, 0.1), (b, 0.2)):
         npzkit.save(stream, {"w": np.zeros(3), "opt": {"lr": rate}}, metadata={"rate": rate})
@@ -129,6 +129,8 @@ def test_values_of_nested_data():
     kinds = [row.kind for row in npzkit.diff(a, b, metadata=True).rows]
     assert kinds == ["value", "metadata"]
     assert npzkit.diff(a, b, ["w"]).equal
+    assert npzkit.diff(a, b, ["opt/lr"]).changed == npzkit.diff(a, c, ["opt/lr"]).removed
+    assert npzkit.diff(a, b, ["opt/lr"]).compared == 1
 
 
 def test_values_of_nested_data_that_one_archive_lacks():
@@ -141,7 +143,7 @@ def test_values_of_nested_data_that_one_archive_lacks():
     assert (removed.removed, added.added) == (("opt/0/lr",), ("opt/0/lr",))
     assert removed.as_dict()["rows"][0]["kind"] == "removed"
     assert str(removed).splitlines() == [
-        "opt/0/lr: removed (only in a)", "1 key: 1 removed"
+        "opt/0/lr: removed (only in a)", "2 keys: 1 removed"
     ]  # fmt: skip
     (row,) = npzkit.diff(a, c).rows
     assert (row.key, row.kind, row.a, row.b) == ("opt/0/lr", "value", 0.1, np.ndarray)
@@ -161,7 +163,7 @@ def test_values_of_nested_data_are_told_as_python_writes_them():
     report = npzkit.diff(a, b)
     assert str(report).splitlines() == [
         *(f"opt/{n}: value differs: {one!r} and {other!r}" for n, (one, other) in enumerate(pairs)),
-        "1 key: 4 changed",
+        "5 keys: 4 changed",
     ]  # fmt: skip
     assert [(row.a, row.b) for row in report.rows[:2]] == pairs[:2]
     found = json.loads(report.to_json(), parse_constant=pytest.fail)["rows"]

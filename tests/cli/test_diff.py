@@ -89,8 +89,10 @@ def test_values_of_nested_data(cli, tmp_path):
     npzkit.save(c, {**tree, "opt": {**tree["opt"], "betas": (0.9, 0.99)}})
     for options in ((), ("--metadata",)):
         assert cli("diff", a, b, *options).out.startswith(
-            "opt/lr: value differs: 0.1 and 0.2\n1 key"
+            "opt/lr: value differs: 0.1 and 0.2\n4 keys"
         )
+    for key, code in (("opt", 1), ("opt/l*", 1), ("opt/betas/", 0)):
+        assert cli("diff", a, b, key).code == code
     assert "other lists, tuples" in cli("diff", a, c, "--metadata").out
     np.savez(c, **{"w": np.ones(2), "opt/betas": [0.9, 0.99]})
     found = cli("diff", a, c)

@@ -90,8 +90,8 @@ class Difference(NamedTuple):
     field : str or None
         Of rows of a structured array, the field in which they differ most.
     nan_count, inf_count : int or None
-        How many of the values that differ are NaN in one archive, and how many of the
-        others are infinite in one or both.
+        How many of the values that differ are NaN, or NaT, in one archive, and how many
+        of the others are infinite in one or both.
     """
 
     key: str | None
@@ -359,7 +359,8 @@ def _gaps(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], rtol: float, atol: f
     if not _is_distance(a.dtype, b.dtype):
         differs = _differs_exactly(a, b)
         none = np.zeros_like(differs)
-        return _Gaps(differs, np.where(differs, _UNKNOWN, -1.0), none, none)
+        nan = differs & (np.isnat(a) | np.isnat(b)) if a.dtype.kind in "mM" else none
+        return _Gaps(differs, np.where(differs, _UNKNOWN, -1.0), nan, none)
     x, y = _computable(a), _computable(b)
     with np.errstate(all="ignore"):
         distance = np.abs(x - y)

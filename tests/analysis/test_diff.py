@@ -447,6 +447,9 @@ def test_numbers_that_are_not_finite_on_both_sides():
     (row,) = npzkit.diff(packed({"x": a}), packed({"x": b})).rows
     assert (row.value_count, row.nan_count, row.inf_count) == (3, 1, 1)
     assert (row.worst, row.max_difference) == ((4,), np.inf)
+    dates = np.array(["2020", "NaT", "NaT"], "M8[Y]")
+    (row,) = npzkit.diff(packed({"x": dates}), packed({"x": dates[[1, 0, 2]]})).rows
+    assert (row.value_count, row.nan_count) == (2, 2)
     (row,) = npzkit.diff(packed({"x": a[:2]}), packed({"x": b[:2]})).rows
     assert (row.worst, row.max_difference, row.b) == ((0,), np.inf, np.inf)
 

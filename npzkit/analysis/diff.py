@@ -451,8 +451,9 @@ class _Comparison:
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
         values = self._values()
         rows[None] += _compared_values(*values)
-        is_other = _differ(_own(ours), _own(theirs)) or (not rows[None] and _differ(ours, theirs))
-        if self.metadata and is_other:
+        if self.metadata and (
+            _differ(_own(ours), _own(theirs)) or (not rows[None] and _differ(ours, theirs))
+        ):
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs, read = {}, []
         for key in self.keys:

@@ -7,6 +7,7 @@ read is checked. Values are compared where CRC-32s differ, a piece of two arrays
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.codecs.checksum import crc32
 from npzkit.datasets.opening import opened
 from npzkit.display.blocks import PIECE_SIZE, blocks
 from npzkit.display.piecewise import is_numeric
@@ -35,14 +37,19 @@ from npzkit.files.urls import find_locations
 from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, suggestion
-from npzkit.members.metadata import TREE_KEY
+from npzkit.members.metadata import TREE_KEY, format_json
 from npzkit.trees.notes import is_value, nodes_of
+from npzkit.trees.values import value_of
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, Progress
 
 _IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
 """If it is the same, two members are the same bytes, as far as headers and a CRC-32 can tell."""
+
+
+_UNKNOWN = -0.5
+"""The distance of values that differ but have none. Every distance of two numbers is larger."""
 
 
 class Difference(NamedTuple):
@@ -60,7 +67,7 @@ class Difference(NamedTuple):
     ``"objects"``    pickles, which are never read         None
     ``"bytes"``      members that are not both arrays      the dtype, or the size in bytes
     ``"attributes"`` the attributes                        the attributes
-    ``"value"``      a value of nested data, no array      the values
+    ``"value"``      a value of nested data, no array      the values; ``np.ndarray``: an array
     ``"metadata"``   the archives' metadata                the metadata
     ================ ===================================== =================================
 
@@ -75,12 +82,16 @@ class Difference(NamedTuple):
     value_count : int or None
         How many values differ.
     worst : tuple of int or None
-        The index at which they differ most.
+        The index at which they differ most. Numbers that are finite in both archives
+        come before others.
     max_difference : float or None
-        How far apart they are there: infinite for a NaN, None for values that are
-        not numbers.
+        How far apart they are there: infinite if one of them is not finite, or if no
+        float is as large. None for values that are not numbers.
     field : str or None
         Of rows of a structured array, the field in which they differ most.
+    nan_count, inf_count : int or None
+        How many of the values that differ are NaN, or NaT, in one archive, and how many
+        of the others are infinite in one or both.
     """
 
     key: str | None
@@ -91,11 +102,14 @@ class Difference(NamedTuple):
     worst: tuple[int, ...] | None = None
     max_difference: float | None = None
     field: str | None = None
+    nan_count: int | None = None
+    inf_count: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the difference as what JSON can express.
 
-        Dtypes, dates and rows of tables are text. Numbers that are not finite are None.
+        Dtypes, dates, rows of tables, complex numbers and the like are text. Numbers
+        that are not finite are None.
         """
         return {name: _plain(value) for name, value in self._asdict().items()}
 
@@ -131,7 +145,8 @@ class DiffReport(NamedTuple):
     problems : tuple of Problem
         Damaged arrays, which were not compared.
     compared : int
-        Keys that at least one of the archives has, of those that were asked for.
+        Keys that at least one of the archives has, of those that were asked for, also
+        those of values of nested data.
     """
 
     path_a: str | None
@@ -234,13 +249,13 @@ def diff(
     ----------
     a, b : path, URL, bytes-like, file object or NpzFile
     keys : sequence of str, optional
-        What to compare; all by default.
+        What to compare, arrays and values of nested data; all by default.
     rtol, atol : float, default 0
         How far numbers may be apart, also those in fields of structured arrays:
         ``abs(a - b) <= atol + rtol * abs(b)``.
     metadata : bool, default False
         Compare the archives' metadata and the arrays' attributes too. Values of nested
-        data, such as a learning rate, are always compared, unless `keys` are given.
+        data, such as a learning rate, are always compared.
     verify : bool, default True
         False trusts recorded CRC-32s: arrays whose CRC-32s agree are not read.
         Damage in them is not noticed.
@@ -297,9 +312,7 @@ def diff(
     first, second = find_locations([a, b], storage_options)
     with opened(first, limits=limits) as one, opened(second, limits=limits) as two:
         wanted = _wanted(one, two, keys)
-        comparison = _Comparison(
-            one, two, wanted, rtol, atol, metadata, verify, values, keys is None
-        )
+        comparison = _Comparison(one, two, wanted, rtol, atol, metadata, verify, values)
         rows = tuple(comparison.rows(progress))
         paths = one._archive.path, two._archive.path
         return DiffReport(*paths, rows, tuple(comparison.problems), len(wanted))
@@ -310,37 +323,63 @@ def _are_known_equal(a: ArrayInfo, b: ArrayInfo) -> bool:
     return a.crc32 is not None and _IDENTITY(a) == _IDENTITY(b)
 
 
-def _distances(
-    a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], rtol: float, atol: float
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return which values differ by more than they may, and how far all are apart.
+class _Gaps(NamedTuple):
+    """How the values of two arrays differ; each is an array of their shape.
 
-    The distance of values that are no numbers is 1, and that of rows with fields the largest
-    of their fields.
+    Attributes
+    ----------
+    differs : numpy.ndarray
+        Which values differ by more than they may.
+    distance : numpy.ndarray
+        How far these are apart: of numbers that are finite in both. `_UNKNOWN` stands for others
+        that differ, and a lower number for values that do not. Of rows it is that of the field
+        that differs most.
+    nan, inf : numpy.ndarray
+        Which of them are NaN in one array, and which of the others are infinite.
     """
+
+    differs: Any
+    distance: Any
+    nan: Any
+    inf: Any
+
+    def reduce(self, axes: Any) -> _Gaps:
+        """Return what is said of all values along axes together."""
+        differs, distance, nan, inf = self
+        return _Gaps(
+            differs.any(axes), distance.max(axes, initial=-1.0), nan.any(axes), inf.any(axes)
+        )
+
+
+def _gaps(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], rtol: float, atol: float) -> _Gaps:
+    """Return how values differ; those of rows by their fields."""
     if a.dtype.names:
-        fields = [_field_distances(a, b, name, rtol, atol) for name in a.dtype.names]
-        return np.any([differs for differs, _ in fields], 0), np.max([far for _, far in fields], 0)
+        fields = [_field_gaps(a, b, name, rtol, atol) for name in a.dtype.names]
+        return _Gaps(*map(np.stack, zip(*fields, strict=True))).reduce(0)
     if not _is_distance(a.dtype, b.dtype):
         differs = _differs_exactly(a, b)
-        return differs, differs.astype(np.float64)
+        none = np.zeros_like(differs)
+        nan = differs & (np.isnat(a) | np.isnat(b)) if a.dtype.kind in "mM" else none
+        return _Gaps(differs, np.where(differs, _UNKNOWN, -1.0), nan, none)
     x, y = _computable(a), _computable(b)
     with np.errstate(all="ignore"):
         distance = np.abs(x - y)
         allowed = atol + rtol * np.abs(y) if atol or rtol else 0.0
         # Values that differ by less than floating point can show still differ.
         differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
-    differs &= ~(np.isnan(x) & np.isnan(y))
-    return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
+        distance = distance.astype(np.float64)
+    no_x, no_y = np.isnan(x), np.isnan(y)
+    differs &= ~(no_x & no_y)
+    nan = differs & (no_x | no_y)
+    inf = differs & ~nan & (np.isinf(x) | np.isinf(y))
+    distance = np.where(differs, np.where(nan | inf, _UNKNOWN, distance), -1.0)
+    return _Gaps(differs, distance, nan, inf)
 
 
-def _field_distances(
-    a: Any, b: Any, name: str, rtol: float, atol: float
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _field_gaps(a: Any, b: Any, name: str, rtol: float, atol: float) -> _Gaps:
     """Return the same of a field of rows. Its values may be arrays, of which the worst counts."""
-    differs, distance = _distances(np.asarray(a[name]), np.asarray(b[name]), rtol, atol)
-    axes = tuple(range(np.ndim(a), np.ndim(differs)))
-    return np.any(differs, axes), np.where(differs, distance, -1.0).max(axes, initial=-1.0)
+    gaps = _gaps(np.asarray(a[name]), np.asarray(b[name]), rtol, atol)
+    return gaps.reduce(tuple(range(np.ndim(a), np.ndim(gaps.differs))))
 
 
 def _is_distance(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
@@ -351,7 +390,10 @@ def _is_distance(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
 def _are_comparable(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
     """Whether values of different dtypes can be equal."""
     if a.kind in "mM" or b.kind in "mM":
-        return a.kind == b.kind
+        # No unit counts both months and days.
+        with contextlib.suppress(TypeError, OverflowError):
+            return a.kind == b.kind == np.promote_types(a, b).kind
+        return False
     return (is_numeric(a) and is_numeric(b)) or (a.kind == b.kind and a.kind in "SU")
 
 
@@ -401,20 +443,22 @@ class _Comparison:
     metadata: bool
     verify: bool
     values: bool
-    is_whole: bool
     problems: list[Problem] = field(default_factory=list)
 
     def rows(self, progress: Progress | None) -> list[Difference]:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
         ours, theirs = dict(self.a.metadata), dict(self.b.metadata)
-        if self.is_whole and TREE_KEY in ours and TREE_KEY in theirs:
-            rows[None] += _compared_leaves(_leaves(ours), _leaves(theirs))
-        is_other = _own(ours) != _own(theirs) or (ours != theirs and not rows[None])
-        if self.metadata and is_other:
+        values = self._values()
+        rows[None] += _compared_values(*values)
+        if self.metadata and (
+            _differ(_own(ours), _own(theirs)) or (not rows[None] and _differ(ours, theirs))
+        ):
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs, read = {}, []
         for key in self.keys:
+            if key in values[0] or key in values[1]:
+                continue
             if key not in self.a or key not in self.b:
                 rows[key].append(Difference(key, "added" if key in self.b else "removed"))
                 continue
@@ -436,13 +480,24 @@ class _Comparison:
         meter.finish()
         return [row for found in rows.values() for row in found]
 
+    def _values(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the notes of values of nested data by key; where one is an array, `ndarray`."""
+        wanted = set(self.keys)
+        ours, theirs = (
+            {key: note for key, note in _leaves(npz).items() if key in wanted}
+            for npz in (self.a, self.b)
+        )
+        for npz, own, other in ((self.a, ours, theirs), (self.b, theirs, ours)):
+            own |= {key: np.ndarray for key in other if key in npz}
+        return ours, theirs
+
     def _is_compared(self, a: ArrayInfo, b: ArrayInfo) -> bool:
         """Whether the values of two members are compared."""
         return self.values and not _are_known_equal(a, b)
 
     def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
         """Yield in what two sound members differ."""
-        if self.metadata and dict(a.attrs) != dict(b.attrs):
+        if self.metadata and _differ(dict(a.attrs), dict(b.attrs)):
             yield Difference(a.key, "attributes", dict(a.attrs), dict(b.attrs))
         if _are_known_equal(a, b):
             return
@@ -477,43 +532,64 @@ class _Comparison:
         if not self.values:
             yield Difference(a.key, "checksum", a.crc32, b.crc32)
         elif a.dtype.hasobject:
-            yield Difference(a.key, "objects")
+            if a.nbytes != b.nbytes or _crc_of(self.a, a) != _crc_of(self.b, b):
+                yield Difference(a.key, "objects")
         else:
             yield from self._compare_values(a, b, meter)
 
     def _compare_values(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
         """Compare values piece by piece, and find the two that are furthest apart."""
         lazy = self.a.lazy(a.key), self.b.lazy(b.key)
-        count, worst = 0, -1.0
+        worst, counts = -1.0, np.zeros(3, np.int64)
         found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
         for index, left, right in _pairs(a.key, lazy, a.fortran_order == b.fortran_order):
-            differs, distance = _distances(left, right, self.rtol, self.atol)
+            differs, distance, *other = _gaps(left, right, self.rtol, self.atol)
             meter.add(left.nbytes)
             if not differs.any():
                 continue
-            count += int(np.count_nonzero(differs))
-            furthest = int(np.where(differs, distance, -1.0).argmax())
-            if (here := float(distance.flat[furthest])) > worst:
-                worst = here
+            counts += [np.count_nonzero(which) for which in (differs, *other)]
+            furthest = int(distance.argmax())
+            if (far := float(distance.flat[furthest])) > worst:
+                worst = far
                 within = np.unravel_index(furthest, left.shape)
                 place = tuple(axis.start + int(n) for axis, n in zip(index, within, strict=True))
                 found = _value(left, within), _value(right, within), place
+        count, *others = counts.tolist()
         if count:
             name, dtypes = None, [one.dtype for one in lazy]
             if dtypes[0].names:
                 distances = {
-                    name: _field_distances(*found[:2], name, self.rtol, self.atol)[1]
+                    name: _field_gaps(*found[:2], name, self.rtol, self.atol).distance
                     for name in dtypes[0].names
                 }
                 name = max(distances, key=lambda name: float(distances[name]))
                 dtypes = [dtype[name].base for dtype in dtypes]
-            furthest_apart = worst if _is_distance(*dtypes) else None
-            yield Difference(a.key, "values", *found[:2], count, found[2], furthest_apart, name)
+            far = math.inf if worst == _UNKNOWN else worst
+            yield Difference(
+                a.key, "values", *found[:2], count, found[2],
+                far if _is_distance(*dtypes) else None, name, *others,
+            )  # fmt: skip
+
+
+def _crc_of(npz: NpzFile, info: Any) -> Any:
+    """Return the CRC-32 of a member. A .npy file has none: it is read."""
+    if info.crc32 is not None:
+        return info.crc32
+    crc = 0
+    with npz.stream(info.key) as stream:
+        while piece := stream.read(PIECE_SIZE):
+            crc = crc32(piece, crc)
+    return crc
+
+
+def all_keys(a: NpzFile, b: NpzFile) -> list[str]:
+    """Return the keys of arrays and of values of nested data of two archives, each once."""
+    return list(dict.fromkeys([*a, *_leaves(a), *b, *_leaves(b)]))
 
 
 def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:
     """Return the keys to compare, as they are listed."""
-    listed = list(dict.fromkeys([*a, *b]))
+    listed = all_keys(a, b)
     if keys is None:
         return listed
     known = set(listed)
@@ -584,13 +660,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         item = value.item()
         value = item if isinstance(item, (bool, int, float)) else str(value)
-    if isinstance(value, np.dtype):
-        return str(value)
-    if not isinstance(value, (float, dict)):
-        return value
-    import json
+    if isinstance(value, (float, dict)):
+        import json
 
-    return json.loads(json.dumps(value), parse_constant=lambda name: None)
+        return json.loads(json.dumps(value), parse_constant=lambda name: None)
+    is_plain = value is None or isinstance(value, (int, str, tuple))
+    return value if is_plain else "an array" if value is np.ndarray else str(value)
 
 
 def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
@@ -608,10 +683,14 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         what = key if row.key is None else f"{key}: attribute"
         yield from _named_lines(what, _own(row.a), _own(row.b), names)
     elif row.kind == "values" and row.value_count is not None:
-        verb = "differs," if row.value_count == 1 else "differ, most"
         is_known = row.max_difference is not None and math.isfinite(row.max_difference)
         by = f" by {row.max_difference:.6g}" if is_known else ""
-        counted = f"{format_count(row.value_count, 'value')} {verb}{by}"
+        told = {"NaN on one side": row.nan_count, "infinite": row.inf_count}
+        other = ", ".join(f"{count:,} {what}" for what, count in told.items() if count)
+        verb = "differs" if row.value_count == 1 else "differ"
+        if row.value_count > 1:
+            verb, by = f"{verb} ({other})" if other else verb, f" most{by}"
+        counted = f"{format_count(row.value_count, 'value')} {verb},{by}"
         inside = "" if row.field is None else f" in {printable(row.field)!r}"
         yield f"{key}: {counted}{inside} at {row.worst}: {texts}"
     else:
@@ -619,41 +698,58 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         yield f"{key}: {row.kind} {verb}: {texts}"
 
 
+def _differ(a: Any, b: Any) -> bool:
+    """Whether values of metadata differ: as JSON, in which 1, 1.0 and true are not the same."""
+    ours, theirs = (format_json(value, sort_keys=True) for value in (a, b))
+    return ours != theirs
+
+
 def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata without what nested data needs."""
     return {name: value for name, value in metadata.items() if name != TREE_KEY}
 
 
-def _leaves(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of nested data by their keys."""
-    return {key: note[1] for key, note in nodes_of(metadata[TREE_KEY]) if is_value(note)}
+def _leaves(npz: NpzFile) -> dict[str, Any]:
+    """Return the notes of values of nested data that are no arrays, by their keys."""
+    nodes = nodes_of(npz.metadata.get(TREE_KEY))
+    return {key: note for key, note in nodes if is_value(note) and key not in npz}
 
 
-def _compared_leaves(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+def _restored(note: Any) -> Any:
+    """Return the value of a note; of a tied tensor, a text; a note that is not valid, as it is."""
+    try:
+        return f"same as {note[1]}" if note[0] == "same" else value_of(note[1])
+    except (TypeError, LookupError, ValueError, NpzkitError):
+        return note
+
+
+def _compared_values(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
     """Yield what differs in values of nested data."""
     for key in dict.fromkeys([*ours, *theirs]):
         if key not in theirs or key not in ours:
             yield Difference(key, "added" if key in theirs else "removed")
         elif repr(ours[key]) != repr(theirs[key]):
-            yield Difference(key, "value", ours[key], theirs[key])
+            yield Difference(key, "value", _restored(ours[key]), _restored(theirs[key]))
 
 
 def _named_lines(
     what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], names: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a line for each name that differs in metadata, or in attributes."""
-    if ours == theirs:
+    if not _differ(ours, theirs):
         yield f"{what}: the nested data has other lists, tuples or types"
     for name in dict.fromkeys([*ours, *theirs]):
         if name not in theirs or name not in ours:
             kind = "removed" if name in ours else "added"
             yield f"{what} {shown_key(name)}: {kind} (only in {names[kind]})"
-        elif ours[name] != theirs[name]:
+        elif _differ(ours[name], theirs[name]):
             texts = (printable(shown_value(values[name])) for values in (ours, theirs))
             yield f"{what} {shown_key(name)}: {' and '.join(texts)}"
 
 
 def _shown(value: Any, kind: str) -> str:
+    if kind == "value":
+        return "an array" if value is np.ndarray else printable(repr(value))
     if kind == "bytes":
         return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
     return "no Unicode" if value is None else printable(str(value))

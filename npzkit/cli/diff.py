@@ -37,18 +37,19 @@ def diff(
 
     KEYS may be patterns such as 'layer*/bias', and folders of keys.
 
-    Keys, shapes, dtypes and values are compared. NaNs at the same place are
-    equal. The arrays that both have are read, and their CRC-32s are checked. Of
-    values, the two that are furthest apart are shown, how far, and their place. A key
-    that only A has was removed, one that only B has was added. Two .npy files are compared
-    whatever their names are. A or B may be - for the standard input; a pipe is copied
-    to a temporary file first.
+    Keys, shapes, dtypes and values are compared, also values of nested data, such as a
+    learning rate. NaNs at the same place are equal. The arrays that both have are read,
+    and their CRC-32s are checked. Of values, the two that are furthest apart are shown,
+    how far, and their place. A key that only A has was removed, one that only B has was
+    added. Two .npy files are compared whatever their names are. A or B may be - for the
+    standard input; a pipe is copied to a temporary file first.
 
     Exits with 0 if there is no difference, 1 if there is one, and 2 if an
     array is damaged or a file cannot be read.
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """
+    from npzkit.analysis.diff import all_keys
     from npzkit.datasets.opening import is_npy
 
     if a == b == "-":
@@ -58,7 +59,7 @@ def diff(
             if is_npy(left) and is_npy(right) and len(left) == len(right) == 1:
                 renamed: Any = right._archive
                 renamed.rename(*left)
-            chosen = keys_named(keys, dict.fromkeys([*left, *right]), None)
+            chosen = keys_named(keys, all_keys(left, right), None)
             report = npzkit.diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,

@@ -49,10 +49,11 @@ def print_statistics(
     facts: Mapping[str, Any], dtype: np.dtype[Any], found: npzkit.Statistics
 ) -> None:
     """Print statistics as names and values, and a bar for each bin of the histogram."""
+    is_time, has_few_digits = dtype.kind in "mM", dtype.itemsize <= 4
     numbers = [
-        (name, f"{facts[name]:.10g}" if isinstance(facts[name], float) else str(facts[name]))
+        (name, f"{number:.10g}" if has_few_digits and name in ("mean", "std") else str(number))
         for name in ("min", "max", "mean", "std")
-        if facts.get(name) is not None
+        if (number := facts.get(name) if is_time else getattr(found, name)) is not None
     ]
     fields = [
         ("key", printable(facts["key"])),
@@ -68,13 +69,15 @@ def print_statistics(
         edges = facts["histogram"]["edges"]
         is_by_integer = dtype.kind in "biu" and edges[1] - edges[0] == 1
         names = [f"{low:.0f}" for low in edges[:-1]] if is_by_integer else _bin_names(edges)
+        # One bin is one value.
+        names = names or [str(found.min)]
         _print_histogram("value" if is_by_integer else "from", names, found.histogram.counts)
 
 
 def _bin_names(edges: Sequence[float]) -> list[str]:
-    """Return the label of each bin: its edges, with as many digits as tell them apart."""
+    """Return the label of each of several bins: its edges, in digits that tell them apart."""
     if len(edges) == 2:
-        return [f"{edges[0]:.10g}"]
+        return []
     texts: list[str] = []
     for digits in range(4, 18):
         texts = [f"{edge:.{digits}g}" for edge in edges]

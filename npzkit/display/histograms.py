@@ -185,9 +185,7 @@ def _bars_markup(counts: Sequence[int]) -> Markup:
 
 
 def _number_text(number: Any) -> str:
-    if isinstance(number, int):
-        return f"{number:,}"
-    return f"{number:.6g}" if isinstance(number, (float, np.floating)) else cell_text(number)
+    return f"{number:,}" if isinstance(number, int) else cell_text(number)
 
 
 def _scalar(number: Any, dtype: np.dtype[Any]) -> Any:

@@ -100,8 +100,24 @@ def test_metadata_and_attributes():
     assert str(npzkit.diff(a, b, [], metadata=True)).endswith("0 keys: other metadata")
 
 
+def test_metadata_of_other_types():
+    """Of metadata and attributes, 1 and True differ as values of nested data do; NaN is NaN."""
+    a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    both = {"n": [np.nan], "m": {"x": 1, "y": 2}}
+    turned = {"m": {"y": 2, "x": 1}, "n": [np.nan]}
+    for stream, values in (
+        (a, {**both, "k": 1}), (b, {**turned, "k": True}), (c, {**turned, "k": 1})
+    ):  # fmt: skip
+        with npzkit.NpzWriter(stream, metadata=values) as w:
+            w.add("x", np.zeros(3), attrs=values)
+    report = npzkit.diff(a, b, metadata=True)
+    assert [row.kind for row in report.rows] == ["metadata", "attributes"]
+    assert str(report).splitlines()[:2] == ["metadata k: 1 and True", "x: attribute k: 1 and True"]
+    assert npzkit.diff(a, c, metadata=True).equal
+
+
 def test_values_of_nested_data():
-    """A number that is no array is compared too, unless keys are given, or other metadata differ."""
+    """A number that is no array is compared too, unless others are asked for."""
     a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()
     for stream, rate in ((a, 0.1), (b, 0.2)):
         npzkit.save(stream, {"w": np.zeros(3), "opt": {"lr": rate}}, metadata={"rate": rate})
@@ -113,7 +129,57 @@ def test_values_of_nested_data():
     kinds = [row.kind for row in npzkit.diff(a, b, metadata=True).rows]
     assert kinds == ["value", "metadata"]
     assert npzkit.diff(a, b, ["w"]).equal
-    assert npzkit.diff(a, c).equal
+    assert npzkit.diff(a, b, ["opt/lr"]).changed == npzkit.diff(a, c, ["opt/lr"]).removed
+    assert npzkit.diff(a, b, ["opt/lr"]).compared == 1
+
+
+def test_values_of_nested_data_that_one_archive_lacks():
+    """They are removed or added, as arrays are; an array in place of one is another value."""
+    a, b, c = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    npzkit.save(a, {"w": np.zeros(3), "opt": [{"lr": 0.1}]})
+    npzkit.save(b, {"w": np.zeros(3)})
+    npzkit.save(c, {"w": np.zeros(3), "opt": [{"lr": np.float32([0.1])}]})
+    removed, added = npzkit.diff(a, b), npzkit.diff(b, a)
+    assert (removed.removed, added.added) == (("opt/0/lr",), ("opt/0/lr",))
+    assert removed.as_dict()["rows"][0]["kind"] == "removed"
+    assert str(removed).splitlines() == [
+        "opt/0/lr: removed (only in a)", "2 keys: 1 removed"
+    ]  # fmt: skip
+    (row,) = npzkit.diff(a, c).rows
+    assert (row.key, row.kind, row.a, row.b) == ("opt/0/lr", "value", 0.1, np.ndarray)
+    told = "opt/0/lr: value differs: an array and 0.1"
+    assert str(npzkit.diff(c, a)).startswith(told)
+    assert npzkit.diff(c, a).as_dict()["rows"][0]["a"] == "an array"
+
+
+def test_values_of_nested_data_are_told_as_python_writes_them():
+    """None, text, complex numbers and dtypes are shown by repr, and are null or text in JSON."""
+    a, b = io.BytesIO(), io.BytesIO()
+    pairs = [(None, 0), ("1", 1), (complex(np.nan), 1 + 2j), (np.dtype("f4"), np.dtype("f8"))]
+    for side, stream in enumerate((a, b)):
+        npzkit.save(
+            stream, {"w": np.zeros(3), "opt": {f"{n}": p[side] for n, p in enumerate(pairs)}}
+        )
+    report = npzkit.diff(a, b)
+    assert str(report).splitlines() == [
+        *(f"opt/{n}: value differs: {one!r} and {other!r}" for n, (one, other) in enumerate(pairs)),
+        "5 keys: 4 changed",
+    ]  # fmt: skip
+    assert [(row.a, row.b) for row in report.rows[:2]] == pairs[:2]
+    found = json.loads(report.to_json(), parse_constant=pytest.fail)["rows"]
+    assert [(row["a"], row["b"]) for row in found] == [
+        (None, 0), ("1", 1), ("(nan+0j)", "(1+2j)"), ("float32", "float64")
+    ]  # fmt: skip
+
+
+def test_notes_of_values_that_are_not_valid():
+    """A note of nested data that no npzkit writes is shown as it is."""
+    streams = io.BytesIO(), io.BytesIO()
+    for stream, note in zip(streams, (["value"], ["value", ["no kind", 1]]), strict=True):
+        with npzkit.NpzWriter(stream, metadata={"npzkit.tree": {"x": None, "lr": note}}) as w:
+            w.add("x", np.zeros(3))
+    (row,) = npzkit.diff(*streams).rows
+    assert (row.key, row.a, row.b) == ("lr", ["value"], ["value", ["no kind", 1]])
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
@@ -294,6 +360,8 @@ def test_arrays_of_one_crc_are_not_compared_by_value(monkeypatch):
         (np.array(["a"] * 3), np.array(["abc"] * 3), ["dtype", "values"]),
         (np.zeros(3), np.zeros(3, "M8[s]"), ["dtype"]),
         (np.zeros(3, "M8[D]"), np.zeros(3, "M8[s]"), ["dtype"]),
+        (np.zeros(3, "M8[Y]"), np.zeros(3, "M8[as]"), ["dtype"]),
+        (np.zeros(3, "m8[M]"), np.zeros(3, "m8[D]"), ["dtype"]),
         (np.zeros(3, "<i4"), np.zeros(3, ">i4"), []),
         (np.zeros((2, 3)), np.asfortranarray(np.zeros((2, 3))), []),
         (np.array([np.nan, 1]), np.array([np.nan, 1], ">f8"), []),
@@ -345,7 +413,45 @@ def test_tolerance(options, count):
     """Values may differ by atol and by rtol of b's; a NaN by nothing."""
     a, b = np.array([1.0, 100.0, 2.0, 3.0]), np.array([1.1, 104.0, np.nan, 3.0])
     (row,) = npzkit.diff(packed({"x": a}), packed({"x": b}), **options).rows
-    assert (row.value_count, row.worst, row.max_difference) == (count, (2,), np.inf)
+    assert (row.value_count, row.nan_count) == (count, 1)
+    worst = (2,) if count == 1 else (0,) if options == {"rtol": 0.05} else (1,)
+    assert row.worst == worst
+    assert (row.max_difference == np.inf) == (count == 1)
+
+
+@each_row(
+    ("dtype",), [("f8",), ("f2",), ("c16",), (np.longdouble,), ([("x", "f8"), ("name", "U1")],)]
+)
+def test_numbers_that_are_not_finite_hide_no_difference(dtype):
+    """The largest difference is that of finite numbers; NaNs and infinities are counted."""
+    a = np.zeros((200, 30), dtype)
+    b = a.copy()
+    x = b["x"] if b.dtype.names else b
+    x[5, 5:8], x[9, 1:3], x[123, 17], x[150, 2] = np.nan, (np.inf, -np.inf), 0.5, -0.25
+    if b.dtype.names:
+        b["name"][7] = "n"
+    (row,) = npzkit.diff(packed({"x": a}), packed({"x": b})).rows
+    count = 7 + 30 * bool(b.dtype.names)
+    assert (row.value_count, row.nan_count, row.inf_count) == (count, 3, 2)
+    assert (row.worst, row.max_difference) == ((123, 17), 0.5)
+    told = f"{count} values differ (3 NaN on one side, 2 infinite), most by 0.5"
+    assert told in str(npzkit.diff(packed({"x": a}), packed({"x": b})))
+    document = npzkit.diff(packed({"x": b}), packed({"x": a})).as_dict()["rows"][0]
+    assert (document["nan_count"], document["inf_count"]) == (3, 2)
+
+
+def test_numbers_that_are_not_finite_on_both_sides():
+    """A NaN against an infinity is a NaN; finite numbers too far apart for a float are neither."""
+    a = np.array([np.nan, np.inf, np.nan, np.inf, 1e308])
+    b = np.array([np.inf, -np.inf, np.nan, np.inf, -1e308])
+    (row,) = npzkit.diff(packed({"x": a}), packed({"x": b})).rows
+    assert (row.value_count, row.nan_count, row.inf_count) == (3, 1, 1)
+    assert (row.worst, row.max_difference) == ((4,), np.inf)
+    dates = np.array(["2020", "NaT", "NaT"], "M8[Y]")
+    (row,) = npzkit.diff(packed({"x": dates}), packed({"x": dates[[1, 0, 2]]})).rows
+    assert (row.value_count, row.nan_count) == (2, 2)
+    (row,) = npzkit.diff(packed({"x": a[:2]}), packed({"x": b[:2]})).rows
+    assert (row.worst, row.max_difference, row.b) == ((0,), np.inf, np.inf)
 
 
 def test_damage_in_a_header_is_no_other_shape():

@@ -91,8 +91,8 @@ def test_descriptions_are_tables(tmp_path):
     }  # fmt: skip
     assert dict(archive_info.rows)["members"] == "2"
     assert dict(statistics.rows) == {
-        "count": "4", "min": "1.5", "max": "1e+07", "mean": "3.33333e+06", "std": "4.71404e+06",
-        "NaN": "1", "infinite": "0",
+        "count": "4", "min": "1.5", "max": "10000000.0", "mean": "3333334.6666666665",
+        "std": "4714044.265101293", "NaN": "1", "infinite": "0",
     }  # fmt: skip
     assert "<svg" in texts[2]
     assert files.rows == [

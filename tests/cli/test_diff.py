@@ -89,9 +89,14 @@ def test_values_of_nested_data(cli, tmp_path):
     npzkit.save(c, {**tree, "opt": {**tree["opt"], "betas": (0.9, 0.99)}})
     for options in ((), ("--metadata",)):
         assert cli("diff", a, b, *options).out.startswith(
-            "opt/lr: value differs: 0.1 and 0.2\n1 key"
+            "opt/lr: value differs: 0.1 and 0.2\n4 keys"
         )
+    for key, code in (("opt", 1), ("opt/l*", 1), ("opt/betas/", 0)):
+        assert cli("diff", a, b, key).code == code
     assert "other lists, tuples" in cli("diff", a, c, "--metadata").out
+    np.savez(c, **{"w": np.ones(2), "opt/betas": [0.9, 0.99]})
+    found = cli("diff", a, c)
+    assert (found.code, found.out.splitlines()[0]) == (1, f"opt/lr: removed (only in {a})")
 
 
 def test_objects_and_members_that_are_no_arrays(cli, tmp_path, fixtures):
@@ -168,6 +173,8 @@ def test_a_tolerance_is_passed_on(differences):
             "worst": [1],
             "max_difference": 4,
             "field": None,
+            "nan_count": 0,
+            "inf_count": 0,
         }
     ]
 
@@ -175,7 +182,7 @@ def test_a_tolerance_is_passed_on(differences):
 def test_values_that_are_not_finite(differences, cli, tmp_path):
     """The text shows them; JSON, which has no such numbers, has null."""
     (row,) = differences({"x": np.array([np.nan])}, {"x": np.array([np.inf])})
-    assert (row["a"], row["b"]) == (None, None)
+    assert (row["a"], row["b"], row["nan_count"], row["inf_count"]) == (None, None, 1, 0)
     out = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
     assert out.startswith("x: 1 value differs, at (0,): nan and inf\n")
 

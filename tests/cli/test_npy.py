@@ -173,6 +173,16 @@ def test_diff_compares_values(cli, more):
     assert cli("diff", "a.npy", "same.npz", *more).code == 0
 
 
+def test_diff_of_python_objects(cli):
+    """The same pickles are no difference, although .npy files have no checksums."""
+    for name, text in (("o1", "text"), ("o2", "text"), ("o3", "other")):
+        np.save(f"{name}.npy", np.array([1, text], object))
+    np.savez("o.npz", o1=np.array([1, "text"], object))
+    assert cli("diff", "o1.npy", "o2.npy").code == 0
+    assert cli("diff", "o1.npy", "o.npz").code == 0
+    assert "the pickles differ" in cli("diff", "o1.npy", "o3.npy").out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["safetensors", "npz", "h5"])
 def test_convert_reads_it(cli, suffix):

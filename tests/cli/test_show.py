@@ -325,6 +325,25 @@ def test_bins_have_different_names(cli, tmp_path):
     ]  # fmt: skip
 
 
+def test_statistics_are_not_rounded_more_than_the_values(cli, tmp_path):
+    """Minimum and maximum are shown as Python shows them, and the mean in digits of the values."""
+    arrays = {
+        "t": 1.7e9 + np.arange(100) * 0.01, "f": np.float32([0.1, 0.3]), "h": np.float16([0.1, 2]),
+        "i": np.array([2**62 + 1, 5]), "one": np.full(9, 1700000000.99),
+        "s": np.full(9, np.float32(0.1)), "c": np.complex64([0.1]),
+    }  # fmt: skip
+    npzkit.save(tmp_path / "a.npz", arrays)
+    for key, array in arrays.items():
+        out = cli("show", tmp_path / "a.npz", key, "--stats").out
+        found = dict(line.split(":") for line in out.splitlines() if ":" in line)
+        least, most = abs(array).min(), abs(array).max()
+        assert (found["min"].strip(), found["max"].strip()) == (str(least), str(most))
+        mean = abs(array).mean(dtype=np.float64)
+        assert abs(float(found["mean"]) - mean) <= abs(np.spacing(most)) * 2
+        if least == most:
+            assert out.splitlines()[-1].split()[0] == str(least)
+
+
 def test_statistics_of_a_part(cli, fixtures):
     """SLICE chooses what is measured, of a table by a field."""
     path = fixtures / "numpy_records.npz"

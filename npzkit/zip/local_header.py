@@ -72,13 +72,14 @@ def _check_special(entry: Entry) -> None:
     """Raise for what is not supported, and for two sizes that do not fit each other."""
     if entry.flags & _REFUSED_FLAGS or entry.disk_start:
         check_names([entry])
-        raise UnsupportedError(
+        error = UnsupportedError(
             "the member is encrypted, patched, or split over several files",
             offset=entry.header_offset,
             found=f"flags {entry.flags:#06x}, disk {entry.disk_start}",
             remedy="Extract it with the program that made it, and save it again.",
             is_damage=True,
         )
+        raise error._as_foreign() if entry.flags & FLAG_ENCRYPTED else error
     size, compressed_size = entry.uncompressed_size, entry.compressed_size
     if entry.method == STORED and size != compressed_size:
         raise ZipFormatError(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import os
 import pickle
+import subprocess
+import sys
+import warnings
 
 import npzkit
 import numpy as np
@@ -160,6 +164,29 @@ def test_an_archive_passes_for_one_of_numpys(tmp_path):
         assert isinstance(npz, np.lib.npyio.NpzFile)
         assert isinstance(npz, npzkit.NpzFile)
     assert not isinstance({}, np.lib.npyio.NpzFile)
+
+
+@pytest.mark.slow
+def test_it_passes_for_one_before_load_was_called(tmp_path):
+    """What `open` returns does too, in a program that never calls `load`."""
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    code = (
+        "import sys, npzkit, numpy as np\n"
+        "with npzkit.open(sys.argv[1]) as npz: assert isinstance(npz, np.lib.npyio.NpzFile)"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "a.npz"], check=True, timeout=60)
+
+
+def test_an_archive_of_load_need_not_be_closed(tmp_path):
+    """The commonest idiom of NumPy gives no warning; with npzkit.open, it does."""
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert npzkit.load(tmp_path / "a.npz")["x"].tolist() == [0, 1, 2]
+        gc.collect()
+    with pytest.warns(ResourceWarning, match="unclosed archive"):
+        npzkit.open(tmp_path / "a.npz")["x"]
+        gc.collect()
 
 
 @pytest.mark.parametrize(

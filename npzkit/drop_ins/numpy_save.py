@@ -6,6 +6,7 @@ Owns NumPy's conventions: the ``.npz`` suffix, ``arr_0``, and pickle allowed by 
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,8 @@ def savez(file: Writable, *args: Any, allow_pickle: bool = True, **kwds: Any) ->
     Notes
     -----
     Unlike NumPy, this replaces an existing file only when the new one is
-    complete. Masked arrays and keys that cannot be read back are refused.
+    complete. While another writer has it open, this one waits. Masked arrays and keys that
+    cannot be read back are refused.
     """
     _savez(file, args, kwds, "stored", allow_pickle)
 
@@ -72,4 +74,6 @@ def _savez(
         if key in kwds:
             raise ValueError(f"Cannot use un-named variables and keyword {key}")
         kwds[key] = array
-    PreparedArchive(kwds, compression, allow_pickle=allow_pickle).write(file)
+    archive = PreparedArchive(kwds, compression, allow_pickle=allow_pickle)
+    # As with NumPy's, the last of several writers wins.
+    archive.write(file, lock_timeout=math.inf)

@@ -43,7 +43,7 @@ def savez(file: Writable, *args: Any, allow_pickle: bool = True, **kwds: Any) ->
     Notes
     -----
     Unlike NumPy, this replaces an existing file only when the new one is
-    complete. While another writer has it open, this one waits. Masked arrays and keys that
+    complete. While another writer has it open, this one waits. Masked values and keys that
     cannot be read back are refused.
     """
     _savez(file, args, kwds, "stored", allow_pickle)

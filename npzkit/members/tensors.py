@@ -266,7 +266,8 @@ def assigned(value: Any, key: str, dtype: np.dtype[Any] | None) -> np.ndarray[An
         check_savable(array, allow_pickle=True)
     except UnsupportedError as error:
         raise error.locate(key=key) from None
-    return array
+    # A mask that masks nothing is dropped.
+    return np.asarray(array)
 
 
 def as_rows(

@@ -54,6 +54,17 @@ def test_keywords_are_left_alone(tmp_path):
     assert list(arrays) == ["a"]
 
 
+@pytest.mark.parametrize("value", [np.arange(3), np.array(1), "no", None, 2, 1.0])
+def test_an_array_in_the_place_of_allow_pickle_is_refused(tmp_path, value):
+    """NumPy saves an archive without it; npzkit names the call that takes any name."""
+    for savez in (npzkit.savez, npzkit.savez_compressed):
+        with pytest.raises(TypeError, match=r"npzkit\.save.* takes arrays of any name"):
+            savez(tmp_path / "a", allow_pickle=value)
+    assert not list(tmp_path.iterdir())
+    for allowed in (True, False, np.True_, 0, 1):
+        npzkit.savez(tmp_path / "a", np.eye(1), allow_pickle=allowed)
+
+
 def test_unsafe_keywords(tmp_path):
     """Keys that NumPy writes and no reader can find are refused."""
     with pytest.raises(UnsafeNameError):

@@ -10,6 +10,8 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from npzkit.archive.save import PreparedArchive
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
@@ -37,6 +39,8 @@ def savez(file: Writable, *args: Any, allow_pickle: bool = True, **kwds: Any) ->
     ------
     ValueError
         A keyword has the name of a positional array, such as ``arr_0``.
+    TypeError
+        `allow_pickle` is neither true nor false, such as an array.
     NpzkitError, OSError
         As in `npzkit.save`.
 
@@ -64,6 +68,11 @@ def _with_suffix(path: str) -> str:
 def _savez(
     file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compression: Any, allow_pickle: bool
 ) -> None:
+    if type(allow_pickle) not in (bool, np.bool, int) or allow_pickle not in (0, 1):
+        raise TypeError(
+            f"allow_pickle must be True or False, not {type(allow_pickle).__name__}; "
+            "npzkit.save(file, {'allow_pickle': array}) takes arrays of any name"
+        )
     file = find_location(file)
     if isinstance(file, Location):
         file = file._replace(url=_with_suffix(file.url))

@@ -123,8 +123,13 @@ def test_any_json_survives(metadata, attrs):
         ({"a": np.arange(3)}, TypeError),
         ({3: 4}, TypeError),
         ({"a": object()}, TypeError),
+        ({"a": np.datetime64("2026-01-31")}, TypeError),
+        ({"a": np.datetime64("2026-01-31", "ns")}, TypeError),
+        ({"a": np.datetime64("NaT")}, TypeError),
+        ({"a": np.timedelta64("NaT")}, TypeError),
+        ({"a": [np.array("NaT", "M8[s]")]}, TypeError),
     ],
-    ids=["array", "key", "object"],
+    ids=["array", "key", "object", "date", "nanoseconds", "no date", "no time", "in a list"],
 )
 def test_bad_metadata(metadata, error, tmp_path):
     """Metadata that cannot be kept is refused at once, and nothing is lost."""

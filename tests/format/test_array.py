@@ -6,9 +6,11 @@ import inspect
 import io
 import os
 import pickle
+import re
 import socket
 import tempfile
 import threading
+import warnings
 
 import npzkit
 import numpy as np
@@ -169,6 +171,36 @@ def test_masked_arrays_are_refused():
         stream = io.BytesIO()
         npy.write_array(stream, part)
         assert npy.read_array(io.BytesIO(stream.getvalue())).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [250, 600])
+def test_a_header_that_readers_refuse_gives_a_warning(tmp_path, count):
+    """Once np.load and npzkit.open refuse it by default, the warning says what to pass to them."""
+    path, array = (
+        tmp_path / "a.npz",
+        np.zeros(2, [(f"field_number_{i}", "f8") for i in range(count)]),
+    )
+    for write in (
+        lambda: npzkit.savez(path, x=array), lambda: npzkit.save(path, {"x": array}),
+        lambda: npy.write_array(io.BytesIO(), array), lambda: npy.write_array(io.BytesIO(), array, (2, 0)),
+    ):  # fmt: skip
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            write()
+        if count == 250:
+            assert not caught
+            continue
+        (warning,) = caught
+        (size,) = set(re.findall(r"header_size=(\d+)", str(warning.message)))
+        assert warning.filename == __file__
+    limits = npzkit.Limits() if count == 250 else npzkit.Limits(header_size=int(size))
+    with npzkit.open(path, limits=limits) as npz:
+        assert npz["x"].dtype == array.dtype
+    with np.load(path, max_header_size=limits.header_size) as npz:
+        assert npz["x"].dtype == array.dtype
+    for module in (np, npzkit) if count == 600 else ():
+        with module.load(path) as npz, pytest.raises(ValueError, match="may not be safe"):
+            npz["x"]
 
 
 RECORDS = np.zeros(2, [("a", "i4"), ("b", "f8", 2)])

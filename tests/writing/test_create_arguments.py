@@ -35,6 +35,7 @@ from tables import each_row
         (("x", 3, [("a", "O")]), PickleRefusedError),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_what_cannot_be_created_changes_nothing(tmp_path, arguments, error):
     """A bad key, shape or dtype is refused before a byte is written."""
     path = tmp_path / "a.npz"

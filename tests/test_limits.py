@@ -11,6 +11,8 @@ from deep import by_turns
 from npzkit.display import blocks
 from npzkit.errors import LimitExceededError
 
+pytestmark = pytest.mark.filterwarnings("ignore:the header of this array")
+
 FIELDS = [(f"field{number:04}", "u1") for number in range(1000)]
 """Of a header of 24,000 bytes."""
 LARGE = np.zeros(200, FIELDS)
@@ -113,7 +115,6 @@ def test_trusted_archives_have_no_limit_of_headers(make, kind):
         assert npzkit.statistics(npz, "x", field="field0003").count == len(LARGE)
 
 
-@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_an_archive_that_is_opened_again_keeps_its_limits(make):
     """`open` of an open archive takes its limits, unless others are given."""
     with npzkit.open(make("stored"), limits=RAISED) as npz:
@@ -127,7 +128,6 @@ def test_an_archive_that_is_opened_again_keeps_its_limits(make):
 
 
 @pytest.mark.parametrize("kind", ["stored", "sharded"])
-@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_limits_beside_an_open_archive_are_refused(make, kind, tmp_path):
     """They are not ignored: the error says where to pass them, and there they hold."""
     limits = npzkit.Limits(member_count=0)

@@ -77,6 +77,7 @@ def test_a_stream_that_cannot_seek_takes_arrays_of_known_size(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
 @pytest.mark.remedy("Give the number of rows, or compression='stored'.")
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_a_long_header_and_an_unknown_number_of_rows(tmp_path):
     """The header is written again at the end, which a compressed one cannot be if it is long."""
     dtype = [(f"field{number}", "f8") for number in range(4000)]

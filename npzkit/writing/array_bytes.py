@@ -63,8 +63,8 @@ def prepare(
 ) -> Prepared:
     """Do everything that can fail except the writing: header, attributes and pickle."""
     array = _as_savable(array, key, allow_pickle=allow_pickle)
-    extra = _format_attrs(attrs, array.dtype)
     try:
+        extra = _format_attrs(attrs, array.dtype)
         pieces, size = npy_pieces(array)
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__

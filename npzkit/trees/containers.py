@@ -685,12 +685,13 @@ class _Flattening:
             return self._array(value, key, None)
         is_leaf = is_tensor(value)
         if not is_leaf:
+            if is_sparse(value):
+                # One of its formats is a mapping.
+                return self._sparse(value, key)
             if isinstance(value, Mapping):
                 return self._mapping(value, key, around)
             if isinstance(value, (list, tuple)):
                 return self._items(value, key, around)
-            if is_sparse(value):
-                return self._sparse(value, key)
             if is_record(value):
                 return self._mapping(children_of(value) or {}, key, _within(value, around, key))
         try:

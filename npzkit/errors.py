@@ -59,7 +59,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, MappingProxyType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "AmbiguousArchiveError", "AmbiguousArchiveWarning", "ArchiveLockedError", "ChecksumError",
@@ -327,8 +327,8 @@ class NpzkitError(Exception):
     remedy : str, optional
         What to do about it, as a full sentence. Some classes have a default.
     is_damage : bool, optional
-        Whether the bytes of the file are not what was written. A refused pickle, and what
-        exceeds a limit, may be sound. Each class has a default.
+        Whether the bytes of the file are not what was written. A refused pickle, what
+        exceeds a limit, and a file of another format may be sound. Each class has a default.
 
     Notes
     -----
@@ -345,6 +345,8 @@ class NpzkitError(Exception):
 
     _usual_remedy: str | None = None
     is_damage: bool = False
+    _is_foreign: bool = False
+    """Whether the file may be sound, but is none of npzkit's: of another format, or encrypted."""
 
     def __init__(
         self,
@@ -368,6 +370,10 @@ class NpzkitError(Exception):
         self.remedy = self._usual_remedy if remedy is None else remedy
         if is_damage is not None:
             self.is_damage = is_damage
+
+    def _as_foreign(self) -> Self:
+        self.is_damage, self._is_foreign = False, True
+        return self
 
     def locate(
         self,
@@ -454,13 +460,13 @@ def shown_value(value: object) -> str:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether an error means that the bytes of a file are not what was written.
+    """Return whether an error means that the bytes of a file are not what npzkit wrote.
 
-    Either the error says so, or the path is that of a folder. If a disk or a network cannot
-    read them now, nothing is known of them.
+    Either the error says so, or the file is of another format, or the path is that of a folder.
+    If a disk or a network cannot read them now, nothing is known of them.
     """
     if isinstance(error, NpzkitError):
-        return error.is_damage
+        return error.is_damage or error._is_foreign
     return isinstance(error, OSError) and error.errno == errno.EISDIR
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import os
 import pickle
+import subprocess
+import sys
+import warnings
 
 import npzkit
 import numpy as np
@@ -48,6 +52,17 @@ def test_keywords_are_left_alone(tmp_path):
     arrays = {"a": np.zeros(2)}
     npzkit.savez(tmp_path / "a", 1, **arrays)
     assert list(arrays) == ["a"]
+
+
+@pytest.mark.parametrize("value", [np.arange(3), np.array(1), "no", None, 2, 1.0])
+def test_an_array_in_the_place_of_allow_pickle_is_refused(tmp_path, value):
+    """NumPy saves an archive without it; npzkit names the call that takes any name."""
+    for savez in (npzkit.savez, npzkit.savez_compressed):
+        with pytest.raises(TypeError, match=r"npzkit\.save.* takes arrays of any name"):
+            savez(tmp_path / "a", allow_pickle=value)
+    assert not list(tmp_path.iterdir())
+    for allowed in (True, False, np.True_, 0, 1):
+        npzkit.savez(tmp_path / "a", np.eye(1), allow_pickle=allowed)
 
 
 def test_unsafe_keywords(tmp_path):
@@ -160,6 +175,29 @@ def test_an_archive_passes_for_one_of_numpys(tmp_path):
         assert isinstance(npz, np.lib.npyio.NpzFile)
         assert isinstance(npz, npzkit.NpzFile)
     assert not isinstance({}, np.lib.npyio.NpzFile)
+
+
+@pytest.mark.slow
+def test_it_passes_for_one_before_load_was_called(tmp_path):
+    """What `open` returns does too, in a program that never calls `load`."""
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    code = (
+        "import sys, npzkit, numpy as np\n"
+        "with npzkit.open(sys.argv[1]) as npz: assert isinstance(npz, np.lib.npyio.NpzFile)"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "a.npz"], check=True, timeout=60)
+
+
+def test_an_archive_of_load_need_not_be_closed(tmp_path):
+    """The commonest idiom of NumPy gives no warning; with npzkit.open, it does."""
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert npzkit.load(tmp_path / "a.npz")["x"].tolist() == [0, 1, 2]
+        gc.collect()
+    with pytest.warns(ResourceWarning, match="unclosed archive"):
+        npzkit.open(tmp_path / "a.npz")["x"]
+        gc.collect()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import gzip
 import io
 import os
 import pickle
@@ -584,7 +585,8 @@ def test_an_error_of_the_system_means_no_damage():
 
 
 CLAIMS = {
-    "encrypted": (archive(Member("x.npy", npy(np.ones(2)), central={"flags": 1})), {}, True),
+    "encrypted": (archive(Member("x.npy", npy(np.ones(2)), central={"flags": 1})), {}, False),
+    "patched": (archive(Member("x.npy", npy(np.ones(2)), central={"flags": 32})), {}, True),
     "method": (archive(Member("x.npy", npy(np.ones(2)), method=99)), {}, True),
     "long header": (archive(Member("x.npy", header("x" * 20_000))), {}, False),
     "large member": (archive(Member("x.npy", npy(np.ones(9)))), {"member_size": 100}, False),
@@ -602,6 +604,34 @@ def test_what_a_file_claims_can_be_damage(data, limits, is_damage):
         npz["x"]
     assert not isinstance(caught.value, errors.FormatError)
     assert caught.value.is_damage == is_damage
+
+
+@each_row(
+    ("data", "is_damage"),
+    [
+        (npy(np.ones(2)), False), (b"\x89HDF\r\n\x1a\n", False), (gzip.compress(b""), False),
+        (pickle.dumps([1]), False), (b"MATLAB 5.0 MAT-file", False),
+        ((2).to_bytes(8, "little") + b"{}", False),
+        (b"", True), (bytes(100), True), (b"<html>", True), (b"hello", True), (b"PK\3\4", True),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_format_is_no_damage(data, is_damage):
+    """A program that removes what is damaged keeps files that are sound, but no archives."""
+    with pytest.raises(errors.ZipFormatError) as caught:
+        npzkit.open(data)
+    assert caught.value.is_damage == is_damage
+    assert pickle.loads(pickle.dumps(caught.value)).is_damage == is_damage
+
+
+@each_row("data", [b"\x89HDF\r\n\x1a\n", CLAIMS["encrypted"][0]])
+def test_a_store_passes_over_a_step_of_another_format(tmp_path, data):
+    """The newest step that npzkit wrote is loaded, with a warning."""
+    store = CheckpointStore(tmp_path)
+    store.save(1, {"x": np.ones(2)})
+    store.save(2, {"x": np.ones(2)})
+    max(tmp_path.glob("step_*")).write_bytes(data)
+    with pytest.warns(errors.DamagedCheckpointWarning):
+        assert CheckpointStore(tmp_path).load().step == 1
 
 
 def test_metadata_above_their_limit_are_no_damage(tmp_path):

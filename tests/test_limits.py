@@ -11,6 +11,8 @@ from deep import by_turns
 from npzkit.display import blocks
 from npzkit.errors import LimitExceededError
 
+pytestmark = pytest.mark.filterwarnings("ignore:the header of this array")
+
 FIELDS = [(f"field{number:04}", "u1") for number in range(1000)]
 """Of a header of 24,000 bytes."""
 LARGE = np.zeros(200, FIELDS)

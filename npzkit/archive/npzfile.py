@@ -742,3 +742,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def _lend_source(self) -> Source:
         """Return the archive's bytes for `npzkit.files.source.open_source`; both go on reading."""
         return self._opened_file().source
+
+
+# Programs ask `isinstance(npz, np.lib.npyio.NpzFile)`.
+np.lib.npyio.NpzFile.register(NpzFile)

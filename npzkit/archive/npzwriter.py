@@ -94,9 +94,9 @@ class NpzWriter:
         wait.
     masked : {"refuse", "split"}, default "refuse"
         How to write a masked array, whose mask NPY cannot hold. "refuse"
-        raises an error. "split" writes two arrays, ``key`` and ``key.mask``,
-        and `NpzFile.join` returns the masked array, with its fill value if JSON
-        can express it.
+        raises an error if any value is masked. "split" writes two arrays, ``key``
+        and ``key.mask``, and `NpzFile.join` returns the masked array, with its
+        fill value if JSON can express it.
     strings : {"refuse", "split"}, default "refuse"
         How to write an array of `numpy.dtypes.StringDType`. "refuse" raises an
         error. "split" writes ``key`` with the UTF-8 bytes, ``key.offsets`` with
@@ -301,7 +301,7 @@ class NpzWriter:
         PickleRefusedError
             The array needs pickle, and the writer does not allow it.
         UnsupportedError
-            The array is masked, or its fields overlap or are out of order, or
+            Values of the array are masked, or its fields overlap or are out of order, or
             nested data has a value that cannot be kept.
         LimitExceededError, ValueError, TypeError
             The attributes are too long, contain themselves or cannot be
@@ -482,7 +482,7 @@ class NpzWriter:
         PickleRefusedError
             The array holds Python objects.
         UnsupportedError
-            The array is saved in parts or encrypted, or `rows` is masked, or the archive is
+            The array is saved in parts or encrypted, or `rows` has masked values, or the archive is
             written to a URL, or to a file object that cannot be read.
         ZipFormatError, ChecksumError
             The array is damaged; what was not committed is discarded.

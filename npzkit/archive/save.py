@@ -112,6 +112,7 @@ def save(
     saved as arrays of uint8. At the top level, numbers, strings and lists of
     them are saved as arrays, as by `numpy.savez`. `load_tree` returns the numbers and
     strings themselves; lists and NumPy scalars, unless anything is nested, come back as arrays.
+    If the array of a list would have other values, as of ``["x", 1.5]``, the list is kept.
 
     Examples
     --------

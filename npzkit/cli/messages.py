@@ -26,6 +26,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
     at_prompt,
+    is_damage,
     printable,
     quoted,
 )
@@ -205,8 +206,8 @@ def error_text(error: BaseException) -> tuple[str, int]:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted", 130
     lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
-    is_damage = isinstance(error, NpzkitError) and error.is_damage
-    code = 2 if lacks_memory or (isinstance(error, _UNREAD) and not is_damage) else 1
+    is_wrong = isinstance(error, NpzkitError) and is_damage(error)
+    code = 2 if lacks_memory or (isinstance(error, _UNREAD) and not is_wrong) else 1
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()

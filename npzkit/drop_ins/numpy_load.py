@@ -12,8 +12,6 @@ import pickle
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.drop_ins.numpy_memmap import open_memmap
@@ -63,7 +61,8 @@ def load(
     Returns
     -------
     NpzFile or numpy.ndarray or object
-        Close an `NpzFile` after use, or open it in a ``with`` statement.
+        Close an `NpzFile` after use, or open it in a ``with`` statement. As NumPy's, it
+        gives no ResourceWarning if it is not closed.
 
     Raises
     ------
@@ -109,11 +108,11 @@ def load(
         archive, archive_options = place.url, {**options, "storage_options": place.options}
         with contextlib.suppress(ZipFormatError):
             # It mostly is one, and then this is the only request.
-            return _as_numpys(NpzFile(archive, **archive_options))
+            return _archive(archive, **archive_options)
     with _opened(place) as stream:
         beginning = _beginning_of(stream, place)
         if beginning.startswith(_ZIP_BEGINNINGS):
-            return _as_numpys(NpzFile(archive, mmap_mode=mmap_mode, **archive_options))
+            return _archive(archive, mmap_mode=mmap_mode, **archive_options)
         if beginning != MAGIC_PREFIX:
             return _load_pickle(stream, place, allow_pickle, pickle_kwargs)
         try:
@@ -178,7 +177,8 @@ def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict
         raise pickle.UnpicklingError(f"Failed to interpret file {file!r} as a pickle") from error
 
 
-def _as_numpys(npz: NpzFile) -> NpzFile:
-    """Return an archive that `isinstance` takes for one of NumPy's, as programs may ask."""
-    np.lib.npyio.NpzFile.register(NpzFile)
+def _archive(*args: Any, **options: Any) -> NpzFile:
+    """Open an archive that, as NumPy's, gives no warning if it is not closed."""
+    npz = NpzFile(*args, **options)
+    npz._closes_silently = True
     return npz

@@ -9,12 +9,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from npzkit.archive.save import PreparedArchive
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 
 if TYPE_CHECKING:
     from npzkit.typing import Writable
+
+_WAIT_SECONDS = 60.0
+"""For another writer: one of this thread never ends."""
 
 
 def savez(file: Writable, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
@@ -36,13 +41,16 @@ def savez(file: Writable, *args: Any, allow_pickle: bool = True, **kwds: Any) ->
     ------
     ValueError
         A keyword has the name of a positional array, such as ``arr_0``.
+    TypeError
+        `allow_pickle` is neither true nor false, such as an array.
     NpzkitError, OSError
         As in `npzkit.save`.
 
     Notes
     -----
-    Unlike NumPy, this replaces an existing file only when the new one is
-    complete. Masked arrays and keys that cannot be read back are refused.
+    Unlike NumPy, this replaces an existing file only when the new one is complete. While
+    another writer has it open, this one waits up to a minute. Masked values and keys that
+    cannot be read back are refused.
     """
     _savez(file, args, kwds, "stored", allow_pickle)
 
@@ -62,6 +70,11 @@ def _with_suffix(path: str) -> str:
 def _savez(
     file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compression: Any, allow_pickle: bool
 ) -> None:
+    if type(allow_pickle) not in (bool, np.bool, int) or allow_pickle not in (0, 1):
+        raise TypeError(
+            f"allow_pickle must be True or False, not {type(allow_pickle).__name__}; "
+            "npzkit.save(file, {'allow_pickle': array}) takes arrays of any name"
+        )
     file = find_location(file)
     if isinstance(file, Location):
         file = file._replace(url=_with_suffix(file.url))
@@ -72,4 +85,6 @@ def _savez(
         if key in kwds:
             raise ValueError(f"Cannot use un-named variables and keyword {key}")
         kwds[key] = array
-    PreparedArchive(kwds, compression, allow_pickle=allow_pickle).write(file)
+    archive = PreparedArchive(kwds, compression, allow_pickle=allow_pickle)
+    # As with NumPy's, the last of several writers wins.
+    archive.write(file, lock_timeout=_WAIT_SECONDS)

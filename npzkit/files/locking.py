@@ -205,8 +205,7 @@ class _Waiting:
                 "another writer has the archive open",
                 path=self._path,
                 found=held if self._timeout else None,
-                remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer; "
-                "npzkit.save takes it, npzkit.savez does not.",
+                remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
             )
         pause = min(self._pause, max(self._deadline - now, _FIRST_WAIT))
         self._pause = min(2 * self._pause, _LONGEST_WAIT)

@@ -47,6 +47,8 @@ that NumPy needs."""
 _LARGEST_ARRAY = sys.maxsize
 """Bytes of an array, on this system."""
 _WITHOUT_PICKLE = Advice("when allow_pickle=False", "without --allow-pickle")
+MASKED = "a masked array would lose its mask"
+"""What is wrong with an array of which values are masked."""
 _FIRST_ALLOCATION = 2**24
 """Bytes to allocate first for a stream of unknown length."""
 _GROWTH = 16
@@ -66,13 +68,17 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
     PickleRefusedError
         The elements are Python objects, and `allow_pickle` is false.
     UnsupportedError
-        The array is masked, and NPY cannot store a mask, or its fields overlap
-        or are out of order.
+        Values of the array are masked, and NPY cannot store a mask, or its fields
+        overlap or are out of order.
     """
     masked = imported("numpy.ma")
-    if masked is not None and isinstance(array, masked.MaskedArray):
+    if (
+        masked is not None
+        and isinstance(array, masked.MaskedArray)
+        and (needs_pickle(array.dtype) or b"\1" in masked.getmask(array).tobytes())
+    ):
         raise UnsupportedError(
-            "a masked array would lose its mask",
+            MASKED,
             remedy="Save array.data and numpy.ma.getmaskarray(array) under two keys, "
             "or array.filled().",
         )
@@ -287,7 +293,7 @@ def write_array(
         The array needs pickle and `allow_pickle` is false. Nothing is written
         in this case, while NumPy writes the header first.
     UnsupportedError
-        The array is masked; NumPy drops the mask. Or its fields overlap or are
+        Values of the array are masked; NumPy drops the mask. Or its fields overlap or are
         out of order; NumPy raises a plain ``ValueError``.
 
     Notes

@@ -337,7 +337,7 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
         sorted order, each value by its ``repr``.
     version : (int, int), optional
         None chooses the oldest version that can store the header, and warns if
-        that is not 1.0.
+        that is not 1.0. A header that readers refuse without being asked warns too.
 
     Raises
     ------
@@ -351,7 +351,7 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
         growing = shape[-1 if fields["fortran_order"] else 0]
         text += " " * (GROWTH_AXIS_MAX_DIGITS - len(repr(growing)))
     if version is not None:
-        return _wrap(text, version)
+        return _checked(_wrap(text, version))
     for chosen, oldest in _OLDEST_READERS.items():
         with contextlib.suppress(NpyFormatError):
             header = _wrap(text, chosen)
@@ -361,8 +361,24 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
                     f"NumPy >= {oldest}",
                     UserWarning,
                 )
-            return header
+            return _checked(header)
     return _wrap(text, chosen)
+
+
+def _checked(header: bytes) -> bytes:
+    """Return a header, and warn if readers refuse one that is so long."""
+    size = len(header)
+    if size > DEFAULT_HEADER_SIZE:
+        warn(
+            f"the header of this array has {size:,} bytes, more than readers allow. "
+            + Advice(
+                f"Pass max_header_size={size} to np.load, or "
+                f"limits=npzkit.Limits(header_size={size}) to npzkit.open.",
+                "Commands read it with --allow-pickle.",
+            ),
+            UserWarning,
+        )
+    return header
 
 
 def _wrap(text: str, version: tuple[int, int]) -> bytes:

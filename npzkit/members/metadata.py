@@ -396,8 +396,9 @@ def format_json(value: object, depth: int | None = None, **options: Any) -> str:
 def _plain(value: Any, place: str = "a value") -> Any:
     """Return a NumPy scalar, which has `item`, as a Python number; `place` is for the error."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        # Not for longdouble, of which `item` is a longdouble, nor for datetime64.
-        if isinstance(plain := value.item(), (*_PLAIN, tuple)):
+        # Not for longdouble, of which `item` is a longdouble, nor for dates: that of NaT is None.
+        is_date = getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+        if isinstance(plain := value.item(), (*_PLAIN, tuple)) and not is_date:
             return plain
         value = value[()]
     if getattr(value, "ndim", 0):

@@ -70,6 +70,8 @@ _KINDS = {
 }  # fmt: skip
 """By package and class; their subclasses are the same."""
 
+_BY_SAVE = "value.tocsr() by npzkit.save(file, {key: matrix}), which takes sparse matrices"
+_AS_TEXT = "value.to_numpy(str), or, if it is no text, value.to_numpy(dtype)"
 _INSTEAD = {
     ("enum", "Enum"): "value.value, or value.name",
     ("pathlib", "PurePath"): "str(value)",
@@ -78,6 +80,10 @@ _INSTEAD = {
     ("numpy", "dtype"): "value.str, or value.descr if it has fields",
     ("torch", "dtype"): "str(value)",
     ("torch", "device"): "str(value)",
+    ("scipy", "sparray"): _BY_SAVE,
+    ("scipy", "spmatrix"): _BY_SAVE,
+    ("pandas", "MultiIndex"): "value.get_level_values(i).to_numpy(str) of each level i",
+    **dict.fromkeys([("pandas", name) for name in ("Index", "Series", "ExtensionArray")], _AS_TEXT),
     ("builtins", "type"): "value.__name__, or np.dtype(value)",
     ("builtins", "int"): "str(value): NumPy's integers have 64 bits",
     ("decimal", "Decimal"): "str(value), or float(value)",

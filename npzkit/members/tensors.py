@@ -11,6 +11,7 @@ one again is `npzkit.trees.frameworks`'s.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from collections.abc import Mapping
@@ -241,11 +242,15 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
             f"NumPy cannot make an array of this object: {shown_value(str(error))}",
             key=key,
             found=type(value).__name__,
-            remedy=_remedy_for(value),
+            remedy=_remedy_for(value, dtype),
         ) from error
 
 
-def _remedy_for(value: Any) -> str:
+def _remedy_for(value: Any, dtype: Any) -> str:
+    if dtype is not None:
+        with contextlib.suppress(ValueError):
+            np.asarray(value)
+            return f"Pass values that {dtype} can represent, or choose another dtype."
     if isinstance(value, (list, tuple)):
         return (
             "Items of different lengths cannot form an array: save each under its own key, or pad "
@@ -266,7 +271,8 @@ def assigned(value: Any, key: str, dtype: np.dtype[Any] | None) -> np.ndarray[An
         check_savable(array, allow_pickle=True)
     except UnsupportedError as error:
         raise error.locate(key=key) from None
-    return array
+    # A mask that masks nothing is dropped.
+    return np.asarray(array)
 
 
 def as_rows(

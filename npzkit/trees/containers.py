@@ -18,6 +18,7 @@ import re
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import fields, is_dataclass
+from itertools import chain
 from types import NoneType
 from typing import Any, cast
 
@@ -499,14 +500,19 @@ def with_numbers(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Return the arrays of a mapping that is not nested, and the note of its numbers, or None.
 
     Strings and bytes count as numbers. Lists and NumPy scalars are arrays, as for `numpy.savez`.
-    A number that no array can hold is in the note alone.
+    A number that no array can hold is in the note alone, and so are lists whose arrays would
+    have other values.
 
     Examples
     --------
     >>> with_numbers({"x": [1, 2], "lr": 0.1})
-    ({'x': [1, 2], 'lr': array(0.1)}, {'lr': ['as', 'value']})
+    ({'x': array([1, 2]), 'lr': array(0.1)}, {'lr': ['as', 'value']})
     """
     found = dict(arrays)
+    for key in [key for key, value in arrays.items() if isinstance(value, (list, tuple))]:
+        if (array := _of_items(arrays[key])) is MISSING:
+            return flatten({key: _as_numpy_does(value) for key, value in arrays.items()})
+        found[key] = array
     notes: dict[str, Any] = {}
     for key in [key for key, value in arrays.items() if type(value) in PYTHON]:
         array, notes[key] = encode(arrays[key], is_top=True)
@@ -520,6 +526,34 @@ def with_numbers(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     elif notes:
         notes |= {key: None for key in arrays if "/" in str(key) and key not in notes}
     return found, notes or None
+
+
+def _as_numpy_does(value: Any) -> Any:
+    """Return the array of a NumPy scalar, or of a list if that has the same values."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    array = _of_items(value) if isinstance(value, (list, tuple)) else value
+    return value if array is MISSING else array
+
+
+def _of_items(items: Any) -> Any:
+    """Return the array of a list, `MISSING` if its values differ, or the list if it has none."""
+    try:
+        array = np.asarray(items)
+    except (ValueError, TypeError, OverflowError):
+        return items
+    if array.dtype.kind in "OV":
+        return items
+    flat = items
+    for _ in range(array.ndim - 1):
+        flat = chain.from_iterable(flat)
+    given = [one.item() if isinstance(one, np.generic) else one for one in flat]
+    found = array.ravel().tolist()
+    # NaN is equal to NaN by its repr.
+    is_same = found == given or all(
+        one == other or repr(one) == repr(other) for one, other in zip(found, given, strict=True)
+    )
+    return array if is_same else MISSING
 
 
 def as_saved(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any, bool]:
@@ -651,12 +685,13 @@ class _Flattening:
             return self._array(value, key, None)
         is_leaf = is_tensor(value)
         if not is_leaf:
+            if is_sparse(value):
+                # One of its formats is a mapping.
+                return self._sparse(value, key)
             if isinstance(value, Mapping):
                 return self._mapping(value, key, around)
             if isinstance(value, (list, tuple)):
                 return self._items(value, key, around)
-            if is_sparse(value):
-                return self._sparse(value, key)
             if is_record(value):
                 return self._mapping(children_of(value) or {}, key, _within(value, around, key))
         try:

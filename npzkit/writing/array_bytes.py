@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import NpzkitError, UnsupportedError, warn
-from npzkit.format.array import check_savable, npy_header, npy_pieces
+from npzkit.errors import NpzkitError, warn
+from npzkit.format.array import MASKED, check_savable, npy_header, npy_pieces
 from npzkit.format.descr import AMBIGUOUS, long_double_name
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, as_unlabelled, check_dtype, extension_name
@@ -30,7 +30,7 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
     except NpzkitError as error:
         if converted.dtype.char == "T":
             error.remedy = _IN_PARTS.format("strings", "array.astype(object).astype('U')")
-        elif isinstance(error, UnsupportedError) and hasattr(converted, "mask"):
+        elif error.what == MASKED:
             error.remedy = _IN_PARTS.format("masked", "array.filled()")
         raise error.locate(key=key) from None
     return converted
@@ -63,8 +63,8 @@ def prepare(
 ) -> Prepared:
     """Do everything that can fail except the writing: header, attributes and pickle."""
     array = _as_savable(array, key, allow_pickle=allow_pickle)
-    extra = _format_attrs(attrs, array.dtype)
     try:
+        extra = _format_attrs(attrs, array.dtype)
         pieces, size = npy_pieces(array)
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__

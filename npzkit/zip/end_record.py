@@ -299,11 +299,15 @@ _DECOMPRESS = "Decompress it first."
 
 
 class OtherFile(NamedTuple):
-    """How files begin that are no archives, what they seem to be, and what to do about them."""
+    """How files begin that are no archives, what they seem to be, and what to do about them.
+
+    And whether this kind of file means that an archive is damaged.
+    """
 
     beginning: bytes
     meaning: str
     remedy: str
+    is_damage: bool = False
 
 
 _OTHER_FILES = (
@@ -349,12 +353,13 @@ def not_an_archive(source: Source) -> ZipFormatError:
 
         return cut_off(source, least_end(source))
     kind = kind_of(head, source.size)
-    return ZipFormatError(
+    error = ZipFormatError(
         f"not a zip archive: {kind.meaning}",
         found=head[:16],
         expected="an end of central directory record",
         remedy=kind.remedy,
     )
+    return error if kind.is_damage else error._as_foreign()
 
 
 def cut_off(source: Source, end: int) -> ZipFormatError:
@@ -383,7 +388,9 @@ def _is_safetensors(head: bytes, size: int) -> bool:
 def kind_of(head: bytes, size: int) -> OtherFile:
     """Return what a file that is no archive seems to be, by its first 512 bytes."""
     if not head:
-        return OtherFile(head, "the file is empty", remedy="Download it or create it again.")
+        return OtherFile(
+            head, "the file is empty", remedy="Download it or create it again.", is_damage=True
+        )
     if _is_safetensors(head, size):
         return OtherFile(head, "it is a safetensors file", remedy=TO_CONVERT)
     for kind in _OTHER_FILES:
@@ -391,7 +398,9 @@ def kind_of(head: bytes, size: int) -> OtherFile:
             return kind
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
-        return OtherFile(head, meaning, remedy=_DOWNLOAD)
+        return OtherFile(head, meaning, remedy=_DOWNLOAD, is_damage=True)
     if not head.strip(b"\0"):
-        return OtherFile(head, "it begins with zeros, as a broken download may", remedy=_DOWNLOAD)
-    return OtherFile(head, UNKNOWN, remedy="")
+        return OtherFile(
+            head, "it begins with zeros, as a broken download may", remedy=_DOWNLOAD, is_damage=True
+        )
+    return OtherFile(head, UNKNOWN, remedy="", is_damage=True)

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from npzkit.errors import LimitExceededError, ZipFormatError
+from npzkit.errors import ConversionError, LimitExceededError, ZipFormatError
 from npzkit.zip.records import SENTINEL_32
 
 ZIP64_ID = 0x0001
@@ -162,12 +162,21 @@ def format_key_value_pairs(pairs: Mapping[str, str]) -> bytes:
     ------
     LimitExceededError
         More than 255 pairs, or more than 65,535 bytes in one text or in all.
+    ConversionError
+        A text has half of a surrogate pair.
     """
     if len(pairs) > 255:
         raise LimitExceededError("too many attributes", found=len(pairs), expected="at most 255")
     parts = [KEY_VALUE_SIGNATURE, bytes([len(pairs)])]
     for text in (text for pair in pairs.items() for text in pair):
-        data = text.encode("utf-8")
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ConversionError(
+                "an attribute has half of a surrogate pair, which is no text",
+                found=text,
+                remedy="Replace it: text.encode('utf-8', 'replace').decode().",
+            ) from None
         if len(data) > 0xFFFF:
             raise LimitExceededError(
                 "an attribute is too long",

@@ -77,7 +77,7 @@ def _check_special(entry: Entry) -> None:
     if entry.flags & _REFUSED_FLAGS or entry.disk_start:
         check_names([entry])
         is_encrypted = entry.flags & _ENCRYPTED_FLAGS
-        raise UnsupportedError(
+        error = UnsupportedError(
             IS_ENCRYPTED if is_encrypted else "the member is patched, or split over several files",
             offset=entry.header_offset,
             found=f"flags {entry.flags:#06x}, disk {entry.disk_start}",
@@ -86,6 +86,7 @@ def _check_special(entry: Entry) -> None:
             else "Extract it with the program that made it, and save it again.",
             is_damage=True,
         )
+        raise error._as_foreign() if is_encrypted else error
     size, compressed_size = entry.uncompressed_size, entry.compressed_size
     if entry.method == STORED and size != compressed_size:
         raise ZipFormatError(

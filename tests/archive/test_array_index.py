@@ -99,6 +99,7 @@ def test_it_says_what_the_headers_say(written):
     check_same_infos(written)
 
 
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_a_header_that_is_too_long_is_not_kept(tmp_path):
     """An array with an NPY header above 64 KiB is described by its own header."""
     path = tmp_path / "a.npz"

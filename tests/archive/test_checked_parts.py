@@ -484,6 +484,7 @@ def test_stored_arrays_of_every_size_have_checks(tmp_path, size):
         assert npz.info("x").checked_parts == (size == 262_016)
 
 
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_a_header_of_several_chunks(tmp_path):
     """The header that replaces the first one, when the rows are counted, is in the checks too."""
     path, names = tmp_path / "a.npz", [f"{number:0>150}" for number in range(1000)]

@@ -332,6 +332,7 @@ def test_pickle_is_off_by_default(tmp_path, monkeypatch):
 
 
 @pytest.mark.remedy("increase max_header_size (Limits.header_size), or pass allow_pickle=True.")
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_header_limit(tmp_path):
     """A header over the limit is refused at access, and read once the limit allows."""
     path = tmp_path / "a.npz"

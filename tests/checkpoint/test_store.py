@@ -889,6 +889,7 @@ def test_a_disk_that_cannot_be_read_now_is_no_damage(store, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the header of this array")
 @pytest.mark.parametrize("size", [None, 1], ids=["file", "folder"])
 def test_an_array_with_many_fields_comes_back(store, size):
     """A header above NumPy's limit is no damage: what was saved is loaded."""

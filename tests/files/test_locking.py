@@ -366,7 +366,7 @@ def _other(path):
 
 
 @pytest.mark.slow
-@pytest.mark.remedy("Wait until it is closed, or pass lock_timeout=seconds to wait longer; ")
+@pytest.mark.remedy("Wait until it is closed, or pass lock_timeout=seconds to wait longer.")
 @pytest.mark.parametrize("mode", ["a", "w"])
 @pytest.mark.parametrize("second", SECOND)
 def test_a_second_writer_is_refused_at_once(path, second, mode):
@@ -455,6 +455,31 @@ def test_who_waited_finds_what_was_written(path):
         with npzkit.open(path) as npz:
             assert npz.files[-2:] == [f"by {mode}", f"behind {mode}"]
             assert mode == "a" or len(npz.files) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("savez", [npzkit.savez, npzkit.savez_compressed])
+def test_writers_of_numpys_functions_wait_for_each_other(path, savez):
+    """As with NumPy's, several threads save to one path at once, and one of them is the last."""
+    errors = []
+
+    def write(number):
+        try:
+            savez(path, x=np.full(10, number))
+        except Exception as error:
+            errors.append(error)
+
+    with npzkit.NpzWriter(path, "a"):
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        assert all(thread.is_alive() for thread in threads)
+    for thread in threads:
+        thread.join()
+    assert not errors
+    with npzkit.open(path) as npz:
+        assert len(set(npz["x"])) == 1
 
 
 @pytest.mark.parametrize(

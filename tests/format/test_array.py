@@ -6,10 +6,13 @@ import inspect
 import io
 import os
 import pickle
+import re
 import socket
 import tempfile
 import threading
+import warnings
 
+import npzkit
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +20,8 @@ from npzkit import format as npy
 from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
 from npzkit.format import array as array_module
 from strategies import any_arrays
+
+from tables import each_row
 
 
 def numpy_bytes(array):
@@ -166,6 +171,73 @@ def test_masked_arrays_are_refused():
         stream = io.BytesIO()
         npy.write_array(stream, part)
         assert npy.read_array(io.BytesIO(stream.getvalue())).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [250, 600])
+def test_a_header_that_readers_refuse_gives_a_warning(tmp_path, count):
+    """Once np.load and npzkit.open refuse it by default, the warning says what to pass to them."""
+    path, array = (
+        tmp_path / "a.npz",
+        np.zeros(2, [(f"field_number_{i}", "f8") for i in range(count)]),
+    )
+    for write in (
+        lambda: npzkit.savez(path, x=array), lambda: npzkit.save(path, {"x": array}),
+        lambda: npy.write_array(io.BytesIO(), array), lambda: npy.write_array(io.BytesIO(), array, (2, 0)),
+    ):  # fmt: skip
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            write()
+        if count == 250:
+            assert not caught
+            continue
+        (warning,) = caught
+        (size,) = set(re.findall(r"header_size=(\d+)", str(warning.message)))
+        assert warning.filename == __file__
+    limits = npzkit.Limits() if count == 250 else npzkit.Limits(header_size=int(size))
+    with npzkit.open(path, limits=limits) as npz:
+        assert npz["x"].dtype == array.dtype
+    with np.load(path, max_header_size=limits.header_size) as npz:
+        assert npz["x"].dtype == array.dtype
+    for module in (np, npzkit) if count == 600 else ():
+        with module.load(path) as npz, pytest.raises(ValueError, match="may not be safe"):
+            npz["x"]
+
+
+RECORDS = np.zeros(2, [("a", "i4"), ("b", "f8", 2)])
+
+
+@each_row(
+    "array",
+    [
+        np.ma.masked_array([1, 2]), np.ma.masked_array(np.eye(4).T[::2], np.zeros((2, 4), bool)),
+        np.ma.masked_array(RECORDS, np.zeros(2, np.ma.make_mask_descr(RECORDS.dtype))),
+        np.ma.masked_array(7),
+    ],
+)  # fmt: skip
+def test_a_mask_that_masks_nothing_is_dropped(tmp_path, array):
+    """Such an array is written as a plain one, with NumPy's bytes."""
+    ours, theirs = io.BytesIO(), io.BytesIO()
+    npy.write_array(ours, array)
+    np.lib.format.write_array(theirs, array)
+    assert ours.getvalue() == theirs.getvalue()
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        w.add("x", array, attrs={"a": 1})
+        w.add("y", array)
+        with w.create("z", array.shape, array.dtype) as dst:
+            dst[...] = array
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        for key in npz:
+            assert type(npz[key]) is np.ndarray
+            assert np.array_equal(npz[key], array.data)
+
+
+@each_row("mask", [[False, True], [(False, [False, True]), (False, [False, False])]])
+def test_one_masked_value_is_refused(mask):
+    """Also where it is one field of one record, and by each call of NumPy's names."""
+    array = np.ma.masked_array(np.arange(2) if mask[1] is True else RECORDS, mask)
+    for call in (npy.write_array, npzkit.savez, npzkit.savez_compressed):
+        with pytest.raises(UnsupportedError, match="mask"):
+            call(io.BytesIO(), array)
 
 
 @pytest.mark.filterwarnings("ignore:StringDType")

@@ -133,6 +133,7 @@ def test_renaming_fields_does_not_reach_the_cache():
     assert (shape, order, dtype.names) == ((1,), False, ("x",))
 
 
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_the_oldest_version_is_chosen_with_numpys_warnings():
     """Version 2.0 is used for long headers and 3.0 for names outside latin-1, each with a warning."""
     long = {"descr": [("x" * 70_000, "<f8")], "fortran_order": False, "shape": ()}
@@ -146,6 +147,7 @@ def test_the_oldest_version_is_chosen_with_numpys_warnings():
         format_header({**long, "descr": [("漢", "<f8")]}, (1, 0))
 
 
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_a_header_just_below_64_kib_stays_in_version_1():
     """The version changes at the same byte as in NumPy."""
     for size in range(65_400, 65_500):

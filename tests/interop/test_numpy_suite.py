@@ -19,7 +19,6 @@ from deep import needs_deep
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),
-    pytest.mark.filterwarnings("ignore:unclosed archive:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 

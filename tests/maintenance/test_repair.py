@@ -1478,6 +1478,7 @@ def test_a_header_that_would_lie_in_another_member(tmp_path):
         assert npz["y"].tolist() == list(range(60))
 
 
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_a_long_header_is_no_damage(tmp_path):
     """A sound array is saved however long its header is, unless a limit was given."""
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"

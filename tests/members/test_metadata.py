@@ -16,6 +16,7 @@ from archives import files_in
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
+from npzkit.errors import ConversionError
 from npzkit.limits import MAX_DEPTH, nests_deeper
 from npzkit.members.metadata import parse_json
 
@@ -117,14 +118,33 @@ def test_any_json_survives(metadata, attrs):
     assert dict(npz.info("a").attrs) == attrs
 
 
+@pytest.mark.remedy("Replace it: text.encode('utf-8', 'replace').decode().")
+@pytest.mark.parametrize("attrs", [{"a": "\ud800"}, {"\ud800": 1}, {"a": ["\ud800"]}])
+def test_half_of_a_surrogate_pair_is_no_attribute(tmp_path, attrs):
+    """The error has the key of the array; a text without it is written."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with pytest.raises(ConversionError, match="surrogate") as caught:
+            w.add("x", np.arange(3), attrs=attrs)
+        assert caught.value.key == "x"
+        assert isinstance(caught.value, ValueError)
+        w.add("x", np.arange(3), attrs={"a": "\ud800".encode("utf-8", "replace").decode()})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz.info("x").attrs == {"a": "?"}
+
+
 @pytest.mark.parametrize(
     ("metadata", "error"),
     [
         ({"a": np.arange(3)}, TypeError),
         ({3: 4}, TypeError),
         ({"a": object()}, TypeError),
+        ({"a": np.datetime64("2026-01-31")}, TypeError),
+        ({"a": np.datetime64("2026-01-31", "ns")}, TypeError),
+        ({"a": np.datetime64("NaT")}, TypeError),
+        ({"a": np.timedelta64("NaT")}, TypeError),
+        ({"a": [np.array("NaT", "M8[s]")]}, TypeError),
     ],
-    ids=["array", "key", "object"],
+    ids=["array", "key", "object", "date", "nanoseconds", "no date", "no time", "in a list"],
 )
 def test_bad_metadata(metadata, error, tmp_path):
     """Metadata that cannot be kept is refused at once, and nothing is lost."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.checkpoint import CheckpointStore
-from npzkit.errors import NpyFormatError, TreeMismatchError, UnsupportedError
+from npzkit.errors import NpyFormatError, PickleRefusedError, TreeMismatchError, UnsupportedError
 
 from tables import each_row
 
@@ -140,12 +140,15 @@ def test_a_part_that_is_removed_or_replaced():
 
 
 @pytest.mark.remedy("Save value.tocsr().")
-def test_a_format_without_arrays():
-    """lil and dok are refused, with the key."""
-    value = sparse.lil_array(DENSE)
+@each_row("kind", ["lil_array", "dok_array", "lil_matrix", "dok_matrix"])
+def test_a_format_without_arrays(kind):
+    """lil and dok are refused, with the key; savez names the call that takes sparse matrices."""
+    value = getattr(sparse, kind)(DENSE)
     with pytest.raises(UnsupportedError, match=r"value\.tocsr") as caught:
         npzkit.save(io.BytesIO(), {"w": value})
     assert caught.value.key == "w"
+    with pytest.raises(PickleRefusedError, match=r"Save value\.tocsr\(\) by npzkit\.save\("):
+        npzkit.savez(io.BytesIO(), value, allow_pickle=False)
     check(npzkit.load_tree(saved({"w": value.tocsr()}))["w"], value.tocsr())
 
 

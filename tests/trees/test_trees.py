@@ -368,6 +368,32 @@ def test_a_flat_mapping_is_saved_as_by_numpy():
         assert npz.metadata == {}
 
 
+@each_row(
+    "items",
+    [
+        [2**53 + 1, 0.5], ["x", 1.5], ("a\0", "x"), [1, "1"], [[1, 2.5], [2**63 + 1, -1]],
+        [np.int64(2**53 + 1), 0.5], [2**53 + 1, float("nan")], Point(2**53 + 1, 0.5),
+    ],
+)  # fmt: skip
+def test_a_flat_list_that_an_array_would_change_is_kept(items):
+    """It comes back as it is, and what is beside it comes back as without it."""
+    beside = {"g": np.float32(1), "x/y": [1, 2], "n": 3, "v": np.arange(2)}
+    found = npzkit.load_tree(saved({"a": items, **beside}))
+    assert repr(found.pop("a")) == repr(items)
+    assert is_same(found, npzkit.load_tree(saved(beside)))
+
+
+@each_row(
+    "items",
+    [[1, 0.5], [True, 2], [1, float("nan")], [[1, 2], [float("nan"), 0.5]], (2**63, -1), ["a", "bc"],
+     [np.float32(0.1), 0.1], [np.datetime64("2026-01-31"), np.datetime64("NaT")], [[], []], [2**64 - 1]],
+)  # fmt: skip
+def test_a_flat_list_of_equal_values_is_an_array(items):
+    """Its values are equal, whatever their types; NaN is equal to NaN."""
+    found = npzkit.load_tree(saved({"a": items, "n": 3}))["a"]
+    assert is_same(found, np.asarray(items))
+
+
 @each_row("value", ["mine", 0, 1.5, False])
 def test_metadata_in_the_place_of_the_note_are_refused(value):
     """A user's own value of npzkit.tree is not dropped in silence; a copied note is replaced."""

@@ -274,6 +274,23 @@ def stated(name, **methods):
     )()
 
 
+def of_pandas(name):
+    """Return an object that looks like one of pandas with texts."""
+
+    def to_numpy(self, dtype=object):
+        return np.array(["a", "größe"], dtype)
+
+    index = type("RangeIndex", (), {"start": 0, "step": 1})
+    made = type(
+        name, (), {
+            "__array__": lambda self, dtype=None, copy=None: to_numpy(self),
+            "to_numpy": to_numpy, "get_level_values": lambda self, level: self, "index": index(),
+            "__init__": lambda self: setattr(self, "name", "x"), "__module__": "pandas.core.base",
+        },
+    )  # fmt: skip
+    return type(name, (made,), {})()
+
+
 INSTEAD = [
     (pathlib.PurePosixPath("a"), ["str(value)"]),
     (uuid.UUID(int=1), ["str(value)"]),
@@ -297,6 +314,10 @@ INSTEAD = [
     (stated("Adam", state_dict={"step": 1}), ["value.state_dict()"]),
     (argparse.Namespace(a=1), ["vars(value)"]),
     ({1: 2}.values(), ["list(value)"]),
+    (of_pandas("Series"), ["value.to_numpy(str)", "value.to_numpy(dtype)"]),
+    (of_pandas("Index"), ["value.to_numpy(str)", "value.to_numpy(dtype)"]),
+    (of_pandas("ExtensionArray"), ["value.to_numpy(str)", "value.to_numpy(dtype)"]),
+    (of_pandas("MultiIndex"), ["value.get_level_values(i).to_numpy(str)"]),
     (Slots(), []),
     (lambda: 1, []),
     (re, []),
@@ -335,8 +356,9 @@ def test_what_to_save_instead_is_said(value, expressions, tmp_path):
         assert f"type {type(one).__name__} " in caught.value.what
         for expression in expressions or ["the arrays, numbers and strings"]:
             assert expression in caught.value.remedy
+    names = {"value": one, "np": np, "dtype": "U9", "i": 0}
     for expression in expressions:
-        npzkit.save(io.BytesIO(), {"cfg": {"v": eval(expression, {"value": one, "np": np})}})
+        npzkit.save(io.BytesIO(), {"cfg": {"v": eval(expression, names)}})
 
 
 def labelled(module, name, **attributes):

@@ -35,6 +35,7 @@ from tables import each_row
         (("x", 3, [("a", "O")]), PickleRefusedError),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_what_cannot_be_created_changes_nothing(tmp_path, arguments, error):
     """A bad key, shape or dtype is refused before a byte is written."""
     path = tmp_path / "a.npz"
@@ -76,6 +77,7 @@ def test_a_stream_that_cannot_seek_takes_arrays_of_known_size(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
 @pytest.mark.remedy("Give the number of rows, or compression='stored'.")
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_a_long_header_and_an_unknown_number_of_rows(tmp_path):
     """The header is written again at the end, which a compressed one cannot be if it is long."""
     dtype = [(f"field{number}", "f8") for number in range(4000)]

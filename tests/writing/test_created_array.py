@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from archives import files, loaded
 from deep import extent
-from npzkit.errors import ClosedArchiveError, UnsupportedError
+from npzkit.errors import ClosedArchiveError, NotAnArrayError, UnsupportedError
 from peak import PEAK, needs_peak
+
+from tables import each_row
 
 
 def test_appending_to_a_stored_array_of_known_shape(tmp_path):
@@ -160,6 +162,24 @@ def test_no_mask_is_lost_in_rows(tmp_path, compression):
         pytest.raises(UnsupportedError),
     ):
         dst.append(masked)
+
+
+@pytest.mark.remedy(" can represent, or choose another dtype.")
+@each_row(("values", "dtype"), [([np.nan], "f4"), (["a"], "U1"), (np.nan, "f4")])
+def test_values_that_a_dtype_lacks(tmp_path, values, dtype):
+    """The error names the dtype, not the lengths of a list; with another dtype they are written."""
+    for given in ("i4", dtype):
+        with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("x", 1, given) as dst:
+            if given == "i4":
+                with pytest.raises(NotAnArrayError, match="values that int32 can represent"):
+                    dst[0:1] = values
+                with pytest.raises(NotAnArrayError, match="Items of different lengths"):
+                    dst[0:1] = [[1], [1, 2]]
+                dst[0:1] = 1
+            else:
+                dst[0:1] = values
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["x"].tolist() == [pytest.approx(np.ravel(values)[0], nan_ok=True)]
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])

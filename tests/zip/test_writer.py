@@ -255,6 +255,7 @@ def test_headers_larger_than_a_chunk(chunk_size, count):
 
 
 @pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
+@pytest.mark.filterwarnings("ignore:the header of this array")
 def test_headers_larger_than_a_block():
     """A header that no stored block of deflate can hold is refused, and the writer goes on."""
     dtype = np.dtype([(f"a_long_name_of_a_field_{i}", "u1") for i in range(3000)])

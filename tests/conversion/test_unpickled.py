@@ -53,7 +53,7 @@ def test_what_becomes_of_objects(here, array, expected):
     assert list(tree) == ["plain", "x"]
     assert type(tree["x"]) is type(expected)
     if isinstance(expected, np.ndarray):
-        assert tree["x"].dtype == expected.dtype
+        assert (tree["x"].dtype, tree["x"].shape) == (expected.dtype, expected.shape)
     assert str(tree["x"]) == str(expected)
 
 

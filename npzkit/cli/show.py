@@ -91,6 +91,7 @@ def show(
         running_objects(allow_pickle),
         opened(file, allow_pickle=allow_pickle, encoding=encoding) as npz,
     ):
+        key = _with_array(npz, key)
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             if len(npz) != 1:
                 raise click.UsageError(
@@ -143,6 +144,19 @@ def _shown(
         return facts
     print_statistics(facts, part.dtype, found)
     return None
+
+
+def _with_array(npz: npzkit.NpzFile, key: str | None) -> str | None:
+    """Return a key, or of that of a tied tensor, the one that has the array."""
+    if key is None or key in npz or TREE_KEY not in npz.metadata:
+        return key
+    from npzkit.trees.notes import tied_to
+
+    array = tied_to(key, npz.metadata[TREE_KEY])
+    if array is None:
+        return key
+    say(f"{printable(key)} is tied to {printable(array)}, which has the array.")
+    return array
 
 
 def _keys_of(npz: npzkit.NpzFile, key: str | None) -> list[str]:

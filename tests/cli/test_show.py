@@ -502,3 +502,15 @@ def test_an_array_of_several_that_cannot_be_shown(cli, tmp_path, option):
     assert found.code == (2 if option == ("--stats",) else 1)
     assert "key 'b'" in found.err
     assert "3" in found.out if option else "[0 1]" in found.out
+
+
+def test_a_tied_tensor_is_shown(cli, tmp_path):
+    """The array of the other key is, also a slice and its statistics, with a word about it."""
+    path, weight = tmp_path / "a.npz", np.arange(6.0).reshape(2, 3)
+    note = {"m": {"first": ["as", "tensor"], "second": ["same", "m/first"]}}
+    npzkit.save(path, {"m/first": weight}, metadata={"npzkit.tree": note})
+    for options in ([], ["1,:2"], ["--stats"]):
+        found = cli("show", path, "m/second", *options)
+        assert found == cli("show", path, "m/first", *options)._replace(
+            err="npzkit: m/second is tied to m/first, which has the array.\n"
+        )

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.errors import (
-    ALLOW_PICKLE,
     SAVE_PARTIAL,
     Advice,
     LimitExceededError,
@@ -163,8 +162,11 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
             f"Header info length ({length}) is large and may not be safe to load",
             found=found,
             expected=f"at most {most}",
-            remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
-            "pass " + ALLOW_PICKLE + ".",
+            remedy=Advice(
+                "If you trust the file, increase max_header_size (Limits.header_size), or pass "
+                "allow_pickle=True.",
+                "If you trust the file, read it in Python, with a larger limit (header_size).",
+            ),
         )
     return start + int(length)
 

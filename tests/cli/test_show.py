@@ -514,3 +514,13 @@ def test_a_tied_tensor_is_shown(cli, tmp_path):
         assert found == cli("show", path, "m/first", *options)._replace(
             err="npzkit: m/second is tied to m/first, which has the array.\n"
         )
+
+
+@pytest.mark.filterwarnings("ignore:the header of this array")
+def test_a_large_header_is_not_said_to_need_pickle(cli, tmp_path):
+    """The remedy for a limit is no option that may run code."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(2, [(f"field_{n:04}", "f8") for n in range(900)])})
+    found = cli("show", path, "x")
+    assert (found.code, "pickle" in found.err) == (1, False)
+    assert found.err.endswith("read it in Python, with a larger limit (header_size).\n")

@@ -27,7 +27,7 @@ from npzkit.cli.file_argument import (
     recursive_option,
     tell_abandoned,
 )
-from npzkit.cli.messages import error_text, in_a_line, message_of, report_failure, say
+from npzkit.cli.messages import Refusal, error_text, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
     ProgressBar,
     as_text,
@@ -175,14 +175,12 @@ def ls(
         raise click.UsageError("--tree and --depth cannot be used with --long or --json.")
     tell_abandoned(files, recursive=recursive)
     are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
-    shown: list[tuple[str, list[ArchiveFile] | None, list[tuple[str, str]]]] = []
-    for file in files:
-        folders = [] if are_arrays or recursive else _folders_in(file)
-        found = find_archives([file], recursive=recursive, with_npy=True, may_lack=bool(folders))
-        if are_arrays or [archive.path for archive in found] == [file]:
-            shown += [(archive.path, None, []) for archive in found]
-        else:
-            shown.append((file, found, folders))
+    try:
+        shown = [row for file in files for row in _rows_of(file, are_arrays, recursive)]
+    except Refusal:
+        if as_json:
+            print_json([])
+        raise
     documents, code, gap = [], 0, ""
     for file, archives, folders in shown:
         heading = f"{gap}{printable(shown_url(file))}:" if len(shown) > 1 else ""
@@ -214,6 +212,17 @@ def ls(
     if as_json:
         print_json(documents)
     return code
+
+
+def _rows_of(
+    file: str, are_arrays: bool, recursive: bool
+) -> list[tuple[str, list[ArchiveFile] | None, list[tuple[str, str]]]]:
+    """Return what is listed of FILE: a folder with its archives and folders, or archives alone."""
+    folders = [] if are_arrays or recursive else _folders_in(file)
+    found = find_archives([file], recursive=recursive, with_npy=True, may_lack=bool(folders))
+    if are_arrays or [archive.path for archive in found] == [file]:
+        return [(archive.path, None, []) for archive in found]
+    return [(file, found, folders)]
 
 
 def _folders_in(folder: str) -> list[tuple[str, str]]:

@@ -510,3 +510,10 @@ def test_a_dtype_has_one_name_everywhere(cli, tmp_path):
     texts += [cli("ls", path).out, cli("ls", "--tree", path).out]
     texts.append(cli("info", path, "text").out + cli("info", path, "swapped").out)
     assert [text for text in texts if "<U8" not in text or ">f4" not in text] == []
+
+
+def test_json_of_a_folder_without_archives_is_a_list(cli, tmp_path):
+    """A program that parses the output gets JSON, and the exit code says that there is nothing."""
+    found = cli("ls", "--json", tmp_path)
+    assert (found.code, found.json()) == (2, [])
+    assert "has no archives" in found.err

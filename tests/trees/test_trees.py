@@ -386,7 +386,7 @@ def test_a_flat_list_that_an_array_would_change_is_kept(items):
 @each_row(
     "items",
     [[1, 0.5], [True, 2], [1, float("nan")], [[1, 2], [float("nan"), 0.5]], (2**63, -1), ["a", "bc"],
-     [np.float32(0.1), 0.1], [np.datetime64("2026-01-31"), np.datetime64("NaT")], [[], []], [2**64 - 1]],
+     [np.float32(0.1), 0.1], [np.datetime64("2026-01-31"), np.datetime64("NaT", "D")], [[], []], [2**64 - 1]],
 )  # fmt: skip
 def test_a_flat_list_of_equal_values_is_an_array(items):
     """Its values are equal, whatever their types; NaN is equal to NaN."""

@@ -533,7 +533,7 @@ class NpzWriter:
 
     def _remove(self, key: str) -> None:
         archive, listing = self._archive, self._archive.listing
-        if archive.tree is not None and archive.tree.removed_values(key):
+        if archive.tree is not None and key not in listing and archive.tree.removed_values(key):
             return
         name = listing.find(key)
         others, key = listing.others_of(name), name.removesuffix(SUFFIX)

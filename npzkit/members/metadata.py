@@ -22,6 +22,7 @@ from types import MappingProxyType, NoneType
 from typing import Any
 
 from npzkit.errors import (
+    Advice,
     LimitExceededError,
     MemberNotFoundError,
     NpzkitError,
@@ -72,15 +73,23 @@ def missing_or_tied(
     path: str | os.PathLike[str] | None,
     metadata: Callable[[], Mapping[str, Any]],
 ) -> MemberNotFoundError:
-    """Return the error of `missing`; if the key is of a tied tensor, it says which has the array.
+    """Return the error of `missing`; of a tied tensor, or nested data, it says what reads that.
 
     `metadata` returns those of the archive, which may raise.
     """
     error = missing(key, keys, path)
     with contextlib.suppress(NpzkitError, OSError):
         note = metadata().get(TREE_KEY) if isinstance(key, str) else None
-        if note is not None and (tied := nested_data("notes").tied_to(key, note)) is not None:
+        if note is None:
+            return error
+        notes = nested_data("notes")
+        if (tied := notes.tied_to(key, note)) is not None:
             error.remedy = f"This tensor is tied to {shown_value(tied)}: read that one."
+        elif any(key == name for name, _ in notes.nodes_of(note)):
+            error.remedy = Advice(
+                "It is nested data, which npzkit.load_tree(file, key) returns.",
+                "It is nested data, which npzkit show FILE KEY prints.",
+            )
     return error
 
 

@@ -445,3 +445,15 @@ def test_values_are_removed(tmp_path):
             del writer["run"]
     found = npzkit.load_tree(path)
     assert (list(found), found["opt"]["lr"]) == (["w", "opt"], 0.1)
+
+
+@pytest.mark.remedy("It is nested data, which npzkit.load_tree(file, key) returns.")
+@pytest.mark.parametrize("key", ["args", "run", "run/rate"])
+def test_the_error_for_a_value_says_what_returns_it(tmp_path, key):
+    """Also that of a list which no array could keep, and of what has values and arrays."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"args": ["train", 0.1], "run": {"rate": 0.1, "w": np.ones(1)}})
+    with npzkit.open(path) as npz, pytest.raises(MemberNotFoundError) as caught:
+        npz[key]
+    assert caught.value.remedy == "It is nested data, which npzkit.load_tree(file, key) returns."
+    assert npzkit.load_tree(path, key) in (["train", 0.1], 0.1) or key == "run"

@@ -634,7 +634,8 @@ class ArchiveLockedError(NpzkitError, BlockingIOError):
     """Another writer has the archive open."""
 
     errno = errno.EAGAIN
-    filename = property(lambda self: self.path)
+    # tblib, which dask.distributed imports, sets what it has read; `path` says it already.
+    filename = property(lambda self: self.path, lambda self, name: None)
 
 
 class TreeMismatchError(NpzkitError, ValueError):

@@ -665,3 +665,12 @@ def test_a_warning_of_a_thread_points_to_the_call(tmp_path, threads):
         npz.load_all(threads=threads)
     assert len(caught) == 6
     assert {warning.filename for warning in caught} == {__file__}
+
+
+@each_row("cls", [cls for cls in ERRORS if issubclass(cls, OSError)])
+def test_the_attributes_of_system_errors_can_be_set(cls):
+    """As tblib does, which dask.distributed imports, when such an error comes from a worker."""
+    error = cls("it is wrong", path="a.npz")
+    for name in ("errno", "strerror", "filename", "filename2"):
+        setattr(error, name, getattr(error, name))
+    assert "it is wrong" in str(error)

@@ -42,8 +42,8 @@ def shown(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("cell", "error", "own_frames"),
-    [(0, "MemberNotFoundError: b is not", 0), (1, "the deflate stream is damaged", 0),
-     (2, "No such file or directory", 1), (3, "MemberNotFoundError: b is not", 3)],
+    [(0, "MemberNotFoundError: no array named 'b'", 0), (1, "the deflate stream is damaged", 0),
+     (2, "No such file or directory", 1), (3, "MemberNotFoundError: no array named 'b'", 3)],
 )  # fmt: skip
 def test_a_notebook_hides_npzkits_lines(shown, cell, error, own_frames):
     """Of an error and of its cause the caller's lines are shown; %xmode --show has all lines."""

@@ -15,7 +15,7 @@ from npzkit.checkpoint import CheckpointStore
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="JAX is not installed"
 )
-EXAMPLE = Path(__file__).parents[1] / "examples" / "train_jax_processes.py"
+EXAMPLE = Path(npzkit.__file__).parent / "guide" / "examples" / "train_jax_processes.py"
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "jax_processes.py"
 WHOLE = value_of(0)
 

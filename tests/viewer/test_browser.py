@@ -268,10 +268,10 @@ def test_what_was_found_is_said_until_something_else_is_shown(page, viewer):
         page.scroll(300)
     page.until(lambda: "every" in page.value("notes", "text"))
     page.settle()
-    assert page.value("status", "text") == said
+    page.until(lambda: page.value("status", "text") == said)
     page.click("button", "☾")
     page.click("button", "☾")
-    assert page.value("status", "text") == said
+    page.until(lambda: page.value("status", "text") == said)
     page.open(f"{viewer.url}?key=wide")
     assert "Maximum" not in page.value("status", "text")
 

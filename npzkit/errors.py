@@ -633,8 +633,8 @@ class NotMappableError(NpzkitError, ValueError):
 class ArchiveLockedError(NpzkitError, BlockingIOError):
     """Another writer has the archive open."""
 
-    errno = errno.EAGAIN
-    # tblib, which dask.distributed imports, sets what it has read; `path` says it already.
+    # tblib, which dask.distributed imports, sets what it has read of a system's error.
+    errno = property(lambda self: errno.EAGAIN, lambda self, number: None)
     filename = property(lambda self: self.path, lambda self, name: None)
 
 

@@ -671,6 +671,7 @@ def test_a_warning_of_a_thread_points_to_the_call(tmp_path, threads):
 def test_the_attributes_of_system_errors_can_be_set(cls):
     """As tblib does, which dask.distributed imports, when such an error comes from a worker."""
     error = cls("it is wrong", path="a.npz")
+    before = dict(vars(error))
     for name in ("errno", "strerror", "filename", "filename2"):
         setattr(error, name, getattr(error, name))
-    assert "it is wrong" in str(error)
+    assert (vars(error), "it is wrong" in str(error)) == (before, True)

@@ -38,7 +38,7 @@ from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, suggestion
 from npzkit.members.metadata import TREE_KEY, format_json
-from npzkit.trees.notes import is_value, nodes_of
+from npzkit.trees.notes import values_of
 from npzkit.trees.values import value_of
 
 if TYPE_CHECKING:
@@ -711,8 +711,8 @@ def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _leaves(npz: NpzFile) -> dict[str, Any]:
     """Return the notes of values of nested data that are no arrays, by their keys."""
-    nodes = nodes_of(npz.metadata.get(TREE_KEY))
-    return {key: note for key, note in nodes if is_value(note) and key not in npz}
+    notes = values_of(npz.metadata.get(TREE_KEY))
+    return {key: note for key, note in notes.items() if key not in npz}
 
 
 def _restored(note: Any) -> Any:

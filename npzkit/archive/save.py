@@ -159,11 +159,10 @@ def _as_saved(arrays: Any, metadata: Mapping[str, Any] | None) -> tuple[Any, Any
     """Return arrays by key, metadata with a note of what the keys do not say, and `_are_spread`."""
     is_dict = isinstance(arrays, dict)
     is_tree = is_spread = False
-    if is_dict and metadata and TREE_KEY in metadata:
+    note = (metadata or {}).get(TREE_KEY) if is_dict else None
+    if note is not None and not nested_data("notes").is_of(note, arrays):
         # With all metadata of another archive came the note of its nested data.
-        note = metadata[TREE_KEY]
-        if not isinstance(note, (str, int, float)) and not nested_data("notes").is_of(note, arrays):
-            metadata = {name: value for name, value in metadata.items() if name != TREE_KEY}
+        metadata, _ = nested_data("containers").without_note(metadata)
     if not _is_flat(arrays) if is_dict else not isinstance(arrays, Mapping):
         arrays, metadata, is_tree = nested_data("containers").as_saved(arrays, metadata)
         is_spread = _are_spread(arrays)

@@ -29,6 +29,7 @@ from npzkit.members.metadata import (
     format_checked,
     format_metadata,
     nested_data,
+    own_attrs,
     parse_metadata,
 )
 from npzkit.writing.array_members import Member, SmallArrays
@@ -336,7 +337,7 @@ class EditedMetadata:
     def replace(self, values: Mapping[str, Any]) -> None:
         """Replace all values but npzkit's own; raises as `changed`."""
         format_metadata(values)
-        self.values.replace(values)
+        self.values = CheckedValues({**own_attrs(self.values), **values}, "metadata")
 
     def changed(self) -> bytes | None:
         """Return the comment for values that were changed; None if they are as committed.

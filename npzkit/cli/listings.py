@@ -63,10 +63,10 @@ def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any
     own = {name: value for name, value in metadata.items() if name != TREE_KEY}
     if len(own) == len(metadata):
         return own, None
-    from npzkit.trees.notes import is_value, nodes_of
+    from npzkit.trees.notes import values_of
 
-    nodes = nodes_of(metadata[TREE_KEY])
-    return own, [(key, note[1]) for key, note in nodes if is_value(note) and note[0] != "same"]
+    notes = values_of(metadata[TREE_KEY])
+    return own, [(key, note[1]) for key, note in notes.items() if note[0] != "same"]
 
 
 def _info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def ls(
     tell_abandoned(files, recursive=recursive)
     are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
     try:
-        shown = [row for file in files for row in _rows_of(file, are_arrays, recursive)]
+        shown = [row for file in files for row in _listed_for(file, are_arrays, recursive)]
     except Refusal:
         if as_json:
             print_json([])
@@ -214,7 +214,7 @@ def ls(
     return code
 
 
-def _rows_of(
+def _listed_for(
     file: str, are_arrays: bool, recursive: bool
 ) -> list[tuple[str, list[ArchiveFile] | None, list[tuple[str, str]]]]:
     """Return what is listed of FILE: a folder with its archives and folders, or archives alone."""

@@ -29,7 +29,7 @@ from npzkit.files.progress import Advance
 from npzkit.format import descr_to_dtype
 from npzkit.members.keys import missing
 from npzkit.members.tensors import extension_name
-from npzkit.trees.notes import is_value, links, nodes_of
+from npzkit.trees.notes import links, values_of
 
 Say = Callable[[str], object]
 """Takes a note for the user: what is not kept, or changes."""
@@ -249,7 +249,7 @@ def without_arrays(tree: Any) -> list[tuple[str, str]]:
     [('1 value', "'p/lr'")]
     """
     tied, show = links(tree), shown_value
-    values = [show(key) for key, note in nodes_of(tree) if is_value(note) and key not in tied]
+    values = [show(key) for key in values_of(tree) if key not in tied]
     shared = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
     return [
         (format_count(len(found), what), some_of(found, most=NAMED_COUNT))

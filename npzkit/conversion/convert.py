@@ -62,7 +62,7 @@ from npzkit.maintenance.repack import Chosen, rewrite
 from npzkit.members.keys import child_key, missing, with_folders
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, nodes_of
+from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, nodes_of, values_of
 from npzkit.trees.restoring import named_keys
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def _not_named(
     if not patterns:
         raise ValueError("only must have at least one key or pattern")
     note = metadata.get(TREE_KEY)
-    there = [*keys, *(key for key, found in nodes_of(note) if is_value(found))]
+    there = [*keys, *values_of(note)]
     chosen = set(named_keys(patterns, there, path))
     for key in sorted(chosen.difference(there)):
         raise missing(key, keys, path)

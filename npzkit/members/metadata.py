@@ -197,14 +197,9 @@ class CheckedValues(dict[str, Any]):
 
     def clear(self) -> None:
         """Remove all values but npzkit's own, which say how nested data is read."""
-        self.replace({})
-
-    def replace(self, values: Mapping[str, Any]) -> None:
-        """Put values in the place of all but npzkit's own, unless they have those too."""
-        new = own_attrs(self) | dict(values)
-        _check_values(new, self._what)
+        own = own_attrs(self)
         super().clear()
-        super().update(new)
+        super().update(own)
 
     def __ior__(self, values: Any) -> CheckedValues:  # type: ignore[override, misc]
         self.update(values)

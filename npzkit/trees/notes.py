@@ -166,6 +166,17 @@ def is_of(note: Any, keys: Collection[str]) -> bool:
     return not arrays or any(key in keys for key in arrays)
 
 
+def values_of(note: Any) -> dict[str, Any]:
+    """Return the notes of all that needs no array below a node, tied tensors too, by their keys.
+
+    Examples
+    --------
+    >>> values_of({"w": None, "run": {"lr": ["value", 0.1]}, "tied": ["same", "w"]})
+    {'run/lr': ['value', 0.1], 'tied': ['same', 'w']}
+    """
+    return {key: found for key, found in nodes_of(note) if is_value(found)}
+
+
 def name_in(rest: str, own: Container[str], is_end: Callable[[str], bool]) -> str:
     """Return the name in a container that a key leads to.
 

@@ -16,7 +16,7 @@ from npzkit.errors import Advice, KeyExistsError
 from npzkit.members.keys import SUFFIX, check_key, is_within
 from npzkit.members.metadata import FLAT, TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import is_value, listed, nodes_of
+from npzkit.trees.notes import listed, values_of
 
 
 class TreeEdits:
@@ -46,8 +46,7 @@ class TreeEdits:
 
     def values_in(self, key: str) -> list[str]:
         """Return the keys of the values at a key and below it."""
-        nodes = nodes_of(self._note.note)
-        return [at for at, note in nodes if is_value(note) and is_within(at, key)]
+        return [at for at in values_of(self._note.note) if is_within(at, key)]
 
     def removed_values(self, key: str) -> bool:
         """Remove the values at a key or below it, if there are no arrays; return whether it did."""

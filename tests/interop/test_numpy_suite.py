@@ -20,6 +20,8 @@ from deep import needs_deep
 pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # NumPy gives none of headers that are long.
+    pytest.mark.filterwarnings("ignore:the header of this array"),
 ]
 
 FOLDER = Path(np.lib.__file__).parent / "tests"

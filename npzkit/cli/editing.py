@@ -233,11 +233,16 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """
     with _writer(file) as writer:
         tree = writer._archive.tree
+        arrays = set(writer.files)
         there = [*writer.files, *([] if tree is None else tree.values_in(""))]
         removed = keys_named(keys, there, file)
-        # The parts of an array come first: they go with it.
-        for key in sorted(removed, key=len, reverse=True):
+        # Tied tensors come first: they need no copy of what goes too. So do the parts of an
+        # array: they go with it.
+        for key in sorted(removed, key=lambda key: (key in arrays, -len(key))):
             del writer[key]
+        heirs = [key for key in writer.files if key not in arrays]
+    for key in heirs:
+        say(f"{printable(key)} has the array now: it was tied to a key that was removed.")
     stays = ""
     if not as_json and local_path(file) is not None:
         with npzkit.open(file) as npz:

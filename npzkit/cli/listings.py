@@ -58,15 +58,19 @@ _STEP = 1000
 _NESTED = "npzkit.load_tree returns the data as it was saved"
 
 
-def _without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any] | None]:
-    """Return metadata without npzkit's note about nested data; and the values in that, if any."""
+def _without_note(
+    metadata: Mapping[str, Any],
+) -> tuple[dict[str, Any], list[Any] | None, list[tuple[str, str]]]:
+    """Return metadata without npzkit's note about nested data; and its values and tied tensors."""
     own = {name: value for name, value in metadata.items() if name != TREE_KEY}
     if len(own) == len(metadata):
-        return own, None
-    from npzkit.trees.notes import values_of
+        return own, None, []
+    from npzkit.trees.notes import links, values_of
 
-    notes = values_of(metadata[TREE_KEY])
-    return own, [(key, note[1]) for key, note in notes.items() if note[0] != "same"]
+    notes, tied = values_of(metadata[TREE_KEY]), links(metadata[TREE_KEY])
+    # A note may be damaged.
+    values = [(key, note[1]) for key, note in notes.items() if note[0] == "value" and note[1:]]
+    return own, values, list(tied.items())
 
 
 def _info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
@@ -369,10 +373,11 @@ def _print_members(
         headings = [(heading, side) for heading, side, _, _ in columns]
         print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
     print_text(_totals(members, len(npz), npz.file_size))
-    metadata, values = _without_note(npz.metadata)
+    metadata, values, tied = _without_note(npz.metadata)
     if values is not None:
-        count = format_count(len(values), "value")
-        more = f"; npzkit info shows {count} that are no arrays" if values else ""
+        counts = [f"{format_count(len(values), 'value')} without an array"] if values else []
+        counts += [format_count(len(tied), "tied tensor")] if tied else []
+        more = f"; npzkit info shows {' and '.join(counts)}" if counts else ""
         print_text(f"nested: {_NESTED}{more}")
     if metadata:
         text = as_text(metadata)
@@ -473,8 +478,9 @@ def _archive_facts(npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, 
 
 
 def _archive_fields(
-    found: Mapping[str, Any], metadata: Mapping[str, Any], values: Sequence[Any] | None
-) -> list[tuple[str, str]]:
+    found: Mapping[str, Any], metadata: Mapping[str, Any], values: Sequence[Any] | None,
+    tied: Sequence[tuple[str, str]],
+) -> list[tuple[str, str]]:  # fmt: skip
     size, compressed_size = found["nbytes"], found["compressed_size"]
     bad = found["unreadable"]
     return [
@@ -496,6 +502,7 @@ def _archive_fields(
         ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
         ("nested", "" if values is None else _NESTED),
         ("values", some_of(values or (), _value_text, 100)),
+        ("tied", some_of(tied, lambda keys: " to ".join(map(printable, keys)), 100)),
         ("metadata", as_text(metadata) if metadata else ""),
         ("comment", "" if found["metadata"] else printable(found["comment"])),
     ]

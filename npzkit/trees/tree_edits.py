@@ -12,7 +12,7 @@ from typing import Any
 from npzkit.archive.renaming import rename
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import Coding
-from npzkit.errors import Advice, KeyExistsError
+from npzkit.errors import Advice, ChecksumError, FormatError, KeyExistsError, shown_value, some_of
 from npzkit.members.keys import SUFFIX, check_key, is_within
 from npzkit.members.metadata import FLAT, TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
@@ -80,7 +80,13 @@ class TreeEdits:
         for key, others in self._note.tied().items():
             heirs = [other for other in others if not is_going(other) and other not in listing]
             if heirs and is_going(key) and key in listing:
-                rename(self._archive, key, heirs[0], check_key(heirs[0]))
+                try:
+                    rename(self._archive, key, heirs[0], check_key(heirs[0]))
+                except (ChecksumError, FormatError) as error:
+                    error.remedy = (
+                        f"Remove what is tied to it first: {some_of(heirs, shown_value)}."
+                    )
+                    raise
 
     def has(self, key: str) -> bool:
         """Return whether a value, or an empty container, is at a key or below it."""

@@ -87,6 +87,30 @@ def test_rm_removes_values_of_nested_data(cli, tmp_path):
     assert list(npzkit.load_tree(path)["run"]) == ["m"]
 
 
+@pytest.mark.remedy("Remove what is tied to it first: ")
+def test_rm_says_who_has_the_array_of_a_tied_tensor(cli, tmp_path):
+    """A name that is tied to it keeps the array; if that is damaged, the names go first, or too."""
+    path, weight = tmp_path / "a.npz", np.arange(6.0)
+    note = {"first": ["as", "tensor"], "second": ["same", "first"], "third": ["same", "first"]}
+    npzkit.save(path, {"first": weight}, metadata={"npzkit.tree": note})
+    sound = path.read_bytes()
+    found = cli("rm", path, "first")
+    assert found.err == (
+        "npzkit: second has the array now: it was tied to a key that was removed.\n"
+    )
+    assert npzkit.load_tree(path)["third"].tolist() == weight.tolist()
+    with npzkit.open(io.BytesIO(sound)) as npz:
+        at = npz.info("first").data_offset
+    path.write_bytes(sound[:at] + b"\xff" + sound[at + 1 :])
+    assert cli("rm", path, "first").err.endswith("first: 'second', 'third'.\n")
+    found = cli("rm", path, "first", "second", "third")
+    assert (found.code, found.err) == (0, "")
+    path.write_bytes(sound[:at] + b"\xff" + sound[at + 1 :])
+    assert cli("rm", path, "second", "third").err == ""
+    assert cli("rm", path, "first").code == 0
+    assert cli("ls", path, "--json").json()[0]["members"] == []
+
+
 def test_rm_says_that_bytes_stay(cli, archive):
     """The result names the command that removes them, unless they are gone."""
     cli("add", "a.npz", "z.npy")

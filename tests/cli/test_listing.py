@@ -411,6 +411,16 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
     assert "nested:" not in cli(command, tmp_path / "b.npz").out
 
 
+def test_tied_tensors_are_listed(cli, tmp_path):
+    """ls counts names without an array, and info shows which key has it; damaged notes do no harm."""
+    damaged = {"a": ["value"], "b": ["same"]}
+    note = {"x": ["as", "tensor"], "y": ["same", "x"], "n": ["value", 1], **damaged}
+    npzkit.save(tmp_path / "a.npz", {"x": np.eye(2)}, metadata={"npzkit.tree": note})
+    shown = "npzkit info shows 1 value without an array and 1 tied tensor\n"
+    assert shown in cli("ls", tmp_path / "a.npz").out
+    assert "tied:          y to x\n" in cli("info", tmp_path / "a.npz").out
+
+
 def test_a_folder_without_an_index(cli, tmp_path):
     """At a prompt, the error names the command that lists checkpoints, and their folder."""
     found = cli("info", tmp_path)

@@ -38,7 +38,7 @@ from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, suggestion
 from npzkit.members.metadata import TREE_KEY, format_json
-from npzkit.trees.notes import values_of
+from npzkit.trees.notes import links, values_of
 from npzkit.trees.values import value_of
 
 if TYPE_CHECKING:
@@ -254,8 +254,9 @@ def diff(
         How far numbers may be apart, also those in fields of structured arrays:
         ``abs(a - b) <= atol + rtol * abs(b)``.
     metadata : bool, default False
-        Compare the archives' metadata and the arrays' attributes too. Values of nested
-        data, such as a learning rate, are always compared.
+        Compare the archives' metadata and the arrays' attributes too, and which tensors
+        are tied. Values of nested data, such as a learning rate, and the arrays of tied
+        tensors are always compared.
     verify : bool, default True
         False trusts recorded CRC-32s: arrays whose CRC-32s agree are not read.
         Damage in them is not noticed.
@@ -433,6 +434,8 @@ class _Comparison:
     keys : list of str
         What is compared: the first archive's keys before those of the second alone.
     problems : list of Problem
+    tied : tuple of dict
+        Of each archive, the keys of tied tensors, and the one that has the array.
     """
 
     a: NpzFile
@@ -445,6 +448,9 @@ class _Comparison:
     values: bool
     problems: list[Problem] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.tied = _tied(self.a), _tied(self.b)
+
     def rows(self, progress: Progress | None) -> list[Difference]:
         """Return what differs, in the first archive's order."""
         rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
@@ -455,28 +461,33 @@ class _Comparison:
             _differ(_own(ours), _own(theirs)) or (not rows[None] and _differ(ours, theirs))
         ):
             rows[None].append(Difference(None, "metadata", ours, theirs))
-        pairs, read = {}, []
+        pairs: dict[str, tuple[ArrayInfo, ArrayInfo]] = {}
+        read: tuple[dict[str, int], dict[str, int]] = {}, {}
         for key in self.keys:
             if key in values[0] or key in values[1]:
                 continue
-            if key not in self.a or key not in self.b:
-                rows[key].append(Difference(key, "added" if key in self.b else "removed"))
+            at_a, at_b = (tied.get(key, key) for tied in self.tied)
+            if key != at_a == at_b in rows:
+                # It is compared by that key.
                 continue
-            a, b = _info(self.a, key), _info(self.b, key)
+            if at_a not in self.a or at_b not in self.b:
+                rows[key].append(Difference(key, "added" if at_b in self.b else "removed"))
+                continue
+            a, b = _info(self.a, at_a), _info(self.b, at_b)
             if a is not None and b is not None:
                 pairs[key] = a, b
             # What `verify` says of damaged headers is wanted too.
             if self.verify or key not in pairs or self._is_compared(*pairs[key]):
-                read.append(key)
-        sizes = [sum(pairs[key][n].nbytes for key in read if key in pairs) for n in range(2)]
+                read[0][at_a], read[1][at_b] = (info.nbytes if info else 0 for info in (a, b))
+        sizes = [sum(keys.values()) for keys in read]
         compared_size = sum(a.nbytes for a, b in pairs.values() if self._is_compared(a, b))
         meter = Meter(progress, sum(sizes) + compared_size)
-        for side, size in zip("ab", sizes, strict=True):
-            self._check(side, read, meter.part(size))
-        damaged = {problem.key for problem in self.problems}
+        for side, keys, size in zip("ab", read, sizes, strict=True):
+            self._check(side, list(keys), meter.part(size))
+        damaged = {(problem.archive, problem.key) for problem in self.problems}
         for key, (a, b) in pairs.items():
-            if key not in damaged:
-                rows[key] += self._compared(a, b, meter)
+            if damaged.isdisjoint((("a", a.key), ("b", b.key))):
+                rows[key] += [row._replace(key=key) for row in self._compared(a, b, meter)]
         meter.finish()
         return [row for found in rows.values() for row in found]
 
@@ -484,11 +495,12 @@ class _Comparison:
         """Return the notes of values of nested data by key; where one is an array, `ndarray`."""
         wanted = set(self.keys)
         ours, theirs = (
-            {key: note for key, note in _leaves(npz).items() if key in wanted}
-            for npz in (self.a, self.b)
+            {key: note for key, note in _leaves(npz).items() if key in wanted and key not in tied}
+            for npz, tied in zip((self.a, self.b), self.tied, strict=True)
         )
-        for npz, own, other in ((self.a, ours, theirs), (self.b, theirs, ours)):
-            own |= {key: np.ndarray for key in other if key in npz}
+        sides = zip((self.a, self.b), self.tied, (ours, theirs), (theirs, ours), strict=True)
+        for npz, tied, own, other in sides:
+            own |= {key: np.ndarray for key in other if key in npz or key in tied}
         return ours, theirs
 
     def _is_compared(self, a: ArrayInfo, b: ArrayInfo) -> bool:
@@ -715,8 +727,14 @@ def _leaves(npz: NpzFile) -> dict[str, Any]:
     return {key: note for key, note in notes.items() if key not in npz}
 
 
+def _tied(npz: NpzFile) -> dict[str, str]:
+    """Return the keys of tied tensors, and the one that has the array."""
+    found = links(npz.metadata.get(TREE_KEY))
+    return {key: target for key, target in found.items() if target in npz and key not in npz}
+
+
 def _restored(note: Any) -> Any:
-    """Return the value of a note; of a tied tensor, a text; a note that is not valid, as it is."""
+    """Return the value of a note; of a tensor tied to nothing, a text; an invalid one, as it is."""
     try:
         return f"same as {note[1]}" if note[0] == "same" else value_of(note[1])
     except (TypeError, LookupError, ValueError, NpzkitError):
@@ -737,7 +755,7 @@ def _named_lines(
 ) -> Iterator[str]:
     """Yield a line for each name that differs in metadata, or in attributes."""
     if not _differ(ours, theirs):
-        yield f"{what}: the nested data has other lists, tuples or types"
+        yield f"{what}: the nested data has other lists, tuples, types or tied tensors"
     for name in dict.fromkeys([*ours, *theirs]):
         if name not in theirs or name not in ours:
             kind = "removed" if name in ours else "added"

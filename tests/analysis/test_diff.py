@@ -172,6 +172,34 @@ def test_values_of_nested_data_are_told_as_python_writes_them():
     ]  # fmt: skip
 
 
+def test_tied_tensors_are_compared_by_their_arrays():
+    """What one archive ties may be an array of its own in the other; that it is, metadata says."""
+    w, tie, own = np.arange(3.0), ["same", "w"], ["as", "tensor"]
+
+    def saved(note, **arrays):
+        note = {"w": own, "tied": note}
+        return packed(arrays, metadata={"npzkit.tree": note})
+
+    tied, untied = saved(tie, w=w), saved(own, w=w, tied=w)
+    other = saved(own, w=w, tied=w + 1)
+    assert npzkit.diff(tied, untied).equal
+    assert npzkit.diff(untied, tied, ["tied"]).compared == 1
+    told = "the nested data has other lists, tuples, types or tied tensors"
+    assert told in str(npzkit.diff(tied, untied, metadata=True))
+    (row,) = npzkit.diff(tied, other).rows
+    assert (row.key, row.kind, row.a, row.b) == ("tied", "values", 0.0, 1.0)
+    assert npzkit.diff(other, saved(["value", 1], w=w)).rows[0][:4] == (
+        "tied", "value", np.ndarray, 1,
+    )  # fmt: skip
+    assert npzkit.diff(tied, saved(["value", 1], w=w)).rows[0].a is np.ndarray
+    changed = saved(tie, w=w + 1)
+    assert npzkit.diff(tied, changed).changed == ("w",)
+    assert npzkit.diff(tied, changed, ["tied"]).changed == ("tied",)
+    for report in (npzkit.diff(damaged(tied, "w"), untied), npzkit.diff(tied, damaged(tied, "w"))):
+        assert [problem.key for problem in report.problems] == ["w"]
+        assert report.rows == ()
+
+
 def test_notes_of_values_that_are_not_valid():
     """A note of nested data that no npzkit writes is shown as it is."""
     streams = io.BytesIO(), io.BytesIO()

@@ -26,6 +26,7 @@ from npzkit.errors import (
     SKIP,
     Advice,
     ConversionError,
+    DifferentFilesError,
     KeyExistsError,
     format_count,
     printable,
@@ -120,7 +121,8 @@ def pack(
     skip : bool, default False
         Whether to leave out, with a note, files that do not fit the first one, and arrays
         that lack `axis`, such as scalars, or hold Python objects, instead of raising
-        DifferentFilesError, ConversionError or UnsupportedError.
+        DifferentFilesError, ConversionError or UnsupportedError. If no other file fits the
+        first one, that is a DifferentFilesError still.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
@@ -317,6 +319,14 @@ def _pack_joined(
 ) -> PackReport:
     """Write the arrays of many files as one each."""
     is_compressed = checked_method(compression, level) != STORED
+    count, left_count = len(many.paths), len(many.left_out)
+    if left_count and count == 1:
+        raise DifferentFilesError(
+            f"{format_count(left_count, 'other file')} cannot be joined with the first one",
+            path=many.paths[0],
+            remedy="It decides keys, shapes and dtypes: put another file first. Without " + SKIP
+            + ", the error says why.",
+        )  # fmt: skip
     joined = {key: many.lazy(key) for key in many}
     meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
     first = _described(many, 0, say)
@@ -332,6 +342,9 @@ def _pack_joined(
     meter.finish()
     for name, reason in many.left_out.items():
         say(f"left out {printable(name)}: {reason}")
+    if left_count:
+        total, first_name = count + left_count, printable(shown_url(many.paths[0]))
+        say(f"joined {count:,} of {total:,} files: those that fit the first one, {first_name}")
     return PackReport(path, tuple(joined))
 
 

@@ -60,12 +60,30 @@ def test_what_does_not_fit_is_named_or_left_out(runs):
         npzkit.pack("all.npz", "runs/*.npz", join="concatenate")
     assert not (runs / "all.npz").exists()
     report = npzkit.pack("all.npz", "runs/*.npz", join="concatenate", skip=True)
-    assert "run1.npz" in report.notes[-1]
+    assert "run1.npz" in report.notes[-2]
+    first = report.notes[-1].removeprefix("joined 2 of 3 files: those that fit the first one, ")
+    assert os.path.basename(first) == "run0.npz"
     assert read("all.npz")[:, 0].tolist() == [0, 2, 2, 2]
     with pytest.raises(ValueError, match="join must be"):
         npzkit.pack("b.npz", "runs/*.npz", join="both")
     with pytest.raises(FileExistsError):
         npzkit.pack("all.npz", "runs/*.npz", join="stack")
+
+
+@pytest.mark.remedy("put another file first. Without ")
+def test_a_first_file_that_no_other_fits(here):
+    """It is an error, although `skip` leaves out what does not fit; in another order, all do."""
+    for run in range(4):
+        npzkit.save(f"{run}.npz", {"x": np.zeros((2, 3 if run == 0 else 4))})
+    with pytest.raises(DifferentFilesError, match="3 other files cannot be joined") as caught:
+        npzkit.pack("all.npz", "?.npz", join="concatenate", skip=True)
+    assert os.path.basename(caught.value.path) == "0.npz"
+    assert not os.path.exists("all.npz")
+    npzkit.pack("all.npz", [f"{n}.npz" for n in (1, 0, 2, 3)], join="concatenate", skip=True)
+    assert read("all.npz").shape == (6, 4)
+    npzkit.pack("one.npz", ["0.npz"], join="concatenate", skip=True)
+    with pytest.raises(DifferentFilesError, match="does not fit"):
+        npzkit.pack("b.npz", "?.npz", join="concatenate")
 
 
 def test_what_differs_from_the_first_file_is_noted(here):

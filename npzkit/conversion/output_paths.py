@@ -80,8 +80,8 @@ def replacing(path: str) -> Iterator[str]:
     """Yield a path beside `path`; what the block writes there takes its place at the end.
 
     A file or a folder. An exception removes it, and what was at `path` stays. It has the owner
-    and the permissions of what it replaces, and nobody else can read it before. Nobody writes to
-    an archive (.npz) while the block is to replace it.
+    and the permissions of what it replaces, if anything, and then nobody else can read it before.
+    Nobody writes to an archive (.npz) while the block is to replace it.
 
     Raises
     ------
@@ -100,15 +100,17 @@ def replacing(path: str) -> Iterator[str]:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
-    private = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
-    temporary = os.path.join(private, "new")
+    place = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
+    # Folders take long to make on some file systems: what replaces nothing has none.
+    temporary = place if replaced is None else os.path.join(place, "new")
     is_archive = stat.S_ISREG(mode) and path.lower().endswith(_ARCHIVE_SUFFIX)
     # A writer that writes nothing has the lock.
     writer = NpzWriter(path, "w") if is_archive else None
     try:
-        os.mkdir(private, 0o700)
+        if replaced is not None:
+            os.mkdir(place, 0o700)
         yield temporary
-        if not mode:
+        if replaced is None:
             # What is there now is another program's.
             _check_absent(path)
         # A link, which is not followed, has no permissions of its own.
@@ -122,14 +124,14 @@ def replacing(path: str) -> Iterator[str]:
             disk.replace(temporary, path)
     except OSError as error:
         is_full = error.errno in _OF_WRITING and error.filename is None
-        if error.errno and (is_full or os.path.basename(private) in str(error)):
+        if error.errno and (is_full or os.path.basename(place) in str(error)):
             # Nobody knows that name. An error doubles the separators of Windows.
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
     finally:
         if writer is not None:
             writer.abort()
-        _remove(private)
+        _remove(place)
 
 
 def _replace_folder(temporary: str, path: str) -> None:

@@ -227,6 +227,16 @@ def test_what_is_converted_is_never_more_public_than_what_it_replaces(here, monk
     assert sorted(os.listdir()) == ["a.npz", name]
 
 
+def test_a_new_file_needs_no_folder_of_its_own(here, monkeypatch):
+    """Folders take long to make on some file systems: there is one temporary file per array."""
+    npzkit.save("a.npz", {"x": [1], "layer/y": [2]})
+    made, mkdir = [], os.mkdir
+    monkeypatch.setattr(os, "mkdir", lambda path, *mode: made.append(path) or mkdir(path, *mode))
+    npzkit.extract("a.npz", "out")
+    assert not [path for path in made if ".npzkit-" in path]
+    assert sorted(os.listdir("out")) == ["layer", "x.npy"]
+
+
 def test_a_file_that_may_not_be_written_to_is_not_replaced(here, monkeypatch):
     """What is protected against writing stays, with overwrite too, though its folder is not."""
     npzkit.save("a.npz", {"x": [1]})

@@ -270,8 +270,8 @@ def _in_archive(prefix: str, stem: str, path: str, npz: NpzFile, say: Say) -> It
 def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
-    Hidden files and folders are skipped. So are files of other kinds and
-    symbolic links to something outside the folder, and that is noted.
+    Hidden files and folders are skipped. So are files of other kinds and symbolic links to
+    folders, to nothing, and to something outside the folder, and that is noted.
 
     Raises
     ------
@@ -279,11 +279,12 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
         There is none.
     """
     root = os.path.realpath(folder)
-    passed: list[str] = []
+    links: list[str] = []
+    others: list[str] = []
     is_empty = True
     for place, inner, names in os.walk(folder, onerror=_raise):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
-        passed += [name for name in inner if os.path.islink(os.path.join(place, name))]
+        links += [name for name in inner if os.path.islink(os.path.join(place, name))]
         for name in sorted(names):
             path = os.path.join(place, name)
             if name.startswith("."):
@@ -295,17 +296,21 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
                 yield from _in_file(key, path, say, **pickling)
                 is_empty = False
             else:
-                passed.append(name)
+                (links if os.path.islink(path) else others).append(name)
     if is_empty:
         has_archives = any(name.lower().endswith(ARCHIVE_SUFFIX) for name in os.listdir(folder))
         raise ConversionError(
             f"there is no array in the folder: no {SUFFIX} file", path=folder,
             remedy=_PACK_ARCHIVES if has_archives else None,
         )  # fmt: skip
-    if passed:
-        shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
-        what = "entry that is not an array" if len(passed) == 1 else "entries that are not arrays"
-        say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}")
+    for passed, one, several in (
+        (links, "link that leads to no array in it", "links that lead to no array in it"),
+        (others, "entry that is not an array", "entries that are not arrays"),
+    ):
+        if passed:
+            shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
+            what = one if len(passed) == 1 else several
+            say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}")
 
 
 def _raise(error: OSError) -> None:

@@ -137,8 +137,10 @@ def pack(
     """
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
-    with _named_inputs("pack", inputs, options["allow_pickle"]) as (found, tell):
-        target = binary_stdout() if out == PIPE else out
+    with (
+        _whole_output() if out == PIPE else contextlib.nullcontext(out) as target,
+        _named_inputs("pack", inputs, options["allow_pickle"]) as (found, tell),
+    ):
         given: list[Any] = found
         if join or stack:
             given = [file for text in inputs for file in find_files(text, None)]
@@ -146,7 +148,6 @@ def pack(
         report = npzkit.pack(target, given, overwrite=overwrite, progress=tell, **options)
     notes = print_notes(report.notes)
     if out == PIPE:
-        sys.stdout.buffer.flush()
         return
     _print_written(out, report, **({"notes": notes, "size": file_size(out)} if as_json else {}))
 
@@ -159,6 +160,16 @@ def _print_written(path: str, report: Any, **facts: Any) -> None:
     size = file_size(path)
     text = "" if size is None else f", {format_size(size)}"
     click.echo(f"{printable(shown_url(path))}: {format_count(len(report.keys), 'array')}{text}")
+
+
+@contextlib.contextmanager
+def _whole_output() -> Iterator[Any]:
+    """Yield the standard output for an archive, which is none without its end."""
+    try:
+        yield (out := binary_stdout())
+        out.flush()
+    except BrokenPipeError as error:
+        raise Refusal("the pipe was closed before the archive was complete.") from error
 
 
 def binary_stdout() -> BinaryIO:

@@ -125,6 +125,19 @@ def test_a_reader_that_has_enough(here, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("length", [3, 1_000_000])
+def test_an_archive_that_is_not_read_to_its_end(here, length):
+    """It is incomplete: an error says so, also if all of it fits into one write."""
+    npzkit.save("a.npz", {"x": np.zeros(length)})
+    command = [sys.executable, "-m", "npzkit", "pack", "-", "a.npz"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        told = process.stderr.read()
+        assert told == b"npzkit: the pipe was closed before the archive was complete.\n"
+        assert process.wait(60) == 2
+
+
+@pytest.mark.slow
 def test_a_table_through_a_pipe_is_utf8(here):
     """Text is written as in files, whatever the terminal's encoding is."""
     npzkit.save("a.npz", {"x": np.array(["ü", "x\ny"])})

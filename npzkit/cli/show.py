@@ -99,11 +99,10 @@ def show(
                     f"npzkit show FILE KEY {key!r}."
                 )
             index, key = parse_index(key), None
-        if slice_ is None and _has_values_alone(npz, key or ""):
-            keys, values = [], [key or ""]
-        else:
-            keys = _keys_of(npz, key)
-            values = [] if key is None or slice_ or stats else _values_below(npz, key)
+        values = [] if slice_ is not None else _values_in(npz, key or "")
+        keys = [] if values == [key or ""] else _keys_of(npz, key)
+        if keys and (key is None or stats):
+            values = []
         is_local, is_several = local_path(file) is not None, len(keys) + len(values) > 1
         found: list[Any] = []
         code = 0
@@ -180,10 +179,12 @@ def _shown_value(npz: npzkit.NpzFile, key: str, as_json: bool) -> dict[str, Any]
     return None
 
 
-def _values_below(npz: npzkit.NpzFile, key: str) -> list[str]:
-    """Return the keys of the values, and containers of such values, below a key with arrays."""
+def _values_in(npz: npzkit.NpzFile, key: str) -> list[str]:
+    """Return the keys of values without an array, and containers of such values, in a key."""
     if TREE_KEY not in npz.metadata:
         return []
+    if not (key or npz.files):
+        return [""]
     from npzkit.trees.notes import nodes_of
 
     found, with_arrays = [""], set(with_folders(npz.files))
@@ -192,15 +193,6 @@ def _values_below(npz: npzkit.NpzFile, key: str) -> list[str]:
         is_new = not (found[-1] and is_within(name, found[-1]))
         found += [name] if is_value and is_new and is_within(name, key) else []
     return found[1:]
-
-
-def _has_values_alone(npz: npzkit.NpzFile, key: str) -> bool:
-    """Whether nested data has at a key a value without an array, or a container of such values."""
-    if TREE_KEY not in npz.metadata or any(is_within(name, key) for name in npz):
-        return False
-    from npzkit.trees.notes import nodes_of
-
-    return not key or any(name == key for name, _ in nodes_of(npz.metadata[TREE_KEY]))
 
 
 def _is_slice(text: str) -> bool:

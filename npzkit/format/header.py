@@ -165,7 +165,8 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
             remedy=Advice(
                 "If you trust the file, increase max_header_size (Limits.header_size), or pass "
                 "allow_pickle=True.",
-                "If you trust the file, read it in Python, with a larger limit (header_size).",
+                "If you trust the file, read it in Python, with a larger limit (max_header_size of "
+                "np.load).",
             ),
         )
     return start + int(length)
@@ -376,7 +377,7 @@ def _checked(header: bytes) -> bytes:
             + Advice(
                 f"Pass max_header_size={size} to np.load, or "
                 f"limits=npzkit.Limits(header_size={size}) to npzkit.open.",
-                "Commands read it with --allow-pickle.",
+                "Read it in Python, with a larger limit (max_header_size of np.load).",
             ),
             UserWarning,
         )

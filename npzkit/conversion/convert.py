@@ -265,7 +265,8 @@ def convert(
             )  # fmt: skip
             with open(destination) as npz:
                 lost = _lost_items(npz.metadata.get(TREE_KEY), npz.files, left_out)
-                return ConvertReport(output, tuple(npz.files), tuple(lost), left_out)
+                keys = tuple(key for key in npz if npz.info(key).dtype is not None)
+                return ConvertReport(output, keys, tuple(lost), left_out)
         notes: dict[str, None] = {}
         skipped, raised = dict[str, str](), list[BaseException]()
         writer = module_of(target)

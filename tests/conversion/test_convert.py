@@ -1362,6 +1362,17 @@ def test_values_that_are_not_chosen_are_left_out(tmp_path, monkeypatch, suffix):
     assert npzkit.load_tree("d.npz")["run"] == tree["run"]
 
 
+def test_members_that_are_no_arrays_are_copied_but_not_counted(here):
+    """The report of a copy from archive to archive has the keys of arrays, as of other formats."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    with zipfile.ZipFile("a.npz", "a") as archive:
+        archive.writestr("notes/", "")
+        archive.writestr("notes/readme.txt", "text")
+    assert npzkit.convert("a.npz", "b.npz").keys == ("x",)
+    with npzkit.open("b.npz") as npz:
+        assert npz.files == ["x", "notes/", "notes/readme.txt"]
+
+
 def test_a_tied_tensor_is_chosen_by_either_key(tmp_path, monkeypatch):
     """The array comes with the key that was chosen."""
     monkeypatch.chdir(tmp_path)

@@ -112,12 +112,16 @@ def _binary_stdin() -> BinaryIO:
     "--axis", type=int, default=0, show_default=True, help="Join along this axis.",
 )  # fmt: skip
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
+@click.option(
+    "-k", "--key", "keys", multiple=True, metavar="KEY",
+    help="Join only this array, a folder of keys, or what matches, such as 'loss/*'.",
+)  # fmt: skip
 @click.option("--skip", is_flag=True, help="Leave out files and arrays that cannot be joined.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
 def pack(
     out: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, join: bool, axis: int,
-    stack: bool, skip: bool, **options: Any,
+    stack: bool, keys: tuple[str, ...], skip: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Put arrays into a new archive OUT.
 
@@ -144,7 +148,10 @@ def pack(
         given: list[Any] = found
         if join or stack:
             given = [file for text in inputs for file in find_files(text, None)]
-            options |= {"join": "stack" if stack else "concatenate", "axis": axis, "skip": skip}
+            how = "stack" if stack else "concatenate"
+            options |= {"join": how, "axis": axis, "keys": keys or None, "skip": skip}
+        elif keys:
+            raise click.UsageError("--key is for --join and --stack.")
         report = npzkit.pack(target, given, overwrite=overwrite, progress=tell, **options)
     notes = print_notes(report.notes)
     if out == PIPE:

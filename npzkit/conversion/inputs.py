@@ -40,8 +40,15 @@ PAIR = Advice("a pair (key, path)", "KEY=PATH")
 
 Given = tuple[str | None, Any]
 """A key, or None for the usual one, and a path, an archive or a stream."""
-Archives = list[tuple[str, NpzFile]]
-"""Names of archives, and the archives."""
+
+
+class Packed(NamedTuple):
+    """An archive that is packed: its name, and what comes before the keys of its arrays."""
+
+    path: str
+    npz: NpzFile
+    prefix: str
+    home: str = ""
 
 
 class Input(NamedTuple):
@@ -62,6 +69,9 @@ class Input(NamedTuple):
         Bytes that are read for them: twice as many if they are checked first.
     home : str, default ""
         Of an array in an archive without a given key, the name of the file without its suffix.
+    parts : tuple of str, default ()
+        What follows the key in those of other members that belong to a masked array, or to
+        strings of any length.
     """
 
     key: str
@@ -71,6 +81,12 @@ class Input(NamedTuple):
     size: int = 0
     work: int = 0
     home: str = ""
+    parts: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of all members."""
+        return [self.key + part for part in ("", *self.parts)]
 
     def read(self) -> Any:
         """Return the array; errors name its path."""
@@ -117,7 +133,7 @@ def _is_one(source: Any) -> bool:
 @contextlib.contextmanager
 def opened_inputs(
     given: Iterable[Given], target: str | None, say: Say, **pickling: Any
-) -> Iterator[tuple[list[Input], Archives]]:
+) -> Iterator[tuple[list[Input], list[Packed]]]:
     """Yield the arrays that are named, and the archives among them, open for the block.
 
     A folder stands for every array in it, and so does an archive.
@@ -146,7 +162,7 @@ def opened_inputs(
     found: dict[str, Input] = {}
     with _Opened(target, pickling) as archives:
         items = [item for key, source in given for item in _find(key, source, archives, say)]
-        for item in _apart(items, say):
+        for item in _apart(items, archives, say):
             check_key(item.key)
             other = found.setdefault(item.key, item)
             if other is not item:
@@ -158,7 +174,7 @@ def opened_inputs(
         yield list(found.values()), archives.found
 
 
-def _apart(items: list[Input], say: Say) -> list[Input]:
+def _apart(items: list[Input], archives: _Opened, say: Say) -> list[Input]:
     """Put the file's name before the key of each array of archives, if two of them have one key."""
     shared = {key for key, count in Counter(i.key for i in items if i.home).items() if count > 1}
     if not shared:
@@ -167,6 +183,10 @@ def _apart(items: list[Input], say: Say) -> list[Input]:
         f"archives have the same keys, such as {printable(min(shared))!r}: before the key of each "
         "of their arrays, and a slash, comes the name of its file"
     )
+    archives.found = [
+        packed._replace(prefix=f"{packed.home}/") if packed.home else packed
+        for packed in archives.found
+    ]
     return [
         item._replace(key=f"{item.home}/{item.key}" if item.home else item.key) for item in items
     ]
@@ -186,7 +206,7 @@ class _Opened(contextlib.ExitStack):
         super().__init__()
         self._target, self.pickling = target, pickling
         self._by_path: dict[str, NpzFile] = {}
-        self.found: Archives = []
+        self.found: list[Packed] = []
 
     def archive(self, source: NpzFile | str | Location) -> tuple[str, NpzFile]:
         """Return the name of an archive, and the archive, which is opened once."""
@@ -202,8 +222,6 @@ class _Opened(contextlib.ExitStack):
                 npz = open(path, storage_options=options, **self.pickling)
                 self._by_path[path] = self.enter_context(npz)
             source = self._by_path[path]
-        if all(other is not source for _, other in self.found):
-            self.found.append((name, source))
         return name, source
 
     def _check(self, path: str | None) -> None:
@@ -220,7 +238,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     if isinstance(source, NpzFile):
         path, npz = archives.archive(source)
         stem = "" if path == UNNAMED else os.path.splitext(os.path.basename(path))[0]
-        yield from _in_archive(prefix, stem, path, npz, say)
+        yield from _in_archive(prefix, stem, path, npz, archives, say)
         return
     if can_read(source):
         load = partial(_read_stream, source, **pickling)
@@ -239,7 +257,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         # np.save writes to any name.
         is_array = is_npy(path)
     if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder and not is_array):
-        yield from _in_archive(prefix, stem, *archives.archive(file), say)
+        yield from _in_archive(prefix, stem, *archives.archive(file), archives, say)
     elif is_folder:
         for item in arrays_in_folder(path, say, **pickling):
             yield item._replace(key=prefix + item.key)
@@ -253,17 +271,32 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         )  # fmt: skip
 
 
-def _in_archive(prefix: str, stem: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:
+def _in_archive(
+    prefix: str, stem: str, path: str, npz: NpzFile, archives: _Opened, say: Say
+) -> Iterator[Input]:
     """Yield the arrays of an archive; other members are skipped."""
+    home = "" if prefix else stem
+    archives.found.append(Packed(path, npz, prefix, home))
+    split = npz._archive.split_keys(npz.files)
+    whole = {key: npz.info(key).split_into for key in split}
+    whole = {key: parts for key, parts in whole.items() if parts and set(parts) <= set(npz.files)}
+    joined = {part for parts in whole.values() for part in parts}
     for key in npz.files:
+        if key in joined:
+            continue
         info = npz.info(key)
         if info.dtype is None:
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
             continue
+        if parts := whole.get(key):
+            size = sum(npz.info(part).nbytes for part in (key, *parts))
+            parts = tuple(part.removeprefix(key) for part in parts)
+            load = partial(npz.join, key)
+            yield Input(prefix + key, path, load, info.attrs, size, size, home, parts)
+            continue
         is_large = is_taken_by_parts(info)
         load = partial(array_in, npz, key) if is_large else partial(npz.read, key)
         work = info.nbytes * (2 if is_large else 1)
-        home = "" if prefix else stem
         yield Input(prefix + key, path, load, info.attrs, info.nbytes, work, home)
 
 

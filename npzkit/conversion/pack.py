@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
-from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, array_of, without_arrays
-from npzkit.conversion.inputs import PAIR, Archives, Given, Input, located, opened_inputs
+from npzkit.conversion.arrays import (
+    HOLDS_OBJECTS,
+    NAMED_COUNT,
+    Array,
+    Say,
+    array_of,
+    without_arrays,
+)
+from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.datasets.manyfiles import ManyFiles, join_files
@@ -32,12 +40,15 @@ from npzkit.errors import (
     printable,
     shown_url,
     shown_value,
+    some_of,
 )
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import without_note
+from npzkit.trees.restoring import KeySelection
+from npzkit.trees.tree_edits import add_note, spell_out
 
 if TYPE_CHECKING:
     from npzkit.typing import Compression, Progress, Writable
@@ -74,6 +85,7 @@ def pack(
     encoding: str = "ASCII",
     join: Literal["concatenate", "stack"] | None = None,
     axis: int = 0,
+    keys: Iterable[str] | None = None,
     skip: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -118,6 +130,9 @@ def pack(
         than memory.
     axis : int, default 0
         Along which arrays are concatenated.
+    keys : iterable of str, optional
+        Which arrays are joined: keys, folders of keys, or patterns such as ``"loss/*"``. By
+        default all. Only with `join`.
     skip : bool, default False
         Whether to leave out, with a note, files that do not fit the first one, and arrays
         that lack `axis`, such as scalars, or hold Python objects, instead of raising
@@ -156,8 +171,8 @@ def pack(
     -----
     Files in a folder that are not arrays, and members of an archive that are
     not, are skipped with a note. If two archives have different
-    metadata of one name, the first one's is kept. Nested data of
-    `npzkit.save` is packed as plain keys, without its values that are no arrays, which a note
+    metadata of one name, the first one's is kept, and so it is with values of nested data.
+    `join` makes plain keys of nested data, without its values that are no arrays, which a note
     names.
 
     Examples
@@ -174,6 +189,8 @@ def pack(
     """
     if join not in (None, "concatenate", "stack"):
         raise ValueError(f"join must be 'concatenate', 'stack' or None, not {join!r}")
+    if keys is not None and join is None:
+        raise ValueError("keys are those of arrays to join: pass join='concatenate' or 'stack'")
     target, given = located(file, () if join else inputs, storage_options)
     path = None if can_write(target) or isinstance(target, Location) else as_path(target)
     if path is not None:
@@ -189,10 +206,12 @@ def pack(
         along = operator.index(axis) if join == "concatenate" else None
         with join_files(
             inputs, along, storage_options=storage_options, on_error="warn" if skip else "raise",
-            unfit=partial(_unfit, along, skip, notes.setdefault),
+            unfit=partial(_unfit, along, keys, skip, notes.setdefault),
         ) as many:  # fmt: skip
             say = notes.setdefault
-            report = _pack_joined(target, path, mode, many, progress, compression, level, say)
+            report = _pack_joined(
+                target, path, mode, many, progress, compression, level, skip, say,
+            )  # fmt: skip
         report = report._replace(notes=tuple(notes))
     return report._replace(output=str(target)) if isinstance(target, Location) else report
 
@@ -289,9 +308,10 @@ def _pack(
         meter = Meter(progress, sum(item.size for item in arrays))
         with NpzWriter(
             file, mode, compression=compression, level=level, allow_pickle=allow_pickle,
-            lock_timeout=lock_timeout,
+            lock_timeout=lock_timeout, masked="split", strings="split",
         ) as writer:  # fmt: skip
-            taken = [item.key for item in arrays if item.key in writer]
+            keys = [key for item in arrays for key in item.keys]
+            taken = [key for key in keys if key in writer]
             if taken and not overwrite:
                 raise KeyExistsError(
                     "the archive already has this key", path=path, key=taken[0],
@@ -303,8 +323,9 @@ def _pack(
                 part = meter.part(item.size, item.work)
                 _add(writer, path, item, part.add, compresses=compresses)
                 part.end()
+            _add_trees(writer, archives, notes.setdefault, path, overwrite=overwrite)
         meter.finish()
-    return PackReport(path, tuple(item.key for item in arrays), tuple(notes), tuple(taken))
+    return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
 
 
 def _pack_joined(
@@ -315,6 +336,7 @@ def _pack_joined(
     progress: Progress | None,
     compression: Compression,
     level: int | None,
+    skip: bool,
     say: Say,
 ) -> PackReport:
     """Write the arrays of many files as one each."""
@@ -328,30 +350,74 @@ def _pack_joined(
             + ", the error says why.",
         )  # fmt: skip
     joined = {key: many.lazy(key) for key in many}
+    masked = _joined_masks(many, joined, skip, say)
     meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
     first = _described(many, 0, say)
     _note_others(many, first, say)
     with NpzWriter(
-        file, mode, compression=compression, level=level, metadata=first[None]
+        file, mode, compression=compression, level=level, metadata=first[None], masked="split"
     ) as writer:
         for key, lazy in joined.items():
+            if key in masked:
+                whole = np.ma.MaskedArray(lazy[...], mask=many[masked[key]])
+                writer.add(key, whole, attrs=first[key])
+                continue
             array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
             write_array(
                 writer, array.watched(meter.add), path, first[key], is_compressed=is_compressed
             )
     meter.finish()
+    keys = [key for key in many if key in joined or key in masked.values()]
     for name, reason in many.left_out.items():
         say(f"left out {printable(name)}: {reason}")
     if left_count:
         total, first_name = count + left_count, printable(shown_url(many.paths[0]))
         say(f"joined {count:,} of {total:,} files: those that fit the first one, {first_name}")
-    return PackReport(path, tuple(joined))
+    return PackReport(path, tuple(keys))
 
 
-def _unfit(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> dict[str, str]:
-    """Return which arrays cannot be joined along an axis, and why, with a note, or raise."""
+def _joined_masks(
+    many: ManyFiles, joined: dict[str, LazyArray], skip: bool, say: Say
+) -> dict[str, str]:
+    """Take the masks out of what is joined, and return them by the keys of their arrays.
+
+    Strings of any length, whose parts cannot be joined, are left out, or are an error.
+    """
+    masks = {}
+    npz = many._files.archive(0)
+    for key in list(joined):
+        parts = npz.info(key).split_into
+        if not parts or not set(parts) <= joined.keys():
+            continue
+        if parts == (f"{key}.mask",):
+            masks[key] = parts[0]
+        elif skip:
+            say(f"left out {printable(key)!r}: the parts of strings cannot be joined")
+            del joined[key]
+        else:
+            raise ConversionError(
+                "the parts of strings of any length cannot be joined", key=key,
+                remedy="Leave such arrays out with " + SKIP + ".",
+            )  # fmt: skip
+        for part in parts:
+            del joined[part]
+    return masks
+
+
+def _unfit(
+    axis: int | None, keys: Iterable[str] | None, skip: bool, say: Say, arrays: Arrays
+) -> set[str]:
+    """Return which arrays are not joined: not wanted, or, with a note, not possible; or raise."""
+    wanted = list(arrays)
+    if keys is not None:
+        chosen = KeySelection(keys, "keys")
+        wanted = chosen.keys(list(arrays))
+        chosen.check_used(list(arrays), None, is_empty=False)
+        # The mask of a masked array comes with it.
+        wanted += {f"{key}.mask" for key in wanted} & arrays.keys() - {*wanted}
     unfit = {}
-    for key, (shape, dtype) in arrays.items():
+    for key in wanted:
+        shape, dtype = arrays[key]
         if dtype.hasobject and skip:
             unfit[key] = HOLDS_OBJECTS
         elif axis is not None and not -len(shape) <= axis < len(shape):
@@ -365,7 +431,7 @@ def _unfit(axis: int | None, skip: bool, say: Say, arrays: Arrays) -> dict[str, 
                 )  # fmt: skip
     for key, reason in unfit.items():
         say(f"left out {printable(key)!r}: {reason}")
-    return unfit
+    return {key for key in arrays if key in unfit or key not in wanted}
 
 
 def _described(many: ManyFiles, number: int, say: Say) -> dict[str | None, Mapping[str, Any]]:
@@ -424,12 +490,13 @@ def _add(
 
 
 def _add_metadata(
-    writer: NpzWriter, archives: Archives, say: Say, target: str | None, *, overwrite: bool
+    writer: NpzWriter, archives: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
 ) -> None:
     """Add the metadata of archives; a name that has another value already stays, with a note."""
+    spell_out(writer._archive)
     owners = dict.fromkeys(writer.metadata, target or UNNAMED)
-    for path, npz in archives:
-        for name, value in _without_tree(npz.metadata, f"{printable(path)}: ", say).items():
+    for path, npz, *_ in archives:
+        for name, value in without_note(npz.metadata)[0].items():
             if name not in owners or overwrite:
                 writer.metadata[name] = value
             elif writer.metadata[name] != value:
@@ -438,3 +505,19 @@ def _add_metadata(
                     f"{printable(owners[name])} has another value"
                 )
             owners.setdefault(name, path)
+
+
+def _add_trees(
+    writer: NpzWriter, archives: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
+) -> None:
+    """Add what makes nested data of arrays; a value that is already there stays, with a note."""
+    for path, npz, prefix, _ in archives:
+        note = npz.metadata.get(TREE_KEY)
+        if note is None:
+            continue
+        lost = add_note(writer._archive, note, npz.files, prefix, overwrite=overwrite)
+        if lost:
+            say(
+                f"{printable(path)}: left out {format_count(len(lost), 'value')} that the new "
+                f"archive has already: {some_of(lost, shown_value, NAMED_COUNT)}"
+            )

@@ -41,15 +41,13 @@ if TYPE_CHECKING:
 
 _THREADS = 16
 """Threads that wait for stores."""
-_CHOOSE = Advice(
-    "Choose the arrays that are to be joined: keys=[...] (npzkit.pack: skip=True).",
-    "Leave such arrays out: --skip.",
-)
+KEYS = Advice("keys=[...]", "--key KEY")
+"""What names the arrays to join."""
 _LEAVE_OUT = Advice(
     'Leave the file out: on_error="warn" does, and names it (npzkit.pack: skip=True).',
     "Leave the file out: --skip does, and names it.",
 )
-_EITHER = _LEAVE_OUT + Advice(" Or choose the arrays that are to be joined: keys=[...].", "")
+_EITHER = _LEAVE_OUT + " Or choose the arrays that are to be joined: " + KEYS + "."
 
 
 def open_many(
@@ -267,7 +265,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         if dtype.hasobject:
             raise UnsupportedError(
                 "arrays of Python objects cannot be joined", path=self._files.path(0), key=key,
-                remedy=_CHOOSE,
+                remedy="Choose the arrays that are to be joined: " + KEYS + ".",
             )  # fmt: skip
         axis = 0 if self.axis is None else self._axis(key, shape)
         for number, (found, other) in enumerate(arrays):

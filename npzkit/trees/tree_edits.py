@@ -6,8 +6,8 @@ Owns what the writer of an archive calls: `TreeEdits`, once its metadata has a n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from npzkit.archive.renaming import rename
 from npzkit.archive.written_archive import WrittenArchive
@@ -102,10 +102,23 @@ class TreeEdits:
         self._note.put_tree(key, note, last)
         self._drop_empty()
 
+    def merge(self, note: Any, prefix: str, *, overwrite: bool) -> list[str]:
+        """Add the note of arrays that are here; see `add_note`."""
+        lost = self._note.merge(note, prefix, overwrite=overwrite)
+        self._drop_empty()
+        return lost
+
     def _drop_empty(self) -> None:
         """Remove a note that says nothing."""
         if self._archive.metadata.values.get(TREE_KEY) == {}:
             del self._archive.metadata.values[TREE_KEY]
+
+
+def spell_out(archive: WrittenArchive) -> None:
+    """List the keys of the arrays in a note that means all of them, before others are added."""
+    values = archive.metadata.values
+    if values.get(TREE_KEY) == FLAT:
+        values[TREE_KEY] = listed(FLAT, archive.listing.keys)
 
 
 def write_tree(
@@ -132,8 +145,7 @@ def write_tree(
         Replace all that is under the key.
     """
     listing, values = archive.listing, archive.metadata.values
-    if values.get(TREE_KEY) == FLAT:
-        values[TREE_KEY] = listed(FLAT, listing.keys)
+    spell_out(archive)
     old = {name for name in listing.entries if is_within(name.removesuffix(SUFFIX), key)}
     old.update(listing.others_of(key + SUFFIX))
     if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
@@ -158,3 +170,34 @@ def write_tree(
         values.setdefault(TREE_KEY, {})
     if archive.tree is not None:
         archive.tree.put_tree(key, note, None if members or not last else last)
+
+
+def add_note(
+    archive: WrittenArchive, note: Any, keys: Sequence[str], prefix: str, *, overwrite: bool
+) -> list[str]:
+    """Add the note of another archive, all of whose arrays were written; return what is left out.
+
+    Parameters
+    ----------
+    archive : WrittenArchive
+    note : object
+        Of the other archive.
+    keys : sequence of str
+        Of all arrays in the other archive.
+    prefix : str
+        Of the arrays here: what came before their keys there.
+    overwrite : bool
+        Replace values that are here already.
+
+    Returns
+    -------
+    list of str
+        The keys of values that are here already, with other values.
+    """
+    values, listing = archive.metadata.values, archive.listing
+    if TREE_KEY not in values and not prefix and listing.keys == list(keys):
+        values[TREE_KEY] = note
+        return []
+    spell_out(archive)
+    values.setdefault(TREE_KEY, {})
+    return cast(TreeEdits, archive.tree).merge(listed(note, keys), prefix, overwrite=overwrite)

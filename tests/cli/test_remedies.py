@@ -102,7 +102,8 @@ def test_a_file_that_does_not_fit_the_others(cli, keys):
     if keys is None:
         assert len(npzkit.open_many("*.npz", keys=["x"])["x"]) == 6
     assert cli("pack", "c.npz", "a.npz", "b.npz", "--join").err.endswith(
-        "Leave the file out: --skip does, and names it.\n"
+        "Leave the file out: --skip does, and names it. "
+        "Or choose the arrays that are to be joined: --key KEY.\n"
     )
     skipped = cli("pack", "c.npz", "a.npz", "b.npz", "--join", "--skip")
     assert (skipped.code, "b.npz" in skipped.err, "Leave" in skipped.err) == (0, True, False)

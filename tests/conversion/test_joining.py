@@ -9,7 +9,13 @@ import npzkit
 import numpy as np
 import pytest
 from archives import damage
-from npzkit.errors import ChecksumError, ConversionError, DifferentFilesError, UnsupportedError
+from npzkit.errors import (
+    ChecksumError,
+    ConversionError,
+    DifferentFilesError,
+    UnsupportedError,
+    at_prompt,
+)
 
 
 def read(path):
@@ -137,15 +143,17 @@ def test_scalars_are_left_out_or_stacked(here):
     assert read("new.npz").tolist() == [0, 1, 2, 1, 2, 3]
 
 
-@pytest.mark.remedy("keys=[...] (npzkit.pack: skip=True)")
+@pytest.mark.remedy("Choose the arrays that are to be joined: ")
 def test_arrays_of_objects_are_left_out(here):
     """An error names the first one and `skip`, which leaves them out of all files, with a note."""
     for run in range(2):
         np.savez(f"{run}.npz", x=np.arange(2) + run, o=np.array([{}, None]))
     for join in ("concatenate", "stack"):
-        with pytest.raises(UnsupportedError, match="skip=True") as caught:
+        with pytest.raises(UnsupportedError, match=r"keys=\[\.\.\.\]") as caught:
             npzkit.pack("all.npz", "?.npz", join=join)
         assert caught.value.key == "o"
+        assert npzkit.pack("all.npz", "?.npz", join=join, keys=["x"]).keys == ("x",)
+        os.remove("all.npz")
         report = npzkit.pack("all.npz", "?.npz", join=join, skip=True)
         assert report.notes == ("left out 'o': it holds Python objects",)
         assert read("all.npz").ravel().tolist() == [0, 1, 1, 2]
@@ -191,3 +199,44 @@ def test_joining_takes_little_memory(here, compression, monkeypatch):
     assert told[-1] == (9_600_000, 9_600_000)
     with npzkit.open("all.npz") as npz:
         assert npz.lazy("x")[99_999:100_001, 1].tolist() == [0, 1]
+
+
+def test_masks_are_joined(here):
+    """A masked array is one in the joined archive, also if it alone was asked for."""
+    for run in range(3):
+        masked = np.ma.array([1.0, 2.0 + run], mask=[0, run == 1])
+        npzkit.save(f"{run}.npz", {"ok": masked, "ragged": np.zeros(run)}, masked="split")
+    for keys in (["ok"], ["ok*"], ["ok", "ok.mask"]):
+        report = npzkit.pack("all.npz", "?.npz", join="stack", keys=keys, overwrite=True)
+        assert report.keys == ("ok", "ok.mask")
+        with npzkit.open("all.npz") as npz:
+            assert npz.join("ok").tolist() == [[1, 2], [1, None], [1, 4]]
+
+
+@pytest.mark.remedy("Or choose the arrays that are to be joined: ")
+def test_keys_are_chosen(here):
+    """Arrays that differ from file to file are in nobody's way if others are chosen."""
+    for run in range(3):
+        npzkit.save(f"{run}.npz", {"loss": np.full(2, run), "ragged": np.zeros(run)})
+    with pytest.raises(DifferentFilesError, match=r"choose the arrays .* keys=\[") as caught:
+        npzkit.pack("all.npz", "?.npz", join="stack")
+    assert "--key KEY" in at_prompt(caught.value.remedy)
+    npzkit.pack("all.npz", "?.npz", join="stack", keys=["loss"])
+    with npzkit.open("all.npz") as npz:
+        assert (npz.files, npz["loss"][:, 0].tolist()) == (["loss"], [0, 1, 2])
+    with pytest.raises(npzkit.errors.MemberNotFoundError, match="'lost'"):
+        npzkit.pack("b.npz", "?.npz", join="stack", keys=["lost"])
+    with pytest.raises(ValueError, match="pass join="):
+        npzkit.pack("b.npz", "?.npz", keys=["loss"])
+
+
+@pytest.mark.remedy("Leave such arrays out with ")
+def test_strings_in_parts_are_not_joined(here):
+    """Their offsets would be wrong: an error, and skip leaves them out."""
+    for run in range(2):
+        texts = np.array(["ab", "c"], np.dtypes.StringDType())
+        npzkit.save(f"{run}.npz", {"s": texts, "x": np.zeros(2)}, strings="split")
+    with pytest.raises(ConversionError, match="strings of any length"):
+        npzkit.pack("all.npz", "?.npz", join="concatenate")
+    report = npzkit.pack("all.npz", "?.npz", join="concatenate", skip=True)
+    assert (report.keys, len(report.notes)) == (("x",), 1)

@@ -262,19 +262,93 @@ def test_archives_are_merged(here):
         assert npz.info("other/f").fortran_order
 
 
-def test_nested_data_becomes_plain_keys(here):
-    """What makes a tree of an archive is not kept, and values without an array are named."""
-    npzkit.save("a.npz", {"layer": {"w": np.eye(2), "name": "dense", "rate": 0.1}})
-    expected = (
-        "a.npz: nested data becomes plain keys; save it as a tree again",
-        "a.npz: left out 2 values without an array: 'layer/name', 'layer/rate'",
+NESTED = {
+    "layer": {"w": np.eye(2), "name": "dense", "rate": 0.1},
+    "steps": [np.arange(2), ("x", 3)],
+    "masked": np.ma.array([1.0, 1000.0], mask=[0, 1]),
+}
+
+
+def check_nested(found):
+    """Check a tree against NESTED."""
+    assert (found["layer"]["name"], found["layer"]["rate"]) == ("dense", 0.1)
+    assert found["layer"]["w"].tolist() == [[1, 0], [0, 1]]
+    assert found["steps"][0].tolist() == [0, 1]
+    assert found["steps"][1] == ("x", 3)
+    assert found["masked"].mean() == 1
+
+
+def test_nested_data_is_kept(here):
+    """Lists, values that are no arrays and masks are kept: alone, beside others, and under a key."""
+    npzkit.save("a.npz", NESTED, masked="split")
+    npzkit.save("plain.npz", {"u/v": np.ones(2)})
+    npzkit.save("other.npz", {"layer": {"b": np.ones(2), "depth": 3}})
+    keys = ("layer/w", "steps/0", "masked", "masked.mask")
+    assert npzkit.pack("b.npz", "a.npz") == ("b.npz", keys, (), ())
+    check_nested(npzkit.load_tree("b.npz"))
+    report = npzkit.pack("c.npz", ["plain.npz", "a.npz", ("run/one", "a.npz"), "other.npz"])
+    assert report.notes == ()
+    found = npzkit.load_tree("c.npz")
+    check_nested(found)
+    check_nested(found["run"]["one"])
+    assert found["layer"].keys() == {"w", "name", "rate", "b", "depth"}
+    assert found["u/v"].tolist() == [1, 1]
+    npzkit.pack("d.npz", "plain.npz")
+    assert npzkit.add("d.npz", "a.npz").keys == keys
+    check_nested(npzkit.load_tree("d.npz"))
+
+
+def test_nested_data_of_archives_with_the_same_keys(here):
+    """Each archive's data is whole, under the name of its file."""
+    for name in ("a", "b"):
+        npzkit.save(f"{name}.npz", NESTED, masked="split")
+    npzkit.pack("c.npz", ["a.npz", "b.npz"])
+    found = npzkit.load_tree("c.npz")
+    assert found.keys() == {"a", "b"}
+    for name in found:
+        check_nested(found[name])
+
+
+def test_a_value_of_nested_data_that_is_there_stays(here):
+    """A value without an array is not replaced in silence, and with overwrite it is."""
+    npzkit.save(
+        "a.npz", {"p": {"w": np.ones(1), "lr": 1, "same": 2}, "q": {"x": 1}, "z": np.ones(1)}
     )
-    report = npzkit.pack("b.npz", "a.npz")
-    assert (report.keys, report.notes) == (("layer/w",), expected)
+    npzkit.save("b.npz", {"p": {"v": np.ones(1), "lr": 5, "same": 2}, "q": 7, "z": {"in": 1}})
+    report = npzkit.pack("c.npz", ["a.npz", "b.npz"])
+    assert report.notes == ("b.npz: left out 1 value that the new archive has already: 'p/lr'",)
+    found = npzkit.load_tree("c.npz")
+    assert (found["p"]["lr"], found["p"]["same"], found["p"].keys()) == (
+        1, 2, {"w", "lr", "same", "v"},
+    )  # fmt: skip
+    # What is in a mapping whose name another archive has for an array is beside that.
+    assert (found["q"], found["q/x"], found["z"].tolist(), found["z/in"]) == (7, 1, [1], 1)
+    assert npzkit.add("c.npz", "b.npz", overwrite=True).replaced == ("p/v", "q")
+    assert npzkit.load_tree("c.npz")["p"]["lr"] == 5
+
+
+def test_tied_tensors_stay_tied_under_another_key(here):
+    """A tied tensor leads to its own array, not to the one of that key elsewhere."""
+    torch_note = {"a": ["as", "tensor"], "b": ["same", "a"]}
+    npzkit.save("t.npz", {"a": np.ones(2)}, metadata={"npzkit.tree": torch_note})
+    npzkit.pack("c.npz", [("one", "t.npz"), ("two", "t.npz")])
+    with npzkit.open("c.npz") as npz:
+        note = npz.metadata["npzkit.tree"]
+    assert (note["one"]["b"], note["two"]["b"]) == (["same", "one/a"], ["same", "two/a"])
+
+
+def test_strings_of_any_length_are_kept(here):
+    """An array of StringDType that was saved in parts is one again."""
+    texts = np.array(["ab", "", "c"], np.dtypes.StringDType())
+    npzkit.save("a.npz", {"s": texts}, strings="split")
+    assert npzkit.pack("b.npz", {"k": "a.npz"}).keys == ("k/s", "k/s.offsets")
     with npzkit.open("b.npz") as npz:
-        assert npz.metadata == {}
-    npzkit.save("c.npz", {"x": np.ones(2)})
-    assert npzkit.add("c.npz", "a.npz").notes == expected
+        assert npz.join("k/s").tolist() == ["ab", "", "c"]
+    # Without its other part, it is a plain array.
+    npzkit.save("c.npz", {"s": texts}, strings="split")
+    with npzkit.NpzWriter("c.npz", "a") as writer:
+        writer.rename("s.offsets", "other")
+    assert npzkit.pack("d.npz", "c.npz").keys == ("s", "other")
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])

@@ -431,7 +431,6 @@ def _cut(archive: ArchiveFile, report: Progress, *, is_alone: bool) -> Outcome:
 
 def _repacked_shards(folder: str, report: Progress, **options: Any) -> Outcome:
     """Write the shards of an archive again."""
-    from npzkit.datasets.repacked_shards import repack_shards
     from npzkit.datasets.shardedfile import ShardedFile
 
     def count_shards() -> int:
@@ -439,7 +438,7 @@ def _repacked_shards(folder: str, report: Progress, **options: Any) -> Outcome:
             return len(npz._archive.index.shards)
 
     before = count_shards()
-    repack_shards(folder, progress=report, **options)
+    npzkit.repack(folder, progress=report, **options)
     after = count_shards()
     path = shown_url(folder)
     document = {"path": path, "ok": True, "output": path, "shards_before": before, "shards": after}

@@ -254,15 +254,18 @@ def _os_text(error: OSError) -> str:
     if isinstance(name, (str, bytes)):
         path = os.fsdecode(name)
         text = f"{path or repr('')}: {text}"
-        is_folder = os.path.isdir(path) and error.errno in (errno.EISDIR, errno.ENOENT)
-        steps = [one for one in os.listdir(path) if one.startswith("step_")] if is_folder else []
-        if steps:
-            advice = f"npzkit ckpt ls {as_word(path)} lists them. Pass one of its files, such as "
-            newest = as_word(os.path.join(path, max(steps)))
-            return f"{path}: this is a folder of checkpoints. {advice}{newest}."
-        if is_folder:
+        if os.path.isdir(path) and error.errno in (errno.EISDIR, errno.ENOENT):
+            from npzkit.checkpoint.steps import steps_in, steps_of_folders
             from npzkit.datasets.opening import holds_index
 
+            names = os.listdir(path)
+            steps = [one for one in names if steps_in([one]) or steps_of_folders([one])]
+            if steps:
+                newest = as_word(os.path.join(path, max(steps)))
+                return (
+                    f"{path}: this is a folder of checkpoints. npzkit ckpt ls {as_word(path)} "
+                    f"lists them. Pass one of its files, such as {newest}."
+                )
             if holds_index(path):
                 one = f"npzkit convert {as_word(path)} FILE.npz makes one file of it"
                 adds = f'npzkit.ShardedWriter({path!r}, mode="a") in Python adds to it'

@@ -1,10 +1,12 @@
-"""The shards of an archive written again: few large ones, in place of many small ones.
+"""Archives written again; of one in many files, few large shards in place of many small ones.
 
-Decides that an array which has grown by many parts is one again, with its method of compression.
+Owns `repack`, which tells the two apart, and decides that an array which has grown by many parts
+is one again, with its method of compression.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +14,132 @@ import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.coding import LEVELS, METHOD_NAMES
+from npzkit.codecs.coding import CHUNK_SIZE, LEVELS, METHOD_NAMES
 from npzkit.datasets.added_shards import Base
+from npzkit.datasets.opening import open
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.files.progress import Meter
+from npzkit.files.urls import find_location
+from npzkit.maintenance import repack as single
 
 if TYPE_CHECKING:
-    from npzkit.typing import Progress
+    from npzkit.typing import ArchiveLike, Progress, Writable
 
 
 _BLOCK_SIZE = 1 << 25
 """Bytes that are in memory at a time."""
 _WRITTEN = {METHOD_NAMES[method] for method in LEVELS}
+
+
+def repack(
+    file: ArchiveLike,
+    output: Writable | None = None,
+    *,
+    compression: str | int | None = None,
+    align: int = 64,
+    level: int | None = None,
+    chunk_size: int = CHUNK_SIZE,
+    seekable: bool = True,
+    threads: int | None = None,
+    durable: bool = False,
+    overwrite: bool = False,
+    lock_timeout: float | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Rewrite an archive, so that stored arrays are aligned and compressed ones seekable.
+
+    Arrays that any program wrote can then be mapped, or read in parts. Members
+    that need no change are copied without inflating them. Keys, their order,
+    attributes and metadata stay the same. Dead space is removed.
+
+    Of the folder of a sharded archive, the arrays are written to new shards, few if it has
+    grown by many. They replace the old ones: `output` is None. Readers that have it open get
+    StaleArchiveError.
+
+    Parameters
+    ----------
+    file : path, URL, bytes-like, file object or NpzFile
+        An archive, or the folder of a sharded one.
+        An `NpzFile` stays open and keeps reading the old file, also if `output` is its
+        path, which takes ``overwrite=True``.
+    output : path, URL or file object, optional
+        None replaces `file`, which must be a path or the URL of a store. The old
+        file stays until the new one is complete. Programs that have it open keep
+        reading it.
+    compression : {None, "stored", "deflated", "zstd"} or int
+        The method of all members; None keeps the method of each.
+    align : int, default 64
+        Alignment of stored arrays, a power of two up to 32768. That of shards is 64.
+    level : int, optional
+        As in `NpzWriter`, for members that are compressed again.
+    chunk_size : int, default 262_144
+        As in `NpzWriter`, for members that are compressed again.
+    seekable : bool, default True
+        Whether to compress members again that have no seek index and more than
+        one chunk. If false, they are copied unchanged.
+    threads : int, optional
+        Number of threads; None uses all processors.
+    durable : bool, default False
+        Wait until the new file is on disk before it replaces the old one.
+    overwrite : bool, default False
+        Whether to replace another file that is already at `output`.
+    lock_timeout : float, optional
+        Seconds to wait if another writer has the replaced file open.
+    progress : callable, optional
+        Called with the uncompressed bytes done and the total, every few
+        megabytes and at the end.
+    storage_options : dict, optional
+        For the stores of `file` and `output`, if they are URLs; see `npzkit.open`.
+
+    Raises
+    ------
+    NpzkitError
+        The archive, or a member that is written again, is damaged.
+        `output` does not change.
+    UnsupportedError
+        A member is encrypted, or its method is not supported.
+    ArchiveLockedError
+        Another writer has the replaced file open.
+    FileExistsError
+        `output` already exists, and `overwrite` is False.
+    OSError
+        The new file cannot be written. The old one stays.
+    ValueError
+        An argument is invalid, or `output` is a file object for the same file as
+        `file`.
+    StaleArchiveError
+        `file` is a URL or a sharded archive and is replaced, and another writer replaced it
+        meanwhile.
+
+    Warns
+    -----
+    UserWarning
+        A member's name is not usable; the member is copied unchanged.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> old, new = io.BytesIO(), io.BytesIO()
+    >>> np.savez_compressed(old, x=np.arange(100_000))
+    >>> npzkit.repack(old, new)
+    >>> npzkit.open(new).info("x").seekable
+    True
+    """
+    place = find_location(file)
+    if output is None and isinstance(place, (str, os.PathLike)) and os.path.isdir(place):
+        repack_shards(
+            place, compression=compression, level=level, chunk_size=chunk_size,
+            seekable=seekable, threads=threads, durable=durable, progress=progress,
+        )  # fmt: skip
+        return
+    single.rewrite(
+        file, output, None, compression=compression, align=align, level=level,
+        chunk_size=chunk_size, seekable=seekable, threads=threads, durable=durable,
+        overwrite=overwrite, lock_timeout=lock_timeout, progress=progress,
+        storage_options=storage_options,
+    )  # fmt: skip
 
 
 def repack_shards(
@@ -36,6 +151,8 @@ def repack_shards(
     `ShardedWriter`. Readers that have the archive open get StaleArchiveError, and so does this
     if another writer commits meanwhile: then the archive is that one's.
     """
+    # Of another folder, the error says what it may be.
+    open(folder).close()
     with ShardedWriter(folder, **options) as writer:
         # Before the arrays, so that a commit that comes meanwhile is noticed.
         writer._base.before = Base.read(writer._place).before

@@ -12,7 +12,7 @@ from typing import Any
 from npzkit.errors import UnsupportedError
 from npzkit.files.any_source import stores
 from npzkit.files.disk import check_binary
-from npzkit.files.file_objects import can_write
+from npzkit.files.file_objects import can_write, check_regular
 from npzkit.files.sink import FileSink, Sink
 from npzkit.files.urls import Location
 
@@ -84,6 +84,8 @@ def open_any_sink(
             raise
         mode = stat.S_IFREG
     if not stat.S_ISREG(mode) and not exclusive:
+        if stat.S_ISDIR(mode):
+            check_regular(path)
         return FileSink(open(path, "wb", buffering=0), owned=True)
     # Small archives do without (`npzkit.files.new_file_at_once`).
     from npzkit.files.new_file import new_file

@@ -168,13 +168,14 @@ def check_regular(path: str, found: os.stat_result | None = None) -> None:
     if stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
-        told = os.strerror(errno.EISDIR)
+        advice = "Pass a file. npzkit.pack(output, folder) makes one of the .npy files in a folder"
         if os.path.isfile(os.path.join(path, "index.npz")):
-            told = Advice(
-                f"{told}. If it is a sharded archive, npzkit.convert(folder, output) makes one "
-                "file of it, and npzkit.ShardedWriter(folder, mode='a') adds to it", told,
-            )  # fmt: skip
-        raise IsADirectoryError(errno.EISDIR, told, path)
+            advice = (
+                "If it is a sharded archive, npzkit.convert(folder, output) makes one file of it, "
+                "and npzkit.ShardedWriter(folder, mode='a') adds to it"
+            )
+        told = os.strerror(errno.EISDIR)
+        raise IsADirectoryError(errno.EISDIR, Advice(f"{told}. {advice}", told), path)
     kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
     raise FormatError(
         f"not a file, but {kind}", path=path, remedy="Copy its contents to a file, or read an "

@@ -51,107 +51,10 @@ from npzkit.zip.writer import ZipWriter
 from npzkit.zip.written_header import ALIGNMENT
 
 if TYPE_CHECKING:
-    from npzkit.typing import ArchiveLike, Progress, Writable
+    from npzkit.typing import Progress
 
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""
-
-
-def repack(
-    file: ArchiveLike,
-    output: Writable | None = None,
-    *,
-    compression: str | int | None = None,
-    align: int = ALIGNMENT,
-    level: int | None = None,
-    chunk_size: int = CHUNK_SIZE,
-    seekable: bool = True,
-    threads: int | None = None,
-    durable: bool = False,
-    overwrite: bool = False,
-    lock_timeout: float | None = None,
-    progress: Progress | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> None:
-    """Rewrite an archive, so that stored arrays are aligned and compressed ones seekable.
-
-    Arrays that any program wrote can then be mapped, or read in parts. Members
-    that need no change are copied without inflating them. Keys, their order,
-    attributes and metadata stay the same. Dead space is removed.
-
-    Parameters
-    ----------
-    file : path, URL, bytes-like, file object or NpzFile
-        An `NpzFile` stays open and keeps reading the old file, also if `output` is its
-        path, which takes ``overwrite=True``.
-    output : path, URL or file object, optional
-        None replaces `file`, which must be a path or the URL of a store. The old
-        file stays until the new one is complete. Programs that have it open keep
-        reading it.
-    compression : {None, "stored", "deflated", "zstd"} or int
-        The method of all members; None keeps the method of each.
-    align : int, default 64
-        Alignment of stored arrays, a power of two up to 32768.
-    level : int, optional
-        As in `NpzWriter`, for members that are compressed again.
-    chunk_size : int, default 262_144
-        As in `NpzWriter`, for members that are compressed again.
-    seekable : bool, default True
-        Whether to compress members again that have no seek index and more than
-        one chunk. If false, they are copied unchanged.
-    threads : int, optional
-        Number of threads; None uses all processors.
-    durable : bool, default False
-        Wait until the new file is on disk before it replaces the old one.
-    overwrite : bool, default False
-        Whether to replace another file that is already at `output`.
-    lock_timeout : float, optional
-        Seconds to wait if another writer has the replaced file open.
-    progress : callable, optional
-        Called with the uncompressed bytes done and the total, every few
-        megabytes and at the end.
-    storage_options : dict, optional
-        For the stores of `file` and `output`, if they are URLs; see `npzkit.open`.
-
-    Raises
-    ------
-    NpzkitError
-        The archive, or a member that is written again, is damaged.
-        `output` does not change.
-    UnsupportedError
-        A member is encrypted, or its method is not supported.
-    ArchiveLockedError
-        Another writer has the replaced file open.
-    FileExistsError
-        `output` already exists, and `overwrite` is False.
-    OSError
-        The new file cannot be written. The old one stays.
-    ValueError
-        An argument is invalid, or `output` is a file object for the same file as
-        `file`.
-    StaleArchiveError
-        `file` is a URL and is replaced, and another writer replaced it meanwhile.
-
-    Warns
-    -----
-    UserWarning
-        A member's name is not usable; the member is copied unchanged.
-
-    Examples
-    --------
-    >>> import io, npzkit, numpy as np
-    >>> old, new = io.BytesIO(), io.BytesIO()
-    >>> np.savez_compressed(old, x=np.arange(100_000))
-    >>> npzkit.repack(old, new)
-    >>> npzkit.open(new).info("x").seekable
-    True
-    """
-    rewrite(
-        file, output, None, compression=compression, align=align, level=level,
-        chunk_size=chunk_size, seekable=seekable, threads=threads, durable=durable,
-        overwrite=overwrite, lock_timeout=lock_timeout, progress=progress,
-        storage_options=storage_options,
-    )  # fmt: skip
 
 
 class Chosen(NamedTuple):
@@ -186,7 +89,7 @@ def rewrite(
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Rewrite an archive, or some members of it, as `repack` does."""
+    """Rewrite an archive, or some members of it, as `npzkit.repack` does."""
     wanted = None if compression is None else method_number(compression)
     level = check_level(level, wanted or STORED)
     coding = Coding(STORED, level, check_chunk_size(chunk_size), seekable)

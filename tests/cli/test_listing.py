@@ -423,6 +423,7 @@ def test_tied_tensors_are_listed(cli, tmp_path):
 
 def test_a_folder_without_an_index(cli, tmp_path):
     """At a prompt, the error names the command that lists checkpoints, and their folder."""
+    (tmp_path / "step_notes.txt").write_text("no checkpoint")
     found = cli("info", tmp_path)
     assert found.code == 2
     assert "no index.npz" in found.err

@@ -543,12 +543,21 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
         np.testing.assert_array_equal(npz["w"], WHOLE + 1)
 
 
+def test_a_folder_that_is_repacked_in_vain(tmp_path):
+    """One that is no archive stays as it is, and the error says so."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    with pytest.raises(IsADirectoryError, match="it is no archive"):
+        npzkit.repack(tmp_path)
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
 def test_a_folder_in_the_place_of_a_file(tmp_path):
     """What takes one file says what to do with a folder: to convert it, or to add to it."""
     folder = write_run(tmp_path / "run")
     for call in (
-        npzkit.repack,
+        lambda path: npzkit.repack(path, tmp_path / "one.npz"),
         npzkit.repair,
+        npzkit.NpzWriter,
         lambda path: npzkit.NpzWriter(path, "a"),
         lambda path: npzkit.add(path, {}),
     ):

@@ -21,7 +21,7 @@ from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import blocks
 from npzkit.errors import SKIP, ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
-from npzkit.members.metadata import format_json, parse_json, user_attrs
+from npzkit.members.metadata import TREE_KEY, format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 
 JSON_ATTRIBUTE = "npzkit.json"
@@ -131,7 +131,7 @@ def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) 
 def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:
     """Return attributes that a library read as JSON has them; others are left out, with a note."""
     found: dict[str, Any] = {}
-    for name, value in user_attrs(attrs).items():
+    for name, value in _kept(attrs, key).items():
         try:
             found[name] = json.loads(json.dumps(value, default=_from_numpy))
         except (TypeError, ValueError):
@@ -139,7 +139,15 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
                 f"the attribute {printable(name)!r} of {named(key)} is not kept: "
                 f"JSON has no {type(value).__name__}"
             )
-    return {**found, **join_json(attrs.get(JSON_ATTRIBUTE))}
+    return {**found, **_kept(join_json(attrs.get(JSON_ATTRIBUTE)), key)}
+
+
+def _kept(attrs: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+    """Return the user's attributes, and of the file's, which have no key, the note of a tree."""
+    kept = user_attrs(attrs)
+    if key is None and isinstance(note := attrs.get(TREE_KEY), (dict, list)):
+        kept[TREE_KEY] = note
+    return kept
 
 
 def _from_numpy(value: Any) -> Any:
@@ -184,4 +192,4 @@ def join_json(text: Any) -> dict[str, Any]:
         found = parse_json(text) if isinstance(text, (str, bytes)) else None
     except ValueError:
         return {}
-    return user_attrs(found) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import (
@@ -376,9 +375,7 @@ def _pack_joined(
     return PackReport(path, tuple(keys))
 
 
-def _joined_masks(
-    many: ManyFiles, joined: dict[str, LazyArray], skip: bool, say: Say
-) -> dict[str, str]:
+def _joined_masks(many: ManyFiles, joined: dict[str, Any], skip: bool, say: Say) -> dict[str, str]:
     """Take the masks out of what is joined, and return them by the keys of their arrays.
 
     Strings of any length, whose parts cannot be joined, are left out, or are an error.

@@ -97,15 +97,16 @@ def test_a_file_that_does_not_fit_the_others(cli, keys):
     """The file is left out, or other keys are chosen, unless some were."""
     npzkit.save("a.npz", {"x": np.arange(3), "y": np.arange(3)})
     npzkit.save("b.npz", {"x": np.arange(3)})
+    npzkit.save("d.npz", {"x": np.arange(3), "y": np.arange(3)})
     remedy = remedy_of(lambda: npzkit.open_many("*.npz", keys=keys))
     assert ("keys=[...]" in remedy) == (keys is None)
     if keys is None:
-        assert len(npzkit.open_many("*.npz", keys=["x"])["x"]) == 6
+        assert len(npzkit.open_many("*.npz", keys=["x"])["x"]) == 9
     assert cli("pack", "c.npz", "a.npz", "b.npz", "--join").err.endswith(
         "Leave the file out: --skip does, and names it. "
         "Or choose the arrays that are to be joined: --key KEY.\n"
     )
-    skipped = cli("pack", "c.npz", "a.npz", "b.npz", "--join", "--skip")
+    skipped = cli("pack", "c.npz", "a.npz", "b.npz", "d.npz", "--join", "--skip")
     assert (skipped.code, "b.npz" in skipped.err, "Leave" in skipped.err) == (0, True, False)
     os.remove("c.npz")
     assert 'on_error="warn"' in remedy

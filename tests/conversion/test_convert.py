@@ -1383,3 +1383,26 @@ def test_a_tied_tensor_is_chosen_by_either_key(tmp_path, monkeypatch):
         npzkit.convert("a.npz", "b.npz", f"m/{name}", overwrite=True)
         found = npzkit.load_tree("b.npz")
         assert (list(found), found["m"][name].tolist()) == (["m"], [1, 1, 1])
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr", ".safetensors", ".npz"])
+def test_nested_data_comes_back_from_other_formats(here, suffix):
+    """Values that are no arrays, lists and tuples are kept in the metadata of each format."""
+    tree = {"p": {"dt": 0.5, "w": np.arange(3), "l": [1, np.ones(2)]}, "t": (1, 2)}
+    npzkit.save("a.npz", tree, metadata={"by": "me"})
+    npzkit.convert("a.npz", f"b{suffix}")
+    npzkit.convert(f"b{suffix}", "c.npz")
+    assert str(npzkit.load_tree("c.npz")) == str(npzkit.load_tree("a.npz"))
+    with npzkit.open("c.npz") as npz:
+        assert npz.metadata["by"] == "me"
+
+
+def test_a_note_of_another_program_is_no_note(here):
+    """A text or a number in the place of the note of nested data is left out."""
+    with h5py.File("a.h5", "w") as file:
+        file["x"] = np.arange(3)
+        file.attrs["npzkit.tree"] = 5
+        file.attrs["npzkit.json"] = json.dumps({"npzkit.tree": "x", "npzkit.other": 1})
+    npzkit.convert("a.h5", "b.npz")
+    with npzkit.open("b.npz") as npz:
+        assert dict(npz.metadata) == {}

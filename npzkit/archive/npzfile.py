@@ -53,7 +53,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     ordinary file or bytes can be used in forked processes. One that was opened
     from a path or a URL can be pickled, and is opened again when it is
     unpickled. The pickle of a URL contains its `storage_options`, also secret
-    ones.
+    ones. The attributes of a subclass are pickled, and its ``__init__`` is not
+    called again.
 
     Parameters
     ----------
@@ -725,9 +726,18 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def __reduce__(self) -> tuple[Any, ...]:
         from npzkit.archive.reopening import reduced
 
-        return reduced(
-            self._archive, type(self), {"mmap_mode": self.mmap_mode, "verify": self._verify}
-        )
+        options = {"mmap_mode": self.mmap_mode, "verify": self._verify}
+        return *reduced(self._archive, self._open_again, options), self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_archive"}
+
+    @classmethod
+    def _open_again(cls, path: Any, **options: Any) -> Self:
+        """Open a pickled archive. The attributes of a subclass come from the pickle."""
+        npz = cls.__new__(cls)
+        NpzFile.__init__(npz, path, **options)
+        return npz
 
     @property
     def _limits(self) -> Limits:

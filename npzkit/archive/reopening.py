@@ -30,7 +30,7 @@ def reduced(
     state = archive.state
     if state is None:
         raise TypeError(
-            "only an archive opened from a path or a URL can be pickled; "
+            "only an archive opened from a path or a URL can be pickled or copied; "
             "this one was opened from an object"
         )
     archive.check_open()

@@ -31,6 +31,25 @@ def test_pickling_by_path(path, arrays):
         pickle.dumps(npz)
 
 
+class Measured(npzkit.NpzFile):
+    def __init__(self, path, unit):
+        super().__init__(path, verify=False)
+        self.unit = unit
+        self.first = self.lazy("weights")
+
+
+def test_a_subclass_keeps_its_attributes(path, arrays):
+    """Pickled or copied, whatever its `__init__` takes."""
+    with Measured(path, "m") as npz:
+        for again in (lambda npz: pickle.loads(pickle.dumps(npz)), copy.copy, copy.deepcopy):
+            with again(npz) as other:
+                assert type(other) is Measured
+                assert other.unit == "m"
+                assert same(other.first[...], arrays["weights"])
+                assert same(other["weights"], arrays["weights"])
+        assert same(npz["weights"], arrays["weights"])
+
+
 def test_what_is_reported_can_be_pickled(tmp_path):
     """What describes an archive, and all reports, come back from a pickle."""
     paths = [tmp_path / f"{name}.npz" for name in "abcd"]

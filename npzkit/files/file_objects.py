@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
@@ -266,11 +267,18 @@ def identity_of(found: os.stat_result) -> Identity:
     )  # fmt: skip
 
 
-def take_after(place: str | int, other: os.stat_result) -> None:
-    """Give a file or folder, by its path or descriptor, another one's owner and permissions.
+def take_after(place: str | int, path: str, other: os.stat_result) -> None:
+    """Give a file or folder, by its path or descriptor, the owner, permissions and extended
+    attributes of the one at `path`.
 
     As far as the system allows: FAT and some network shares have none.
     """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            for name in os.listxattr(path):
+                # Others belong to the system, such as a security label.
+                if name.startswith("user."):
+                    os.setxattr(place, name, os.getxattr(path, name))
     if not hasattr(os, "chown"):
         return
     mode = other.st_mode & 0o777

@@ -170,11 +170,10 @@ def check_regular(path: str, found: os.stat_result | None = None) -> None:
         return
     if stat.S_ISDIR(mode):
         told = os.strerror(errno.EISDIR)
-        if os.path.isfile(os.path.join(path, "index.npz")):
-            told = Advice(
-                f"{told}. If it is a sharded archive, npzkit.convert(folder, output) makes one "
-                "file of it, and npzkit.ShardedWriter(folder, mode='a') adds to it", told,
-            )  # fmt: skip
+        told = Advice(
+            f"{told}. If it is a sharded archive, npzkit.convert(folder, output) makes one "
+            "file of it, and npzkit.ShardedWriter(folder, mode='a') adds to it", told,
+        )  # fmt: skip
         raise IsADirectoryError(errno.EISDIR, told, path)
     kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
     raise FormatError(

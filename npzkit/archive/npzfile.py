@@ -95,8 +95,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     f : object
         The arrays as attributes: ``npz.f.weights``.
     metadata : mapping of str to object
-        The metadata that the archive was saved with, read-only. Empty for
-        archives of other programs.
+        The metadata that the archive was saved with, read-only: ``dict(npz.metadata)``
+        can be changed and pickled. Empty for archives of other programs.
     zip : zipfile.ZipFile
         The same archive as a ZipFile, made on first use.
     fid : file object or None
@@ -128,7 +128,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     -----
     Differences from `numpy.lib.npyio.NpzFile`: every read is checked; a
     ``.npy`` member that is not an array is an error, not bytes; `mmap_mode`
-    has an effect.
+    has an effect; an archive equals only itself, and can be hashed.
 
     Examples
     --------
@@ -199,6 +199,10 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
             return self._archive.memmap(key, self.mmap_mode)
         found: NDArray[Any] = self._archive.read(key, self._verify, None)
         return found
+
+    # As of a file: a comparison of two mappings would read all arrays, and fail.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the array with this key, or `default` if there is none."""

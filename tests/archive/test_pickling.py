@@ -9,6 +9,7 @@ import npzkit
 import numpy as np
 import pytest
 from archives import same
+from npzkit.checkpoint import CheckpointStore
 from npzkit.errors import LimitExceededError, StaleArchiveError
 
 
@@ -70,3 +71,16 @@ def test_what_is_reported_can_be_pickled(tmp_path):
         assert pickle.loads(pickle.dumps(thing)) == thing
     statistics = npzkit.statistics(paths[0], "x")
     assert str(pickle.loads(pickle.dumps(statistics))) == str(statistics)
+
+
+@pytest.mark.parametrize("way", [npzkit.NpzWriter, npzkit.ShardedWriter, CheckpointStore])
+def test_what_writes_is_not_pickled(tmp_path, way):
+    """The error of a writer or a store says what a program of several processes does instead."""
+    with way(tmp_path / "a") as writer:
+        if way is CheckpointStore:
+            writer.save(1, {"x": np.zeros(3)})
+        else:
+            writer.add("x", np.zeros(3))
+        for attempt in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match="make one in each process"):
+                attempt(writer)

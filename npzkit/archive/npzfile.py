@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
+_ATTRIBUTES = {
+    "_archive", "_closes_silently", "_verify", "allow_pickle", "max_header_size", "mmap_mode",
+    "pickle_kwargs",
+}  # fmt: skip
+"""What an open archive has of its own."""
 
 READ_ONCE_SIZE = 1 << 23
 """Fewer bytes are read once, into memory of their own, before they fill a user's arrays: it takes
@@ -731,10 +736,11 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         from npzkit.archive.reopening import reduced
 
         options = {"mmap_mode": self.mmap_mode, "verify": self._verify}
-        return *reduced(self._archive, self._open_again, options), self.__getstate__()
+        return *reduced(self._archive, type(self), options), self.__getstate__() or None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_archive"}
+        """Return the attributes that a subclass or a user has set."""
+        return {name: value for name, value in vars(self).items() if name not in _ATTRIBUTES}
 
     @classmethod
     def _open_again(cls, path: Any, **options: Any) -> Self:

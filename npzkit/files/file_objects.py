@@ -39,9 +39,9 @@ def can_read(file: Any) -> bool:
     """Return whether `file` is a file object to read from.
 
     An ``os.PathLike`` is a path, also if it has methods to read and write, as
-    ``py.path.local`` does.
+    ``py.path.local`` does. An open archive reads arrays.
     """
-    return hasattr(file, "read") and not hasattr(file, "__fspath__")
+    return hasattr(file, "read") and not (hasattr(file, "__fspath__") or is_archive(file))
 
 
 def can_write(file: Any) -> bool:
@@ -71,7 +71,7 @@ def is_archive(file: Any) -> bool:
 
 def cannot_seek(file: Any) -> bool:
     """Return whether `file` is a stream that can only be read from front to back."""
-    if not can_read(file) or is_archive(file):
+    if not can_read(file):
         return False
     answer = getattr(file, "seekable", None)
     return not hasattr(file, "seek") if answer is None else not answer()

@@ -92,6 +92,16 @@ def test_load_tells_the_kinds_apart(tmp_path):
         npzkit.load(tmp_path / "a.npy", encoding="utf-8")
 
 
+def test_an_open_archive_is_no_stream():
+    """It has a method `read`, which takes a key: the error names what is wrong with it."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.arange(3)})
+    with npzkit.open(stream) as npz:
+        for call in (npzkit.load, npzkit.iter_arrays):
+            with pytest.raises(TypeError, match="not NpzFile"):
+                call(npz)
+
+
 def test_nothing_left_to_read(tmp_path):
     """An empty file, and a stream at its end, raise EOFError as in NumPy, and an NpzkitError."""
     path = tmp_path / "empty.npz"

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
+_ATTRIBUTES = {
+    "_archive", "_closes_silently", "_verify", "allow_pickle", "max_header_size", "mmap_mode",
+    "pickle_kwargs",
+}  # fmt: skip
+"""What an open archive has of its own."""
 
 READ_ONCE_SIZE = 1 << 23
 """Fewer bytes are read once, into memory of their own, before they fill a user's arrays: it takes
@@ -53,7 +58,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     ordinary file or bytes can be used in forked processes. One that was opened
     from a path or a URL can be pickled, and is opened again when it is
     unpickled. The pickle of a URL contains its `storage_options`, also secret
-    ones.
+    ones. The attributes of a subclass are pickled, and its ``__init__`` is not
+    called again.
 
     Parameters
     ----------
@@ -94,8 +100,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     f : object
         The arrays as attributes: ``npz.f.weights``.
     metadata : mapping of str to object
-        The metadata that the archive was saved with, read-only. Empty for
-        archives of other programs.
+        The metadata that the archive was saved with, read-only: ``dict(npz.metadata)``
+        can be changed and pickled. Empty for archives of other programs.
     zip : zipfile.ZipFile
         The same archive as a ZipFile, made on first use.
     fid : file object or None
@@ -127,7 +133,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     -----
     Differences from `numpy.lib.npyio.NpzFile`: every read is checked; a
     ``.npy`` member that is not an array is an error, not bytes; `mmap_mode`
-    has an effect.
+    has an effect; an archive equals only itself, and can be hashed.
 
     Examples
     --------
@@ -198,6 +204,10 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
             return self._archive.memmap(key, self.mmap_mode)
         found: NDArray[Any] = self._archive.read(key, self._verify, None)
         return found
+
+    # As of a file: a comparison of two mappings would read all arrays, and fail.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the array with this key, or `default` if there is none."""
@@ -725,9 +735,19 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     def __reduce__(self) -> tuple[Any, ...]:
         from npzkit.archive.reopening import reduced
 
-        return reduced(
-            self._archive, type(self), {"mmap_mode": self.mmap_mode, "verify": self._verify}
-        )
+        options = {"mmap_mode": self.mmap_mode, "verify": self._verify}
+        return *reduced(self._archive, type(self), options), self.__getstate__() or None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes that a subclass or a user has set."""
+        return {name: value for name, value in vars(self).items() if name not in _ATTRIBUTES}
+
+    @classmethod
+    def _open_again(cls, path: Any, **options: Any) -> Self:
+        """Open a pickled archive. The attributes of a subclass come from the pickle."""
+        npz = cls.__new__(cls)
+        NpzFile.__init__(npz, path, **options)
+        return npz
 
     @property
     def _limits(self) -> Limits:

@@ -38,8 +38,8 @@ class NpzWriter:
 
     A new archive is written to a file next to `file`. At the first commit that
     file replaces the one at the path, which stays complete until then. The new
-    file gets the old one's owner, group and permissions if the system allows
-    it. Symbolic links are followed.
+    file gets the old one's owner, group, permissions and extended attributes (``user.*``)
+    if the system allows it. Symbolic links are followed. Other hard links keep the old file.
 
     In mode "a", new arrays are written after those of the existing archive,
     which any program may have made. None of its bytes change: readers that

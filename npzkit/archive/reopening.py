@@ -7,42 +7,38 @@ it has the version and that CRC-32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import StaleArchiveError
 
 
-def reduced(
-    archive: OpenedArchive, open_again: Callable[..., Any], options: Mapping[str, Any]
-) -> tuple[Any, ...]:
+def reduced(archive: OpenedArchive, kind: type[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what ``__reduce__`` returns.
 
     Parameters
     ----------
     archive : OpenedArchive
-    open_again : callable
-        Takes the path and the options.
+    kind : type
+        Of what is opened again: `NpzFile`, or a subclass.
     options : mapping
         Beside those of the archive.
     """
     state = archive.state
     if state is None:
         raise TypeError(
-            "only an archive opened from a path or a URL can be pickled; "
+            "only an archive opened from a path or a URL can be pickled or copied; "
             "this one was opened from an object"
         )
     archive.check_open()
     path, own_options = archive.reopening
-    return _reopen, (open_again, path, state, {**options, **own_options})
+    return _reopen, (kind, path, state, {**options, **own_options})
 
 
-def _reopen(
-    open_again: Callable[..., Any], path: str, state: tuple[Any, ...], options: Mapping[str, Any]
-) -> Any:
+def _reopen(kind: type[Any], path: str, state: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
     """Open a pickled archive again, refusing a file that has changed."""
-    npz = open_again(path, **options)
+    npz = kind._open_again(path, **options)
     archive = npz._archive
     try:
         check_state(

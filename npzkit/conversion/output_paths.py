@@ -115,7 +115,7 @@ def replacing(path: str) -> Iterator[str]:
             _check_absent(path)
         # A link, which is not followed, has no permissions of its own.
         if replaced is not None and not stat.S_ISLNK(mode):
-            take_after(temporary, replaced)
+            take_after(temporary, path, replaced)
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:

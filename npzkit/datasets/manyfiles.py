@@ -348,6 +348,10 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, key: str) -> NDArray[Any]:
         return self.lazy(key).read()
 
+    # As of `NpzFile`.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the joined array with this key, or `default` if there is none."""
         return self[key] if key in self else default  # noqa: SIM401 - this is get

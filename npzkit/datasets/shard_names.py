@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _ATTEMPT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _WRITER_SIZE = 4
-_OWN_NAME = re.compile(rf"shard-({_ATTEMPT})\.[0-9a-f]{{{2 * _WRITER_SIZE}}}-[0-9]{{5,12}}\.npz")
-"""A shard that npzkit wrote: attempt, writer and number."""
+_WRITER = rf"([aw]?)[0-9a-f]{{{2 * _WRITER_SIZE}}}"
+_OWN_NAME = re.compile(rf"shard-({_ATTEMPT})\.{_WRITER}-[0-9]{{5,12}}\.npz")
+"""A shard that npzkit wrote: attempt, mode, writer and number."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,195}\.npz")
 """No separator, drive, scheme or other character that a system gives a meaning to."""
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])\.", re.IGNORECASE)
@@ -40,9 +41,9 @@ def new_attempt() -> str:
     return os.urandom(8).hex()
 
 
-def new_writer() -> str:
-    """Return the name of a writer, which no other writer of its attempt has."""
-    return os.urandom(_WRITER_SIZE).hex()
+def new_writer(mode: str = "") -> str:
+    """Return the name of a writer, with its mode. No other writer of its attempt has it."""
+    return mode + os.urandom(_WRITER_SIZE).hex()
 
 
 def check_attempt(attempt: object) -> str:
@@ -84,6 +85,12 @@ def attempt_of(name: str) -> str | None:
     """Return the attempt that a shard belongs to; None if npzkit did not name the file."""
     found = _OWN_NAME.fullmatch(name)
     return found and found[1]
+
+
+def mode_of(name: str) -> str:
+    """Return the mode, "a" or "w", in which a shard was written; "" if its name has none."""
+    found = _OWN_NAME.fullmatch(name)
+    return found[2] if found else ""
 
 
 def check_shard_names(names: Iterable[str]) -> None:

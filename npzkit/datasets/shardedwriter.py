@@ -20,6 +20,7 @@ from npzkit.datasets.shard_names import (
     attempt_of,
     check_attempt,
     check_shard_names,
+    mode_of,
     new_attempt,
     new_writer,
     record_file,
@@ -61,7 +62,7 @@ class ShardedWriter:
         Is made if necessary. URLs are as in `npzkit.NpzWriter`.
     mode : {"w", "a"}, default "w"
         "w" replaces what the folder has. "a" keeps its arrays, and adds arrays and rows
-        to them: only what is new is written.
+        to them: only what is new is written. All writers of an attempt have the same mode.
     metadata : mapping, optional
         Of the archive, as in `NpzWriter`. That of the writer which commits
         counts.
@@ -158,7 +159,7 @@ class ShardedWriter:
         if self._base.index is None:
             check_own_folder(self._place)
         self.metadata: dict[str, Any] = {**self._base.metadata, **(metadata or {})}
-        self._name = new_writer()
+        self._mode, self._name = mode, new_writer(mode)
         self._records: list[ShardRecord] = []
         self._count = 0
         self._shard: NpzWriter | None = None
@@ -392,8 +393,9 @@ class ShardedWriter:
         Raises
         ------
         IndexFormatError
-            The parts of an array overlap, leave gaps, or have several dtypes. Or the
-            folder has an ``index.npz`` of another program.
+            The parts of an array overlap, leave gaps, or have several dtypes. Or a shard of
+            the attempt was written in another mode. Or the folder has an ``index.npz`` of
+            another program.
         MissingShardError
             A shard is not there, or the attempt has none.
         ClosedArchiveError
@@ -424,6 +426,7 @@ class ShardedWriter:
         check_shard_names(names)
         read = dict(zip(names, read_records(self._place, names), strict=True))
         records = [read[shard] if isinstance(shard, str) else shard for shard in given]
+        self._check_mode(records)
         try:
             commit_index(
                 self._place, self._base.followed_by(records), self.metadata, attempt=self.attempt,
@@ -460,6 +463,19 @@ class ShardedWriter:
                 remedy="Give all writers the same attempt, and close them before the commit.",
             )  # fmt: skip
         return [*own.values(), *(name for _, name in sorted(others))]
+
+    def _check_mode(self, records: Iterable[ShardRecord]) -> None:
+        """Raise IndexFormatError if new shards of the attempt were written in the other mode."""
+        base = self._base.index
+        older = set() if base is None else {shard.name for shard in base.shards}
+        for name in {record.name for record in records} - older:
+            if attempt_of(name) == self.attempt and mode_of(name) not in ("", self._mode):
+                raise IndexFormatError(
+                    f"the shard {name!r} was written in another mode than that of this commit",
+                    path=self._place.name, found=mode_of(name), expected=self._mode,
+                    remedy="Give all writers of a run, also the one that commits, the same mode: "
+                    "'a' adds their arrays, 'w' replaces the archive. Give each run a new attempt.",
+                )  # fmt: skip
 
     def abort(self) -> None:
         """Remove what this writer wrote, and close it. Nothing of it can be committed.

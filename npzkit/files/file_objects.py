@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
@@ -38,9 +39,9 @@ def can_read(file: Any) -> bool:
     """Return whether `file` is a file object to read from.
 
     An ``os.PathLike`` is a path, also if it has methods to read and write, as
-    ``py.path.local`` does.
+    ``py.path.local`` does. An open archive reads arrays.
     """
-    return hasattr(file, "read") and not hasattr(file, "__fspath__")
+    return hasattr(file, "read") and not (hasattr(file, "__fspath__") or is_archive(file))
 
 
 def can_write(file: Any) -> bool:
@@ -70,7 +71,7 @@ def is_archive(file: Any) -> bool:
 
 def cannot_seek(file: Any) -> bool:
     """Return whether `file` is a stream that can only be read from front to back."""
-    if not can_read(file) or is_archive(file):
+    if not can_read(file):
         return False
     answer = getattr(file, "seekable", None)
     return not hasattr(file, "seek") if answer is None else not answer()
@@ -168,13 +169,12 @@ def check_regular(path: str, found: os.stat_result | None = None) -> None:
     if stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
-        advice = "Pass a file. npzkit.pack(output, folder) makes one of the .npy files in a folder"
-        if os.path.isfile(os.path.join(path, "index.npz")):
-            advice = (
-                "If it is a sharded archive, npzkit.convert(folder, output) makes one file of it, "
-                "and npzkit.ShardedWriter(folder, mode='a') adds to it"
-            )
         told = os.strerror(errno.EISDIR)
+        advice = (
+            "Pass a file. npzkit.pack(output, folder) makes one of the .npy files in a folder; of a "
+            "sharded archive, npzkit.convert(folder, output) makes one, and "
+            "npzkit.ShardedWriter(folder, mode='a') adds to it"
+        )
         raise IsADirectoryError(errno.EISDIR, Advice(f"{told}. {advice}", told), path)
     kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
     raise FormatError(
@@ -267,11 +267,18 @@ def identity_of(found: os.stat_result) -> Identity:
     )  # fmt: skip
 
 
-def take_after(place: str | int, other: os.stat_result) -> None:
-    """Give a file or folder, by its path or descriptor, another one's owner and permissions.
+def take_after(place: str | int, path: str, other: os.stat_result) -> None:
+    """Give a file or folder, by its path or descriptor, the owner, permissions and extended
+    attributes of the one at `path`.
 
     As far as the system allows: FAT and some network shares have none.
     """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            for name in os.listxattr(path):
+                # Others belong to the system, such as a security label.
+                if name.startswith("user."):
+                    os.setxattr(place, name, os.getxattr(path, name))
     if not hasattr(os, "chown"):
         return
     mode = other.st_mode & 0o777

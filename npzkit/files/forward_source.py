@@ -49,7 +49,7 @@ class ForwardSource(Source):
     def __init__(self, stream: Any, tail_size: int) -> None:
         if not can_read(stream):
             raise TypeError(
-                f"the stream must be an object with a method read, not {type(stream).__name__}; "
+                f"the stream must be a file object, not {type(stream).__name__}; "
                 'for a file, pass open(path, "rb")'
             )
         check_binary(stream, "rb")

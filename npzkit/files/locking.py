@@ -16,7 +16,7 @@ import os
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from npzkit.errors import ArchiveLockedError, UnsupportedError, quiet_at_exit
 from npzkit.files import disk, system_locks
@@ -67,6 +67,9 @@ class FileLock(Descriptor):
             super().close()
 
     __del__ = quiet_at_exit(close)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a writer or a store cannot be pickled; make one in each process")
 
 
 def _release_all() -> None:

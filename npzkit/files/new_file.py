@@ -150,7 +150,7 @@ class NewFile(WrittenFile):
         self.make(_status(self.target))
 
     def make(self, replaced: os.stat_result | None) -> None:
-        """Create the new file, with the owner and permissions of the old one."""
+        """Create the new file, with the owner, permissions and attributes of the old one."""
         # A user who may not read the old file must never be able to open this one.
         mode = 0o666 if replaced is None else 0o600
         for number in count():
@@ -161,7 +161,7 @@ class NewFile(WrittenFile):
                 break
         if replaced is not None:
             self._is_replacing = self._will_sync = True
-            take_after(self.descriptor.fileno(), replaced)
+            take_after(self.descriptor.fileno(), self.target, replaced)
 
     def _try_name(self, temporary: str, mode: int) -> bool:
         """Create and lock the new file, and return whether it could have this name."""

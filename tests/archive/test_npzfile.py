@@ -68,6 +68,16 @@ def test_it_is_a_mapping(anyones, arrays):
         assert 3 not in npz
 
 
+@pytest.mark.parametrize("way", [npzkit.open, lambda path: npzkit.open_many([path], axis=None)])
+def test_an_archive_equals_only_itself(path, way):
+    """It is compared and hashed as a file is, and no array is read."""
+    with way(path) as one, way(path) as other:
+        assert one == one
+        assert one != other
+        assert [other, one].index(one) == 1
+        assert {one: 1, other: 2}[one] == 1
+
+
 def test_each_access_is_fresh(path):
     """What is done to one array reaches neither the file nor the next access."""
     with npzkit.open(path) as npz:

@@ -9,6 +9,7 @@ import npzkit
 import numpy as np
 import pytest
 from archives import same
+from npzkit.checkpoint import CheckpointStore
 from npzkit.errors import LimitExceededError, StaleArchiveError
 
 
@@ -31,6 +32,28 @@ def test_pickling_by_path(path, arrays):
         pickle.dumps(npz)
 
 
+class Measured(npzkit.NpzFile):
+    def __init__(self, path, unit):
+        super().__init__(path, verify=False)
+        self.unit = unit
+        self.first = self.lazy("weights")
+
+
+def test_a_subclass_keeps_its_attributes(path, arrays):
+    """Pickled or copied, whatever its `__init__` takes."""
+    with Measured(path, "m") as npz:
+        for again in (lambda npz: pickle.loads(pickle.dumps(npz)), copy.copy, copy.deepcopy):
+            with again(npz) as other:
+                assert type(other) is Measured
+                assert other.unit == "m"
+                assert same(other.first[...], arrays["weights"])
+                assert same(other["weights"], arrays["weights"])
+        assert same(npz["weights"], arrays["weights"])
+    with npzkit.open(path) as npz:
+        # A graph of dask has thousands of them.
+        assert b"max_header_size" not in pickle.dumps(npz)
+
+
 def test_what_is_reported_can_be_pickled(tmp_path):
     """What describes an archive, and all reports, come back from a pickle."""
     paths = [tmp_path / f"{name}.npz" for name in "abcd"]
@@ -51,3 +74,16 @@ def test_what_is_reported_can_be_pickled(tmp_path):
         assert pickle.loads(pickle.dumps(thing)) == thing
     statistics = npzkit.statistics(paths[0], "x")
     assert str(pickle.loads(pickle.dumps(statistics))) == str(statistics)
+
+
+@pytest.mark.parametrize("way", [npzkit.NpzWriter, npzkit.ShardedWriter, CheckpointStore])
+def test_what_writes_is_not_pickled(tmp_path, way):
+    """The error of a writer or a store says what a program of several processes does instead."""
+    with way(tmp_path / "a") as writer:
+        if way is CheckpointStore:
+            writer.save(1, {"x": np.zeros(3)})
+        else:
+            writer.add("x", np.zeros(3))
+        for attempt in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match="make one in each process"):
+                attempt(writer)

@@ -314,11 +314,40 @@ def test_a_second_commit_of_an_attempt_syncs_what_it_names(tmp_path, monkeypatch
     settled = []
     settle = LocalFolder.settle
     monkeypatch.setattr(LocalFolder, "settle", lambda self, names: settle(self, settled.append([*names]) or settled[-1]))  # fmt: skip
-    for key in "xy":
-        with npzkit.ShardedWriter(tmp_path, mode="a", attempt="run1") as writer:
+    for key, mode in (("x", "w"), ("y", "a")):
+        with npzkit.ShardedWriter(tmp_path, mode=mode, attempt="run1") as writer:
             writer[key] = np.zeros(3)
             writer.commit()
     assert [len(names) for names in settled] == [2]
+
+
+@pytest.mark.remedy("Give all writers of a run, also the one that commits, the same mode:")
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_a_commit_has_the_mode_of_the_writers(folder, mode):
+    """A commit in the other mode fails, and the archive stays; one in theirs then works."""
+    other = {"a": "w", "w": "a"}[mode]
+    with npzkit.ShardedWriter(folder, mode, attempt="run") as writer:
+        writer["new"] = np.zeros(3)
+    committer = npzkit.ShardedWriter(folder, other, attempt="run")
+    for shards in (None, writer.shards, writer.records):
+        with pytest.raises(
+            IndexFormatError, match=f"another mode .*found '{mode}', expected '{other}'"
+        ):
+            committer.commit(shards)
+    assert list(npzkit.open(folder)) == ["log", "other"]
+    npzkit.ShardedWriter(folder, mode, attempt="run").commit()
+    assert list(npzkit.open(folder)) == (["log", "other", "new"] if mode == "a" else ["new"])
+
+
+def test_shards_of_older_versions_name_no_mode(tmp_path):
+    """They can be committed in both modes."""
+    for mode in "wa":
+        with npzkit.ShardedWriter(tmp_path, attempt=mode) as writer:
+            writer[mode] = np.zeros(3)
+        (name,) = writer.shards
+        os.rename(tmp_path / name, tmp_path / name.replace(".w", "."))
+        npzkit.ShardedWriter(tmp_path, mode, attempt=mode).commit()
+    assert list(npzkit.open(tmp_path)) == ["w", "a"]
 
 
 def test_rows_that_are_committed_while_shards_are_repacked_stay(tmp_path):

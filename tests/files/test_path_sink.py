@@ -79,6 +79,29 @@ def test_links_and_permissions_are_kept(tmp_path):
         assert npz["a"][0] == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="the system has no such attributes")
+@pytest.mark.parametrize("way", ["save", "w", "repack", "convert"])
+def test_extended_attributes_are_kept(tmp_path, way):
+    """A replaced file keeps those that users set."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(3)})
+    try:
+        os.setxattr(path, "user.source", b"detector")
+    except OSError:
+        pytest.skip("the file system has no such attributes")
+    if way == "save":
+        npzkit.save(path, {"y": np.ones(3)})
+    elif way == "repack":
+        npzkit.repack(path)
+    elif way == "convert":
+        np.save(tmp_path / "b.npy", np.ones(3))
+        npzkit.convert(tmp_path / "b.npy", path, overwrite=True)
+    else:
+        with npzkit.NpzWriter(path, "w") as w:
+            w["y"] = np.ones(3)
+    assert os.getxattr(path, "user.source") == b"detector"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
     """The file that takes a private one's place can be opened by nobody else at any time."""

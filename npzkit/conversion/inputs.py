@@ -22,6 +22,7 @@ from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.conversion.refusals import leads_out
 from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
+from npzkit.datasets.paths import find_files
 from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import Advice, ConversionError, KeyExistsError, NpzkitError, printable, quoted
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
@@ -110,7 +111,8 @@ def located(
     """
     if _is_one(find_location(inputs)):
         inputs = [inputs]
-    keys, sources = [], []
+    keys: list[str | None] = []
+    sources: list[Any] = []
     for item in inputs.items() if isinstance(inputs, Mapping) else inputs:
         is_pair = isinstance(item, tuple) and len(item) == 2 and not isinstance(item, Location)
         key, source = item if is_pair else (None, item)
@@ -120,8 +122,10 @@ def located(
                 f"these, not {type(source).__name__}; npzkit.save makes an archive of arrays, "
                 "and NpzWriter(file, 'a') adds them to one"
             )
-        keys.append(key)
-        sources.append(source)
+        is_pattern = key is None and isinstance(source, str)
+        found = find_files(source, storage_options) if is_pattern else [source]
+        keys += [key] * len(found)
+        sources += found
     target, *sources = find_locations([target, *sources], storage_options)
     return target, list(zip(keys, sources, strict=True))
 

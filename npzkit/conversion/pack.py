@@ -102,8 +102,8 @@ def pack(
         URLs are as in `NpzWriter`.
     inputs : path, URL, NpzFile, file object, iterable of these, or mapping
         ``.npy`` files, archives (``.npz``), folders, and binary file objects
-        that give one .npy and then end. URLs are as in `npzkit.open`; an .npy file
-        behind one is read into memory. A
+        that give one .npy and then end. Texts may be patterns such as ``"runs/*.npz"``.
+        URLs are as in `npzkit.open`; an .npy file behind one is read into memory. A
         mapping, or pairs in the iterable, give keys to them. The usual key is
         the file's name without its suffix; ``arr_0`` for a file object. If `numpy.save`
         wrote several arrays to one file, they get ``.0``, ``.1`` and so on after the

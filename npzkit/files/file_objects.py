@@ -171,7 +171,7 @@ def check_regular(path: str, found: os.stat_result | None = None) -> None:
     if stat.S_ISDIR(mode):
         told = os.strerror(errno.EISDIR)
         advice = (
-            "Pass a file. npzkit.pack(output, folder) makes one of the .npy files in a folder; of a "
+            "Pass a file. npzkit.pack(output, folder) makes one of the .npy files in it; of a "
             "sharded archive, npzkit.convert(folder, output) makes one, and "
             "npzkit.ShardedWriter(folder, mode='a') adds to it"
         )

@@ -225,5 +225,5 @@ def _check_mappable(info: ArrayInfo, source: Source, mode: str) -> None:
     if reason is not None:
         raise NotMappableError(
             f"the member cannot be memory-mapped: {reason}",
-            remedy=f"Read it with npz.read(key){remedy}.",
+            remedy=f"Read it with npz.read(key), or leave out mmap_mode{remedy}.",
         )

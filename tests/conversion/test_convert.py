@@ -1388,7 +1388,7 @@ def test_a_tied_tensor_is_chosen_by_either_key(tmp_path, monkeypatch):
 @pytest.mark.parametrize("suffix", [".h5", ".zarr", ".safetensors", ".npz"])
 def test_nested_data_comes_back_from_other_formats(here, suffix):
     """Values that are no arrays, lists and tuples are kept in the metadata of each format."""
-    tree = {"p": {"dt": 0.5, "w": np.arange(3), "l": [1, np.ones(2)]}, "t": (1, 2)}
+    tree = {"p": {"dt": 0.5, "l": [1, np.ones(2)], "w": np.arange(3)}, "t": (1, 2)}
     npzkit.save("a.npz", tree, metadata={"by": "me"})
     npzkit.convert("a.npz", f"b{suffix}")
     npzkit.convert(f"b{suffix}", "c.npz")

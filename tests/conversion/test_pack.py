@@ -583,3 +583,13 @@ def test_wrong_arguments(here):
     assert not os.path.exists("a.npz")
     npzkit.save("a.npz", {"t": np.genfromtxt("t.csv", delimiter=",")})
     assert np.load("a.npz")["t"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_patterns(here):
+    """A text may be a pattern, as on a system whose shell knows none; one without a match is told."""
+    for run in range(2):
+        npzkit.save(f"r{run}.npz", {f"x{run}": np.arange(3)})
+    assert npzkit.pack("a.npz", "r?.npz").keys == ("x0", "x1")
+    assert npzkit.pack("b.npz", ["a.npz", "r[0]*.npz"]).keys == ("a/x0", "a/x1", "r0/x0")
+    with pytest.raises(FileNotFoundError, match="matches"):
+        npzkit.pack("c.npz", "none*.npz")

@@ -21,7 +21,7 @@ from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import blocks
 from npzkit.errors import SKIP, ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
-from npzkit.members.metadata import format_json, parse_json, user_attrs
+from npzkit.members.metadata import TREE_KEY, format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 
 JSON_ATTRIBUTE = "npzkit.json"
@@ -130,8 +130,12 @@ def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) 
 
 def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:
     """Return attributes that a library read as JSON has them; others are left out, with a note."""
-    found: dict[str, Any] = {}
-    for name, value in user_attrs(attrs).items():
+    attrs = {**attrs, **join_json(attrs.get(JSON_ATTRIBUTE))}
+    kept, found = user_attrs(attrs), dict[str, Any]()
+    if key is None and isinstance(attrs.get(TREE_KEY), (dict, list)):
+        # Of npzkit's own, metadata have the structure of nested data.
+        kept[TREE_KEY] = attrs[TREE_KEY]
+    for name, value in kept.items():
         try:
             found[name] = json.loads(json.dumps(value, default=_from_numpy))
         except (TypeError, ValueError):
@@ -139,7 +143,7 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
                 f"the attribute {printable(name)!r} of {named(key)} is not kept: "
                 f"JSON has no {type(value).__name__}"
             )
-    return {**found, **join_json(attrs.get(JSON_ATTRIBUTE))}
+    return found
 
 
 def _from_numpy(value: Any) -> Any:
@@ -184,4 +188,4 @@ def join_json(text: Any) -> dict[str, Any]:
         found = parse_json(text) if isinstance(text, (str, bytes)) else None
     except ValueError:
         return {}
-    return user_attrs(found) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}

@@ -130,8 +130,12 @@ def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) 
 
 def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:
     """Return attributes that a library read as JSON has them; others are left out, with a note."""
-    found: dict[str, Any] = {}
-    for name, value in _kept(attrs, key).items():
+    attrs = {**attrs, **join_json(attrs.get(JSON_ATTRIBUTE))}
+    kept, found = user_attrs(attrs), dict[str, Any]()
+    if key is None and isinstance(attrs.get(TREE_KEY), (dict, list)):
+        # Of npzkit's own, metadata have the structure of nested data.
+        kept[TREE_KEY] = attrs[TREE_KEY]
+    for name, value in kept.items():
         try:
             found[name] = json.loads(json.dumps(value, default=_from_numpy))
         except (TypeError, ValueError):
@@ -139,15 +143,7 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
                 f"the attribute {printable(name)!r} of {named(key)} is not kept: "
                 f"JSON has no {type(value).__name__}"
             )
-    return {**found, **_kept(join_json(attrs.get(JSON_ATTRIBUTE)), key)}
-
-
-def _kept(attrs: Mapping[str, Any], key: str | None) -> dict[str, Any]:
-    """Return the user's attributes, and of the file's, which have no key, the note of a tree."""
-    kept = user_attrs(attrs)
-    if key is None and isinstance(note := attrs.get(TREE_KEY), (dict, list)):
-        kept[TREE_KEY] = note
-    return kept
+    return found
 
 
 def _from_numpy(value: Any) -> Any:

@@ -135,8 +135,8 @@ def pack(
     skip : bool, default False
         Whether to leave out, with a note, files that do not fit the first one, and arrays
         that lack `axis`, such as scalars, or hold Python objects, instead of raising
-        DifferentFilesError, ConversionError or UnsupportedError. If no other file fits the
-        first one, that is a DifferentFilesError still.
+        DifferentFilesError, ConversionError or UnsupportedError. If none of several others
+        fits the first one, that is a DifferentFilesError still.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
@@ -341,7 +341,8 @@ def _pack_joined(
     """Write the arrays of many files as one each."""
     is_compressed = checked_method(compression, level) != STORED
     count, left_count = len(many.paths), len(many.left_out)
-    if left_count and count == 1:
+    # Of two files, either may be the one to leave out.
+    if count == 1 < left_count:
         raise DifferentFilesError(
             f"{format_count(left_count, 'other file')} cannot be joined with the first one",
             path=many.paths[0],

@@ -88,6 +88,8 @@ def test_a_first_file_that_no_other_fits(here):
     npzkit.pack("all.npz", [f"{n}.npz" for n in (1, 0, 2, 3)], join="concatenate", skip=True)
     assert read("all.npz").shape == (6, 4)
     npzkit.pack("one.npz", ["0.npz"], join="concatenate", skip=True)
+    report = npzkit.pack("two.npz", ["0.npz", "1.npz"], join="concatenate", skip=True)
+    assert report.notes[-1].startswith("joined 1 of 2 files")
     with pytest.raises(DifferentFilesError, match="does not fit"):
         npzkit.pack("b.npz", "?.npz", join="concatenate")
 

@@ -12,6 +12,7 @@ from npzkit.cli.messages import refusing, report_failure
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import at_prompt, shown_url
 
+_OTHER_METADATA = "; metadata differ: --metadata shows them"
 _TRUSTED = " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
 
 
@@ -51,6 +52,7 @@ def diff(
     """
     from npzkit.analysis.diff import all_keys
     from npzkit.datasets.opening import is_npy
+    from npzkit.trees.containers import without_note
 
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
@@ -64,6 +66,7 @@ def diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,
             )  # fmt: skip
+            is_other = not metadata and without_note(left.metadata) != without_note(right.metadata)
     except (npzkit.NpzkitError, OSError) as error:
         report_failure(error)
         return 2
@@ -72,5 +75,5 @@ def diff(
     if as_json:
         print_json({**told.as_dict(), "fast": fast})
     else:
-        click.echo(f"{told}{_TRUSTED if fast else ''}")
+        click.echo(f"{told}{_TRUSTED if fast else ''}{_OTHER_METADATA if is_other else ''}")
     return 2 if report.problems else 1 if report.rows else 0

@@ -55,6 +55,8 @@ _STEP = 1000
 """Members between two updates of the progress bar."""
 
 
+_NAMED_SIZE = 65_536
+"""Unused bytes that are worth a line."""
 _NESTED = "npzkit.load_tree returns the data as it was saved"
 
 
@@ -373,6 +375,8 @@ def _print_members(
         headings = [(heading, side) for heading, side, _, _ in columns]
         print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
     print_text(_totals(members, len(npz), npz.file_size))
+    if len(members) == len(npz) and (unused := _unused_size(npz, members)):
+        print_text(f"unused: {format_size(unused)}, which npzkit repack gives back")
     metadata, values, tied = _without_note(npz.metadata)
     if values is not None:
         counts = [f"{format_count(len(values), 'value')} without an array"] if values else []
@@ -419,6 +423,17 @@ def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
     ratio = f" ({format_ratio(compressed_size, size)})" if size else ""
     taken = f"{format_size(compressed_size)}{ratio} of the file's {format_size(file_size)}"
     return f"{count}, {format_size(size)}, {taken}"
+
+
+def _unused_size(npz: npzkit.NpzFile, members: Sequence[Member]) -> int:
+    """Return the size of what was removed from a file, if it is a tenth of the file or more."""
+    used = sum(member.info.compressed_size for member in members if member.info)
+    least = npz.file_size // 10
+    # Counting takes requests.
+    if npz.file_size - used <= max(least, _NAMED_SIZE) or "://" in (npz._archive.path or ""):
+        return 0
+    size = npz.archive_info().dead_size
+    return size if size > max(least, _NAMED_SIZE) else 0
 
 
 @click.command()

@@ -30,7 +30,7 @@ def test_equal_archives(differences, arrays, cli, tmp_path):
     assert differences(arrays, arrays) == []
     assert differences(arrays, arrays, "--fast") == []
     assert differences(arrays, arrays, save=np.savez) == []
-    assert cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out == "13 keys: no difference\n"
+    assert cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out == "13 keys: no difference; metadata differ: --metadata shows them\n"
 
 
 def test_keys_that_are_named(cli, tmp_path):
@@ -200,3 +200,14 @@ def test_the_standard_input_is_one_archive(cli):
     found = cli("diff", "-", "-")
     assert (found.code, found.err.count("\n")) == (2, 1)
     assert "one archive" in found.err
+
+
+def test_metadata_that_are_not_compared_are_told(cli, here):
+    """Equal arrays with other metadata have no difference, and a word on the metadata."""
+    for name, step in (("a.npz", 1), ("b.npz", 2)):
+        npzkit.save(name, {"x": np.arange(3), "p": {"lr": 1}}, metadata={"step": step})
+    found = cli("diff", "a.npz", "b.npz")
+    told = "2 keys: no difference; metadata differ: --metadata shows them\n"
+    assert (found.code, found.out) == (0, told)
+    assert cli("diff", "a.npz", "b.npz", "--metadata").code == 1
+    assert cli("diff", "a.npz", "a.npz").out == "2 keys: no difference\n"

@@ -528,3 +528,18 @@ def test_json_of_a_folder_without_archives_is_a_list(cli, tmp_path):
     found = cli("ls", "--json", tmp_path)
     assert (found.code, found.json()) == (2, [])
     assert "has no archives" in found.err
+
+
+def test_ls_names_what_is_unused(cli, here):
+    """Arrays that were removed leave room in the file, which repack gives back."""
+    npzkit.save("a.npz", {"big": np.zeros(50_000), "b": np.zeros(60_000), "small": np.ones(3)})
+    assert "unused" not in cli("ls", "a.npz").out
+    with npzkit.NpzWriter("a.npz", "a", auto_repack=False) as writer:
+        del writer["b"]
+    unused = re.search(
+        r"^unused: (.*), which npzkit repack gives back$", cli("ls", "a.npz").out, re.M
+    )
+    assert unused is not None
+    assert unused[1].startswith("469")
+    cli("repack", "a.npz")
+    assert "unused" not in cli("ls", "a.npz").out

@@ -240,7 +240,8 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Remove arrays from the archive FILE, in place.
 
     KEY may be a pattern such as 'ema/*', or a folder of keys. Values of nested data, such as
-    a learning rate, are removed by their keys too.
+    a learning rate, are removed by their keys too. A tensor that is tied to a removed one
+    keeps its array.
 
     Damaged arrays can be removed too, so that the others are a sound archive. If one
     KEY is not found, nothing is removed. The bytes stay in the file until more than

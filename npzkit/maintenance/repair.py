@@ -35,7 +35,7 @@ from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
 from npzkit.maintenance.findings import DATA_KEPT, EndReport, Lost, RepairReport
-from npzkit.maintenance.salvage import Salvage, read_committed
+from npzkit.maintenance.salvage import Salvage, find_uncommitted, read_committed
 from npzkit.members.keys import check_key, check_not_torchs, keys_of
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
@@ -262,7 +262,7 @@ def _repair_end(
     except ZipFormatError as error:
         newest = find_newest(source)
         if source.size < size and (sound := _sound(source)):
-            return _cut(path, source, sound, threads, size)
+            return _cut(path, source, sound, limits, threads, size)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
         # No program reads an archive that does not begin with a member.
         is_archive = source.read_within(0, 4) == LOCAL_HEADER_SIGNATURE
@@ -272,7 +272,7 @@ def _repair_end(
         if is_archive or newest.known.entries:
             error.remedy = "Save what can be read: " + SAVE_PARTIAL + "."
         raise
-    return _cut(path, source, directory, threads, size)
+    return _cut(path, source, directory, limits, threads, size)
 
 
 def _sound(source: Source) -> Directory | None:
@@ -283,7 +283,9 @@ def _sound(source: Source) -> Directory | None:
         return None
 
 
-def _cut(path: str, source: Source, directory: Directory, threads: int, size: int) -> RepairReport:
+def _cut(
+    path: str, source: Source, directory: Directory, limits: Limits, threads: int, size: int
+) -> RepairReport:
     """Cut off everything after the last commit, and complete that commit, and flushes.
 
     `size` is that of the file.
@@ -291,6 +293,7 @@ def _cut(path: str, source: Source, directory: Directory, threads: int, size: in
     check_last(directory, source)
     check_not_torchs(directory.entries, path)
     cut_size = size - directory.end_offset
+    uncommitted = find_uncommitted(source, limits, directory.end_offset, size)
     patches = completion(directory, source)
     if cut_size or patches:
         with contextlib.closing(File(path)) as file:
@@ -306,7 +309,7 @@ def _cut(path: str, source: Source, directory: Directory, threads: int, size: in
     found = tuple(keys[name] for name in sealed)
     return RepairReport(
         path, tuple(keys.values()), lost, cut_size, uncertain=found, sealed=found,
-        is_completed=bool(patches),
+        is_completed=bool(patches), uncommitted=uncommitted,
     )  # fmt: skip
 
 

@@ -96,6 +96,7 @@ class Salvage:
         # Where `verify` finds the damage of members, by the offsets of their local headers.
         self._damaged_at: dict[int, int] = {}
         self._allowance = Allowance(source.size)
+        self._limits = limits
         # The end of the range that a damaged member claims.
         self._claimed_end = 0
         self._claimed: set[str] = set()
@@ -119,7 +120,7 @@ class Salvage:
                 directory = read_committed(self.source)
             except NpzkitError:
                 newest = find_newest(self.source)
-                cut_size = size - self.source.size
+                end = self.source.size
                 self.find(newest)
                 comment = self.read_comment(newest)
             else:
@@ -130,12 +131,13 @@ class Salvage:
                     what = f"{count} entries have this name: only the last one is used"
                     more = f"; {DATA_KEPT}" if name in self.sound else ""
                     self.lost.append((name, what + more, directory.directory_offset))
-                cut_size = size - directory.end_offset
+                end = directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
             self._add_masks()
             if self.lost and not self.sound and (newest is not None or directory.entries):
                 raise self._nothing_saved()
             self._give_usable_names()
+            uncommitted = find_uncommitted(self.source.original, self._limits, end, size)
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
             self.source.close()
@@ -144,7 +146,8 @@ class Salvage:
         except BaseException as error:
             sink.discard(error)
             raise
-        return self.report(list(self.sound), output, cut_size, newest)
+        report = self.report(list(self.sound), output, size - end, newest)
+        return report._replace(uncommitted=uncommitted)
 
     def _nothing_saved(self) -> NpzkitError:
         """Return the error for an archive of which every member is lost."""
@@ -531,6 +534,14 @@ class Salvage:
             self._add_lost(found.entry, "truncated: its data extends past the end of the file")
         else:
             self._keep_left(rows, "truncated: ")
+
+
+def find_uncommitted(source: Source, limits: Limits, start: int, end: int) -> tuple[str, ...]:
+    """Return the keys of the sound members that an unfinished append left from `start` to `end`."""
+    salvage = Salvage(source, limits, 1, None, keep_partial=None)
+    salvage.source.size = end
+    salvage._scan(start)
+    return tuple(keys_of(salvage.sound.keys()))
 
 
 def read_committed(source: Source) -> Directory:

@@ -133,6 +133,10 @@ REST_SAVED = SAVE_PARTIAL + " saves the other values"
 DAMAGED = "The file is damaged, or a faulty program wrote it: download it or create it again."
 DAMAGED_END = f"{DAMAGED} " + SAVE_SOUND + " saves the members that are sound."
 """The remedy if an archive cannot be opened, but has members that can be read."""
+COPIED_AS_TEXT = (
+    "The file was copied as text: each line feed became CR LF. Copy it again, in binary mode."
+)
+"""The remedy for what FTP's ASCII mode or git's autocrlf did to a file."""
 TO_CONVERT = "Convert it: " + Advice(
     'npzkit.convert(path, "new.npz").', "npzkit convert FILE NEW.npz."
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.errors import (
+    COPIED_AS_TEXT,
     SAVE_PARTIAL,
     Advice,
     NpzkitError,
@@ -269,7 +270,7 @@ def _repair_end(
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, keep_partial=None)
             return _relist(salvage, newest, path, lock, size - source.size)
-        if is_archive or newest.known.entries:
+        if (is_archive or newest.known.entries) and error.remedy != COPIED_AS_TEXT:
             error.remedy = "Save what can be read: " + SAVE_PARTIAL + "."
         raise
     return _cut(path, source, directory, limits, threads, size)

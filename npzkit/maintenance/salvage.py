@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import (
+    COPIED_AS_TEXT,
     Advice,
     NpzkitError,
     UnsupportedError,
@@ -48,6 +49,7 @@ from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.commit import COMMENT_NAME, read_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
 from npzkit.zip.directory_repair import NewestState, displaced, find_newest, plain_comment
+from npzkit.zip.end_record import is_copied_as_text
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
@@ -155,8 +157,11 @@ class Salvage:
             return UnsupportedError(
                 "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
             )
+        what = "nothing can be saved: every member is damaged"
+        if is_copied_as_text(self.source):
+            return ZipFormatError(what, remedy=COPIED_AS_TEXT)
         return ZipFormatError(
-            "nothing can be saved: every member is damaged",
+            what,
             found=format_count(len(self.lost), "damaged member"),
             remedy=None
             if self._partial
@@ -528,7 +533,8 @@ class Salvage:
     def _keep_rows(self, found: FoundMember, end: int) -> None:
         """Keep the rows of an array that extends past the end of the file."""
         rows = None
-        if self._partial and not found.entry.flags & BAD_NAME:
+        is_usable = not (found.entry.flags & BAD_NAME or is_copied_as_text(self.source))
+        if self._partial and is_usable:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is None:
             self._add_lost(found.entry, "truncated: its data extends past the end of the file")

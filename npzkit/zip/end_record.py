@@ -362,6 +362,13 @@ def not_an_archive(source: Source) -> ZipFormatError:
     return error if kind.is_damage else error._as_foreign()
 
 
+def is_copied_as_text(source: Source) -> bool:
+    """Return whether an archive seems to be copied as text: each line feed follows a CR."""
+    head = source.read_within(0, records.COMMENT_MAX_SIZE)
+    count, least = head.count(b"\r\n"), 1 if b"\x93NUMPY" in head else 3
+    return head.startswith(b"PK") and count >= least and count == head.count(b"\n")
+
+
 def cut_off(source: Source, end: int) -> ZipFormatError:
     """Return the error for an archive without its end, which was at `end`, or later.
 

@@ -112,7 +112,8 @@ def repair(
           because the CRC-32 covers the complete array. So are those of a .npy file,
           which becomes an archive.
 
-        The report names the lost rows.
+        The report names the lost rows, and the attribute ``partly_lost`` of the new array says
+        what is lost.
     overwrite : bool, default False
         Whether to replace another file that is already at `output`, when the new one is
         complete.
@@ -207,16 +208,18 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
                 "nothing can be saved: the .npy file has no complete row, or no rows",
                 remedy="Download it or create it again.",
             )
+        is_cut = any(start < stop for start, stop in left.rows)
+        told = f"truncated: {left.outcome}"
         writer = ZipWriter(sink)
-        left.write(writer)
+        (left.noting(told) if is_cut else left).write(writer)
         writer.commit()
         sink.close()
     except BaseException as error:
         sink.discard(error)
         raise
     end = left.header.data_offset + left.header.nbytes
-    if any(start < stop for start, stop in left.rows):
-        lost = Lost(key, f"truncated: {left.outcome}", source.size, left.rows)
+    if is_cut:
+        lost = Lost(key, told, source.size, left.rows)
     elif end < source.size:
         more = format_count(source.size - end, "byte")
         lost = Lost(key, f"left out: {more} after its last row; {DATA_KEPT}", end)

@@ -389,6 +389,7 @@ class Salvage:
 
     def _keep_left(self, left: RowsLeft, what: str) -> None:
         left = left._replace(entry=self._with_sound_attributes(left.entry))
+        left = left.noting(what + left.outcome)
         self.sound.pop(left.entry.name, None)
         self.sound[left.entry.name] = left
         self._add_lost(left.entry, what + left.outcome)

@@ -826,7 +826,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
         assert report.kept == ("first", "a")
         assert f"{count:,} of {len(array):,} rows kept, unchecked" in report.lost[0].what
         with npzkit.open(paths[1]) as npz:
-            assert npz.info("a").attrs == {"unit": "m"}
+            assert npz.info("a").attrs == {"unit": "m", "partly_lost": report.lost[0].what}
             assert npz.info("a").method == compression
         report, arrays = repair_bytes(paths, cut)
         assert report.kept == ("first",)
@@ -1169,6 +1169,8 @@ def test_a_npy_file_that_is_cut_off(paths):
     report = npzkit.repair(path, output, keep_partial="mask", overwrite=True)
     assert "partly lost: " in str(report)
     assert report.lost[0].what.endswith("the other is not in the file")
+    with npzkit.open(output) as npz:
+        assert npz.info(path.stem).attrs == {"partly_lost": report.lost[0].what}
     path.write_bytes(sound)
     assert npzkit.load(path).shape == (10, 10)
 

@@ -87,7 +87,9 @@ class Finding(NamedTuple):
             # This is not about the file.
             raise error
         where = header_offset if error.offset is None else error.offset
-        return cls(key, "error", error.what + values_text(error), where)
+        # Bytes of a file help nobody.
+        values = "" if isinstance(error.found, bytes) else values_text(error)
+        return cls(key, "error", error.what + values, where)
 
 
 class VerifyReport(NamedTuple):

@@ -383,6 +383,21 @@ def test_an_archive_of_7_zip(path):
     assert read(path) == X.tolist()
 
 
+@pytest.mark.remedy("Read it with pandas, and save its columns.")
+def test_a_parquet_file(path):
+    """Its columns are saved as arrays."""
+    path.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    refused(path)
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pandas.DataFrame({"x": X}).to_parquet(path)
+    refused(path)
+    npzkit.save(
+        path, {name: column.to_numpy() for name, column in pandas.read_parquet(path).items()}
+    )
+    assert read(path) == X.tolist()
+
+
 @pytest.mark.parametrize(
     ("data", "options"),
     [

@@ -14,6 +14,7 @@ from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED
 from npzkit.errors import (
     REPACK,
     REPAIR,
+    REST_SAVED,
     AmbiguousArchiveError,
     ChecksumError,
     FormatError,
@@ -301,10 +302,12 @@ def _data_findings(
         found = Finding._of(key, error, entry.header_offset)
         damage = None if unflushed else find_damage(reader, entry, indexed.find(entry.name))
         if damage is not None:
-            found = found._replace(where=damage.offset)
+            remedy = None if damage.header is None else REST_SAVED + "."
+            found = found._replace(where=damage.offset, remedy=remedy)
         elif unflushed is None:
             raise
-        yield found._replace(what=found.what + "; " + str(damage or unflushed))
+        more = str(unflushed) if damage is None else damage.what
+        yield found._replace(what=found.what + "; " + more)
         return
     if indexed.is_listed(entry):
         chunks, span = reader.checked_chunks(entry), reader.lists.span(entry)

@@ -133,10 +133,19 @@ REST_SAVED = SAVE_PARTIAL + " saves the other values"
 DAMAGED = "The file is damaged, or a faulty program wrote it: download it or create it again."
 DAMAGED_END = f"{DAMAGED} " + SAVE_SOUND + " saves the members that are sound."
 """The remedy if an archive cannot be opened, but has members that can be read."""
+COPIED_AS_TEXT = (
+    "The file was copied as text: each line feed became CR LF. Copy it again, in binary mode."
+)
+"""The remedy for what FTP's ASCII mode or git's autocrlf did to a file."""
 TO_CONVERT = "Convert it: " + Advice(
     'npzkit.convert(path, "new.npz").', "npzkit convert FILE NEW.npz."
 )
 """The remedy for a file of another format that npzkit reads."""
+AS_MATLAB_7 = (
+    "Load it in MATLAB, and save it by the command save new.mat -v7. Or give it a name that ends "
+    "in .h5, convert that, and transpose the arrays: HDF5 has MATLAB's axes in reverse order."
+)
+"""The remedy for a file of version 7.3 of MATLAB's format."""
 _SHOWN_LENGTH = 120
 """Characters of a quoted value. A hostile header may be megabytes long."""
 _KEY_LENGTH = 80

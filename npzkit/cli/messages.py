@@ -37,7 +37,9 @@ _PYTHON = re.compile(
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
 """Matches text that is meant for Python."""
-_COMMAND = re.compile(r"npzkit \w+(?: (?:FILE|NEW\.npz|KEY)\b)+")
+_COMMAND = re.compile(
+    r"(?:npzkit \w+|(?:gzip|bzip2|xz|zstd) -dc|7z x|tar -xf)(?: (?:> )?(?:FILE|NEW\.npz|KEY)\b)+"
+)
 """Matches commands on the file that a message is about."""
 _JOINTS = re.compile(r"(\. |; |, or )")
 """Separates pieces of advice that are independent of each other."""

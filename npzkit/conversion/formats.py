@@ -86,9 +86,12 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
         check_regular(path)
         # A .npy file is read as an archive.
         suffix = os.path.splitext(path)[1].lower()
-        found = _format_of_bytes(path) or {**_SUFFIXES, SUFFIX: NPZ}.get(suffix)
+        shown, error = _format_of_bytes(path)
+        found = shown or {**_SUFFIXES, SUFFIX: NPZ}.get(suffix)
         if found in (None, ZARR):
             check_no_table(path)
+            if error is not None and error._is_foreign:
+                raise error
             end = f"that end in {suffix}" if suffix else "without a suffix"
             raise ConversionError(
                 f"convert does not know files {end}", path=path,
@@ -110,15 +113,15 @@ def check_no_table(path: str) -> None:
         )  # fmt: skip
 
 
-def _format_of_bytes(path: str) -> Format | None:
-    """Return the format that the bytes of a file show; None if they show none."""
+def _format_of_bytes(path: str) -> tuple[Format | None, NpzkitError | None]:
+    """Return the format that the bytes of a file show, if they do, and the error of opening it."""
     try:
         with warnings.catch_warnings(action="ignore"), open_any(path) as npz:
-            return NPZ if any(npz.info(key).dtype is not None for key in npz) else None
+            is_npz = any(npz.info(key).dtype is not None for key in npz)
+        return NPZ if is_npz else None, None
     except NpzkitError as error:
-        if error.remedy != TO_CONVERT:
-            return None
-        return next(kind for name, kind in _NAMED_IN_ERRORS.items() if name in error.what)
+        named = _NAMED_IN_ERRORS.items() if error.remedy == TO_CONVERT else ()
+        return next((kind for name, kind in named if name in error.what), None), error
 
 
 def target_format(path: str) -> Format:

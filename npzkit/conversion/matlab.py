@@ -23,7 +23,7 @@ import scipy.io.matlab
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
 from npzkit.conversion.refusals import Claims
-from npzkit.errors import SKIP, ConversionError, FormatError, format_dtype
+from npzkit.errors import AS_MATLAB_7, SKIP, ConversionError, FormatError, format_dtype
 
 PADS_TEXT = True
 """Text is padded with spaces, and arrays have two axes at least."""
@@ -35,10 +35,6 @@ _CLASSES = {
 """MATLAB's classes that are arrays of plain values."""
 _LONGEST_NAME = 63
 _HDF5_VERSION = 2
-_AS_VERSION_7 = (
-    'Load it in MATLAB and save it with save("new.mat", "-v7"). Or give it a name that ends in '
-    ".h5, and transpose the arrays after that: HDF5 has MATLAB's axes in reverse order."
-)
 _HEAD_SIZE = 128
 _MATRIX, _COMPRESSED = 14, 15
 """Kinds of element that are variables."""
@@ -89,8 +85,7 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
         version, _ = scipy.io.matlab.matfile_version(file)
         if version == _HDF5_VERSION:
             raise ConversionError(
-                "the file has version 7.3 of MATLAB's format, which is HDF5",
-                remedy=_AS_VERSION_7,
+                "the file has version 7.3 of MATLAB's format, which is HDF5", remedy=AS_MATLAB_7
             )
         size = os.fstat(file.fileno()).st_size
         places = _places(file, size) if version else _old_places(file, size)

@@ -21,7 +21,6 @@ from npzkit.errors import (
     IndexFormatError,
     MemberNotFoundError,
     NpzkitError,
-    at_prompt,
     quoted,
 )
 from npzkit.files.file_objects import Identity
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 
 _REST_READ = Advice(
-    "npz.lazy(key)[a:b] reads the sound rows",
-    "npzkit extract FILE -o FOLDER saves the sound arrays",
+    "npz.lazy(key)[a:b] reads the sound rows.",
+    "npzkit extract FILE -o FOLDER saves the sound arrays.",
 )
 
 
@@ -239,9 +238,6 @@ def _rows_of(
 
 
 def _in_shard(name: str, key: str | None, row: Finding, at: str = "") -> Finding:
-    what = row.what
-    if REST_SAVED in what:
-        # A shard without some of its rows would not fit the index.
-        told, saved = at_prompt(what), at_prompt(REST_SAVED)
-        what = Advice(what.removesuffix(REST_SAVED), told.removesuffix(saved)) + _REST_READ
-    return Finding(key, row.severity, f"shard {name!r}{at}: " + what, row.where)
+    # A shard without some of its rows would not fit the index.
+    remedy = _REST_READ if row.remedy == REST_SAVED + "." else None
+    return Finding(key, row.severity, f"shard {name!r}{at}: " + row.what, row.where, remedy)

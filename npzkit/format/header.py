@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.errors import (
+    COPIED_AS_TEXT,
     SAVE_PARTIAL,
     Advice,
     LimitExceededError,
@@ -231,6 +232,10 @@ def _parse(data: bytes) -> NpyHeader:
 def _parse_at_length(data: bytes) -> NpyHeader:
     if header_size(data[:PREFIX_SIZE], None) != len(data):
         raise NpyFormatError("the header does not have the length that it claims", found=len(data))
+    if data.endswith(b"\r"):
+        # Its line feed would be the first byte of the data.
+        what = "the header ends with a carriage return, as in a file that was copied as text"
+        raise NpyFormatError(what, remedy=COPIED_AS_TEXT)
     version = data[6], data[7]
     length_format, encoding = _ENCODINGS[version]
     start = MAGIC_LEN + struct.calcsize(length_format)

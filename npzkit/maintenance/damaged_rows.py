@@ -33,6 +33,7 @@ from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
 _STEP_SIZE = 1 << 18
+_LOST_ATTRIBUTE = "partly_lost"
 _SHOWN_COUNT = 5
 """Damaged chunks, and ranges of rows, that are named one by one."""
 
@@ -175,6 +176,14 @@ class RowsLeft(NamedTuple):
             for start in range(begin, stop, len(filled) or stop):
                 yield filled[: stop - start]
             position = stop
+
+    def noting(self, what: str) -> RowsLeft:
+        """Return the array with an attribute that says what of it is lost, if there is room."""
+        with contextlib.suppress(LimitExceededError):
+            attrs = format_attrs({**parse_attrs(self.entry.extra), _LOST_ATTRIBUTE: what})
+            extra = foreign_extra(self.entry.extra, KEY_VALUE_PAIRS_ID) + attrs
+            return self._replace(entry=self.entry._replace(extra=extra))
+        return self
 
     def all_true(self) -> RowsLeft:
         """Return a mask in which lost items are masked."""

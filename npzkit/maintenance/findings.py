@@ -70,8 +70,8 @@ class Finding(NamedTuple):
         damaged, and otherwise to its data, or to its first damaged chunk if that is
         known. Errors of reads have the same `offset`.
     remedy : str or None
-        What to do about an unfinished append, a file that is not an archive, or an array
-        that npzkit cannot read, as a full sentence.
+        What to do about an unfinished append, a file that is not an archive, an array with
+        damaged chunks, or one that npzkit cannot read, as a full sentence.
     """
 
     key: str | None
@@ -87,7 +87,9 @@ class Finding(NamedTuple):
             # This is not about the file.
             raise error
         where = header_offset if error.offset is None else error.offset
-        return cls(key, "error", error.what + values_text(error), where)
+        # Bytes of a file help nobody.
+        values = "" if isinstance(error.found, bytes) else values_text(error)
+        return cls(key, "error", error.what + values, where)
 
 
 class VerifyReport(NamedTuple):
@@ -241,6 +243,11 @@ class VerifyReport(NamedTuple):
         return "no member could be checked"
 
 
+def with_arrays(uncommitted: Sequence[str]) -> str:
+    """Return what follows words on an unfinished append in which arrays are complete."""
+    return f"; complete arrays in it: {some_of(uncommitted, shown_key)}" if uncommitted else ""
+
+
 _SAFE = "no Python objects, and no unsafe names"
 _NOT_KNOWN = "not known: not everything could be read"
 
@@ -285,7 +292,7 @@ class RepairReport(NamedTuple):
     lost : tuple of Lost
         Members that are missing in it, or not complete.
     cut_size : int
-        Bytes of an unfinished append, which were removed.
+        Bytes of an unfinished append, which were removed, or left out of `output`.
     is_rebuilt : bool
         Whether the newest directory was damaged, so that members were searched
         for by their own headers.
@@ -300,6 +307,8 @@ class RepairReport(NamedTuple):
         their CRC-32 now matches their data. They are uncertain too.
     is_completed : bool
         Whether the last commit lacked its last few bytes, which were written.
+    uncommitted : tuple of str
+        Keys of the arrays that were complete in the unfinished append.
     """
 
     output: str
@@ -310,11 +319,12 @@ class RepairReport(NamedTuple):
     uncertain: tuple[str, ...] = ()
     sealed: tuple[str, ...] = ()
     is_completed: bool = False
+    uncommitted: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a dict that JSON can represent."""
         lost = [{**row._asdict(), "rows": list(map(list, row.rows))} for row in self.lost]
-        lists = {name: list(getattr(self, name)) for name in ("kept", "uncertain", "sealed")}
+        lists = {name: list(one) for name, one in self._asdict().items() if isinstance(one, tuple)}
         return {**self._asdict(), **lists, "lost": lost}
 
     def to_json(self, **options: Any) -> str:
@@ -329,7 +339,9 @@ class RepairReport(NamedTuple):
             lines.append("the list at the end of the file was damaged, and is restored")
         lines += self._uncertain_lines()
         if self.cut_size:
-            lines.append(f"{self.cut_size:,} bytes of an unfinished append removed")
+            done = "removed" if isinstance(self, EndReport) else "left out"
+            told = f"{self.cut_size:,} bytes of an unfinished append {done}"
+            lines.append(told + with_arrays(self.uncommitted))
         if self.is_completed:
             lines.append("the last commit was completed")
         lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]

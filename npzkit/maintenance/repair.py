@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.errors import (
+    COPIED_AS_TEXT,
     SAVE_PARTIAL,
     Advice,
     NpzkitError,
@@ -35,7 +36,7 @@ from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
 from npzkit.maintenance.findings import DATA_KEPT, EndReport, Lost, RepairReport
-from npzkit.maintenance.salvage import Salvage, read_committed
+from npzkit.maintenance.salvage import Salvage, find_uncommitted, read_committed
 from npzkit.members.keys import check_key, check_not_torchs, keys_of
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
@@ -111,7 +112,8 @@ def repair(
           because the CRC-32 covers the complete array. So are those of a .npy file,
           which becomes an archive.
 
-        The report names the lost rows.
+        The report names the lost rows, and the attribute ``partly_lost`` of the new array says
+        what is lost.
     overwrite : bool, default False
         Whether to replace another file that is already at `output`, when the new one is
         complete.
@@ -206,16 +208,18 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
                 "nothing can be saved: the .npy file has no complete row, or no rows",
                 remedy="Download it or create it again.",
             )
+        is_cut = any(start < stop for start, stop in left.rows)
+        told = f"truncated: {left.outcome}"
         writer = ZipWriter(sink)
-        left.write(writer)
+        (left.noting(told) if is_cut else left).write(writer)
         writer.commit()
         sink.close()
     except BaseException as error:
         sink.discard(error)
         raise
     end = left.header.data_offset + left.header.nbytes
-    if any(start < stop for start, stop in left.rows):
-        lost = Lost(key, f"truncated: {left.outcome}", source.size, left.rows)
+    if is_cut:
+        lost = Lost(key, told, source.size, left.rows)
     elif end < source.size:
         more = format_count(source.size - end, "byte")
         lost = Lost(key, f"left out: {more} after its last row; {DATA_KEPT}", end)
@@ -262,17 +266,17 @@ def _repair_end(
     except ZipFormatError as error:
         newest = find_newest(source)
         if source.size < size and (sound := _sound(source)):
-            return _cut(path, source, sound, threads, size)
+            return _cut(path, source, sound, limits, threads, size)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
         # No program reads an archive that does not begin with a member.
         is_archive = source.read_within(0, 4) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, keep_partial=None)
             return _relist(salvage, newest, path, lock, size - source.size)
-        if is_archive or newest.known.entries:
+        if (is_archive or newest.known.entries) and error.remedy != COPIED_AS_TEXT:
             error.remedy = "Save what can be read: " + SAVE_PARTIAL + "."
         raise
-    return _cut(path, source, directory, threads, size)
+    return _cut(path, source, directory, limits, threads, size)
 
 
 def _sound(source: Source) -> Directory | None:
@@ -283,7 +287,9 @@ def _sound(source: Source) -> Directory | None:
         return None
 
 
-def _cut(path: str, source: Source, directory: Directory, threads: int, size: int) -> RepairReport:
+def _cut(
+    path: str, source: Source, directory: Directory, limits: Limits, threads: int, size: int
+) -> RepairReport:
     """Cut off everything after the last commit, and complete that commit, and flushes.
 
     `size` is that of the file.
@@ -291,6 +297,7 @@ def _cut(path: str, source: Source, directory: Directory, threads: int, size: in
     check_last(directory, source)
     check_not_torchs(directory.entries, path)
     cut_size = size - directory.end_offset
+    uncommitted = find_uncommitted(source, limits, directory.end_offset, size)
     patches = completion(directory, source)
     if cut_size or patches:
         with contextlib.closing(File(path)) as file:
@@ -306,7 +313,7 @@ def _cut(path: str, source: Source, directory: Directory, threads: int, size: in
     found = tuple(keys[name] for name in sealed)
     return RepairReport(
         path, tuple(keys.values()), lost, cut_size, uncertain=found, sealed=found,
-        is_completed=bool(patches),
+        is_completed=bool(patches), uncommitted=uncommitted,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import (
+    COPIED_AS_TEXT,
     Advice,
     NpzkitError,
     UnsupportedError,
@@ -48,6 +49,7 @@ from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.commit import COMMENT_NAME, read_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
 from npzkit.zip.directory_repair import NewestState, displaced, find_newest, plain_comment
+from npzkit.zip.end_record import is_copied_as_text
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
@@ -96,6 +98,7 @@ class Salvage:
         # Where `verify` finds the damage of members, by the offsets of their local headers.
         self._damaged_at: dict[int, int] = {}
         self._allowance = Allowance(source.size)
+        self._limits = limits
         # The end of the range that a damaged member claims.
         self._claimed_end = 0
         self._claimed: set[str] = set()
@@ -119,7 +122,7 @@ class Salvage:
                 directory = read_committed(self.source)
             except NpzkitError:
                 newest = find_newest(self.source)
-                cut_size = size - self.source.size
+                end = self.source.size
                 self.find(newest)
                 comment = self.read_comment(newest)
             else:
@@ -130,12 +133,13 @@ class Salvage:
                     what = f"{count} entries have this name: only the last one is used"
                     more = f"; {DATA_KEPT}" if name in self.sound else ""
                     self.lost.append((name, what + more, directory.directory_offset))
-                cut_size = size - directory.end_offset
+                end = directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
             self._add_masks()
             if self.lost and not self.sound and (newest is not None or directory.entries):
                 raise self._nothing_saved()
             self._give_usable_names()
+            uncommitted = find_uncommitted(self.source.original, self._limits, end, size)
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
             self.source.close()
@@ -144,7 +148,8 @@ class Salvage:
         except BaseException as error:
             sink.discard(error)
             raise
-        return self.report(list(self.sound), output, cut_size, newest)
+        report = self.report(list(self.sound), output, size - end, newest)
+        return report._replace(uncommitted=uncommitted)
 
     def _nothing_saved(self) -> NpzkitError:
         """Return the error for an archive of which every member is lost."""
@@ -152,8 +157,11 @@ class Salvage:
             return UnsupportedError(
                 "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
             )
+        what = "nothing can be saved: every member is damaged"
+        if is_copied_as_text(self.source):
+            return ZipFormatError(what, remedy=COPIED_AS_TEXT)
         return ZipFormatError(
-            "nothing can be saved: every member is damaged",
+            what,
             found=format_count(len(self.lost), "damaged member"),
             remedy=None
             if self._partial
@@ -381,6 +389,7 @@ class Salvage:
 
     def _keep_left(self, left: RowsLeft, what: str) -> None:
         left = left._replace(entry=self._with_sound_attributes(left.entry))
+        left = left.noting(what + left.outcome)
         self.sound.pop(left.entry.name, None)
         self.sound[left.entry.name] = left
         self._add_lost(left.entry, what + left.outcome)
@@ -525,12 +534,21 @@ class Salvage:
     def _keep_rows(self, found: FoundMember, end: int) -> None:
         """Keep the rows of an array that extends past the end of the file."""
         rows = None
-        if self._partial and not found.entry.flags & BAD_NAME:
+        is_usable = not (found.entry.flags & BAD_NAME or is_copied_as_text(self.source))
+        if self._partial and is_usable:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is None:
             self._add_lost(found.entry, "truncated: its data extends past the end of the file")
         else:
             self._keep_left(rows, "truncated: ")
+
+
+def find_uncommitted(source: Source, limits: Limits, start: int, end: int) -> tuple[str, ...]:
+    """Return the keys of the sound members that an unfinished append left from `start` to `end`."""
+    salvage = Salvage(source, limits, 1, None, keep_partial=None)
+    salvage.source.size = end
+    salvage._scan(start)
+    return tuple(keys_of(salvage.sound.keys()))
 
 
 def read_committed(source: Source) -> Directory:

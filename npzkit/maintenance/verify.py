@@ -19,6 +19,7 @@ from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline
 from npzkit.limits import DEFAULT_LIMITS, Limits, thread_count
 from npzkit.maintenance.findings import Finding, VerifyReport
+from npzkit.maintenance.salvage import find_uncommitted
 from npzkit.maintenance.sound_members import find_sound
 from npzkit.maintenance.verify_rules import archive_findings, member_findings
 from npzkit.members.keys import SUFFIX, check_not_torchs, check_several, keys_of, member_of, missing
@@ -105,13 +106,18 @@ def verify_source(
     meter.begin()
     reader = MemberReader(source, limits, directory, allow_pickle=False, pickle_kwargs=None)
     rows: list[Finding] = []
+    torn_size = 0
     if keys is None:
-        rows += archive_findings(source, directory, wanted, limits.metadata_size, meter.begin)
+        if not source.is_being_written():
+            torn_size = max(source.file_size - directory.end_offset, 0)
+        left = find_uncommitted(
+            source, limits, directory.end_offset, directory.end_offset + torn_size
+        )
+        rows += archive_findings(
+            source, directory, wanted, limits.metadata_size, meter.begin, torn_size, left
+        )
     rows += _members_findings(reader, directory, wanted, threads, meter)
     meter.finish()
-    torn_size = 0
-    if keys is None and not source.is_being_written():
-        torn_size = max(source.file_size - directory.end_offset, 0)
     unchecked = len(directory.entries) - len(wanted)
     return VerifyReport(path, tuple(rows), len(wanted), total, torn_size, unchecked)
 

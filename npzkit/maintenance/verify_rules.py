@@ -7,13 +7,14 @@ rows here. Nothing is unpickled, and only some megabytes of an array are in memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from npzkit.codecs.checksum import crc32_combine
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED
 from npzkit.errors import (
     REPACK,
     REPAIR,
+    REST_SAVED,
     AmbiguousArchiveError,
     ChecksumError,
     FormatError,
@@ -31,7 +32,14 @@ from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.format.descr import OTHER_LONG_DOUBLE
 from npzkit.maintenance.damaged_rows import find_damage
-from npzkit.maintenance.findings import HAS_OBJECTS, NO_RECORD, NOT_AN_ARRAY, NOT_SAFE, Finding
+from npzkit.maintenance.findings import (
+    HAS_OBJECTS,
+    NO_RECORD,
+    NOT_AN_ARRAY,
+    NOT_SAFE,
+    Finding,
+    with_arrays,
+)
 from npzkit.members.array_info import describe
 from npzkit.members.keys import SUFFIX, are_plain, as_utf8, check_key, find_collisions
 from npzkit.members.metadata import check_metadata_size, parse_attrs
@@ -62,21 +70,25 @@ def archive_findings(
     listed: Mapping[str, Entry],
     limit: int | None,
     proceed: Callable[[], object],
+    torn_size: int,
+    uncommitted: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield what is wrong with an archive beside its members; `limit` is ``metadata_size``.
 
-    `proceed` is called often, and may raise to stop it.
+    `proceed` is called often, and may raise to stop it. Behind the last commit are `torn_size`
+    bytes, in which the arrays `uncommitted` are complete.
     """
-    torn = 0 if source.is_being_written() else source.file_size - directory.end_offset
     try:
         check_last(directory, source)
     except AmbiguousArchiveError as error:
         yield Finding._of(None, error)
-    if torn > 0:
-        yield Finding(
-            None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
-            "append, or other data", directory.end_offset, remedy="Remove them: " + REPAIR + ".",
-        )  # fmt: skip
+    if torn_size:
+        what = f"{format_count(torn_size, 'byte')} after the last commit: an unfinished append, or "
+        remedy = "Remove them: " + REPAIR + "."
+        if uncommitted:
+            remedy = "To save the arrays, see npzkit help append. " + REPAIR + " removes them."
+        what += f"other data{with_arrays(uncommitted)}"
+        yield Finding(None, "warning", what, directory.end_offset, remedy=remedy)
     yield from _commit_findings(source, directory)
     try:
         check_metadata_size(comment_of(directory, source, limit), limit)
@@ -290,10 +302,12 @@ def _data_findings(
         found = Finding._of(key, error, entry.header_offset)
         damage = None if unflushed else find_damage(reader, entry, indexed.find(entry.name))
         if damage is not None:
-            found = found._replace(where=damage.offset)
+            remedy = None if damage.header is None else REST_SAVED + "."
+            found = found._replace(where=damage.offset, remedy=remedy)
         elif unflushed is None:
             raise
-        yield found._replace(what=found.what + "; " + str(damage or unflushed))
+        more = str(unflushed) if damage is None else damage.what
+        yield found._replace(what=found.what + "; " + more)
         return
     if indexed.is_listed(entry):
         chunks, span = reader.checked_chunks(entry), reader.lists.span(entry)

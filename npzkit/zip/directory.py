@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
+    COPIED_AS_TEXT,
     DAMAGED,
     DAMAGED_END,
     REPAIR,
@@ -38,6 +39,7 @@ from npzkit.zip.end_record import (
     check_alone,
     find_base,
     find_fitting,
+    is_copied_as_text,
     last_record,
     not_an_archive,
     place_end,
@@ -245,6 +247,13 @@ class _Opening:
         return end
 
     def _fault(self) -> NpzkitError:
+        """Return why a file is no archive, or how it seems to be damaged."""
+        error = self._end_fault()
+        if is_copied_as_text(self.source):
+            error.remedy = COPIED_AS_TEXT
+        return error
+
+    def _end_fault(self) -> NpzkitError:
         """Return what is wrong with the end record that ends where the file does, if one does."""
         for offset in find_fitting(self.source, self.source.size)[:1]:
             try:

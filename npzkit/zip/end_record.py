@@ -6,10 +6,12 @@ archive begins. Parses no entry.
 
 # Without `from __future__ import annotations`: see "The first call" in CONTRIBUTING.
 import re
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from npzkit.errors import (
+    AS_MATLAB_7,
     SAVE_PARTIAL,
     SAVE_SOUND,
     TO_CONVERT,
@@ -295,7 +297,9 @@ def find_base(
 PICKLE = "it seems to be a pickle"
 UNKNOWN = "npzkit does not know this kind of file, or it is only a part of one"
 _DOWNLOAD = "Download it again."
-_DECOMPRESS = "Decompress it first."
+_TAR_MAGIC_OFFSET = 257
+_MATLAB_LAST_KIND = 52
+"""Version 4: little-endian, bytes, sparse."""
 
 
 class OtherFile(NamedTuple):
@@ -310,6 +314,10 @@ class OtherFile(NamedTuple):
     is_damage: bool = False
 
 
+def _decompress(program: str) -> Advice:
+    return Advice("Decompress it first.", f"Decompress it first: {program} -dc FILE > NEW.npz.")
+
+
 _OTHER_FILES = (
     OtherFile(
         b"\x93NUMPY", "it is a bare .npy file",
@@ -322,13 +330,18 @@ _OTHER_FILES = (
         b"version https://git-lfs", "it is a git-lfs pointer",
         remedy="Download the real file: git lfs pull.",
     ),
-    OtherFile(b"\x1f\x8b", "it is gzip", remedy=_DECOMPRESS),
+    OtherFile(b"\x1f\x8b", "it is gzip", remedy=_decompress("gzip")),
     OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT),
     OtherFile(b"MATLAB 5.0 MAT-f", "it is a MATLAB file", remedy=TO_CONVERT),
-    OtherFile(b"BZh", "it is bzip2", remedy=_DECOMPRESS),
-    OtherFile(b"\xfd7zXZ", "it is xz", remedy=_DECOMPRESS),
-    OtherFile(b"\x28\xb5\x2f\xfd", "it is Zstandard", remedy=_DECOMPRESS),
-    OtherFile(b"7z\xbc\xaf", "it is a 7-Zip archive", remedy="Extract it first."),
+    OtherFile(b"MATLAB 7.3 MAT-f", "it is a MATLAB file of version 7.3", remedy=AS_MATLAB_7),
+    OtherFile(b"BZh", "it is bzip2", remedy=_decompress("bzip2")),
+    OtherFile(b"\xfd7zXZ", "it is xz", remedy=_decompress("xz")),
+    OtherFile(b"\x28\xb5\x2f\xfd", "it is Zstandard", remedy=_decompress("zstd")),
+    OtherFile(
+        b"7z\xbc\xaf", "it is a 7-Zip archive",
+        remedy=Advice("Extract it first.", "Extract it first: 7z x FILE."),
+    ),
+    OtherFile(b"PAR1", "it is a Parquet file", remedy="Read it with pandas, and save its columns."),
     # The pickle of torch.save's magic number, before PyTorch 1.6.
     OtherFile(
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "it is a file of torch.save",
@@ -362,6 +375,13 @@ def not_an_archive(source: Source) -> ZipFormatError:
     return error if kind.is_damage else error._as_foreign()
 
 
+def is_copied_as_text(source: Source) -> bool:
+    """Return whether an archive seems to be copied as text: each line feed follows a CR."""
+    head = source.read_within(0, records.COMMENT_MAX_SIZE)
+    count, least = head.count(b"\r\n"), 1 if b"\x93NUMPY" in head else 3
+    return head.startswith(b"PK") and count >= least and count == head.count(b"\n")
+
+
 def cut_off(source: Source, end: int) -> ZipFormatError:
     """Return the error for an archive without its end, which was at `end`, or later.
 
@@ -385,6 +405,14 @@ def _is_safetensors(head: bytes, size: int) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
+def _is_matlab_4(head: bytes) -> bool:
+    """Return whether a file seems to begin with a variable of MATLAB's version 4: no magic does."""
+    kind, _, _, is_complex, size = struct.unpack("<5I", head[:20].ljust(20, b"\xff"))
+    name = head[20 : 20 + min(size, 64)]
+    is_name = name.endswith(b"\0") and name[:-1].decode("latin1").isidentifier()
+    return kind <= _MATLAB_LAST_KIND and is_complex <= 1 and len(name) == size and is_name
+
+
 def kind_of(head: bytes, size: int) -> OtherFile:
     """Return what a file that is no archive seems to be, by its first 512 bytes."""
     if not head:
@@ -396,6 +424,11 @@ def kind_of(head: bytes, size: int) -> OtherFile:
     for kind in _OTHER_FILES:
         if head.startswith(kind.beginning):
             return kind
+    if head.startswith(b"ustar", _TAR_MAGIC_OFFSET):
+        extract = Advice("Extract it first.", "Extract it first: tar -xf FILE.")
+        return OtherFile(head, "it is a tar archive", remedy=extract)
+    if _is_matlab_4(head):
+        return OtherFile(head, "it is a MATLAB file", remedy=TO_CONVERT)
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
         return OtherFile(head, meaning, remedy=_DOWNLOAD, is_damage=True)

@@ -30,7 +30,10 @@ def test_equal_archives(differences, arrays, cli, tmp_path):
     assert differences(arrays, arrays) == []
     assert differences(arrays, arrays, "--fast") == []
     assert differences(arrays, arrays, save=np.savez) == []
-    assert cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out == "13 keys: no difference; metadata differ: --metadata shows them\n"
+    assert (
+        cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
+        == "13 keys: no difference; metadata differ: --metadata shows them\n"
+    )
 
 
 def test_keys_that_are_named(cli, tmp_path):

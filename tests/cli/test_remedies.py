@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
+import lzma
 import os
 import re
+import shutil
+import subprocess
+import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -155,6 +161,33 @@ def remedy_less(call):
     with pytest.raises(npzkit.NpzkitError) as caught:
         call()
     return str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="these programs are not part of Windows")
+@pytest.mark.parametrize(
+    ("program", "name"), [("gzip", "a.npz.gz"), ("xz", "a.npz"), ("tar", "t.tar")]
+)
+def test_an_archive_in_another_file(cli, program, name):
+    """The command in the message unpacks it, and convert gives the same message."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    npzkit.save("b.npz", {"x": np.arange(3)})
+    if program == "tar":
+        with tarfile.open(name, "w") as tar:
+            tar.add("b.npz")
+    else:
+        module = {"gzip": gzip, "xz": lzma}[program]
+        Path(name).write_bytes(module.compress(Path("b.npz").read_bytes()))
+    Path("b.npz").unlink()
+    found = cli("ls", name).err
+    (command,) = re.findall(r"it first: (.*)\.$", found.strip())
+    told = cli("verify", name).out
+    assert command in told and "found b'" not in told
+    if name != "a.npz":
+        assert command in cli("convert", name, "c.npz").err
+    subprocess.run(command, shell=True, check=True)
+    unpacked = [one for one in os.listdir() if one != name]
+    assert cli("verify", *unpacked).code == 0
 
 
 # -- errors of the system, and of stores -------------------------------------------------

@@ -614,7 +614,7 @@ def test_matlab_structs_are_left_out(here):
 
 
 @pytest.mark.slow
-@pytest.mark.remedy('save it with save("new.mat", "-v7"). Or give it a name that ends in .h5')
+@pytest.mark.remedy("save it by the command save new.mat -v7. Or give it a name that ends in .h5")
 def test_matlab_files_that_are_hdf5(here):
     """A file of version 7.3 is HDF5 with reversed axes: one of version 7 has MATLAB's."""
     ours = np.arange(6.0).reshape(2, 3)
@@ -626,6 +626,8 @@ def test_matlab_files_that_are_hdf5(here):
     with pytest.raises(ConversionError, match=r"version 7\.3") as caught:
         npzkit.convert("a.mat", "a.npz")
     assert caught.value.path == "a.mat"
+    with pytest.raises(npzkit.NpzkitError, match="-v7"):
+        npzkit.open("a.mat")
     # What MATLAB saves with "-v7".
     scipy_io.savemat("new.mat", {"x": ours}, do_compression=True)
     npzkit.convert("new.mat", "new.npz")

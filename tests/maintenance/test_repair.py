@@ -130,7 +130,7 @@ def test_a_torn_tail_is_cut_off(paths, tail):
     path.write_bytes(GOOD + tail)
     report = npzkit.repair(path)
     assert path.read_bytes() == GOOD
-    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, (), (), False)
+    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, (), (), False, ())
     with npzkit.open(path, strict=True) as npz:
         check_all(npz.load_all())
 
@@ -762,6 +762,28 @@ def test_what_was_not_committed(paths):
         assert dict(npz.metadata) == {"step": 1}
 
 
+@pytest.mark.remedy("To save the arrays, see npzkit help append.")
+def test_complete_arrays_of_an_unfinished_append_are_named(paths, remedies_met):
+    """verify and repair name the arrays that a cut removes; a copy of the bytes from there saves them."""
+    data, size = torn(paths[0])
+    report, _ = repair_bytes(paths, data)
+    assert report.uncommitted == ("a", "c")
+    assert "of an unfinished append left out; complete arrays in it: a, c" in str(report)
+    row = npzkit.verify(paths[0]).rows[0]
+    remedies_met.texts.append(row.remedy)
+    assert row.what.endswith("; complete arrays in it: a, c")
+    # As the page append says.
+    paths[1].write_bytes(data[row.where - 1 :])
+    assert npzkit.repair(paths[1], paths[0], overwrite=True).kept == ("a", "c")
+    with npzkit.open(paths[0]) as npz:
+        check_all(npz.load_all(), {"a": np.full(5, 7), "c": np.arange(9)})
+    paths[0].write_bytes(data)
+    report = npzkit.repair(paths[0])
+    assert report.uncommitted == ("a", "c")
+    assert "of an unfinished append removed; complete arrays in it: a, c" in str(report)
+    assert paths[0].stat().st_size == size
+
+
 # -- rows ----------------------------------------------------------------------------------
 
 
@@ -804,7 +826,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
         assert report.kept == ("first", "a")
         assert f"{count:,} of {len(array):,} rows kept, unchecked" in report.lost[0].what
         with npzkit.open(paths[1]) as npz:
-            assert npz.info("a").attrs == {"unit": "m"}
+            assert npz.info("a").attrs == {"unit": "m", "partly_lost": report.lost[0].what}
             assert npz.info("a").method == compression
         report, arrays = repair_bytes(paths, cut)
         assert report.kept == ("first",)
@@ -1025,11 +1047,11 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     assert report.as_dict() == {
         "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False, "sealed": [],
         "lost": [{"key": "y\u202e", "what": report.lost[0].what, "where": report.lost[0].where, "rows": []}],
-        "uncertain": [], "is_completed": False,
+        "uncertain": [], "is_completed": False, "uncommitted": [],
     }  # fmt: skip
     lines = str(report).splitlines()
     assert lines[0] == f"{paths[1]}: 1 member kept"
-    assert lines[1] == "4 bytes of an unfinished append removed"
+    assert lines[1] == "4 bytes of an unfinished append left out"
     assert lines[2].startswith("lost: 'y\\u202e' (at byte ")
     assert len(lines) == 3
     report, _ = repair_bytes(paths, DIRECTORIES["directory zeroed"])
@@ -1147,6 +1169,8 @@ def test_a_npy_file_that_is_cut_off(paths):
     report = npzkit.repair(path, output, keep_partial="mask", overwrite=True)
     assert "partly lost: " in str(report)
     assert report.lost[0].what.endswith("the other is not in the file")
+    with npzkit.open(output) as npz:
+        assert npz.info(path.stem).attrs == {"partly_lost": report.lost[0].what}
     path.write_bytes(sound)
     assert npzkit.load(path).shape == (10, 10)
 
@@ -1192,7 +1216,7 @@ def test_empty_members_are_kept(paths):
 def test_a_sound_archive_without_members(paths):
     """An empty archive is copied as one."""
     report, arrays = repair_bytes(paths, archive())
-    assert report == (os.fspath(paths[1]), (), (), 0, False, (), (), False)
+    assert report == (os.fspath(paths[1]), (), (), 0, False, (), (), False, ())
     assert arrays == {}
 
 

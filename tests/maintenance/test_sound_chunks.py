@@ -96,7 +96,7 @@ def test_the_lists_are_lost_with_the_end(paths):
 @each_row("numbers", [(0,), (1, 3, 4), (-1,)])
 @each_row("key", ARRAYS)
 def test_lost_values_are_masked(paths, key, numbers):
-    """All values outside of damaged chunks are kept at their places, with key and attributes."""
+    """All values outside of damaged chunks stay where they were; one more attribute says what is lost."""
     array = ARRAYS[key]
     save(paths[0], {"before": np.arange(3), key: array, "after": np.arange(4)})
     count = -(-(array.nbytes + 128) // CHUNK)
@@ -109,7 +109,7 @@ def test_lost_values_are_masked(paths, key, numbers):
     assert listed == ([] if key == "fortran" else np.flatnonzero(~rows).tolist())
     with npzkit.open(paths[1]) as npz, np.load(paths[1]) as theirs:
         found, mask = npz.join(key), npz[f"{key}.mask"]
-        assert npz.info(key).attrs == {"of": key}
+        assert npz.info(key).attrs == {"of": key, "partly_lost": lost.what}
         np.testing.assert_array_equal(theirs[key], npz[key])
     assert found.dtype == array.dtype and found.shape == array.shape
     mask = mask["i"] if mask.dtype.names else mask
@@ -137,7 +137,7 @@ def test_rows_with_lost_values_are_dropped(paths, key, numbers):
             return
         assert npz.files == [key]
         np.testing.assert_array_equal(npz[key], array[rows])
-        assert npz.info(key).attrs == {"of": key}
+        assert npz.info(key).attrs == {"of": key, "partly_lost": lost.what}
     assert f"{np.count_nonzero(~rows):,} of {len(rows):,} rows are left out" in lost.what
 
 

@@ -64,6 +64,10 @@ def test_the_forge_makes_valid_archives():
         (DATA, r"\.npy"),
         (b"\x1f\x8b\x08" + bytes(40), "gzip"),
         (b"\x89HDF\r\n\x1a\n" + bytes(40), "HDF5"),
+        (b"PAR1" + bytes(40), "Parquet"),
+        (bytes(257) + b"ustar" + bytes(40), "tar archive"),
+        (b"MATLAB 7.3 MAT-file" + bytes(200), "MATLAB file of version 7.3"),
+        (struct.pack("<5I", 0, 2, 1, 0, 2) + b"x\0" + bytes(16), "MATLAB file"),
         (b"PK\0\0\0\0\0\0{" + bytes(20000), "safetensors"),
         (b"PK\0\0\0\0\0\0{" + bytes(40), "cut off, or its end is damaged"),
         (bytes.fromhex("80028a0a6cfc9c46f9206aa850192e80024de903"), "torch.save"),
@@ -77,7 +81,7 @@ def test_other_files_are_named(data, says):
     """What is no archive is called what it seems to be, and what to do with it is said behind."""
     with pytest.raises(ZipFormatError, match=says) as caught:
         npzkit.open(data)
-    assert re.search(r"ownload|ead|ecompress|onvert", caught.value.remedy)
+    assert re.search(r"ownload|ead|ecompress|xtract|onvert", caught.value.remedy)
     assert caught.value.remedy not in caught.value.what
 
 

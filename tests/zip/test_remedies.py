@@ -19,6 +19,7 @@ import pytest
 from archives import FIXTURES
 from commits import last_end
 from forge import Member, archive, npy
+from npzkit.errors import ZipFormatError
 
 X = np.arange(6.0)
 DATA = npy(X)
@@ -58,6 +59,39 @@ def refused(file, key="x", **options):
 def read(file, key="x", **options):
     with npzkit.open(file, **options) as npz:
         return npz[key].tolist()
+
+
+@pytest.mark.remedy("The file was copied as text: each line feed became CR LF.")
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed, npzkit.save])
+def test_a_file_that_was_copied_as_text(path, save):
+    """Opening and repair say so, save no array of shifted data, and read a binary copy."""
+    values = np.random.default_rng(0).integers(0, 256, 30_000).astype("u1")
+    arrays = {"x": values.reshape(-1, 3)}
+    save(path, **({"arrays": arrays} if save is npzkit.save else arrays))
+    data = path.read_bytes()
+    text = data.replace(b"\n", b"\r\n")
+    for left in (text, text[:9_000]):
+        path.write_bytes(left)
+        uses = [npzkit.open, npzkit.repair, lambda path: npzkit.repair(path, "b.npz")]
+        uses += [lambda path: npzkit.repair(path, "b.npz", keep_partial="mask")]
+        for use in uses:
+            with pytest.raises(ZipFormatError, match=r"copied as text.* Copy it again, in binary"):
+                use(path)
+    path.write_bytes(data)
+    assert np.array_equal(npzkit.load(path)["x"], arrays["x"])
+
+
+def test_a_npy_file_that_was_copied_as_text(here):
+    """Its values are neither read nor saved: the first byte of the data is the header's line feed."""
+    np.save("a.npy", X)
+    with open("a.npy", "rb+") as file:
+        data = file.read().replace(b"\n", b"\r\n")
+        file.seek(0)
+        file.write(data)
+    with pytest.raises(npzkit.NpzkitError, match="Copy it again, in binary mode"):
+        npzkit.load("a.npy")
+    with pytest.raises(npzkit.NpzkitError, match="nothing can be saved"):
+        npzkit.repair("a.npy", "b.npz", keep_partial="mask")
 
 
 SAME_IN_BOTH = {"usize": 1 << 30}
@@ -346,6 +380,21 @@ def test_an_archive_of_7_zip(path):
     path.unlink()
     refused("a.7z")
     subprocess.run(["7z", "x", "-bd", "a.7z"], check=True, stdout=subprocess.DEVNULL)
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.remedy("Read it with pandas, and save its columns.")
+def test_a_parquet_file(path):
+    """Its columns are saved as arrays."""
+    path.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    refused(path)
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pandas.DataFrame({"x": X}).to_parquet(path)
+    refused(path)
+    npzkit.save(
+        path, {name: column.to_numpy() for name, column in pandas.read_parquet(path).items()}
+    )
     assert read(path) == X.tolist()
 
 

@@ -114,7 +114,7 @@ def show(
                     found.append(
                         _shown(npz, npz.info(each), index, stats, as_json, is_local=is_local)
                         if keys and each in npz
-                        else _shown_value(npz, each, as_json)
+                        else _shown_value(npz, each, as_json, is_whole=not (slice_ or stats))
                     )
             except (npzkit.NpzkitError, click.ClickException) as error:
                 if not is_several:
@@ -170,9 +170,13 @@ def _keys_of(npz: npzkit.NpzFile, key: str | None) -> list[str]:
         raise
 
 
-def _shown_value(npz: npzkit.NpzFile, key: str, as_json: bool) -> dict[str, Any] | None:
+def _shown_value(
+    npz: npzkit.NpzFile, key: str, as_json: bool, *, is_whole: bool
+) -> dict[str, Any] | None:
     """Print a value of nested data, or return it for JSON."""
     value = npzkit.load_tree(npz, key)
+    if not is_whole:
+        raise click.UsageError(f"{key!r} is no array, and SLICE and --stats are for arrays.")
     if as_json:
         return {"key": key, "values": value}
     click.echo(printable(repr(value)))

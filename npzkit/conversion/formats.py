@@ -134,7 +134,7 @@ def target_format(path: str) -> Format:
             f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
             remedy=Advice(
                 "npzkit.extract writes .npy and .csv files.",
-                "npzkit extract FILE -o FOLDER writes .npy files; with --format csv, text tables.",
+                "npzkit extract writes .npy files; with --format csv, text tables.",
             ),
         )  # fmt: skip
     if found is TORCH:

@@ -472,6 +472,9 @@ def test_values_of_nested_data(cli, tmp_path, key, text, values):
     assert cli("show", tmp_path / "a.npz", key).out == f"{text}\n"
     assert cli("show", tmp_path / "a.npz", key, "--json").json() == {"key": key, "values": values}
     assert cli("show", tmp_path / "a.npz", "op").code == 2
+    for option in ("0", "--stats"):
+        found = cli("show", tmp_path / "a.npz", key, option)
+        assert (found.code, found.out, "is no array" in found.err) == (2, "", True)
 
 
 def test_values_beside_arrays(cli, tmp_path):

@@ -830,6 +830,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
             assert npz.info("a").method == compression
         report, arrays = repair_bytes(paths, cut)
         assert report.kept == ("first",)
+        assert report.lost[0].what.endswith("keep_partial='mask') saves its complete rows")
         assert "truncated" in report.lost[0].what
     assert len(seen) > 1
 

@@ -414,9 +414,7 @@ def _cut(archive: ArchiveFile, report: Progress, *, is_alone: bool) -> Outcome:
     if found.text:
         done = done or [_COMPLETE]
     path = shown_path(archive.path)
-    remedy = (
-        f"this damage was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"
-    )
+    remedy = f"this was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"
     lines = [
         *(f"{path}: {line}" for line in done),
         found.text,

@@ -245,7 +245,7 @@ class VerifyReport(NamedTuple):
 
 def with_arrays(uncommitted: Sequence[str]) -> str:
     """Return what follows words on an unfinished append in which arrays are complete."""
-    return f"; complete arrays in it: {some_of(uncommitted, shown_key)}" if uncommitted else ""
+    return f"; complete arrays there: {some_of(uncommitted, shown_key)}" if uncommitted else ""
 
 
 _SAFE = "no Python objects, and no unsafe names"
@@ -292,7 +292,8 @@ class RepairReport(NamedTuple):
     lost : tuple of Lost
         Members that are missing in it, or not complete.
     cut_size : int
-        Bytes of an unfinished append, which were removed, or left out of `output`.
+        Bytes of an unfinished append, or other data after the last commit, which were removed,
+        or left out of `output`.
     is_rebuilt : bool
         Whether the newest directory was damaged, so that members were searched
         for by their own headers.
@@ -340,7 +341,7 @@ class RepairReport(NamedTuple):
         lines += self._uncertain_lines()
         if self.cut_size:
             done = "removed" if isinstance(self, EndReport) else "left out"
-            told = f"{self.cut_size:,} bytes of an unfinished append {done}"
+            told = f"{format_count(self.cut_size, 'byte')} after the last commit {done}"
             lines.append(told + with_arrays(self.uncommitted))
         if self.is_completed:
             lines.append("the last commit was completed")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import (
     COPIED_AS_TEXT,
+    SAVE_PARTIAL,
     Advice,
     NpzkitError,
     UnsupportedError,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
+_ROWS_SAVED = "; " + SAVE_PARTIAL + " saves its complete rows"
 _ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong"
 
 
@@ -535,12 +537,13 @@ class Salvage:
         """Keep the rows of an array that extends past the end of the file."""
         rows = None
         is_usable = not (found.entry.flags & BAD_NAME or is_copied_as_text(self.source))
-        if self._partial and is_usable:
+        if is_usable:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
-        if rows is None:
-            self._add_lost(found.entry, "truncated: its data extends past the end of the file")
-        else:
+        if rows is not None and self._partial:
             self._keep_left(rows, "truncated: ")
+            return
+        what = "truncated: its data extends past the end of the file"
+        self._add_lost(found.entry, what if rows is None else what + _ROWS_SAVED)
 
 
 def find_uncommitted(source: Source, limits: Limits, start: int, end: int) -> tuple[str, ...]:

@@ -48,13 +48,14 @@ from npzkit.zip.end_record import (
     usual_end,
 )
 from npzkit.zip.entries import Rows, check_names, parse_entries, parse_entry
+from npzkit.zip.records import END_SIGNATURE, LOCAL_HEADER_SIGNATURE, ZIP64_END_SIGNATURE
 
 if TYPE_CHECKING:
     from npzkit.zip.entry_columns import Columns, Ints
 
 _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
-_SIGNATURE_BEGINNING = b"PK"
+_BEGINNINGS = LOCAL_HEADER_SIGNATURE, END_SIGNATURE, ZIP64_END_SIGNATURE
 _DAMAGED = (
     f"{DAMAGED} "
     + REPAIR
@@ -332,7 +333,7 @@ class _Opening:
         from npzkit.zip import last_commit, member_search
 
         source, starts = self.source, self.starts
-        if all(source.read_within(start, 2) != _SIGNATURE_BEGINNING for start in starts):
+        if all(source.read_within(start, 4) not in _BEGINNINGS for start in starts):
             # Without a record at its start it has no commit, and it may be long.
             raise self._fault()
         is_cut = 0 in starts and member_search.is_cut_in_member(source)

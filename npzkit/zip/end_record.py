@@ -278,8 +278,9 @@ def find_base(
             return start, base
     if base == 0 or (base > 0 and source.read_at(base, 4) == records.LOCAL_HEADER_SIGNATURE):
         place = f", byte {base}" if base else ""
+        damage = "" if base else ", or it is damaged"
         raise ZipFormatError(
-            "bytes precede the first local header",
+            f"bytes precede the first local header{damage}",
             offset=0,
             found=source.read_within(0, 16),
             expected=records.LOCAL_HEADER_SIGNATURE,

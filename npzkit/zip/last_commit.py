@@ -464,7 +464,9 @@ def find_footers(source: Source, starts: Sequence[int]) -> Iterator[Footer]:
 
 
 def another_archive(
-    source: Source, end_offset: int, saved: str = "the arrays of both archives"
+    source: Source,
+    end_offset: int,
+    saved: str = "the arrays of both archives; if both have a key, the second one's",
 ) -> AmbiguousArchiveError:
     """Return the error for an archive that follows the end of another one."""
     return AmbiguousArchiveError(

@@ -106,7 +106,7 @@ def test_repair_and_repack(cli, tmp_path, remedies_met):
     assert cli("verify", path, "--json").json()[0]["rows"][0]["remedy"] == (
         f"Remove them: npzkit repair {path}."
     )
-    assert "4 bytes of an unfinished append" in cli("repair", path).out
+    assert "4 bytes after the last commit" in cli("repair", path).out
     assert path.read_bytes() == whole
     path.write_bytes(whole[:12_000])
     found = cli("repair", path, "-o", tmp_path / "b.npz", "--keep-partial", "mask", "--json")

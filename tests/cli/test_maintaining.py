@@ -276,7 +276,7 @@ def test_repair_without_output_checks_the_file(cli, folder):
     found = cli("repair", "torn.npz")
     assert (found.code, found.err) == (0, "")
     assert found.out.splitlines() == [
-        "torn.npz: 13 bytes of an unfinished append removed",
+        "torn.npz: 13 bytes after the last commit removed",
         "torn.npz: sound, 2 members; no Python objects, and no unsafe names",
     ]
     assert cli("repair", "good.npz").out.startswith("good.npz: its list of arrays is complete")
@@ -567,7 +567,7 @@ def test_repairing_a_folder_tells_of_what_was_repaired(cli, folder):
     found = cli("repair", "-r", ".")
     assert found.code == 0
     assert found.out.splitlines() == [
-        f"{os.path.join('.', 'torn.npz')}: 13 bytes of an unfinished append removed",
+        f"{os.path.join('.', 'torn.npz')}: 13 bytes after the last commit removed",
         f"{os.path.join('.', 'torn.npz')}: sound, 2 members; no Python objects, and no unsafe names",
         "3 files: 3 sound",
     ]

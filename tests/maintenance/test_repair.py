@@ -768,10 +768,10 @@ def test_complete_arrays_of_an_unfinished_append_are_named(paths, remedies_met):
     data, size = torn(paths[0])
     report, _ = repair_bytes(paths, data)
     assert report.uncommitted == ("a", "c")
-    assert "of an unfinished append left out; complete arrays in it: a, c" in str(report)
+    assert "after the last commit left out; complete arrays there: a, c" in str(report)
     row = npzkit.verify(paths[0]).rows[0]
     remedies_met.texts.append(row.remedy)
-    assert row.what.endswith("; complete arrays in it: a, c")
+    assert row.what.endswith("; complete arrays there: a, c")
     # As the page append says.
     paths[1].write_bytes(data[row.where - 1 :])
     assert npzkit.repair(paths[1], paths[0], overwrite=True).kept == ("a", "c")
@@ -780,7 +780,7 @@ def test_complete_arrays_of_an_unfinished_append_are_named(paths, remedies_met):
     paths[0].write_bytes(data)
     report = npzkit.repair(paths[0])
     assert report.uncommitted == ("a", "c")
-    assert "of an unfinished append removed; complete arrays in it: a, c" in str(report)
+    assert "after the last commit removed; complete arrays there: a, c" in str(report)
     assert paths[0].stat().st_size == size
 
 
@@ -830,6 +830,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
             assert npz.info("a").method == compression
         report, arrays = repair_bytes(paths, cut)
         assert report.kept == ("first",)
+        assert report.lost[0].what.endswith("keep_partial='mask') saves its complete rows")
         assert "truncated" in report.lost[0].what
     assert len(seen) > 1
 
@@ -1051,7 +1052,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     }  # fmt: skip
     lines = str(report).splitlines()
     assert lines[0] == f"{paths[1]}: 1 member kept"
-    assert lines[1] == "4 bytes of an unfinished append left out"
+    assert lines[1] == "4 bytes after the last commit left out"
     assert lines[2].startswith("lost: 'y\\u202e' (at byte ")
     assert len(lines) == 3
     report, _ = repair_bytes(paths, DIRECTORIES["directory zeroed"])
@@ -1428,7 +1429,7 @@ def test_the_report_of_the_end_says_that_arrays_were_not_checked(tmp_path):
     report = npzkit.repair(path)
     assert str(report).splitlines() == [
         f"{path}: 1 member kept; its arrays were not checked: npzkit.verify checks them",
-        "4 bytes of an unfinished append removed",
+        "4 bytes after the last commit removed",
     ]
     assert "not checked" in report._repr_html_()
     assert not npzkit.verify(path).ok

@@ -318,7 +318,7 @@ SMALL = {"count": 1, "total": 1, "size": 51, "offset": 211}
 ROWS = {
     # The end record.
     "bytes in front": Row(
-        "bytes precede the first local header", "reads", archive(plain(), prefix=b"#!"),
+        "bytes precede the first local header(, or it is damaged)?", "reads", archive(plain(), prefix=b"#!"),
         "np.load refuses it too, by its first bytes; opened behind them it is read",
     ),
     "directory elsewhere": Row(

@@ -8,45 +8,24 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
-from npzkit.conversion.arrays import (
-    HOLDS_OBJECTS,
-    NAMED_COUNT,
-    Array,
-    Say,
-    array_of,
-    without_arrays,
-)
+from npzkit.conversion.arrays import NAMED_COUNT, Array, Say, array_of
 from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
+from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
-from npzkit.datasets.manyfiles import ManyFiles, join_files
-from npzkit.datasets.skeleton import Arrays
 from npzkit.display import blocks
-from npzkit.errors import (
-    SKIP,
-    Advice,
-    ConversionError,
-    DifferentFilesError,
-    KeyExistsError,
-    format_count,
-    printable,
-    shown_url,
-    shown_value,
-    some_of,
-)
+from npzkit.errors import Advice, KeyExistsError, format_count, printable, shown_value, some_of
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import without_note
-from npzkit.trees.restoring import KeySelection
 from npzkit.trees.tree_edits import add_note, spell_out
 
 if TYPE_CHECKING:
@@ -201,17 +180,12 @@ def pack(
             compression=compression, level=level, allow_pickle=allow_pickle, encoding=encoding,
         )  # fmt: skip
     else:
-        notes: dict[str, None] = {}
-        along = operator.index(axis) if join == "concatenate" else None
-        with join_files(
-            inputs, along, storage_options=storage_options, on_error="warn" if skip else "raise",
-            unfit=partial(_unfit, along, keys, skip, notes.setdefault),
-        ) as many:  # fmt: skip
-            say = notes.setdefault
-            report = _pack_joined(
-                target, path, mode, many, progress, compression, level, skip, say,
-            )  # fmt: skip
-        report = report._replace(notes=tuple(notes))
+        written, notes = join_archives(
+            target, path, mode, inputs, operator.index(axis) if join == "concatenate" else None,
+            keys, progress, skip=skip, storage_options=storage_options,
+            compression=compression, level=level,
+        )  # fmt: skip
+        report = PackReport(path, written, notes)
     return report._replace(output=str(target)) if isinstance(target, Location) else report
 
 
@@ -325,149 +299,6 @@ def _pack(
             _add_trees(writer, archives, notes.setdefault, path, overwrite=overwrite)
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
-
-
-def _pack_joined(
-    file: Any,
-    path: str | None,
-    mode: Literal["w", "x"],
-    many: ManyFiles,
-    progress: Progress | None,
-    compression: Compression,
-    level: int | None,
-    skip: bool,
-    say: Say,
-) -> PackReport:
-    """Write the arrays of many files as one each."""
-    is_compressed = checked_method(compression, level) != STORED
-    count, left_count = len(many.paths), len(many.left_out)
-    # Of two files, either may be the one to leave out.
-    if count == 1 < left_count:
-        raise DifferentFilesError(
-            f"{format_count(left_count, 'other file')} cannot be joined with the first one",
-            path=many.paths[0],
-            remedy="It decides keys, shapes and dtypes: put another file first. Without " + SKIP
-            + ", the error says why.",
-        )  # fmt: skip
-    joined = {key: many.lazy(key) for key in many}
-    masked = _joined_masks(many, joined, skip, say)
-    meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
-    first = _described(many, 0, say)
-    _note_others(many, first, say)
-    with NpzWriter(
-        file, mode, compression=compression, level=level, metadata=first[None], masked="split"
-    ) as writer:
-        for key, lazy in joined.items():
-            if key in masked:
-                whole = np.ma.MaskedArray(lazy[...], mask=many[masked[key]])
-                writer.add(key, whole, attrs=first[key])
-                continue
-            array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
-            write_array(
-                writer, array.watched(meter.add), path, first[key], is_compressed=is_compressed
-            )
-    meter.finish()
-    keys = [key for key in many if key in joined or key in masked.values()]
-    for name, reason in many.left_out.items():
-        say(f"left out {printable(name)}: {reason}")
-    if left_count:
-        total, first_name = count + left_count, printable(shown_url(many.paths[0]))
-        say(f"joined {count:,} of {total:,} files: those that fit the first one, {first_name}")
-    return PackReport(path, tuple(keys))
-
-
-def _joined_masks(many: ManyFiles, joined: dict[str, Any], skip: bool, say: Say) -> dict[str, str]:
-    """Take the masks out of what is joined, and return them by the keys of their arrays.
-
-    Strings of any length, whose parts cannot be joined, are left out, or are an error.
-    """
-    masks = {}
-    npz = many._files.archive(0)
-    for key in list(joined):
-        parts = npz.info(key).split_into
-        if not parts or not set(parts) <= joined.keys():
-            continue
-        if parts == (f"{key}.mask",):
-            masks[key] = parts[0]
-        elif skip:
-            say(f"left out {printable(key)!r}: the parts of strings cannot be joined")
-            del joined[key]
-        else:
-            raise ConversionError(
-                "the parts of strings of any length cannot be joined", key=key,
-                remedy="Leave such arrays out with " + SKIP + ".",
-            )  # fmt: skip
-        for part in parts:
-            del joined[part]
-    return masks
-
-
-def _unfit(
-    axis: int | None, keys: Iterable[str] | None, skip: bool, say: Say, arrays: Arrays
-) -> set[str]:
-    """Return which arrays are not joined: not wanted, or, with a note, not possible; or raise."""
-    wanted = list(arrays)
-    if keys is not None:
-        chosen = KeySelection(keys, "keys")
-        wanted = chosen.keys(list(arrays))
-        chosen.check_used(list(arrays), None, is_empty=False)
-        # The mask of a masked array comes with it.
-        wanted += {f"{key}.mask" for key in wanted} & arrays.keys() - {*wanted}
-    unfit = {}
-    for key in wanted:
-        shape, dtype = arrays[key]
-        if dtype.hasobject and skip:
-            unfit[key] = HOLDS_OBJECTS
-        elif axis is not None and not -len(shape) <= axis < len(shape):
-            unfit[key] = f"it has no axis {axis}"
-            if not skip:
-                raise ConversionError(
-                    f"the array has no axis {axis}, because it has "
-                    f"{format_count(len(shape), 'dimension')}", key=key,
-                    remedy="Stack the files with " + Advice('join="stack"', "--stack")
-                    + ", or leave out such arrays, and files that do not fit, with " + SKIP + ".",
-                )  # fmt: skip
-    for key, reason in unfit.items():
-        say(f"left out {printable(key)!r}: {reason}")
-    return {key for key in arrays if key in unfit or key not in wanted}
-
-
-def _described(many: ManyFiles, number: int, say: Say) -> dict[str | None, Mapping[str, Any]]:
-    """Return the attributes of a file's arrays by their keys, and its metadata by None."""
-    npz = many._files.archive(number)
-    metadata = _without_tree(npz.metadata, "", say)
-    return {None: metadata, **{key: npz.info(key).attrs for key in many}}
-
-
-def _without_tree(metadata: Mapping[str, Any], where: str, say: Say) -> dict[str, Any]:
-    """Return metadata without the note of nested data, and note what only that has."""
-    plain, is_tree = without_note(metadata)
-    if is_tree:
-        say(f"{where}nested data becomes plain keys; save it as a tree again")
-        for count, names in without_arrays(metadata[TREE_KEY]):
-            say(f"{where}left out {count} without an array: {names}")
-    return plain
-
-
-def _note_others(many: ManyFiles, first: dict[str | None, Mapping[str, Any]], say: Say) -> None:
-    """Note metadata and attributes of which other files have other values than the first."""
-    told = set()
-    for number in range(1, len(many.paths)):
-        for key, values in _described(many, number, say).items():
-            kept = first[key]
-            for name in {**kept, **values}:
-                if kept.get(name) == values.get(name) or (key, name) in told:
-                    continue
-                told.add((key, name))
-                what = f"the metadata {printable(name)!r}"
-                if key is not None:
-                    what = f"the attribute {printable(name)!r} of {printable(key)!r}"
-                where = f"that of {printable(shown_url(many.paths[number]))} is "
-                where += shown_value(values[name]) if name in values else "missing"
-                if name in kept:
-                    say(f"{what} is {shown_value(kept[name])}, from the first file; {where}")
-                else:
-                    say(f"{what} is not kept, because the first file does not have it")
 
 
 def _add(

@@ -1,0 +1,192 @@
+"""The arrays of many archives as one each.
+
+Owns which arrays and files are joined, and what is noted of the others. How arrays are joined
+is `npzkit.datasets`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from npzkit.archive.npzwriter import NpzWriter
+from npzkit.codecs.coding import STORED, checked_method
+from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, without_arrays
+from npzkit.conversion.npz import write_array
+from npzkit.datasets.manyfiles import ManyFiles, join_files
+from npzkit.datasets.skeleton import Arrays
+from npzkit.errors import (
+    SKIP,
+    Advice,
+    ConversionError,
+    DifferentFilesError,
+    format_count,
+    printable,
+    shown_url,
+    shown_value,
+)
+from npzkit.files.progress import Meter
+from npzkit.members.metadata import TREE_KEY
+from npzkit.trees.containers import without_note
+from npzkit.trees.restoring import KeySelection
+
+if TYPE_CHECKING:
+    from npzkit.typing import Progress
+
+
+def join_archives(
+    file: Any,
+    path: str | None,
+    mode: Literal["w", "x"],
+    inputs: Any,
+    axis: int | None,
+    keys: Iterable[str] | None,
+    progress: Progress | None,
+    *,
+    skip: bool,
+    storage_options: Mapping[str, Any] | None,
+    **coding: Any,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write the arrays of many archives as one each; return their keys, and notes.
+
+    Along `axis`, or stacked if it is None; the other arguments are as in `npzkit.pack`. `path`
+    is None for a file object or a URL; `coding` has `compression` and `level`.
+    """
+    notes: dict[str, None] = {}
+    with join_files(
+        inputs, axis, storage_options=storage_options, on_error="warn" if skip else "raise",
+        unfit=partial(_unfit, axis, keys, skip, notes.setdefault),
+    ) as many:  # fmt: skip
+        _check_any_fits(many)
+        joined = {key: many.lazy(key) for key in many}
+        masks = _take_masks(many, joined, skip, notes.setdefault)
+        meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
+        first = _described(many, 0, notes.setdefault)
+        _note_others(many, first, notes.setdefault)
+        is_compressed = checked_method(coding["compression"], coding["level"]) != STORED
+        with NpzWriter(file, mode, metadata=first[None], masked="split", **coding) as writer:
+            for key, lazy in joined.items():
+                if key in masks:
+                    whole = np.ma.MaskedArray(lazy[...], mask=many[masks[key]])
+                    writer.add(key, whole, attrs=first[key])
+                    continue
+                array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
+                write_array(
+                    writer, array.watched(meter.add), path, first[key], is_compressed=is_compressed
+                )
+        meter.finish()
+        _note_left_out(many, notes.setdefault)
+        written = {*joined, *masks.values()}
+        return tuple(key for key in many if key in written), tuple(notes)
+
+
+def _check_any_fits(many: ManyFiles) -> None:
+    """Raise DifferentFilesError if of several other files none could be joined with the first."""
+    left_count = len(many.left_out)
+    # Of two files, either may be the one to leave out.
+    if len(many.paths) == 1 < left_count:
+        raise DifferentFilesError(
+            f"{format_count(left_count, 'other file')} cannot be joined with the first one",
+            path=many.paths[0],
+            remedy="It decides keys, shapes and dtypes: put another file first. Without " + SKIP
+            + ", the error says why.",
+        )  # fmt: skip
+
+
+def _note_left_out(many: ManyFiles, say: Say) -> None:
+    """Note the files that could not be joined, and how many could."""
+    for name, reason in many.left_out.items():
+        say(f"left out {printable(name)}: {reason}")
+    if many.left_out:
+        count, first = len(many.paths), printable(shown_url(many.paths[0]))
+        total = count + len(many.left_out)
+        say(f"joined {count:,} of {total:,} files: those that fit the first one, {first}")
+
+
+def _take_masks(many: ManyFiles, joined: dict[str, Any], skip: bool, say: Say) -> dict[str, str]:
+    """Take the masks out of what is joined, and return them by the keys of their arrays.
+
+    Strings of any length, whose parts cannot be joined, are left out, or are an error.
+    """
+    masks = {}
+    npz = many._files.archive(0)
+    for key in list(joined):
+        parts = npz.info(key).split_into
+        if not parts or not set(parts) <= joined.keys():
+            continue
+        if parts == (f"{key}.mask",):
+            masks[key] = parts[0]
+        elif skip:
+            say(f"left out {printable(key)!r}: the parts of strings cannot be joined")
+            del joined[key]
+        else:
+            raise ConversionError(
+                "the parts of strings of any length cannot be joined", key=key,
+                remedy="Leave such arrays out with " + SKIP + ".",
+            )  # fmt: skip
+        for part in parts:
+            del joined[part]
+    return masks
+
+
+def _unfit(
+    axis: int | None, keys: Iterable[str] | None, skip: bool, say: Say, arrays: Arrays
+) -> set[str]:
+    """Return which arrays are not joined: not wanted, or, with a note, not possible; or raise."""
+    wanted = list(arrays)
+    if keys is not None:
+        chosen = KeySelection(keys, "keys")
+        wanted = chosen.keys(list(arrays))
+        chosen.check_used(list(arrays), None, is_empty=False)
+        # The mask of a masked array comes with it.
+        wanted += {f"{key}.mask" for key in wanted} & arrays.keys() - {*wanted}
+    unfit = {}
+    for key in wanted:
+        shape, dtype = arrays[key]
+        if dtype.hasobject and skip:
+            unfit[key] = HOLDS_OBJECTS
+        elif axis is not None and not -len(shape) <= axis < len(shape):
+            unfit[key] = f"it has no axis {axis}"
+            if not skip:
+                raise ConversionError(
+                    f"the array has no axis {axis}, because it has "
+                    f"{format_count(len(shape), 'dimension')}", key=key,
+                    remedy="Stack the files with " + Advice('join="stack"', "--stack")
+                    + ", or leave out such arrays, and files that do not fit, with " + SKIP + ".",
+                )  # fmt: skip
+    for key, reason in unfit.items():
+        say(f"left out {printable(key)!r}: {reason}")
+    return {key for key in arrays if key in unfit or key not in wanted}
+
+
+def _described(many: ManyFiles, number: int, say: Say) -> dict[str | None, Mapping[str, Any]]:
+    """Return the attributes of a file's arrays by their keys, and its metadata by None."""
+    npz = many._files.archive(number)
+    metadata, _ = without_note(npz.metadata)
+    for count, names in without_arrays(npz.metadata.get(TREE_KEY)):
+        say(f"left out {count} without an array: {names}")
+    return {None: metadata, **{key: npz.info(key).attrs for key in many}}
+
+
+def _note_others(many: ManyFiles, first: dict[str | None, Mapping[str, Any]], say: Say) -> None:
+    """Note metadata and attributes of which other files have other values than the first."""
+    told = set()
+    for number in range(1, len(many.paths)):
+        for key, values in _described(many, number, say).items():
+            kept = first[key]
+            for name in {**kept, **values}:
+                if kept.get(name) == values.get(name) or (key, name) in told:
+                    continue
+                told.add((key, name))
+                what = f"the metadata {printable(name)!r}"
+                if key is not None:
+                    what = f"the attribute {printable(name)!r} of {printable(key)!r}"
+                where = f"that of {printable(shown_url(many.paths[number]))} is "
+                where += shown_value(values[name]) if name in values else "missing"
+                if name in kept:
+                    say(f"{what} is {shown_value(kept[name])}, from the first file; {where}")
+                else:
+                    say(f"{what} is not kept, because the first file does not have it")

@@ -131,7 +131,9 @@ def _shown(
 ) -> dict[str, Any] | None:  # fmt: skip
     """Print what an array has, or return it for JSON."""
     part = _part(npz, info, index)
-    if info.split_into:
+    if info.split_into == (f"{info.key}.mask",):
+        say(f"{printable(info.split_into[0])} is the mask: values that are masked are among these.")
+    elif info.split_into:
         say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")
     if not stats:
         is_small = info.nbytes <= _CHECKED_SIZE and is_local

@@ -368,6 +368,10 @@ class RepairReport(NamedTuple):
                 if self.is_rebuilt
                 else f"uncertain: any of these arrays {text}"
             ]
+            lines += [
+                f"cut off: what came after {shown_key(row.key)}, arrays and metadata, is not known"
+                for row in self.lost[-1:] if row.what.startswith("truncated")
+            ]  # fmt: skip
             is_told = any(BESIDE_ARRAYS in row.what for row in self.lost)
             names = (*self.kept, *(row.key for row in self.lost))
             if any("/" in name for name in names) and not is_told:

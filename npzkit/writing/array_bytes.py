@@ -18,7 +18,10 @@ from npzkit.format.descr import AMBIGUOUS, long_double_name
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, as_unlabelled, check_dtype, extension_name
 
-_IN_PARTS = "Pass {}='split' to npzkit.save or NpzWriter, which saves it in parts, or save {}."
+_IN_PARTS = (
+    "Pass {}='split' to npzkit.save or NpzWriter, which saves it in parts (npz.join(key) and "
+    "load_tree put them together), or save {}."
+)
 
 
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:

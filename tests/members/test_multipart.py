@@ -173,7 +173,7 @@ def test_a_tree_joins_them():
     assert tree["s"][0].tolist() == STRINGS["some"].tolist()
 
 
-@pytest.mark.remedy("='split' to npzkit.save or NpzWriter, which saves it in parts, or save ")
+@pytest.mark.remedy("='split' to npzkit.save or NpzWriter, which saves it in parts (")
 @pytest.mark.parametrize(
     ("array", "option", "plain"),
     [

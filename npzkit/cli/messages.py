@@ -86,8 +86,8 @@ def advice_at_prompt(text: str) -> str:
 
 
 def is_python(text: str) -> bool:
-    """Return whether a text has anything that only Python understands."""
-    return _PYTHON.search(text) is not None
+    """Return whether a text has anything that only Python understands, and does not say so."""
+    return _PYTHON.search(text) is not None and "in Python" not in text
 
 
 def message_of(error: BaseException) -> str:

@@ -291,7 +291,7 @@ def _with_dtype(array: Array, given: Any) -> Array:
         raise ConversionError(
             f"the array is not bytes of {dtype}", key=array.key,
             found=str(array.dtype), expected=f"V{dtype.itemsize}",
-            remedy=Advice("Leave it out of dtypes", "Leave out its --dtype")
-            + ", or give another dtype.",
+            remedy=Advice("dtypes say", "--dtype says") + " what bytes without a dtype mean. To "
+            "convert values, in Python: npzkit.save(output, {key: npz[key].astype(dtype)}).",
         )  # fmt: skip
     return array.viewed(dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, 
 from npzkit.conversion.refusals import Claims
 from npzkit.errors import format_dtype
 from npzkit.files import disk
-from npzkit.members.metadata import format_json, parse_json
+from npzkit.members.metadata import TREE_KEY, format_json, parse_json
 
 _NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "complex64": "C64", "bool": "BOOL",
@@ -35,6 +35,8 @@ _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _METADATA = "__metadata__"
 _OWN = "npzkit"
 """The metadata holds only strings. Under this name it has everything else as JSON."""
+_FORMAT, _TORCH = "format", "pt"
+"""The metadata that says which library has saved a file, and its value for PyTorch."""
 _ALIGNMENT = 8
 
 
@@ -47,9 +49,15 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
         header = json.loads(file.read(size))
     metadata, attrs = _parse_metadata(header.pop(_METADATA, None) or {})
     places = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
-    yield Contents(
-        metadata, [_array(path, 8 + size, key, place, attrs.get(key, {})) for key, place in places]
-    )
+    arrays = [_array(path, 8 + size, key, place, attrs.get(key, {})) for key, place in places]
+    if metadata.get(_FORMAT) == _TORCH and TREE_KEY not in metadata:
+        metadata[TREE_KEY] = _tensors(array.key for array in arrays if not array.problem)
+    yield Contents(metadata, arrays)
+
+
+def _tensors(keys: Iterable[str]) -> dict[str, Any]:
+    """Return the note of a dict of tensors, which `npzkit.load_tree` returns as such."""
+    return {key: ["as", "tensor"] for key in keys}
 
 
 def _array(
@@ -84,6 +92,8 @@ def _parse_metadata(found: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
     if not (is_own and all(isinstance(inner, dict) for inner in own.values())):
         return metadata, {}
     del metadata[_OWN]
+    # The one that was saved is among npzkit's own.
+    metadata.pop(_FORMAT, None)
     attrs = {key: value for key, value in own["attrs"].items() if isinstance(value, dict)}
     return {**metadata, **own["metadata"]}, attrs
 
@@ -92,9 +102,15 @@ def _format_metadata(contents: Contents) -> dict[str, str]:
     """Return strings as they are; the rest, and attributes of arrays, as one JSON text."""
     metadata = {k: v for k, v in contents.metadata.items() if isinstance(v, str) and k != _OWN}
     rest = {k: v for k, v in contents.metadata.items() if k not in metadata}
+    if rest.get(TREE_KEY) == _tensors(array.key for array in contents.arrays):
+        # What programs of PyTorch read are tensors.
+        del rest[TREE_KEY]
     attrs = {array.key: dict(array.attrs) for array in contents.arrays if array.attrs}
-    if rest or attrs:
+    if rest or attrs or (metadata and _FORMAT not in metadata):
+        rest |= {_FORMAT: metadata[_FORMAT]} if _FORMAT in metadata else {}
         metadata[_OWN] = format_json({"metadata": rest, "attrs": attrs})
+        # transformers refuses metadata without it.
+        metadata.setdefault(_FORMAT, _TORCH)
     return metadata
 
 

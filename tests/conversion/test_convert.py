@@ -668,9 +668,9 @@ def test_names_that_matlab_lacks(here, key):
             npzkit.convert("a.npz", "a.mat")
 
 
-@pytest.mark.remedy("Leave it out of dtypes, or give another dtype.")
+@pytest.mark.remedy(" what bytes without a dtype mean. To ")
 def test_a_dtype_that_the_bytes_do_not_have(here):
-    """An array that is not bytes of the size is left out of dtypes, or has another dtype."""
+    """An array that is not bytes of the size is converted in Python."""
     npzkit.save("a.npz", {"x": BFLOAT16["bf16"].view("V2"), "y": np.arange(3)})
     for dtypes in {"x": "float8_e4m3fn"}, {"x": "bfloat16", "y": "bfloat16"}:
         with pytest.raises(ConversionError, match="is not bytes of"):
@@ -678,6 +678,9 @@ def test_a_dtype_that_the_bytes_do_not_have(here):
     npzkit.convert("a.npz", "b.npz", dtypes={"x": "bfloat16"})
     same(load("b.npz")["x"], BFLOAT16["bf16"])
     same(load("b.npz")["y"], np.arange(3))
+    with npzkit.open("b.npz") as npz:
+        npzkit.save("c.npz", {key: npz[key].astype("f4") for key in npz})
+    same(load("c.npz")["x"], BFLOAT16["bf16"].astype("f4"))
 
 
 @pytest.mark.slow
@@ -1410,3 +1413,27 @@ def test_a_note_of_another_program_is_no_note(here):
     npzkit.convert("a.h5", "b.npz")
     with npzkit.open("b.npz") as npz:
         assert dict(npz.metadata) == {}
+
+
+def test_safetensors_of_pytorch(here):
+    """Its metadata say so: the arrays are tensors again with load_tree, and nothing is added back."""
+    arrays = {"a.w": np.ones(3), "b/c": np.zeros(2)}
+    save_file(arrays, "a.safetensors", metadata={"format": "pt"})
+    npzkit.convert("a.safetensors", "a.npz")
+    with npzkit.open("a.npz") as npz:
+        assert npz.metadata["npzkit.tree"]["a.w"] == ["as", "tensor"]
+    assert npzkit.load_tree("a.npz").keys() == arrays.keys()
+    npzkit.convert("a.npz", "b.safetensors")
+    assert safe_open("b.safetensors", "numpy").metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("metadata", [{"s": "x"}, {"s": "x", "n": 1}, {"format": "tf", "n": 1}])
+def test_metadata_in_safetensors_have_a_format(here, metadata):
+    """Hugging Face's programs refuse metadata without one; converted back, it is as it was."""
+    npzkit.save("a.npz", {"x": np.ones(3)}, metadata=metadata)
+    npzkit.convert("a.npz", "a.safetensors")
+    with safe_open("a.safetensors", "numpy") as file:
+        assert file.metadata()["format"] == metadata.get("format", "pt")
+    npzkit.convert("a.safetensors", "b.npz")
+    with npzkit.open("b.npz") as npz:
+        assert npz.metadata == metadata

@@ -28,6 +28,7 @@ from npzkit.conversion.arrays import (
     without_arrays,
 )
 from npzkit.conversion.formats import (
+    MATLAB,
     NPZ,
     ZARR,
     Format,
@@ -282,10 +283,9 @@ def convert(
             work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
             meter = Meter(_noting(progress, raised), work)
             if target is not NPZ or allow_pickle:
-                where = "" if target is NPZ else ", if the format keeps metadata"
+                kept = "not kept" if target is MATLAB else "only npzkit finds this, in the metadata"
                 for count, names in without_arrays(contents.metadata.get(TREE_KEY)):
-                    told = f"{count} without an array, which only npzkit finds{where}: {names}"
-                    notes.setdefault(told)
+                    notes.setdefault(f"{count} without an array: {names}; {kept}")
             given = Contents(contents.metadata, arrays)
             write = partial(_write, output if sink is None else sink, target, options, meter.add)
             while (refused := write(given, notes.setdefault, can_skip=skip)) is not None:

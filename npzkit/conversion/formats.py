@@ -50,18 +50,18 @@ NPZ, ZARR = Format("npz"), Format("zarr_store", "zarr", "npzkit[zarr]", is_forei
 TORCH = Format("torch_file", "torch", "torch", is_foreign=True)
 _HDF5 = Format("hdf5", "h5py", "npzkit[h5]", is_foreign=True)
 _SAFETENSORS = Format("safetensors_file", "safetensors", "npzkit[safetensors]")
-_MATLAB = Format("matlab", "scipy", "npzkit[mat]", is_foreign=True)
+MATLAB = Format("matlab", "scipy", "npzkit[mat]", is_foreign=True)
 _SUFFIXES = {
     ".npz": NPZ,
     ".safetensors": _SAFETENSORS,
     ".h5": _HDF5,
     ".hdf5": _HDF5,
     ".zarr": ZARR,
-    ".mat": _MATLAB,
+    ".mat": MATLAB,
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TORCH),
 }
 _NAMED_IN_ERRORS = {
-    "HDF5": _HDF5, "safetensors": _SAFETENSORS, "MATLAB": _MATLAB, "torch.save": TORCH,
+    "HDF5": _HDF5, "safetensors": _SAFETENSORS, "MATLAB": MATLAB, "torch.save": TORCH,
 }  # fmt: skip
 """What the error that opens no such file says it is."""
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")

@@ -119,7 +119,9 @@ def test_a_list_that_loses_its_objects(here, allow_pickle):
         npz.add("s/0", objects(pathlib.PurePosixPath("a")), overwrite=True)
     report = npzkit.convert("old.npz", "new.npz", skip=True, allow_pickle=allow_pickle)
     what = "lists and tuples that lost items load as dicts by index or name: 's'"
-    values = ["1 value without an array, which only npzkit finds: 'n'"] * allow_pickle
+    values = [
+        "1 value without an array: 'n'; only npzkit finds this, in the metadata"
+    ] * allow_pickle
     assert (list(report.skipped), list(report.notes)) == (["s/0"], [*values, what])
     assert list(npzkit.load_tree("new.npz")["s"]) == [1]
 

@@ -227,10 +227,13 @@ class _Extraction(NamedTuple):
 
     def write(self, npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
         """Write a table, or a member's bytes, which are an .npy file's; their CRC-32 is checked."""
-        if self._is_table(npz.info(key)):
+        info = npz.info(key)
+        if self._is_table(info):
             is_checked = self.verify
             array = checked_array(npz, key, advance) if is_checked else npz.lazy(key, verify=False)
-            write_table(array, out, self.delimiter or "", advance)
+            has_mask = info.split_into == (f"{info.key}.mask",) and info.split_into[0] in npz
+            mask = npz.lazy(info.split_into[0], verify=is_checked) if has_mask else None
+            write_table(array, mask, out, self.delimiter or "", advance)
             return
         with npz.stream(key, verify=self.verify) as stream:
             while piece := stream.read(PIECE_SIZE):

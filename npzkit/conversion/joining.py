@@ -6,6 +6,7 @@ is `npzkit.datasets`'s.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,6 +61,7 @@ def join_archives(
         inputs, axis, storage_options=storage_options, on_error="warn" if skip else "raise",
         unfit=partial(_unfit, axis, keys, skip, notes.setdefault),
     ) as many:  # fmt: skip
+        _check_not_joined(many, path)
         _check_any_fits(many)
         joined = {key: many.lazy(key) for key in many}
         masks = _take_masks(many, joined, skip, notes.setdefault)
@@ -71,6 +73,7 @@ def join_archives(
             for key, lazy in joined.items():
                 if key in masks:
                     whole = np.ma.MaskedArray(lazy[...], mask=many[masks[key]])
+                    whole.fill_value = many._files.archive(0).join(key)._fill_value
                     writer.add(key, whole, attrs=first[key])
                     continue
                 array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
@@ -81,6 +84,19 @@ def join_archives(
         _note_left_out(many, notes.setdefault)
         written = {*joined, *masks.values()}
         return tuple(key for key in many if key in written), tuple(notes)
+
+
+def _check_not_joined(many: ManyFiles, path: str | None) -> None:
+    """Raise ConversionError if the file that is written is one of those that are joined."""
+    if (
+        path is not None
+        and os.path.exists(path)
+        and any(os.path.exists(other) and os.path.samefile(other, path) for other in many.paths)
+    ):
+        raise ConversionError(
+            "the archive to write is also one of the inputs", path=path,
+            remedy="Write it to another folder, or give a pattern that it does not match.",
+        )  # fmt: skip
 
 
 def _check_any_fits(many: ManyFiles) -> None:

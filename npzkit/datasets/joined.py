@@ -18,7 +18,7 @@ from npzkit.datasets.skeleton import own_dtype
 from npzkit.errors import SAVE_SOUND, NpzkitError
 from npzkit.reading.indexing import Positions, ReadHabits, select
 
-_OTHERS = " Or join the other files without it; " + SAVE_SOUND + " saves its sound arrays."
+_OTHERS = "join the other files without it; " + SAVE_SOUND + " saves its sound arrays."
 
 
 class JoinedArray(PartedArray):
@@ -113,7 +113,7 @@ class JoinedArray(PartedArray):
             self._read_of_file(part, positions, place, is_trial=is_trial)
         except NpzkitError as error:
             if error.is_damage:
-                error.remedy = (error.remedy or "") + _OTHERS
+                error.remedy = (f"{error.remedy} Or " if error.remedy else "To go on, ") + _OTHERS
             raise
 
     def _read_of_file(

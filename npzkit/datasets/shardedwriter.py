@@ -37,7 +37,13 @@ from npzkit.datasets.sharding import (
     place_of,
     read_records,
 )
-from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
+from npzkit.errors import (
+    ArchiveLockedError,
+    ClosedArchiveError,
+    IndexFormatError,
+    MissingShardError,
+    NpzkitError,
+)
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 
@@ -440,6 +446,9 @@ class ShardedWriter:
                     "earlier run had it too, give each run a new one, or pass the shards that "
                     "count."
                 )
+            raise
+        except ArchiveLockedError as error:
+            error.remedy = "Another writer is committing: call commit() again."
             raise
 
     def _find_shards(self, files: Mapping[str, Found]) -> list[str | ShardRecord]:

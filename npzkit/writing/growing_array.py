@@ -74,6 +74,12 @@ class GrowingArray(CreatedArray):
             stop = start + (len(array) if array.ndim == self.ndim else 1)
         return start, stop
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the array {self.key!r} is written by one process: others can fill stored arrays of "
+            "known length alone, and ShardedWriter lets each process write parts of its own"
+        )
+
     def __getitem__(self, index: Any) -> NoReturn:
         self._refuse("the parts of this array cannot be read back")
 

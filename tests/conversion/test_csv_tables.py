@@ -89,3 +89,26 @@ def test_rows_that_are_only_claimed_are_no_table(here, array):
     with pytest.raises(ConversionError, match="is not a table"):
         npzkit.extract("a.npz", format="csv")
     assert os.listdir(here) == ["a.npz"]
+
+
+def test_masked_values_are_empty_cells(here):
+    """Values that the mask hides are in no table, in arrays with and without fields."""
+    records = np.ma.array(
+        [(1, 2.0), (3, 4.0)], dtype=[("a", "i4"), ("b", "f8")], mask=[(0, 1), (1, 0)]
+    )
+    arrays = {
+        "v": np.ma.array([1.0, 99.0], mask=[0, 1]),
+        "r": records,
+        "s": np.ma.masked_equal(5, 5),
+    }
+    npzkit.save("m.npz", arrays, masked="split")
+    npzkit.extract("m.npz", ".", list(arrays), format="csv")
+    found = {key: open(f"{key}.csv").read() for key in arrays}
+    assert found == {"v": '1.0\n""\n', "r": 'a,b\n1,""\n"",4.0\n', "s": '""\n'}
+
+
+def test_a_field_that_is_no_column_is_named(here):
+    """The error says which field is an array."""
+    npzkit.save("n.npz", {"t": np.zeros(3, [("n", "i4"), ("xyz", "3f4")])})
+    with pytest.raises(ConversionError, match="field 'xyz' is an array"):
+        npzkit.extract("n.npz", ".", format="csv")

@@ -239,3 +239,25 @@ def test_strings_in_parts_are_not_joined(here):
         npzkit.pack("all.npz", "?.npz", join="concatenate")
     report = npzkit.pack("all.npz", "?.npz", join="concatenate", skip=True)
     assert (report.keys, len(report.notes)) == (("x",), 1)
+
+
+def test_the_fill_value_of_the_first_file_is_kept(here):
+    """Masked arrays with one fill value have it when they are joined."""
+    for run in range(2):
+        masked = np.ma.array([1.0, 99.0], mask=[0, 1], fill_value=-999)
+        npzkit.save(f"{run}.npz", {"v": masked}, masked="split")
+    npzkit.pack("all.npz", "?.npz", join="concatenate")
+    with npzkit.open("all.npz") as npz:
+        assert npz.join("v").filled().tolist() == [1, -999, 1, -999]
+
+
+@pytest.mark.remedy("Write it to another folder, or give a pattern that it does not match.")
+def test_the_output_is_not_joined_with_itself(here):
+    """A second run with a pattern that the output matches is an error, not twice the rows."""
+    for run in range(2):
+        npzkit.save(f"{run}.npz", {"x": np.arange(3)})
+    npzkit.pack("all.npz", "*.npz", join="concatenate")
+    with pytest.raises(ConversionError, match="also one of the inputs"):
+        npzkit.pack("all.npz", "*.npz", join="concatenate", overwrite=True)
+    npzkit.pack("all.npz", "?.npz", join="concatenate", overwrite=True)
+    assert read("all.npz").tolist() == [0, 1, 2, 0, 1, 2]

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.datasets.repacked_shards import repack_shards
-from npzkit.errors import IndexFormatError, KeyExistsError, MemberNotFoundError, StaleArchiveError
+from npzkit.errors import (
+    ArchiveLockedError,
+    IndexFormatError,
+    KeyExistsError,
+    MemberNotFoundError,
+    StaleArchiveError,
+)
 from npzkit.stores.objects import LocalFolder
 
 
@@ -366,3 +372,35 @@ def test_rows_that_are_committed_while_shards_are_repacked_stay(tmp_path):
         npzkit.repack(tmp_path, progress=append)
     assert npzkit.open(tmp_path)["x"].sum() == 30
     assert set(os.listdir(tmp_path)) == names
+
+
+@pytest.mark.remedy("Another writer is committing: call commit() again.")
+def test_a_commit_during_another_one(tmp_path):
+    """It raises, and works when the other one has ended."""
+    folder = tmp_path / "F"
+    with npzkit.ShardedWriter(folder, "a") as writer:
+        writer["x"] = np.ones((2, 2))
+    other = npzkit.NpzWriter(folder / "index.npz", "a")
+    writer = npzkit.ShardedWriter(folder, "a")
+    writer.append("x", np.ones((1, 2)))
+    with pytest.raises(ArchiveLockedError, match="call commit"):
+        writer.commit()
+    other.abort()
+    writer.commit()
+    with npzkit.open(folder) as npz:
+        assert npz["x"].shape == (3, 2)
+
+
+@pytest.mark.remedy(
+    "Begin an array with writer[key] = rows; writers after that commit append to it."
+)
+def test_rows_for_an_array_that_is_not_there(tmp_path):
+    """The error says how an array begins."""
+    with pytest.raises(MemberNotFoundError), npzkit.ShardedWriter(tmp_path / "F", "a") as writer:
+        writer.append("x", np.ones((1, 2)))
+    with npzkit.ShardedWriter(tmp_path / "F", "a") as writer:
+        writer["x"] = np.ones((1, 2))
+    with npzkit.ShardedWriter(tmp_path / "F", "a") as writer:
+        writer.append("x", np.ones((1, 2)))
+    with npzkit.open(tmp_path / "F") as npz:
+        assert npz["x"].shape == (2, 2)

@@ -497,7 +497,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         -------
         numpy.memmap
             Remains valid after the archive is closed and after the file at the
-            path is replaced. Of an archive in memory, a read-only array over that
+            path is replaced. Of an archive in bytes, a read-only array over that
             memory. Its CRC-32 is not checked. Access is slower if another program did
             not align the data; see `ArrayInfo.aligned`.
 

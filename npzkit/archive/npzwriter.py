@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
@@ -116,8 +117,10 @@ class NpzWriter:
     ----------
     metadata : dict
         May be changed until `close`. A value that JSON cannot express is refused with
-        a TypeError when it is assigned. What npzkit keeps there, under names that begin with
-        ``npzkit.``, stays when a dict is assigned or all is cleared.
+        a TypeError when it is assigned; one that is put into a list or a mapping there, by
+        `commit`, and by `close`, which then discards what was written since the last commit.
+        What npzkit keeps there, under names that begin with ``npzkit.``, stays when a dict is
+        assigned or all is cleared.
     files : list of str
         The keys, in the archive's order.
 
@@ -233,7 +236,8 @@ class NpzWriter:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return self._archive.metadata.values
+        values, is_open = self._archive.metadata.values, self._archive.state.is_open
+        return values if is_open else cast("dict[str, Any]", MappingProxyType(values))
 
     @metadata.setter
     def metadata(self, values: dict[str, Any]) -> None:

@@ -71,7 +71,8 @@ def save(
         to keep memory small; attributes, metadata and what nested data has beside arrays
         are not copied (`npzkit.repack` copies all). A dict may be nested, and a list, a
         tuple or an array is saved as well; see the notes. Tables, and arrays with units
-        or coordinates, are refused: the error says what to save.
+        or coordinates of astropy, pint or xarray, are refused: the error says what to save.
+        Attributes of arrays, such as units, are written by `NpzWriter.add`.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
         As in `NpzWriter`.
     masked, strings : {"refuse", "split"}, default "refuse"

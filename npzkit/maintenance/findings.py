@@ -118,6 +118,10 @@ class VerifyReport(NamedTuple):
     torn_size: int = 0
     unchecked_count: int = 0
 
+    def __bool__(self) -> bool:
+        """Whether it is `ok`."""
+        return self.ok
+
     @property
     def ok(self) -> bool:
         """Whether the archive has no error, so that all data can be read and trusted.

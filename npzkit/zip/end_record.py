@@ -20,7 +20,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
-from npzkit.files.source import Source
+from npzkit.files.source import BufferSource, Source
 from npzkit.zip import records
 
 
@@ -296,6 +296,7 @@ def find_base(
 
 
 PICKLE = "it seems to be a pickle"
+_NO_PATH = "Bytes are contents. If these are a path, pass os.fsdecode(path)."
 UNKNOWN = "npzkit does not know this kind of file, or it is only a part of one"
 _DOWNLOAD = "Download it again."
 _TAR_MAGIC_OFFSET = 257
@@ -367,11 +368,12 @@ def not_an_archive(source: Source) -> ZipFormatError:
 
         return cut_off(source, least_end(source))
     kind = kind_of(head, source.size)
+    is_short = isinstance(source, BufferSource) and source.size <= len(head)
     error = ZipFormatError(
         f"not a zip archive: {kind.meaning}",
         found=head[:16],
         expected="an end of central directory record",
-        remedy=kind.remedy,
+        remedy=kind.remedy or (_NO_PATH if is_short else None),
     )
     return error if kind.is_damage else error._as_foreign()
 

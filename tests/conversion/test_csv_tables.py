@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from pathlib import Path
 
 import npzkit
 import numpy as np
@@ -103,7 +104,7 @@ def test_masked_values_are_empty_cells(here):
     }
     npzkit.save("m.npz", arrays, masked="split")
     npzkit.extract("m.npz", ".", list(arrays), format="csv")
-    found = {key: open(f"{key}.csv").read() for key in arrays}
+    found = {key: Path(f"{key}.csv").read_text() for key in arrays}
     assert found == {"v": '1.0\n""\n', "r": 'a,b\n1,""\n"",4.0\n', "s": '""\n'}
 
 

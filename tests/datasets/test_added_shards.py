@@ -391,9 +391,6 @@ def test_a_commit_during_another_one(tmp_path):
         assert npz["x"].shape == (3, 2)
 
 
-@pytest.mark.remedy(
-    "Begin an array with writer[key] = rows; writers after that commit append to it."
-)
 def test_rows_for_an_array_that_is_not_there(tmp_path):
     """The error says how an array begins."""
     with pytest.raises(MemberNotFoundError), npzkit.ShardedWriter(tmp_path / "F", "a") as writer:

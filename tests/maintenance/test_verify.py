@@ -922,3 +922,15 @@ def test_a_handle_whose_bytes_are_all_there(change, tmp_path):
     with npzkit.open(path) as npz:
         change(path)
         assert npz.verify().ok
+
+
+def test_a_report_is_true_if_the_archive_is_sound(tmp_path):
+    """`assert npzkit.verify(path)` means what it says."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(100)})
+    assert npzkit.verify(path)
+    data = bytearray(path.read_bytes())
+    with npzkit.open(path) as npz:
+        data[npz.info("x").data_offset] ^= 1
+    path.write_bytes(data)
+    assert not npzkit.verify(path)

@@ -166,3 +166,12 @@ def test_metadata_of_nested_data_beside_other_arrays(tmp_path):
         assert npzkit.load_tree(new)["rate"] == {"of": 0.1}
     with npzkit.open(new) as npz:
         assert npz.metadata["author"] == "me"
+
+
+def test_metadata_of_a_closed_writer(path):
+    """They can be read, and a change raises: it would be lost."""
+    with npzkit.NpzWriter(path, "a") as writer:
+        pass
+    assert writer.metadata["step"] == 1
+    with pytest.raises(TypeError):
+        writer.metadata["late"] = 1

@@ -423,3 +423,13 @@ def test_what_load_reads(path, data, options):
     refused(path)
     for load in (npzkit.load, np.load):
         assert list(load(path, **options)) == X.tolist()
+
+
+@pytest.mark.remedy("Bytes are contents. If these are a path, pass os.fsdecode(path).")
+def test_a_path_in_bytes(path):
+    """Bytes are contents everywhere but in drop-ins; the text of a path is a path."""
+    path.write_bytes(SOUND)
+    with pytest.raises(ZipFormatError, match="Bytes are contents"):
+        npzkit.open(b"a.npz")
+    with npzkit.open(os.fsdecode(b"a.npz")) as npz:
+        assert np.array_equal(npz["x"], X)

@@ -396,9 +396,10 @@ class CheckpointStore:
         Warns
         -----
         RuntimeWarning
-            An old step cannot be removed; the others are. Or newer steps exist, at the first
-            save, or if the policy will not keep this one. Or no step has a metric that the
-            policy needs. Or a frozen array has changed, or files cannot be linked and are copied.
+            An old step cannot be removed; the others are. Or newer steps exist, at the
+            first save of this store, or if the policy will not keep this step. Or no step has a
+            metric that the policy needs. Or a frozen array has changed, or files cannot be linked
+            and are copied.
 
         Notes
         -----

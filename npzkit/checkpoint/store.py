@@ -659,7 +659,8 @@ class CheckpointStore:
         UnsupportedError
             The steps are at a URL, and `mmap_mode` is given.
         ValueError
-            `like` and `into` are both given, or an array in `into` is read-only.
+            `like` and `into` are both given, or an array or a tensor in `into`
+            cannot be written to.
 
         Warns
         -----

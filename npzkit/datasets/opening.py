@@ -426,7 +426,8 @@ def load_tree(
     OSError, NpzkitError
         As `npzkit.open` and `NpzFile.load_all`.
     ValueError
-        `like` and `into` are both given, or an array in `into` is read-only.
+        `like` and `into` are both given, or an array or a tensor in `into` cannot
+        be written to.
     TypeError
         The example is a model or an optimizer, not its ``state_dict()``, or no data at all.
 

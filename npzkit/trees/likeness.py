@@ -30,6 +30,7 @@ from npzkit.trees.containers import PYTHON, children_of, is_changeable, is_recor
 from npzkit.trees.frameworks import (
     ReadBoxes,
     array_like,
+    check_fillable,
     fill,
     from_array,
     jax_form,
@@ -230,7 +231,7 @@ class Fitting:
                 raise _Differs
             return array.item()
         if is_tensor(like):
-            return self._tensor(like, _checked(array, *form_of(like)), saved)
+            return self._tensor(like, _checked(array, *form_of(like)), saved, key)
         if is_jax_array(like):
             array = number_like(saved, like) if array is None else array
             array = _checked(array, *jax_form(like))
@@ -250,13 +251,14 @@ class Fitting:
             self._changes.append(lambda: np.copyto(like, array))
         return like
 
-    def _tensor(self, like: Any, array: Any, saved: Any) -> Any:
+    def _tensor(self, like: Any, array: Any, saved: Any, key: str) -> Any:
         """Return a tensor, the same one for tensors that are tied in the example."""
         tie = identity(like)
         made = self._made.get(tie) if tie is not None else None
         if made is not None and (saved is made.saved or _is_same(array, made.array)):
             return made.tensor
         if self._in_place:
+            check_fillable(like, key)
             self._check_one(made, array)
             self._changes.append(lambda: fill(like, array))
             tensor = like

@@ -317,6 +317,34 @@ def test_weights_that_the_example_unties_are_filled_apart():
     assert tied.tolist() == w.tolist()
 
 
+def in_inference():
+    with torch.inference_mode():
+        return torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "instead"),
+    [
+        (lambda: torch.zeros(1).expand(3), "pass tensor.clone()"),
+        (in_inference, "pass tensor.clone()"),
+        (lambda: torch.zeros(3, device="meta"), "pass it as like="),
+    ],
+)
+def test_a_tensor_that_cannot_be_filled_is_found_before_any_is(make, instead):
+    """PyTorch refused to write to it when the others were filled, or did not write at all."""
+    stream = saved({"a": torch.ones(3), "e": torch.ones(3)})
+    first, tensor = torch.zeros(3), make()
+    with pytest.raises(ValueError, match="the tensor 'e' ") as info:
+        npzkit.load_tree(stream, into={"a": first, "e": tensor})
+    assert str(info.value).endswith(instead)
+    assert first.tolist() == [0, 0, 0]
+    if "clone" in instead:
+        filled = npzkit.load_tree(stream, into={"a": first, "e": tensor.clone()})
+    else:
+        filled = npzkit.load_tree(stream, like={"a": first, "e": tensor})
+    assert filled["e"].tolist() == [1, 1, 1]
+
+
 def test_memory_that_is_used_again_ties_nothing():
     """Tensors that a mapping makes one after the other are all saved."""
 

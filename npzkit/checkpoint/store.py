@@ -22,7 +22,7 @@ from npzkit.checkpoint.catalog import Catalog, StoreReport
 from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.frozen import Shared, find_shared
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
-from npzkit.checkpoint.policies import Mode, Policy, check_count, ranked
+from npzkit.checkpoint.policies import Mode, Policy, check_count, mode_of, ranked
 from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.step_metadata import (
@@ -184,7 +184,7 @@ class CheckpointStore:
         self._is_background, self._when_busy = bool(background), when_busy
         self._coding: dict[str, Any] = {"compression": compression, "level": level}
         self._threads, self._max_memory = thread_count(threads), max_memory
-        self._frozen = _selection(frozen)
+        self._keep, self._frozen = keep, _selection(frozen)
         place: Any = find_location(folder, storage_options)
         self._storage: Steps = (
             Bucket(place) if isinstance(place, Location) else Folder(place, durable=durable)
@@ -216,14 +216,15 @@ class CheckpointStore:
         """The highest step, or None if there is none. It is not checked."""
         return max(self.steps, default=None)
 
-    def best(self, metric: str, mode: Mode = "min") -> int | None:
+    def best(self, metric: str, mode: Mode | None = None) -> int | None:
         """Return the step with the best value of a metric.
 
         Parameters
         ----------
         metric : str
-        mode : {"min", "max"}, default "min"
-            Whether a lower or a higher value is better.
+        mode : {"min", "max"}, optional
+            Whether a lower or a higher value is better; by default as `keep` ranks this
+            metric, or else "min".
 
         Returns
         -------
@@ -233,6 +234,7 @@ class CheckpointStore:
             metrics are damaged, or that this store has found to be damaged. No array
             is read. The save under way counts too: it is waited for.
         """
+        mode = mode_of(metric, self._keep) if mode is None else mode
         steps: tuple[int, ...] = ()
         for steps in looks_at(lambda: self.steps, self.folder):
             candidates = [step for step in steps if not self._catalog.is_damaged(step)]

@@ -258,6 +258,27 @@ def test_damaged_metadata_do_not_stop_retention(tmp_path):
         assert store.steps == (0, 1, 3)
 
 
+@pytest.mark.parametrize(
+    ("keep", "found"),
+    [
+        (latest(1) | best("acc", 3, mode="max"), 1),
+        (best("acc", 3), 0),
+        (best("other", 3, mode="max"), 0),
+        (best("acc", 3, mode="max") | best("acc", 3), 0),
+        (None, 0),
+    ],
+    ids=repr,
+)
+def test_the_best_step_is_the_one_that_the_policy_ranks_first(tmp_path, keep, found):
+    """Unless a mode is given: a run that keeps the highest accuracy loaded the lowest."""
+    with open_store(tmp_path) as store:
+        for step, accuracy in enumerate([0.1, 0.9, 0.5]):
+            store.save(step, {}, metrics={"acc": accuracy, "other": 1})
+    with open_store(tmp_path, keep) as store:
+        assert store.best("acc") == found
+        assert (store.best("acc", "min"), store.best("acc", mode="max")) == (0, 1)
+
+
 def test_resuming_from_an_older_step_keeps_newer_ones_apart(place):
     """A run that continues from an older step overwrites newer ones as it reaches them."""
     with open_store(place) as store:

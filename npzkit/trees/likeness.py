@@ -66,12 +66,13 @@ def _children(node: Any) -> dict[str, Any] | None:
 
 
 class _Differs(Exception):  # noqa: N818 - it never leaves this module
-    """A leaf of another kind, shape or dtype."""
+    """A leaf of another kind, shape or dtype, or with what was found and what was expected."""
 
 
 class _Made(NamedTuple):
-    """A tensor, or an array, that one of several keys of the example has received."""
+    """A tensor, or an array, that the first of several keys of the example has received."""
 
+    key: str
     saved: Any
     array: Any
     tensor: Any
@@ -212,8 +213,9 @@ class Fitting:
         saved = self._leaves.pop(key)
         try:
             return self._fit(like, saved, key)
-        except _Differs:
-            self.differing[key] = _described(saved), _described(like)
+        except _Differs as differs:
+            found, expected = differs.args or (_described(saved), _described(like))
+            self.differing[key] = found, expected
             return like
         except NpzkitError as error:
             raise error.locate(key=key) from error.__cause__
@@ -245,7 +247,7 @@ class Fitting:
             return self._unshared(array, saved)
         if not like.flags.writeable:
             raise ValueError(f"the array {key!r} is read-only and cannot be filled")
-        made = self._made.setdefault(id(like), _Made(saved, array, like))
+        made = self._made.setdefault(id(like), _Made(key, saved, array, like))
         self._check_one(made, array)
         if array is not like:
             self._changes.append(lambda: np.copyto(like, array))
@@ -265,13 +267,14 @@ class Fitting:
         else:
             tensor = tensor_like(self._unshared(array, saved), like)
         if tie is not None:
-            self._made[tie] = _Made(saved, array, tensor)
+            self._made[tie] = _Made(key, saved, array, tensor)
         return tensor
 
     def _check_one(self, made: _Made | None, array: Any) -> None:
         """Check that the same memory is not to be filled with two different arrays."""
         if made is not None and array is not made.array and not _is_same(array, made.array):
-            raise _Differs
+            tied = f"those of {made.key!r}, to which it is tied in the example"
+            raise _Differs("other values", tied)
 
     def _unshared(self, array: Any, saved: Any) -> Any:
         """Return an array that no other leaf has: a copy from the second time on."""

@@ -638,7 +638,8 @@ class CheckpointStore:
             Nothing is changed if an error is raised.
         strict : bool, default True
             Raise an error if the step does not fit the example. If False, a warning
-            names the keys, and what does not fit keeps the example's value.
+            names the keys, and what does not fit keeps the example's value, unless
+            nothing fits.
 
         Returns
         -------

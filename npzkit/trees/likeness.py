@@ -140,6 +140,37 @@ class Fitting:
         folder = common_start(taken).rpartition("/")[0]
         return "" if any(is_within(key, folder) for key in self._leaves) else folder
 
+    @property
+    def fits_at_all(self) -> bool:
+        """Whether the example has taken any leaf as it is; those of a sparse matrix are parts."""
+        leaves = (key for key, node in self._nodes.items() if _children(node) is None)
+        return any(
+            key not in self._leaves
+            and self.differing.keys().isdisjoint((key, key.rpartition("/")[0]))
+            for key in leaves
+        )
+
+    @property
+    def prefix(self) -> tuple[str, str, str] | None:
+        """The prefix by which all missing keys differ from some left over, with one of each."""
+        first = min(self.missing, default="")
+        for other in self._leaves if first else ():
+            same = common_start([first, other])
+            same = same[: max(same.rfind("/"), same.rfind(".")) + 1]
+            rest = min(first, other, key=len)[len(same) :]
+            old, new = first.removesuffix(rest), other.removesuffix(rest)
+            prefix = max(old, new, key=len)[len(same) :]
+            if (
+                same in (old, new)
+                and prefix.endswith((".", "/"))
+                and all(
+                    key.startswith(old) and new + key[len(old) :] in self._leaves
+                    for key in self.missing
+                )
+            ):
+                return prefix, first, other
+        return None
+
     def value(self, like: Any, key: str) -> Any:
         """Return the data for one node of the example."""
         if is_sparse(like):

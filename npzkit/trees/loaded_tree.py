@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
+from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, shown_value, warn
 from npzkit.imported import imported
 from npzkit.limits import thread_count
 from npzkit.members.keys import is_within, missing, with_folders
@@ -226,13 +226,21 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
     if not (fitting.missing or left_over or fitting.differing):
         return
     error = TreeMismatchError.of(fitting.missing, left_over, fitting.differing, path)
-    if strict:
-        if fitting.folder and not (fitting.missing or fitting.differing):
-            error.remedy = (
-                f"Pass only={f'{fitting.folder}/*'!r} to load this part, or strict=False."
-            )
+    fits_at_all, prefix = fitting.fits_at_all, fitting.prefix
+    if prefix is not None:
+        name, expected, found = map(shown_value, prefix)
+        error.remedy = (
+            f"The keys differ by the prefix {name}: the archive has {found} for {expected}. Rename "
+            "those of the example."
+        )
+    elif not fits_at_all:
+        error.remedy = "Nothing of the archive fits: npzkit.load_tree(file) returns what it has."
+    elif strict and fitting.folder and not (fitting.missing or fitting.differing):
+        error.remedy = f"Pass only={f'{fitting.folder}/*'!r} to load this part, or strict=False."
+    if strict or not fits_at_all:
         raise error
-    error.remedy = None
+    if prefix is None:
+        error.remedy = None
     warning = TreeMismatchWarning(str(error))
     warning.mismatch = error
     warn(warning, TreeMismatchWarning)

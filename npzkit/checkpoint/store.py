@@ -53,6 +53,7 @@ from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
 from npzkit.stores.objects import Found
 from npzkit.trees.containers import flatten
+from npzkit.trees.notes import links
 from npzkit.trees.restoring import KeySelection
 
 if TYPE_CHECKING:
@@ -415,7 +416,7 @@ class CheckpointStore:
         size = {} if shard_size is None else {"shard_size": parse_size(shard_size)}
         arrays, structure = flatten(tree)
         joint = joint_save(arrays)
-        fixed = self._frozen_in(arrays, frozen, joint)
+        fixed = self._frozen_in(arrays, structure, frozen, joint)
         with self._background.turn:
             # All processes decide this together, before one may raise an earlier failure.
             if self._is_refused(step, joint):
@@ -462,6 +463,7 @@ class CheckpointStore:
     def _frozen_in(
         self,
         arrays: Mapping[str, Any],
+        structure: Any,
         patterns: str | Iterable[str] | None,
         joint: Agreement | None,
     ) -> list[str]:
@@ -485,7 +487,7 @@ class CheckpointStore:
             )  # fmt: skip
         keys = list(arrays)
         found = selection.keys(keys)
-        selection.check_used(keys, self.folder, is_empty=not found)
+        selection.check_used(keys, self.folder, is_empty=not found, tied=links(structure))
         return found
 
     def _is_folder(self, step: int, reasons: list[str], joint: Agreement | None) -> bool:

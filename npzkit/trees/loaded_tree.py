@@ -15,13 +15,13 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, shown_value, warn
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.keys import is_within, missing, with_folders
+from npzkit.members.keys import is_within
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import MISSING
 from npzkit.trees.frameworks import ReadBoxes, boxes_of, jax_form
 from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in, spread_in
 from npzkit.trees.notes import links
-from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
+from npzkit.trees.restoring import UNREAD, KeySelection, missing_part, unflatten
 from npzkit.trees.sparse import of_scipy
 
 _SMALL_SIZE = 1 << 20
@@ -195,7 +195,7 @@ def _tree_of(
     if note is None and not prefix and selection is None:
         tree = of_scipy(tree)
     if tree is MISSING:
-        raise missing(prefix, with_folders(npz.files), path)
+        raise missing_part(prefix, npz.files, path, "only=")
     if selection is not None:
         inside = [key for key in npz.files if is_within(key, prefix)]
         selection.check_used(inside, path, is_empty=tree is UNREAD)

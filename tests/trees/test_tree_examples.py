@@ -390,7 +390,7 @@ def test_with_an_example_the_rest_keeps_its_values():
     ("options", "message"),
     [
         ({"only": "encoder/*"}, r"no array matches 'encoder/\*'.*mean 'encode/'"),
-        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/', 'encode/w', 'step'"),
+        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/w', 'step'"),
         ({"only": "*.bias"}, r"no array matches '\*\.bias'.*Existing keys"),
         ({"only": "encdoe"}, "named 'encdoe'.*mean 'encode/'"),
         ({"only": ["encode", "dec"]}, "no array named 'dec'"),
@@ -502,3 +502,24 @@ def test_a_tree_fits_itself(tree):
     for name in tree["tree"]:
         part = npzkit.load_tree(stream, only=[f"tree/{name}", "nested"])
         assert is_same(part["tree"][name], plain["tree"][name])
+
+
+@pytest.mark.remedy("Keys begin with it: ")
+def test_a_part_whose_name_keys_only_begin_with():
+    """A state dict has no folders: the error names the pattern of the keys."""
+    stream = saved({"model": {"enc.0.w": np.ones(2), "enc.1.w": np.zeros(2), "head": np.ones(1)}})
+    with pytest.raises(MemberNotFoundError, match=r"with it: only='model/enc\.\*' matches them"):
+        npzkit.load_tree(stream, "model/enc")
+    with pytest.raises(MemberNotFoundError, match=r"with it: 'model/enc\.\*' matches them"):
+        npzkit.load_tree(stream, only="model/enc")
+    found = npzkit.load_tree(stream, only="model/enc.*")
+    assert list(found["model"]) == ["enc.0.w", "enc.1.w"]
+
+
+def test_folders_are_not_called_keys():
+    """They are only suggested if one is close to what was given."""
+    stream = saved({"model": {"w": np.ones(2)}})
+    with pytest.raises(MemberNotFoundError, match="Existing keys: 'model/w'\\."):
+        npzkit.load_tree(stream, "unlike")
+    with pytest.raises(MemberNotFoundError, match="Did you mean 'model/'"):
+        npzkit.load_tree(stream, "modal")

@@ -134,6 +134,7 @@ def test_verify(run, cli):
     missing = cli("ckpt", "verify", "run", "--step", "7")
     assert missing.code == 2
     assert "there is no step 7" in missing.err
+    assert missing.err.endswith("npzkit ckpt ls FOLDER lists them.\n")
 
 
 def test_other_commands_take_a_step(run, cli):

@@ -171,6 +171,18 @@ def test_prune(run, cli):
     assert cli("ckpt", "prune", "run", "--every", "100").out.startswith("0 steps removed, 1 kept")
 
 
+@pytest.mark.parametrize("option", [(), ("--json",), ("-n",)])
+def test_prune_says_which_steps_are_damaged(option, run, cli):
+    """They count for no option, and stay: more steps are kept than the option says."""
+    damage(run / "step_00000300.npz")
+    found = cli("ckpt", "prune", "run", "--latest", "1", *option)
+    assert found.code == 0
+    assert found.err == (
+        "npzkit: step 300 is damaged and not removed. npzkit ckpt verify FOLDER says more.\n"
+    )
+    assert cli("ckpt", "verify", "run", "--step", "300").code == 1
+
+
 def test_prune_needs_to_know_what_to_keep(run, cli):
     """Without an option nothing is removed."""
     found = cli("ckpt", "prune", "run")

@@ -112,7 +112,8 @@ class best(Policy):  # noqa: N801 - as `latest`
     """Keep the `n` steps with the best value of a metric.
 
     Steps without the metric, or with NaN, are not candidates. Of equal values the
-    newer step is better. While no step has the metric, all steps are kept.
+    newer step is better. While no step has the metric, all steps are kept: NaN
+    counts as having it.
 
     Parameters
     ----------

@@ -91,10 +91,15 @@ class Folder(Steps):
 
     def commit(self, new: NewStep) -> None:
         """Write a step as a file, which replaces an older one when complete."""
-        new.archive.write(
-            self._file(new.step), formatted=new.metadata, durable=self._durable,
-            threads=new.options["threads"],
-        )  # fmt: skip
+        path = self._file(new.step)
+        try:
+            new.archive.write(
+                path, formatted=new.metadata, durable=self._durable,
+                threads=new.options["threads"],
+            )  # fmt: skip
+        except IsADirectoryError:
+            told = "a folder has the name of this step's file: move it away"
+            raise IsADirectoryError(errno.EISDIR, told, path) from None
 
     def _remove_file(self, step: int, found: Found | None) -> bool:
         # `remove` has just compared the file, for a second writer on a share without locks.

@@ -17,6 +17,7 @@ from npzkit.checkpoint.retention import Readers
 from npzkit.checkpoint.step_metadata import MISNAMED, record_of
 from npzkit.checkpoint.steps import Steps, looks_at, shown_steps
 from npzkit.errors import (
+    Advice,
     ChecksumError,
     DamagedCheckpointError,
     DamagedCheckpointWarning,
@@ -197,7 +198,7 @@ class Loader:
         found = "no step" if not steps else f"{len(steps)} steps, the newest is {steps[-1]}"
         return NoCheckpointError(
             f"there is no step {step}", path=self._storage.path, found=found,
-            remedy="store.steps lists them.",
+            remedy=Advice("store.steps", "npzkit ckpt ls FOLDER") + " lists them.",
         )  # fmt: skip
 
     def damaged(self, step: int, error: NpzkitError | OSError) -> DamagedCheckpointError:

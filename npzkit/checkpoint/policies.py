@@ -112,7 +112,8 @@ class best(Policy):  # noqa: N801 - as `latest`
     """Keep the `n` steps with the best value of a metric.
 
     Steps without the metric, or with NaN, are not candidates. Of equal values the
-    newer step is better. While no step has the metric, all steps are kept.
+    newer step is better. While no step has the metric, all steps are kept: NaN
+    counts as having it.
 
     Parameters
     ----------
@@ -158,6 +159,13 @@ def ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode)
         if value is not None and not (isinstance(value, float) and math.isnan(value))
     }
     return sorted(known, key=lambda step: (sign * known[step], -step))
+
+
+def mode_of(metric: str, policy: Policy | None) -> Mode:
+    """Return by which mode a policy ranks steps by a metric; "min" unless it is one mode."""
+    rules = () if policy is None else policy._rules
+    modes = {rule.mode for rule in rules if isinstance(rule, best) and rule.metric == metric}
+    return modes.pop() if len(modes) == 1 else "min"
 
 
 def _check_mode(mode: Mode) -> Mode:

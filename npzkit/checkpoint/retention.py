@@ -105,15 +105,17 @@ class _Choice(NamedTuple):
         The newest sound step, which must be on disk first.
     ranked : frozenset of int
         The steps that stay because of their metrics.
-    spared : tuple of int
-        Newer steps, because of which the policy would not keep the step just saved; without a
-        policy, those that are newer than the first one saved.
+    newer : tuple of int
+        The steps that are newer than the one just saved, and not known to be damaged.
+    is_kept : bool
+        Whether the policy keeps the step just saved.
     """
 
     removed: tuple[int, ...] = ()
     newest: int | None = None
     ranked: frozenset[int] = frozenset()
-    spared: tuple[int, ...] = ()
+    newer: tuple[int, ...] = ()
+    is_kept: bool = True
 
 
 class Retention:
@@ -148,8 +150,7 @@ class Retention:
         if self._policy is None:
             if saved is None or self._has_saved:
                 return _Choice()
-            self._has_saved = True
-            return _Choice(spared=tuple(step for step in self._storage.steps() if step > saved))
+            return _Choice(newer=tuple(self._sound(above=saved)))
         self._check_metrics()
         unsound: set[int] = set()
         read: set[tuple[int, bool]] = set()
@@ -184,8 +185,7 @@ class Retention:
 
     def _chosen(self, policy: Policy, saved: int | None, unsound: Collection[int]) -> _Choice:
         """Return what a policy says by what is known now."""
-        steps = self._storage.steps()
-        sound = [s for s in steps if s not in unsound and not self._catalog.is_damaged(s)]
+        sound = [step for step in self._sound() if step not in unsound]
         newest = max(sound, default=None)
         kept, ranked = {newest}, set()
         for rule in policy._rules:
@@ -193,12 +193,17 @@ class Retention:
             found = set(rule.kept(sound, partial(self._metrics, asked)))
             kept |= found
             ranked |= found.intersection(sound) if asked else set()
-        spared = () if saved is None or saved in kept else tuple(s for s in steps if s > saved)
         removed = (
             s for s in sound
             if s not in kept and s != saved and not self._readers.is_read(s)
         )  # fmt: skip
-        return _Choice(tuple(removed), newest, frozenset(ranked), spared)
+        newer = () if saved is None else tuple(step for step in sound if step > saved)
+        return _Choice(tuple(removed), newest, frozenset(ranked), newer, saved in kept)
+
+    def _sound(self, above: int = -1) -> list[int]:
+        """Return the steps above one that are not known to be damaged."""
+        steps = (step for step in self._storage.steps() if step > above)
+        return [step for step in steps if not self._catalog.is_damaged(step)]
 
     def _metrics(self, asked: list[int], step: int) -> Mapping[str, Any]:
         asked.append(step)
@@ -260,10 +265,14 @@ class Retention:
             return ()
         if failed:
             _warn_of(f"the checkpoints {shown_steps(failed)}", next(iter(failed.values())))
-        if choice.spared:
-            lost = f", and the policy will not keep step {saved}" if self._policy else ""
+        is_first, self._has_saved = not self._has_saved, True
+        newer = [step for step in choice.newer if step not in removed]
+        if newer and (is_first or not choice.is_kept):
+            lost = ", and the policy counts them" if self._policy else ""
+            if not choice.is_kept:
+                lost = f", and the policy will not keep step {saved}"
             warn(
-                f"step {saved} was saved, but newer steps exist: {shown_steps(choice.spared)}. "
+                f"step {saved} was saved, but newer steps exist: {shown_steps(newer)}. "
                 f"load() takes the newest{lost}. If the run goes on from here, remove the newer "
                 "ones with store.delete(step). Another run needs a folder of its own.",
                 RuntimeWarning,

@@ -22,7 +22,7 @@ from npzkit.checkpoint.catalog import Catalog, StoreReport
 from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.frozen import Shared, find_shared
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
-from npzkit.checkpoint.policies import Mode, Policy, check_count, ranked
+from npzkit.checkpoint.policies import Mode, Policy, check_count, mode_of, ranked
 from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.step_metadata import (
@@ -53,6 +53,7 @@ from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
 from npzkit.stores.objects import Found
 from npzkit.trees.containers import flatten
+from npzkit.trees.notes import links
 from npzkit.trees.restoring import KeySelection
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class CheckpointStore:
         self._is_background, self._when_busy = bool(background), when_busy
         self._coding: dict[str, Any] = {"compression": compression, "level": level}
         self._threads, self._max_memory = thread_count(threads), max_memory
-        self._frozen = _selection(frozen)
+        self._keep, self._frozen = keep, _selection(frozen)
         place: Any = find_location(folder, storage_options)
         self._storage: Steps = (
             Bucket(place) if isinstance(place, Location) else Folder(place, durable=durable)
@@ -216,14 +217,15 @@ class CheckpointStore:
         """The highest step, or None if there is none. It is not checked."""
         return max(self.steps, default=None)
 
-    def best(self, metric: str, mode: Mode = "min") -> int | None:
+    def best(self, metric: str, mode: Mode | None = None) -> int | None:
         """Return the step with the best value of a metric.
 
         Parameters
         ----------
         metric : str
-        mode : {"min", "max"}, default "min"
-            Whether a lower or a higher value is better.
+        mode : {"min", "max"}, optional
+            Whether a lower or a higher value is better; by default as `keep` ranks this
+            metric, or else "min".
 
         Returns
         -------
@@ -233,6 +235,7 @@ class CheckpointStore:
             metrics are damaged, or that this store has found to be damaged. No array
             is read. The save under way counts too: it is waited for.
         """
+        mode = mode_of(metric, self._keep) if mode is None else mode
         steps: tuple[int, ...] = ()
         for steps in looks_at(lambda: self.steps, self.folder):
             candidates = [step for step in steps if not self._catalog.is_damaged(step)]
@@ -396,9 +399,10 @@ class CheckpointStore:
         Warns
         -----
         RuntimeWarning
-            An old step cannot be removed; the others are. Or newer steps exist, at the first
-            save, or if the policy will not keep this one. Or no step has a metric that the
-            policy needs. Or a frozen array has changed, or files cannot be linked and are copied.
+            An old step cannot be removed; the others are. Or newer steps exist, at the
+            first save of this store, or if the policy will not keep this step. Or no step has a
+            metric that the policy needs. Or a frozen array has changed, or files cannot be linked
+            and are copied.
 
         Notes
         -----
@@ -412,7 +416,7 @@ class CheckpointStore:
         size = {} if shard_size is None else {"shard_size": parse_size(shard_size)}
         arrays, structure = flatten(tree)
         joint = joint_save(arrays)
-        fixed = self._frozen_in(arrays, frozen, joint)
+        fixed = self._frozen_in(arrays, structure, frozen, joint)
         with self._background.turn:
             # All processes decide this together, before one may raise an earlier failure.
             if self._is_refused(step, joint):
@@ -459,6 +463,7 @@ class CheckpointStore:
     def _frozen_in(
         self,
         arrays: Mapping[str, Any],
+        structure: Any,
         patterns: str | Iterable[str] | None,
         joint: Agreement | None,
     ) -> list[str]:
@@ -482,7 +487,7 @@ class CheckpointStore:
             )  # fmt: skip
         keys = list(arrays)
         found = selection.keys(keys)
-        selection.check_used(keys, self.folder, is_empty=not found)
+        selection.check_used(keys, self.folder, is_empty=not found, tied=links(structure))
         return found
 
     def _is_folder(self, step: int, reasons: list[str], joint: Agreement | None) -> bool:
@@ -635,7 +640,8 @@ class CheckpointStore:
             Nothing is changed if an error is raised.
         strict : bool, default True
             Raise an error if the step does not fit the example. If False, a warning
-            names the keys, and what does not fit keeps the example's value.
+            names the keys, and what does not fit keeps the example's value, unless
+            nothing fits.
 
         Returns
         -------
@@ -658,7 +664,8 @@ class CheckpointStore:
         UnsupportedError
             The steps are at a URL, and `mmap_mode` is given.
         ValueError
-            `like` and `into` are both given, or an array in `into` is read-only.
+            `like` and `into` are both given, or an array or a tensor in `into`
+            cannot be written to.
 
         Warns
         -----

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
-from npzkit.cli.messages import Refusal, in_a_line, message_of
+from npzkit.cli.messages import Refusal, in_a_line, message_of, say
 from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import (
     NoCheckpointError,
@@ -22,6 +22,7 @@ from npzkit.errors import (
     format_size,
     printable,
     shown_url,
+    some_of,
 )
 from npzkit.files.urls import local_path
 from npzkit.members.keys import suggestion
@@ -244,6 +245,10 @@ def prune(
             raise Refusal(f"no step is a multiple of {period}.")
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]
+        damaged = [str(step) for step in kept if store._catalog.is_damaged(step)]
+    if damaged:
+        which = f"step {damaged[0]} is" if len(damaged) == 1 else f"steps {some_of(damaged)} are"
+        say(f"{which} damaged and not removed. npzkit ckpt verify FOLDER says more.")
     if as_json:
         print_json({"removed": removed, "kept": kept, "dry_run": dry_run})
         return

@@ -389,7 +389,8 @@ def load_tree(
         the file at that moment.
     strict : bool, default True
         Raise an error if the archive does not fit the example. If False, a
-        warning names the keys, and what does not fit keeps the example's value.
+        warning names the keys, and what does not fit keeps the example's value,
+        unless nothing fits.
     only : str or iterable of str, optional
         Patterns such as ``"encoder/*"``, in which ``*`` also matches ``/``. Only
         matching keys, and what is under them, are loaded, and no other array is
@@ -426,7 +427,8 @@ def load_tree(
     OSError, NpzkitError
         As `npzkit.open` and `NpzFile.load_all`.
     ValueError
-        `like` and `into` are both given, or an array in `into` is read-only.
+        `like` and `into` are both given, or an array or a tensor in `into` cannot
+        be written to.
     TypeError
         The example is a model or an optimizer, not its ``state_dict()``, or no data at all.
 

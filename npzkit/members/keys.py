@@ -288,7 +288,8 @@ def suggestion(key: object, keys: Sequence[str], noun: str = "keys") -> str:
     close = _closest(key, keys)
     if close is not None:
         return f"Did you mean {shown_value(close)}?"
-    return f"Existing {noun}: {some_of(keys, shown_value) or 'none'}."
+    existing = [name for name in keys if not name.endswith("/")]
+    return f"Existing {noun}: {some_of(existing, shown_value) or 'none'}."
 
 
 def as_utf8(key: str) -> str | None:

@@ -279,7 +279,25 @@ def encode(value: Any, *, is_top: bool = False) -> tuple[Any, Any]:
         return np.frombuffer(value, np.uint8), ["as", "bytes"]
     if type(value) is io.BytesIO:
         return np.frombuffer(value.getvalue(), np.uint8), ["as", "stream"]
-    return (MISSING, ["value", note_of(value)]) if is_noted(type(value)) else (value, None)
+    if is_noted(type(value)):
+        return MISSING, ["value", note_of(value)]
+    if _is_sequence(value) and not (is_top and isinstance(_of_items(value), np.ndarray)):
+        what = "nested data cannot keep a sequence of this type"
+        raise UnsupportedError(what, found=type(value).__name__, remedy="Save list(value).")
+    return value, None
+
+
+def _is_sequence(value: Any) -> bool:
+    """Return whether NumPy would make an array of the items, as of a list, a deque or a range."""
+    if isinstance(value, str) or not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
+        return False
+    if any(hasattr(value, f"__array{end}__") for end in ("", "_interface", "_struct")):
+        return False
+    try:
+        memoryview(value)
+    except TypeError:
+        return True
+    return False
 
 
 def _scalar_array(value: np.generic) -> np.ndarray[Any, Any]:
@@ -509,7 +527,7 @@ def with_numbers(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     ({'x': array([1, 2]), 'lr': array(0.1)}, {'lr': ['as', 'value']})
     """
     found = dict(arrays)
-    for key in [key for key, value in arrays.items() if isinstance(value, (list, tuple))]:
+    for key in [key for key, value in arrays.items() if _is_sequence(value)]:
         if (array := _of_items(arrays[key])) is MISSING:
             return flatten({key: _as_numpy_does(value) for key, value in arrays.items()})
         found[key] = array

@@ -94,6 +94,20 @@ def fill(tensor: Any, array: Any) -> None:
         tensor.copy_(from_array(array, *special_dtype(tensor)))
 
 
+def check_fillable(tensor: Any, key: str) -> None:
+    """Raise ValueError for a tensor that PyTorch would not write to."""
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    why = ""
+    if tensor.is_meta:
+        why = "has no memory (device 'meta') and cannot be filled: pass it as like="
+    elif any(size > 1 and not stride for size, stride in strides):
+        why = "is expanded, and its values share memory: pass tensor.clone()"
+    elif tensor.is_inference() and not imported("torch").is_inference_mode_enabled():
+        why = "was made in torch.inference_mode(), which is off now: pass tensor.clone()"
+    if why:
+        raise ValueError(f"the tensor {key!r} {why}")
+
+
 def view_of(tensor: Any) -> np.ndarray[Any, Any] | None:
     """Return the array that is a tensor's memory, or None if it cannot be written through.
 

@@ -30,6 +30,7 @@ from npzkit.trees.containers import PYTHON, children_of, is_changeable, is_recor
 from npzkit.trees.frameworks import (
     ReadBoxes,
     array_like,
+    check_fillable,
     fill,
     from_array,
     jax_form,
@@ -65,12 +66,13 @@ def _children(node: Any) -> dict[str, Any] | None:
 
 
 class _Differs(Exception):  # noqa: N818 - it never leaves this module
-    """A leaf of another kind, shape or dtype."""
+    """A leaf of another kind, shape or dtype, or with what was found and what was expected."""
 
 
 class _Made(NamedTuple):
-    """A tensor, or an array, that one of several keys of the example has received."""
+    """A tensor, or an array, that the first of several keys of the example has received."""
 
+    key: str
     saved: Any
     array: Any
     tensor: Any
@@ -137,6 +139,37 @@ class Fitting:
         # Up to the last slash that all of them have.
         folder = common_start(taken).rpartition("/")[0]
         return "" if any(is_within(key, folder) for key in self._leaves) else folder
+
+    @property
+    def fits_at_all(self) -> bool:
+        """Whether the example has taken any leaf as it is; those of a sparse matrix are parts."""
+        leaves = (key for key, node in self._nodes.items() if _children(node) is None)
+        return any(
+            key not in self._leaves
+            and self.differing.keys().isdisjoint((key, key.rpartition("/")[0]))
+            for key in leaves
+        )
+
+    @property
+    def prefix(self) -> tuple[str, str, str] | None:
+        """The prefix by which all missing keys differ from some left over, with one of each."""
+        first = min(self.missing, default="")
+        for other in self._leaves if first else ():
+            same = common_start([first, other])
+            same = same[: max(same.rfind("/"), same.rfind(".")) + 1]
+            rest = min(first, other, key=len)[len(same) :]
+            old, new = first.removesuffix(rest), other.removesuffix(rest)
+            prefix = max(old, new, key=len)[len(same) :]
+            if (
+                same in (old, new)
+                and prefix.endswith((".", "/"))
+                and all(
+                    key.startswith(old) and new + key[len(old) :] in self._leaves
+                    for key in self.missing
+                )
+            ):
+                return prefix, first, other
+        return None
 
     def value(self, like: Any, key: str) -> Any:
         """Return the data for one node of the example."""
@@ -211,8 +244,9 @@ class Fitting:
         saved = self._leaves.pop(key)
         try:
             return self._fit(like, saved, key)
-        except _Differs:
-            self.differing[key] = _described(saved), _described(like)
+        except _Differs as differs:
+            found, expected = differs.args or (_described(saved), _described(like))
+            self.differing[key] = found, expected
             return like
         except NpzkitError as error:
             raise error.locate(key=key) from error.__cause__
@@ -230,7 +264,7 @@ class Fitting:
                 raise _Differs
             return array.item()
         if is_tensor(like):
-            return self._tensor(like, _checked(array, *form_of(like)), saved)
+            return self._tensor(like, _checked(array, *form_of(like)), saved, key)
         if is_jax_array(like):
             array = number_like(saved, like) if array is None else array
             array = _checked(array, *jax_form(like))
@@ -244,32 +278,34 @@ class Fitting:
             return self._unshared(array, saved)
         if not like.flags.writeable:
             raise ValueError(f"the array {key!r} is read-only and cannot be filled")
-        made = self._made.setdefault(id(like), _Made(saved, array, like))
+        made = self._made.setdefault(id(like), _Made(key, saved, array, like))
         self._check_one(made, array)
         if array is not like:
             self._changes.append(lambda: np.copyto(like, array))
         return like
 
-    def _tensor(self, like: Any, array: Any, saved: Any) -> Any:
+    def _tensor(self, like: Any, array: Any, saved: Any, key: str) -> Any:
         """Return a tensor, the same one for tensors that are tied in the example."""
         tie = identity(like)
         made = self._made.get(tie) if tie is not None else None
         if made is not None and (saved is made.saved or _is_same(array, made.array)):
             return made.tensor
         if self._in_place:
+            check_fillable(like, key)
             self._check_one(made, array)
             self._changes.append(lambda: fill(like, array))
             tensor = like
         else:
             tensor = tensor_like(self._unshared(array, saved), like)
         if tie is not None:
-            self._made[tie] = _Made(saved, array, tensor)
+            self._made[tie] = _Made(key, saved, array, tensor)
         return tensor
 
     def _check_one(self, made: _Made | None, array: Any) -> None:
         """Check that the same memory is not to be filled with two different arrays."""
         if made is not None and array is not made.array and not _is_same(array, made.array):
-            raise _Differs
+            tied = f"those of {made.key!r}, to which it is tied in the example"
+            raise _Differs("other values", tied)
 
     def _unshared(self, array: Any, saved: Any) -> Any:
         """Return an array that no other leaf has: a copy from the second time on."""

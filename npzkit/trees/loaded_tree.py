@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
+from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, shown_value, warn
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.keys import is_within, missing, with_folders
+from npzkit.members.keys import is_within
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import MISSING
 from npzkit.trees.frameworks import ReadBoxes, boxes_of, jax_form
 from npzkit.trees.likeness import Fitting, SavedTensor, check_example, places_in, spread_in
 from npzkit.trees.notes import links
-from npzkit.trees.restoring import UNREAD, KeySelection, unflatten
+from npzkit.trees.restoring import UNREAD, KeySelection, missing_part, unflatten
 from npzkit.trees.sparse import of_scipy
 
 _SMALL_SIZE = 1 << 20
@@ -195,7 +195,7 @@ def _tree_of(
     if note is None and not prefix and selection is None:
         tree = of_scipy(tree)
     if tree is MISSING:
-        raise missing(prefix, with_folders(npz.files), path)
+        raise missing_part(prefix, npz.files, path, "only=")
     if selection is not None:
         inside = [key for key in npz.files if is_within(key, prefix)]
         selection.check_used(inside, path, is_empty=tree is UNREAD)
@@ -226,13 +226,21 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
     if not (fitting.missing or left_over or fitting.differing):
         return
     error = TreeMismatchError.of(fitting.missing, left_over, fitting.differing, path)
-    if strict:
-        if fitting.folder and not (fitting.missing or fitting.differing):
-            error.remedy = (
-                f"Pass only={f'{fitting.folder}/*'!r} to load this part, or strict=False."
-            )
+    fits_at_all, prefix = fitting.fits_at_all, fitting.prefix
+    if prefix is not None:
+        name, expected, found = map(shown_value, prefix)
+        error.remedy = (
+            f"The keys differ by the prefix {name}: the archive has {found} for {expected}. Rename "
+            "those of the example."
+        )
+    elif not fits_at_all:
+        error.remedy = "Nothing of the archive fits: npzkit.load_tree(file) returns what it has."
+    elif strict and fitting.folder and not (fitting.missing or fitting.differing):
+        error.remedy = f"Pass only={f'{fitting.folder}/*'!r} to load this part, or strict=False."
+    if strict or not fits_at_all:
         raise error
-    error.remedy = None
+    if prefix is None:
+        error.remedy = None
     warning = TreeMismatchWarning(str(error))
     warning.mismatch = error
     warn(warning, TreeMismatchWarning)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from fnmatch import translate
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from npzkit.errors import (
@@ -158,7 +159,14 @@ class KeySelection:
         rules = [r for r in self._rules if is_within(key, r.root) or is_within(r.root, key)]
         return bool(rules) and all(r.regex is None and is_within(key, r.root) for r in rules)
 
-    def check_used(self, keys: Sequence[str], path: str | None, *, is_empty: bool) -> None:
+    def check_used(
+        self,
+        keys: Sequence[str],
+        path: str | None,
+        *,
+        is_empty: bool,
+        tied: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Check that each pattern has matched something.
 
         Parameters
@@ -169,6 +177,8 @@ class KeySelection:
             Of the archive, for the message.
         is_empty : bool
             Whether nothing at all was found.
+        tied : mapping of str to str, optional
+            Keys without an array of their own, and whose they have, for the message.
 
         Raises
         ------
@@ -177,7 +187,11 @@ class KeySelection:
         """
         for rule in self._rules:
             if is_empty or rule.pattern not in self._used:
-                raise _unmatched(rule, keys, path)
+                error = _unmatched(rule, keys, path)
+                for key in rule.matching(list(tied))[:1]:
+                    named = shown_value(tied[key])
+                    error.remedy = f"{shown_value(key)} is tied to {named}: name that one."
+                raise error
 
 
 def named_keys(patterns: Iterable[str], keys: Iterable[str], path: str | None) -> list[str]:
@@ -212,10 +226,21 @@ def named_keys(patterns: Iterable[str], keys: Iterable[str], path: str | None) -
     return list(dict.fromkeys(found))
 
 
+def missing_part(
+    key: str, keys: Sequence[str], path: str | None, argument: str = ""
+) -> MemberNotFoundError:
+    """Return the error of a key that has nothing in it, though others may begin with it."""
+    error = missing(key, with_folders(keys), path)
+    if any(other.startswith(f"{key}.") for other in keys):
+        pattern = f"{argument}{shown_value(f'{key}.*')}"
+        error.remedy = f"Keys begin with it: {pattern} matches them."
+    return error
+
+
 def _unmatched(rule: _Rule, keys: Sequence[str], path: str | None) -> MemberNotFoundError:
     """Return the error of a pattern that matches nothing, with what is like its beginning."""
     if rule.regex is None:
-        return missing(rule.key, with_folders(keys), path)
+        return missing_part(rule.key, keys, path)
     return MemberNotFoundError(
         f"no array matches {shown_value(rule.pattern)}",
         path=path,

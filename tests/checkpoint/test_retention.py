@@ -258,13 +258,35 @@ def test_damaged_metadata_do_not_stop_retention(tmp_path):
         assert store.steps == (0, 1, 3)
 
 
+@pytest.mark.parametrize(
+    ("keep", "found"),
+    [
+        (latest(1) | best("acc", 3, mode="max"), 1),
+        (best("acc", 3), 0),
+        (best("other", 3, mode="max"), 0),
+        (best("acc", 3, mode="max") | best("acc", 3), 0),
+        (None, 0),
+    ],
+    ids=repr,
+)
+def test_the_best_step_is_the_one_that_the_policy_ranks_first(tmp_path, keep, found):
+    """Unless a mode is given: a run that keeps the highest accuracy loaded the lowest."""
+    with open_store(tmp_path) as store:
+        for step, accuracy in enumerate([0.1, 0.9, 0.5]):
+            store.save(step, {}, metrics={"acc": accuracy, "other": 1})
+    with open_store(tmp_path, keep) as store:
+        assert store.best("acc") == found
+        assert (store.best("acc", "min"), store.best("acc", mode="max")) == (0, 1)
+
+
 def test_resuming_from_an_older_step_keeps_newer_ones_apart(place):
     """A run that continues from an older step overwrites newer ones as it reaches them."""
     with open_store(place) as store:
         save(store, 10, 20, 30)
     with open_store(place, latest(2)) as store:
         assert store.load(10).step == 10
-        save(store, 20, loss=0.5)
+        with pytest.warns(RuntimeWarning, match="newer steps exist: 30"):
+            save(store, 20, loss=0.5)
         assert store.steps == (20, 30)
         assert store.metrics(20) == {"loss": 0.5}
 
@@ -423,6 +445,35 @@ def test_a_run_that_begins_below_the_steps_of_another_is_told(place):
         save(store, 1, 7)
     with open_store(place) as store:
         save(store, 8, 2)
+
+
+@pytest.mark.parametrize("keep", [None, latest(3), every(1), best("loss", 3)], ids=repr)
+def test_going_back_is_told_at_the_first_save(tmp_path, keep):
+    """Also if the policy keeps the new step: it would remove the next ones, and load the old."""
+    with open_store(tmp_path) as store:
+        save(store, 80, 90, 100)
+    with open_store(tmp_path, keep) as store:
+        assert store.load(80).step == 80
+        with pytest.warns(RuntimeWarning, match="newer steps exist: 90, 100. load.. takes") as told:
+            save(store, 81, loss=0.5)
+        assert ("the policy counts them" in str(told[0].message)) is (keep is not None)
+        for step in (90, 100):
+            store.delete(step)
+        save(store, 82, 83, 84, loss=0.5)
+        assert store.steps[-3:] == (82, 83, 84)
+        assert store.load().step == 84
+
+
+def test_newer_steps_that_are_damaged_are_no_reason_to_warn(tmp_path):
+    """A run that goes on from the newest sound step, because `load` skipped newer ones."""
+    with open_store(tmp_path) as store:
+        save(store, 1, 2, 3)
+    flip(tmp_path / "step_00000003.npz", 300)
+    for keep in (None, latest(3)):
+        with open_store(tmp_path, keep) as store:
+            with pytest.warns(match="step 3 is damaged"):
+                assert store.load().step == 2
+            save(store, 2)
 
 
 def test_pruning_reads_the_best_steps_wholly(tmp_path):

@@ -542,6 +542,18 @@ def test_a_step_that_does_not_exist(store):
     assert [store.load(step).step for step in store.steps] == [0, 10, 20]
 
 
+@on_disk
+def test_a_folder_with_the_name_of_a_step(store):
+    """The error of the save says so: the one of the system named no way out of it."""
+    os.makedirs(store.path(5))
+    with pytest.raises(IsADirectoryError, match="name of this step's file: move it away") as info:
+        store.save(5, {"w": np.ones(2)})
+    assert info.value.filename == store.path(5)
+    os.rename(info.value.filename, os.path.join(store.folder, "other"))
+    store.save(5, {"w": np.ones(2)})
+    assert store.load().step == 5
+
+
 @pytest.mark.remedy("Check the folder. To begin a new run, catch NoCheckpointError.")
 def test_a_new_run_begins_where_there_is_no_step(store):
     """A program that catches the error begins; the next time, it goes on."""

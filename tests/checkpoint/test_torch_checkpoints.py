@@ -6,7 +6,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore
-from npzkit.errors import TreeMismatchError
+from npzkit.errors import MemberNotFoundError, TreeMismatchError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -187,3 +187,16 @@ def test_frozen_tensors_are_linked(tmp_path, check):
         assert len(set.intersection(*files)) == 1
         loaded = store.load(like={"frozen": frozen, "w": torch.zeros(3, dtype=torch.int64)}).tree
         assert all(torch.equal(loaded["frozen"][key], value) for key, value in frozen.items())
+
+
+@pytest.mark.remedy(": name that one.")
+def test_a_tied_weight_is_frozen_by_the_key_that_has_the_array(tmp_path):
+    """The error of a pattern that names the other key alone says which one that is."""
+    weight = torch.ones(3)
+    tree = {"backbone.w": weight, "head.w": weight, "head.b": torch.ones(1)}
+    with CheckpointStore(tmp_path, durable=False) as store:
+        tied = r"no array matches 'head\.w\*'.*'head.w' is tied to 'backbone.w': name that one"
+        with pytest.raises(MemberNotFoundError, match=tied):
+            store.save(1, tree, frozen=["head.b", "head.w*"])
+        store.save(1, tree, frozen=["head.b", "backbone.w"])
+        assert store.load(like=tree).tree["head.w"].tolist() == [1, 1, 1]

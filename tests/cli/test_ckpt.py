@@ -134,6 +134,7 @@ def test_verify(run, cli):
     missing = cli("ckpt", "verify", "run", "--step", "7")
     assert missing.code == 2
     assert "there is no step 7" in missing.err
+    assert missing.err.endswith("npzkit ckpt ls FOLDER lists them.\n")
 
 
 def test_other_commands_take_a_step(run, cli):
@@ -168,6 +169,18 @@ def test_prune(run, cli):
     assert found.json() == {"removed": [100, 200], "kept": [300], "dry_run": False}
     assert [path.name for path in run.glob("*.npz")] == ["step_00000300.npz"]
     assert cli("ckpt", "prune", "run", "--every", "100").out.startswith("0 steps removed, 1 kept")
+
+
+@pytest.mark.parametrize("option", [(), ("--json",), ("-n",)])
+def test_prune_says_which_steps_are_damaged(option, run, cli):
+    """They count for no option, and stay: more steps are kept than the option says."""
+    damage(run / "step_00000300.npz")
+    found = cli("ckpt", "prune", "run", "--latest", "1", *option)
+    assert found.code == 0
+    assert found.err == (
+        "npzkit: step 300 is damaged and not removed. npzkit ckpt verify FOLDER says more.\n"
+    )
+    assert cli("ckpt", "verify", "run", "--step", "300").code == 1
 
 
 def test_prune_needs_to_know_what_to_keep(run, cli):

@@ -295,7 +295,8 @@ def test_equal_weights_of_another_program_are_tied_too():
     np.savez(stream, a=np.zeros(2, "f4"), b=np.zeros(2, "f4"), c=np.ones(2, "f4"))
     found = npzkit.load_tree(stream, like={"a": w, "b": w, "c": w})
     assert found["a"] is found["b"] is not found["c"]
-    with pytest.raises(TreeMismatchError, match="differing: 'c'"):
+    tied = "differing: 'c' .found other values, expected those of 'a', to which it is tied"
+    with pytest.raises(TreeMismatchError, match=tied):
         npzkit.load_tree(stream, into={"a": w, "b": w, "c": w})
     assert w.tolist() == [1, 1]
 
@@ -315,6 +316,34 @@ def test_weights_that_the_example_unties_are_filled_apart():
     tied = torch.zeros(6)
     npzkit.load_tree(stream, into={"a": tied, "b": tied, "c": ...})
     assert tied.tolist() == w.tolist()
+
+
+def in_inference():
+    with torch.inference_mode():
+        return torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "instead"),
+    [
+        (lambda: torch.zeros(1).expand(3), "pass tensor.clone()"),
+        (in_inference, "pass tensor.clone()"),
+        (lambda: torch.zeros(3, device="meta"), "pass it as like="),
+    ],
+)
+def test_a_tensor_that_cannot_be_filled_is_found_before_any_is(make, instead):
+    """PyTorch refused to write to it when the others were filled, or did not write at all."""
+    stream = saved({"a": torch.ones(3), "e": torch.ones(3)})
+    first, tensor = torch.zeros(3), make()
+    with pytest.raises(ValueError, match="the tensor 'e' ") as info:
+        npzkit.load_tree(stream, into={"a": first, "e": tensor})
+    assert str(info.value).endswith(instead)
+    assert first.tolist() == [0, 0, 0]
+    if "clone" in instead:
+        filled = npzkit.load_tree(stream, into={"a": first, "e": tensor.clone()})
+    else:
+        filled = npzkit.load_tree(stream, like={"a": first, "e": tensor})
+    assert filled["e"].tolist() == [1, 1, 1]
 
 
 def test_memory_that_is_used_again_ties_nothing():

@@ -216,6 +216,46 @@ def test_what_fits_is_loaded_if_not_strict():
     assert is_same(like, expected)
 
 
+@pytest.mark.remedy("Nothing of the archive fits: npzkit.load_tree(file) returns what it has.")
+@each_row("like", [{"v": np.zeros(2)}, {"w": np.zeros(3)}, {"a": {"b": 0, "c": 0}}])
+def test_a_file_of_which_nothing_fits_is_an_error_if_not_strict_too(like):
+    """A program went on with the random weights of the example."""
+    stream = saved({"w": np.ones(2), "s": {}})
+    for strict in (True, False):
+        with pytest.raises(TreeMismatchError, match="Nothing of the archive fits"):
+            npzkit.load_tree(stream, like=like, strict=strict)
+    assert npzkit.load_tree(stream, like=npzkit.load_tree(stream))["w"].tolist() == [1, 1]
+
+
+@pytest.mark.remedy("Rename those of the example.")
+@each_row(
+    ("keys", "others", "prefix"),
+    [
+        (["w", "b"], ["_orig_mod.w", "_orig_mod.b"], "_orig_mod."),
+        (["module.w", "module.b"], ["w", "b", "left"], "module."),
+        (["net.0.w", "net.0.b"], ["net._orig_mod.0.w", "net._orig_mod.0.b"], "_orig_mod."),
+        (["w", "b"], ["model/w", "model/b"], "model/"),
+        (["w", "b"], ["module.w", "b2"], None),
+        (["w"], ["xw"], None),
+        (["a.w"], ["b.w"], None),
+    ],
+)
+def test_keys_that_differ_by_a_prefix_are_told_so(keys, others, prefix):
+    """As those of models that torch.compile or DataParallel wraps, also if other parts fit."""
+    for more in ({}, {"epoch": 3}):
+        stream = saved({"state": {**dict.fromkeys(others, 1), **more}})
+        like = {"state": {**dict.fromkeys(keys, 0), **more}}
+        with pytest.raises(TreeMismatchError) as caught:
+            npzkit.load_tree(stream, like=like)
+        assert (f"differ by the prefix {prefix!r}" in str(caught.value)) is (prefix is not None)
+        if more:
+            with pytest.warns(TreeMismatchWarning) as told:
+                assert npzkit.load_tree(stream, like=like, strict=False) == like
+            assert (f"prefix {prefix!r}" in str(told[0].message)) is (prefix is not None)
+        renamed = {"state": {**dict.fromkeys(others, 0), **more}}
+        assert npzkit.load_tree(stream, like=renamed)["state"] == dict.fromkeys(others, 1) | more
+
+
 def test_nothing_is_filled_if_something_does_not_fit():
     """After an error the example has its old values, arrays and numbers."""
     stream = saved({"a": np.ones(2), "n": [1], "b": np.ones(3)})
@@ -241,7 +281,8 @@ def test_what_the_example_has_twice_is_not_filled_twice():
     )
     assert is_same(example, {"a": {"last": [1.0]}, "b": [{"last": [2.0]}], "w": np.ones(2)})
     twice = {"a": example["w"], "b": example["w"]}
-    with pytest.raises(TreeMismatchError, match="differing: 'b'"):
+    tied = "differing: 'b' .found other values, expected those of 'a', to which it is tied"
+    with pytest.raises(TreeMismatchError, match=tied):
         npzkit.load_tree(saved({"a": np.ones(2), "b": np.zeros(2)}), into=twice)
     npzkit.load_tree(saved({"a": np.zeros(2), "b": np.zeros(2)}), into=twice)
     assert example["w"].tolist() == [0, 0]
@@ -349,7 +390,7 @@ def test_with_an_example_the_rest_keeps_its_values():
     ("options", "message"),
     [
         ({"only": "encoder/*"}, r"no array matches 'encoder/\*'.*mean 'encode/'"),
-        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/', 'encode/w', 'step'"),
+        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/w', 'step'"),
         ({"only": "*.bias"}, r"no array matches '\*\.bias'.*Existing keys"),
         ({"only": "encdoe"}, "named 'encdoe'.*mean 'encode/'"),
         ({"only": ["encode", "dec"]}, "no array named 'dec'"),
@@ -461,3 +502,24 @@ def test_a_tree_fits_itself(tree):
     for name in tree["tree"]:
         part = npzkit.load_tree(stream, only=[f"tree/{name}", "nested"])
         assert is_same(part["tree"][name], plain["tree"][name])
+
+
+@pytest.mark.remedy("Keys begin with it: ")
+def test_a_part_whose_name_keys_only_begin_with():
+    """A state dict has no folders: the error names the pattern of the keys."""
+    stream = saved({"model": {"enc.0.w": np.ones(2), "enc.1.w": np.zeros(2), "head": np.ones(1)}})
+    with pytest.raises(MemberNotFoundError, match=r"with it: only='model/enc\.\*' matches them"):
+        npzkit.load_tree(stream, "model/enc")
+    with pytest.raises(MemberNotFoundError, match=r"with it: 'model/enc\.\*' matches them"):
+        npzkit.load_tree(stream, only="model/enc")
+    found = npzkit.load_tree(stream, only="model/enc.*")
+    assert list(found["model"]) == ["enc.0.w", "enc.1.w"]
+
+
+def test_folders_are_not_called_keys():
+    """They are only suggested if one is close to what was given."""
+    stream = saved({"model": {"w": np.ones(2)}})
+    with pytest.raises(MemberNotFoundError, match="Existing keys: 'model/w'\\."):
+        npzkit.load_tree(stream, "unlike")
+    with pytest.raises(MemberNotFoundError, match="Did you mean 'model/'"):
+        npzkit.load_tree(stream, "modal")

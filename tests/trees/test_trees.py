@@ -8,7 +8,7 @@ import enum
 import io
 import json
 import sys
-from collections import namedtuple
+from collections import deque, namedtuple
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -702,6 +702,39 @@ def test_what_is_no_tree_is_refused(tmp_path, tree, error, text):
     with pytest.raises(error, match=text):
         npzkit.save(path, tree)
     assert not path.exists()
+
+
+class Sequence:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return ["x", 1.5][index]
+
+
+@pytest.mark.remedy("Save list(value).")
+@each_row("value", [deque(["x", 1.5]), range(2), Sequence()])
+def test_another_sequence_in_nested_data_is_refused(value):
+    """NumPy makes an array of a deque or a range, which changed the values or lost the type."""
+    for tree, key in [({"a": {"b": value}}, "a/b"), ({"n": {}, "a": [value]}, "a/0")]:
+        with pytest.raises(UnsupportedError, match=f"{key}.*list.value") as info:
+            saved(tree)
+        assert info.value.found == type(value).__name__
+    back = npzkit.load_tree(saved({"a": {"b": list(value)}, "w": np.ones(1)}))
+    assert back["a"]["b"] == list(value)
+
+
+def test_a_sequence_in_a_flat_dict_is_an_array_unless_values_change():
+    """As numpy.savez saves it; a value that would change is an error with the key."""
+    flat = {"d": deque([1, 2.5]), "r": range(3), "l": ["x", 1.5]}
+    back = npzkit.load_tree(saved(flat))
+    assert back["d"].tolist() == [1, 2.5]
+    assert back["r"].tolist() == [0, 1, 2]
+    assert back["l"] == ["x", 1.5]
+    with pytest.raises(UnsupportedError, match=r"key 'd'.*list\(value\)"):
+        saved({"d": deque(["x", 1.5]), "w": np.ones(1)})
+    # What has a buffer, or says what its array is, is an array everywhere.
+    assert npzkit.load_tree(saved({"a": {"b": bytearray(b"ab")}}))["a"]["b"].tolist() == [97, 98]
 
 
 @each_row(

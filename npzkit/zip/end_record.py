@@ -15,6 +15,7 @@ from npzkit.errors import (
     SAVE_PARTIAL,
     SAVE_SOUND,
     TO_CONVERT,
+    TORCH_TO_CONVERT,
     Advice,
     AmbiguousArchiveError,
     UnsupportedError,
@@ -346,7 +347,7 @@ _OTHER_FILES = (
     # The pickle of torch.save's magic number, before PyTorch 1.6.
     OtherFile(
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "it is a file of torch.save",
-        remedy=TO_CONVERT,
+        remedy=TORCH_TO_CONVERT,
     ),
     OtherFile(
         b"\x80", PICKLE,

@@ -20,7 +20,7 @@ import click
 
 import npzkit
 from npzkit.cli.messages import Refusal, say
-from npzkit.errors import at_prompt, format_size, printable, shown_url
+from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
@@ -154,6 +154,39 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
                 f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
                 f"{remover} removes it; you can also delete it."
             )
+
+
+def tell_passed_over(given: Sequence[str], *, recursive: bool) -> None:
+    """Say how many other files and folders there are in folders, which were not looked at."""
+    from npzkit.datasets import INDEX_NAME
+    from npzkit.datasets.opening import holds_index
+    from npzkit.members.keys import ZARR_NAMES
+
+    files = folders = links = 0
+    for top in filter(os.path.isdir, given):
+        for place, inner, names in os.walk(top):
+            is_zarr = not {*ZARR_NAMES}.isdisjoint(names)
+            if is_zarr or (INDEX_NAME in names and holds_index(place)):
+                files += is_zarr and place != top
+                inner.clear()
+            elif recursive or place == top:
+                inner[:] = [name for name in inner if name[0] != "."]
+                links += sum(os.path.islink(os.path.join(place, name)) for name in inner)
+                others = [name for name in names if not name.lower().endswith((".npz", ".npy"))]
+                files += sum(name[0] != "." for name in others)
+            else:
+                folders += bool(inner or names)
+                inner.clear()
+    found = [
+        format_count(count, what)
+        for count, what in ((files, "other file"), (links, "linked folder"))
+        if count
+    ]
+    if folders:
+        into = "it" if folders == 1 else "them"
+        found.append(f"{format_count(folders, 'folder')} (-r looks into {into})")
+    if found:
+        say(f"not looked at: {'; '.join(found)}")
 
 
 def file_size(path: str) -> int | None:

@@ -26,6 +26,7 @@ from npzkit.cli.file_argument import (
     opened,
     recursive_option,
     tell_abandoned,
+    tell_passed_over,
 )
 from npzkit.cli.messages import Refusal, error_text, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
@@ -217,6 +218,7 @@ def ls(
         code = max(code, tell_unreadable(members))
     if as_json:
         print_json(documents)
+    tell_passed_over(files, recursive=recursive)
     return code
 
 

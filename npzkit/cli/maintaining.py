@@ -29,6 +29,7 @@ from npzkit.cli.file_argument import (
     recursive_option,
     seekable_input,
     tell_abandoned,
+    tell_passed_over,
 )
 from npzkit.cli.messages import (
     Refusal,
@@ -242,7 +243,10 @@ def verify(
             found = npzkit.verify(given, _named(given, keys) or None, progress=report)
         return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
 
-    return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+    code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+    if not quiet:
+        tell_passed_over(files, recursive=recursive)
+    return code
 
 
 def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> list[ArchiveFile]:

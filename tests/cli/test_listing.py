@@ -456,7 +456,8 @@ def test_ls_of_a_folder_lists_its_archives(cli, runs):
     os.makedirs("empty")
     np.save("x.npy", np.zeros(3))
     found = cli("ls", ".")
-    assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 1)
+    assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 2)
+    assert found.err.endswith("npzkit: not looked at: 1 folder (-r looks into it)\n")
     heading, *rows, total = [line.split() for line in lines(found)]
     assert heading == ["archive", "members", "uncompressed", "in", "file"]
     assert [" ".join(row[:2]) for row in rows] == [

@@ -212,7 +212,10 @@ def ls(
                 raise
             # The other files are still listed.
             code = max(code, report_failure(error))
-            documents.append({"path": shown_url(file), "error": error_text(error)[0]})
+            is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
+            documents.append(
+                {"path": shown_url(file), "error": error_text(error)[0], "is_damage": is_damage}
+            )
             continue
         gap = "\n"
         code = max(code, tell_unreadable(members))

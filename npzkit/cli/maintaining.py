@@ -74,6 +74,8 @@ class Outcome(NamedTuple):
     code: int = 0
 
 
+_FOREIGN = "of another format"
+"""The state of a file that is no archive, and may be sound."""
 _COMPLETE = "its list of arrays is complete: nothing to repair in place"
 
 
@@ -186,13 +188,16 @@ def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressB
             # A run that keeps its last checkpoints has removed this one meanwhile.
             return Outcome({"path": archive.path, "ok": True, "removed": True}, "", "removed")
         text, code = error_text(error)
+        is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
+        state = _FOREIGN if getattr(error, "_is_foreign", False) else "failed"
         is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
     if not is_named:
         text = f"{shown_path(archive.path)}: {text}"
     tell.hide()
     say(text)
     path = shown_url(archive.path)
-    return Outcome({"path": path, "ok": False, "error": text}, "", "failed", code)
+    document = {"path": path, "ok": False, "error": text, "is_damage": is_damage}
+    return Outcome(document, "", state, code)
 
 
 @click.command()
@@ -241,12 +246,30 @@ def verify(
             open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
         ):
             found = npzkit.verify(given, _named(given, keys) or None, progress=report)
-        return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
+            is_open = found.ok or found.member_count or found.unchecked_count
+            error = None if is_open else _error_in_opening(given)
+        is_alone = len(archives) == 1
+        done = _verified(
+            archive, found, quiet=quiet, verbose=verbose, is_alone=is_alone,
+            is_foreign=error is not None and error._is_foreign,
+        )  # fmt: skip
+        if error is not None:
+            done.document["is_damage"] = error.is_damage
+        return done
 
     code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
     if not quiet:
         tell_passed_over(files, recursive=recursive)
     return code
+
+
+def _error_in_opening(source: Any) -> npzkit.NpzkitError | None:
+    """Return the error for a file that cannot be opened, which tells damage from other formats."""
+    try:
+        with npzkit.open(source):
+            return None
+    except npzkit.NpzkitError as error:
+        return error
 
 
 def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> list[ArchiveFile]:
@@ -283,7 +306,7 @@ def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
 
 def _verified(
     archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False,
-    verbose: bool = False, is_alone: bool = True,
+    verbose: bool = False, is_alone: bool = True, is_foreign: bool = False,
 ) -> Outcome:  # fmt: skip
     """Return a report as one line per finding, and the verdict.
 
@@ -292,7 +315,7 @@ def _verified(
     """
     path = shown_path(archive.path)
     lines = []
-    state = report._state
+    state = _FOREIGN if is_foreign else report._state
     notes = {*report._notes} if is_alone else ()
 
     def is_shown(row: Any) -> bool:
@@ -314,7 +337,7 @@ def _verified(
         lines.append(in_a_line(told))
     is_usual = state in ("sound", "unchecked") and report._is_safe
     if not quiet and (is_alone or verbose or not is_usual):
-        lines.append(f"{path}: {report._closing(shown)}")
+        lines.append(f"{path}: {_FOREIGN if is_foreign else report._closing(shown)}")
     is_ok = state in ("sound", "unchecked")
     document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
     for row in document["rows"]:

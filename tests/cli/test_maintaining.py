@@ -274,7 +274,15 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     assert first.endswith("npzkit repair cut.npz -o OTHER --keep-partial mask.")
     assert cut == "cut.npz: NOT sound, no member could be checked, 1 error"
     assert second.endswith("Convert it: npzkit convert bare.h5 bare.npz.")
-    assert last == "2 files: 2 NOT sound"
+    assert last == "2 files: 1 NOT sound, 1 of another format"
+    os.mkdir("store.zarr")
+    Path("store.zarr", "zarr.json").touch()
+    names = "cut.npz", "bare.h5", "store.zarr", "no.npz"
+    assert cli("verify", *names).out.endswith("2 of another format, 1 failed\n")
+    for command in ("verify", "ls"):
+        rows = cli(command, *names, "--json").json()
+        assert [row["is_damage"] for row in rows] == [True, False, False, False]
+        assert "is_damage" not in cli(command, "good.npz", "--json").json()[0]
 
 
 def test_each_line_names_its_file(cli, folder):

@@ -66,6 +66,20 @@ def test_bfloat16_comes_out_as_numpy_can_hold_it(here):
     assert np.load("x.npy").view(ml_dtypes.bfloat16).tolist() == [1, 2.5]
 
 
+def test_what_files_have_no_place_for_is_noted(here):
+    """Values of nested data, metadata and attributes, if all arrays were asked for."""
+    npzkit.save("a.npz", {"w": np.ones(3), "lr": 0.1, "name": None}, metadata={"step": 3})
+    values, metadata = npzkit.extract("a.npz").notes
+    assert values == "1 value without an array: 'name'; not kept"
+    assert metadata == "metadata and attributes are not kept: only archives have a place for them"
+    assert npzkit.extract("a.npz", keys=["w"], overwrite=True).notes == ()
+    with npzkit.NpzWriter("b.npz") as w:
+        w.add("x", np.ones(3), attrs={"unit": "m"})
+    assert npzkit.extract("b.npz").notes == (metadata,)
+    npzkit.save("c.npz", {"y": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
+    assert npzkit.extract("c.npz").notes == ()
+
+
 def test_python_objects_are_not_unpickled(here):
     """Arrays of objects are written as they are, without allow_pickle."""
     npzkit.save("a.npz", {"x": np.array([{}, None])}, allow_pickle=True)

@@ -26,6 +26,7 @@ from npzkit.cli.file_argument import (
     level_option,
     named_file,
     opened,
+    typed_key,
 )
 from npzkit.cli.messages import (
     Refusal,
@@ -283,7 +284,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     Example: npzkit mv model.npz weights layer/weights
     """
     with refusing(UnsafeNameError), _writer(file) as writer:
-        writer.rename(old, new)
+        writer.rename(typed_key(old, writer.files), new)
     if as_json:
         print_json({"path": file, "renamed": [old, new]})
     else:

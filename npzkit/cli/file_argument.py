@@ -258,7 +258,15 @@ def keys_named(keys: Iterable[str], listed: Iterable[str], path: str | None) -> 
     """Return the keys that KEYS name; see `npzkit.trees.restoring.named_keys`."""
     from npzkit.trees.restoring import named_keys
 
-    return named_keys(keys, listed, path)
+    listed = list(listed)
+    return named_keys([typed_key(key, listed) for key in keys], listed, path)
+
+
+def typed_key(key: str, listed: Sequence[str]) -> str:
+    r"""Return the key that was typed as commands print it, with escapes such as ``\n``."""
+    if "\\" not in key or key in listed:
+        return key
+    return next((one for one in listed if printable(one) == key), key)
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

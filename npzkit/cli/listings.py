@@ -27,6 +27,7 @@ from npzkit.cli.file_argument import (
     recursive_option,
     tell_abandoned,
     tell_passed_over,
+    typed_key,
 )
 from npzkit.cli.messages import Refusal, error_text, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
@@ -464,6 +465,7 @@ def info(file: str, key: str | None, as_json: bool) -> int:
             found = _archive_facts(npz, members)
             fields = _archive_fields(found, *_without_note(npz.metadata))
         else:
+            key = typed_key(key, npz.files)
             found = _member_facts(npz, key)
             fields = _member_fields(npz.info(key), found)
     if as_json:

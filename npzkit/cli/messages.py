@@ -51,14 +51,14 @@ def as_word(name: str) -> str:
 
 
 def naming_file(text: str, path: str | os.PathLike[str] | None, key: str | None = None) -> str:
-    """Return a text whose commands name a path that exists, and a key that can be typed."""
+    """Return a text whose commands name a path that exists, a key, and a file that is new."""
     if path is None or not os.path.exists(path):
         return text
     name = os.fspath(path).rstrip("/" + os.sep)
-    stem, suffix = os.path.splitext(name)
-    new = f"{stem}.new.npz" if suffix == ".npz" else f"{stem}.npz"
+    stem = os.path.splitext(name)[0].removesuffix(".npz")
+    new = f"{stem}.new.npz" if os.path.exists(f"{stem}.npz") else f"{stem}.npz"
     words = {"FILE": as_word(name), "NEW.npz": as_word(new)}
-    words["KEY"] = as_word(key) if key and key.isprintable() else "KEY"
+    words["KEY"] = as_word(printable(key)) if key else "KEY"
     return _COMMAND.sub(
         lambda found: re.sub("FILE|NEW.npz|KEY", lambda word: words[word[0]], found[0]), text
     )

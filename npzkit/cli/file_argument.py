@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -260,6 +260,27 @@ def keys_named(keys: Iterable[str], listed: Iterable[str], path: str | None) -> 
 
     listed = list(listed)
     return named_keys([typed_key(key, listed) for key in keys], listed, path)
+
+
+def keys_matching(patterns: Sequence[str], listed: Sequence[str], unmatched: set[str]) -> list[str]:
+    """Return the keys of one of several files that --key names; what names one is discarded."""
+    from npzkit.trees.restoring import KeySelection
+
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = KeySelection(pattern).keys(listed)
+        found.update(matching)
+        if matching:
+            unmatched.discard(pattern)
+    return [key for key in listed if key in found]
+
+
+def tell_unmatched(patterns: Sequence[str], unmatched: Collection[str]) -> int:
+    """Say what of --key names no array of any file; return the exit code."""
+    left = [pattern for pattern in patterns if pattern in unmatched]
+    if left:
+        say(f"no array of these files matches {', '.join(map(repr, left))}.")
+    return 2 if left else 0
 
 
 def typed_key(key: str, listed: Sequence[str]) -> str:

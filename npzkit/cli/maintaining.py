@@ -22,6 +22,7 @@ from npzkit.cli.file_argument import (
     file_size,
     files_argument,
     find_archives,
+    keys_matching,
     keys_named,
     level_option,
     named_file,
@@ -30,6 +31,7 @@ from npzkit.cli.file_argument import (
     seekable_input,
     tell_abandoned,
     tell_passed_over,
+    tell_unmatched,
 )
 from npzkit.cli.messages import (
     Refusal,
@@ -59,7 +61,7 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     document : mapping of str to object
-        The result as JSON.
+        The result as JSON. If it is empty, it is left out.
     text : str
         The result as text. If it is empty, nothing is printed.
     state : str
@@ -168,7 +170,7 @@ def work_through(
             begun += size
             tell(begun, total)
     if as_json:
-        print_json([outcome.document for outcome in outcomes])
+        print_json([outcome.document for outcome in outcomes if outcome.document])
     elif len(archives) > 1 and not quiet:
         counts = Counter(outcome.state for outcome in outcomes)
         states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
@@ -238,6 +240,8 @@ def verify(
             print_json([])
         raise
 
+    unmatched = set(keys) if len(archives) > 1 else None
+
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
         from npzkit.datasets.opening import is_npy, open_any
 
@@ -245,7 +249,10 @@ def verify(
             seekable_input(archive.path) as source,
             open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
         ):
-            found = npzkit.verify(given, _named(given, keys) or None, progress=report)
+            chosen = _named(given, keys, unmatched)
+            if keys and not chosen:
+                return Outcome({}, "", "without these keys")
+            found = npzkit.verify(given, chosen or None, progress=report)
             is_open = found.ok or found.member_count or found.unchecked_count
             error = None if is_open else _error_in_opening(given)
         is_alone = len(archives) == 1
@@ -258,6 +265,7 @@ def verify(
         return done
 
     code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+    code = max(code, tell_unmatched(keys, unmatched or ()))
     if not quiet:
         tell_passed_over(files, recursive=recursive)
     return code
@@ -290,17 +298,21 @@ def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> lis
     return list(archives.values())
 
 
-def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
-    """Return the keys that --key names; as they are, if the archive cannot be opened."""
-    if isinstance(source, npzkit.NpzFile):
-        return keys_named(keys, source, source._archive.path)
+def _named(source: Any, keys: Sequence[str], unmatched: set[str] | None) -> Sequence[str]:
+    """Return the keys that --key names; as they are, if the archive cannot be opened.
+
+    Each must name one, unless what is `unmatched` in several files is collected.
+    """
+    is_open = isinstance(source, npzkit.NpzFile)
     try:
-        npz = npzkit.open(source) if keys else None
+        npz = source if is_open else npzkit.open(source) if keys else None
     except (npzkit.NpzkitError, OSError):
         npz = None
     if npz is None:
         return keys
-    with npz:
+    with contextlib.nullcontext() if is_open else npz:
+        if unmatched is not None:
+            return keys_matching(keys, npz.files, unmatched)
         return keys_named(keys, npz, npz._archive.path)
 
 

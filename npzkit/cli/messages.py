@@ -214,6 +214,8 @@ def error_text(error: BaseException) -> tuple[str, int]:
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
         end = "" if message.endswith((".", "?", "!")) else "."
+        if isinstance(error, click.NoSuchOption) and not error.possibilities:
+            end += " Put -- before names that begin with a dash."
         text, code = f"{message}{end} Try: {where} --help", 2
     elif isinstance(error, click.ClickException):
         text, code = error.format_message(), error.exit_code
@@ -250,6 +252,13 @@ _URL_REMEDIES = {
 """Those for URLs."""
 
 
+def _takes_keys_after(name: str) -> bool:
+    """Return whether a pattern was given as a file to a command that takes keys by an option."""
+    context = click.get_current_context(silent=True)
+    has_option = context is not None and any("-k" in one.opts for one in context.command.params)
+    return has_option and re.search(r"[*?[]", name) is not None and local_path(name) is not None
+
+
 def _os_text(error: OSError) -> str:
     name: Any = error.filename
     text = at_prompt(error.strerror or str(error))
@@ -272,6 +281,10 @@ def _os_text(error: OSError) -> str:
                 one = f"npzkit convert {as_word(path)} FILE.npz makes one file of it"
                 adds = f'npzkit.ShardedWriter({path!r}, mode="a") in Python adds to it'
                 return f"{path}: this is a sharded archive. {one}; {adds}."
+    # Windows allows no such name.
+    is_missing = error.errno in (errno.ENOENT, errno.EINVAL)
+    if isinstance(name, str) and is_missing and _takes_keys_after(name):
+        return f"{text}. A pattern of keys comes after -k."
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     # A server of HTTP lists nothing.

@@ -227,7 +227,7 @@ class _Extraction(NamedTuple):
                     targets[key] = path_within(folder, name)
                     names[name] = key
         for error in same_files(names):
-            with self.skipping(key := names[cast(str, error.key)]):
+            with self.skipping(key := cast(str, error.key)):
                 targets.pop(key, None)
                 raise error
         for path in targets.values():

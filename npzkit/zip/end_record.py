@@ -368,8 +368,9 @@ def not_an_archive(source: Source) -> ZipFormatError:
 
         return cut_off(source, least_end(source))
     kind = kind_of(head, source.size)
+    is_named_npy = str(source.shown_path).lower().endswith(".npy") and kind not in _OTHER_FILES[:1]
     error = ZipFormatError(
-        f"not a zip archive: {kind.meaning}",
+        f"not a {'.npy file' if is_named_npy else 'zip archive'}: {kind.meaning}",
         found=head[:16],
         expected="an end of central directory record",
         remedy=kind.remedy,

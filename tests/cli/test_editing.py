@@ -201,6 +201,16 @@ def test_keys_do_not_control_the_terminal(cli, archive):
         assert "\x1b" not in result.err
 
 
+def test_a_key_that_begins_with_a_dash(cli, tmp_path):
+    """The message on it as an option says how it is given."""
+    npzkit.save(tmp_path / "a.npz", {"-k": np.arange(3)})
+    found = cli("mv", tmp_path / "a.npz", "-k", "k")
+    assert (found.code, "Put -- before names that begin with a dash." in found.err) == (2, True)
+    assert "Put --" not in cli("ls", tmp_path / "a.npz", "--jso").err
+    assert cli("mv", tmp_path / "a.npz", "--", "-k", "k").code == 0
+    assert content(tmp_path / "a.npz") == {"k": [0, 1, 2]}
+
+
 def test_a_name_that_cannot_be_used_is_replaced(cli, tmp_path, monkeypatch):
     """The others are shown, the message of that one names the command, and mv gives it a key."""
     monkeypatch.chdir(tmp_path)

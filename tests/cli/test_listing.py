@@ -91,6 +91,16 @@ def test_of_several_files_those_without_the_key_are_passed_over(cli, model, comm
     assert found.err == "npzkit: no array of these files matches 'n*'.\n"
 
 
+def test_a_pattern_of_keys_in_the_place_of_a_file(cli, model):
+    """The message names the option, if the command has it."""
+    for command in ("ls", "verify"):
+        found = cli(command, model, "layer/*")
+        assert found.code == 2
+        assert found.err.endswith(". A pattern of keys comes after -k.\n")
+    assert "-k" not in cli("ls", model, "layer/x").err
+    assert "-k" not in cli("repack", model, "layer/*").err
+
+
 def test_ls_long_and_json_tell_offsets_and_attributes(cli, model):
     """-l and --json have what info has: places, CRCs, attributes."""
     with npzkit.open(model) as npz:

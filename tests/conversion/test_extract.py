@@ -154,6 +154,11 @@ def test_names_that_would_be_one_file(here, names):
     assert not os.path.exists("out")
     report = npzkit.extract("a.npz", "out", skip=True)
     assert (len(report.files), len(report.failed)) == (1, 1)
+    ((key, error),) = report.failed.items()
+    (other,) = report.files
+    assert (error.key, f"{other!r} would be" in error.what) == (key, True)
+    with npzkit.open("a.npz") as npz:
+        assert {key, other} == {*npz}
     for folder, name in enumerate(names):
         (path,) = npzkit.extract("a.npz", f"{folder}", [name.removesuffix(".npy")]).files.values()
         assert np.load(path).tolist() == [0, 1, 2]

@@ -220,9 +220,9 @@ def verify(
 ) -> int:  # fmt: skip
     """Check FILEs for damage: headers, checksums, array sizes.
 
-    The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
-    an unfinished append, and 2 if one cannot be read. --json prints a list with an
-    object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
+    The exit code is 0 if every archive is sound, 1 if one is damaged, ends with an
+    unfinished append or is none, and 2 if one cannot be read. --json prints a list
+    with an object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
     of a sharded archive; -v names shards that its index does not list. A .npy file has
     no checksum: its header and its size are checked, and it is called unchecked. FILE
     may be - for the standard input; a pipe is copied to a temporary file first.

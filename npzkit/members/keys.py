@@ -59,7 +59,10 @@ def check_not_foreign(names: Collection[str], path: str | os.PathLike[str] | Non
 
     A file of torch.save holds a pickle, and bytes of tensors; a Zarr store, its documents.
     """
-    folder, slash, _ = next(iter(names), "").partition("/")
+    first = next(iter(names), "")
+    if first.endswith(SUFFIX):
+        return
+    folder, slash, _ = first.partition("/")
     if slash and f"{folder}/data.pkl" in names and f"{folder}/version" in names:
         what = "it is a file of torch.save, not an archive of arrays"
         raise UnsupportedError(what, path=path, remedy=TORCH_TO_CONVERT)._as_foreign()

@@ -141,6 +141,7 @@ TO_CONVERT = "Convert it: " + Advice(
     'npzkit.convert(path, "new.npz").', "npzkit convert FILE NEW.npz."
 )
 """The remedy for a file of another format that npzkit reads."""
+TORCH_TO_CONVERT = TO_CONVERT + " This needs PyTorch."
 AS_MATLAB_7 = (
     "Load it in MATLAB, and save it by the command save new.mat -v7. Or give it a name that ends "
     "in .h5, convert that, and transpose the arrays: HDF5 has MATLAB's axes in reverse order."

@@ -113,7 +113,8 @@ def test_the_code_of_each_page_runs(page, tmp_path, monkeypatch, capsys):
         with npzkit.open("run.npz") as npz:
             assert f"```\n{npz.summary()}\n```" in PAGES[page]
     run_commands(page)
-    assert capsys.readouterr().err == ""
+    told = capsys.readouterr().err.splitlines()
+    assert not [line for line in told if not line.startswith("npzkit: not looked at: ")]
 
 
 def run_commands(page: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.coding import STORED
-from npzkit.errors import Advice, NotMappableError, NpzkitError
+from npzkit.errors import SAVE_PARTIAL, Advice, NotMappableError, NpzkitError
 from npzkit.files.source import Source, SourceFile
 from npzkit.format.array import read_header
 from npzkit.format.header import CUT_REMEDY, MAGIC_PREFIX
@@ -25,6 +25,7 @@ from npzkit.format.literal import DAMAGED_REMEDY
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
 from npzkit.reading.member import MemberReader
+from npzkit.reading.member_headers import BYTES_FOLLOW
 from npzkit.zip.chunks import Chunks, open_chunks
 from npzkit.zip.directory import Directory, check_member_count
 from npzkit.zip.entries import Entry, Rows
@@ -44,6 +45,7 @@ _NO_NAME = "arr_0"
 _NO_CHECKSUM = (
     "a .npy file has no checksum: its header and its size were checked, but its data cannot be"
 )
+_LEAVE_OUT = "Save the array without them: " + SAVE_PARTIAL + "."
 _TO_HAVE_ONE = "Archives have them: " + Advice("npzkit.pack", "npzkit pack NEW.npz FILE") + "."
 
 
@@ -112,18 +114,33 @@ class NpyContents(OpenedArchive):
         from npzkit.maintenance.verify_rules import member_findings
 
         meter = Meter(progress, self.nbytes)
-        rows = [Finding(None, "warning", _NO_CHECKSUM, remedy=_TO_HAVE_ONE)]
+        found: list[Finding] = []
         wanted = self.keys if keys is None else keys
         for key in wanted:
             entry, index = self.entry(key), self.read_index()
-            rows += member_findings(self.reader, key, entry, index, threads, meter)
+            remedy = self._remedy(key)
+            for row in member_findings(self.reader, key, entry, index, threads, meter):
+                found.append(row._replace(remedy=remedy) if row.severity == "error" else row)
         meter.finish()
+        is_bad = any(row.severity == "error" for row in found)
+        rows = [Finding(None, "warning", _NO_CHECKSUM, remedy=None if is_bad else _TO_HAVE_ONE)]
+        rows += found
         return VerifyReport(self.path, tuple(rows), 0, 0, unchecked_count=len(self))
 
+    def _remedy(self, key: str) -> str | None:
+        """Return what to do about an array that cannot be read."""
+        try:
+            self.info(key)
+        except NpzkitError as error:
+            return self.explain(error, key).remedy
+        return None
+
     def explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
+        # Unlike of a member, its rows can be saved.
         if error.remedy == DAMAGED_REMEDY and error.what.startswith("EOF"):
-            # Unlike of a member, its rows can be saved.
             error.remedy = CUT_REMEDY
+        elif error.what == BYTES_FOLLOW:
+            error.remedy = _LEAVE_OUT
         return super().explain(error, key)
 
 

@@ -26,6 +26,7 @@ from npzkit.cli.file_argument import (
     level_option,
     named_file,
     opened,
+    typed_key,
 )
 from npzkit.cli.messages import (
     Refusal,
@@ -283,7 +284,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     Example: npzkit mv model.npz weights layer/weights
     """
     with refusing(UnsafeNameError), _writer(file) as writer:
-        writer.rename(old, new)
+        writer.rename(typed_key(old, writer.files), new)
     if as_json:
         print_json({"path": file, "renamed": [old, new]})
     else:
@@ -374,7 +375,10 @@ def convert(
     help="The character between the cells of a text table.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-@click.option("--no-verify", is_flag=True, help="Write damaged arrays too, as they are.")
+@click.option(
+    "--no-verify", is_flag=True,
+    help="Write damaged arrays too, as they are, if their headers and sizes are right.",
+)  # fmt: skip
 @click.option(
     "--max-size", metavar="SIZE",
     help="Write nothing if the arrays of FILE have more bytes than this, such as 10GB.",
@@ -416,9 +420,9 @@ def extract(
         opened(file, limits=limits) as npz,
         ProgressBar("extract") as tell,
     ):
-        chosen = keys_named(keys, npz.files, file) or npz.files
+        chosen = keys_named(keys, npz.files, file) or None
         if folder == PIPE:
-            wanted = set(chosen)
+            wanted = set(chosen or npz.files)
             if len(wanted) != 1:
                 raise click.UsageError(f"-o - writes one array, and {len(wanted)} are wanted.")
             npzkit.extract(npz, binary_stdout(), wanted, progress=tell, **options)
@@ -428,13 +432,15 @@ def extract(
             npz, folder, chosen, skip=True, overwrite=overwrite, progress=tell, **options
         )
         _tell_objects(npz, report.files)
+    notes = print_notes(report.notes)
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
     if as_json:
-        print_json({"files": report.files, "failed": failed})
+        print_json({"files": report.files, "failed": failed, "notes": notes})
     else:
         count = len(report.files) + len(failed)
         skipped = f"; {len(failed):,} of {format_count(count, 'array')} skipped" if failed else ""
-        click.echo(f"{printable(folder)}: {format_count(len(report.files), 'file')}{skipped}")
+        place = next(iter(report.files.values())) if count == 1 and report.files else folder
+        click.echo(f"{printable(place)}: {format_count(len(report.files), 'file')}{skipped}")
     for text in failed.values():
         say(text)
     return 1 if failed else 0

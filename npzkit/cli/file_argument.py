@@ -13,14 +13,14 @@ import shutil
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 import npzkit
 from npzkit.cli.messages import Refusal, say
-from npzkit.errors import at_prompt, format_size, printable, shown_url
+from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
@@ -156,6 +156,39 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
             )
 
 
+def tell_passed_over(given: Sequence[str], *, recursive: bool) -> None:
+    """Say how many other files and folders there are in folders, which were not looked at."""
+    from npzkit.datasets import INDEX_NAME
+    from npzkit.datasets.opening import holds_index
+    from npzkit.members.keys import ZARR_NAMES
+
+    files = folders = links = 0
+    for top in filter(os.path.isdir, given):
+        for place, inner, names in os.walk(top):
+            is_zarr = not {*ZARR_NAMES}.isdisjoint(names)
+            if is_zarr or (INDEX_NAME in names and holds_index(place)):
+                files += is_zarr and place != top
+                inner.clear()
+            elif recursive or place == top:
+                inner[:] = [name for name in inner if name[0] != "."]
+                links += sum(os.path.islink(os.path.join(place, name)) for name in inner)
+                others = [name for name in names if not name.lower().endswith((".npz", ".npy"))]
+                files += sum(name[0] != "." for name in others)
+            else:
+                folders += bool(inner or names)
+                inner.clear()
+    found = [
+        format_count(count, what)
+        for count, what in ((files, "other file"), (links, "linked folder"))
+        if count
+    ]
+    if folders:
+        into = "it" if folders == 1 else "them"
+        found.append(f"{format_count(folders, 'folder')} (-r looks into {into})")
+    if found:
+        say(f"not looked at: {'; '.join(found)}")
+
+
 def file_size(path: str) -> int | None:
     """Return the bytes of a file; None for a folder or a URL."""
     found = local_path(path)
@@ -225,7 +258,36 @@ def keys_named(keys: Iterable[str], listed: Iterable[str], path: str | None) -> 
     """Return the keys that KEYS name; see `npzkit.trees.restoring.named_keys`."""
     from npzkit.trees.restoring import named_keys
 
-    return named_keys(keys, listed, path)
+    listed = list(listed)
+    return named_keys([typed_key(key, listed) for key in keys], listed, path)
+
+
+def keys_matching(patterns: Sequence[str], listed: Sequence[str], unmatched: set[str]) -> list[str]:
+    """Return the keys of one of several files that --key names; what names one is discarded."""
+    from npzkit.trees.restoring import KeySelection
+
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = KeySelection(pattern).keys(listed)
+        found.update(matching)
+        if matching:
+            unmatched.discard(pattern)
+    return [key for key in listed if key in found]
+
+
+def tell_unmatched(patterns: Sequence[str], unmatched: Collection[str]) -> int:
+    """Say what of --key names no array of any file; return the exit code."""
+    left = [pattern for pattern in patterns if pattern in unmatched]
+    if left:
+        say(f"no array of these files matches {', '.join(map(repr, left))}.")
+    return 2 if left else 0
+
+
+def typed_key(key: str, listed: Sequence[str]) -> str:
+    r"""Return the key that was typed as commands print it, with escapes such as ``\n``."""
+    if "\\" not in key or key in listed:
+        return key
+    return next((one for one in listed if printable(one) == key), key)
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

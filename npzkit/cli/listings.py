@@ -23,9 +23,13 @@ from npzkit.cli.file_argument import (
     archives_argument,
     find_archives,
     key_argument,
+    keys_matching,
     opened,
     recursive_option,
     tell_abandoned,
+    tell_passed_over,
+    tell_unmatched,
+    typed_key,
 )
 from npzkit.cli.messages import Refusal, error_text, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
@@ -188,6 +192,8 @@ def ls(
             print_json([])
         raise
     documents, code, gap = [], 0, ""
+    is_named = len(shown) == 1 and shown[0][0] in files
+    unmatched = set[str]() if is_named else set(patterns)
     for file, archives, folders in shown:
         heading = f"{gap}{printable(shown_url(file))}:" if len(shown) > 1 else ""
         try:
@@ -196,8 +202,9 @@ def ls(
                 gap = "\n"
                 continue
             with opened(file) as npz:
-                is_named = len(shown) == 1 and file in files
-                members = _chosen(npz, patterns, sort, must_match=is_named)
+                members = _chosen(npz, patterns, sort, None if is_named else unmatched)
+                if patterns and not members:
+                    continue
                 if as_json:
                     documents.append(_archive_dict(file, npz, members))
                 elif is_tree:
@@ -211,12 +218,17 @@ def ls(
                 raise
             # The other files are still listed.
             code = max(code, report_failure(error))
-            documents.append({"path": shown_url(file), "error": error_text(error)[0]})
+            is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
+            documents.append(
+                {"path": shown_url(file), "error": error_text(error)[0], "is_damage": is_damage}
+            )
             continue
         gap = "\n"
         code = max(code, tell_unreadable(members))
     if as_json:
         print_json(documents)
+    code = max(code, tell_unmatched(patterns, unmatched))
+    tell_passed_over(files, recursive=recursive)
     return code
 
 
@@ -308,17 +320,21 @@ def _print_archives(
 
 
 def _chosen(
-    npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None, *, must_match: bool
+    npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None, unmatched: set[str] | None
 ) -> list[Member]:
-    """Return the members that --key names, in the order of --sort; each must name one if told."""
-    from npzkit.trees.restoring import KeySelection
+    """Return the members that --key names, in the order of --sort.
 
+    Each must name one, unless what is `unmatched` in several files is collected.
+    """
     keys = npz.files
-    if patterns:
+    if patterns and unmatched is not None:
+        keys = keys_matching(patterns, keys, unmatched)
+    elif patterns:
+        from npzkit.trees.restoring import KeySelection
+
         chosen = KeySelection(patterns)
         keys = chosen.keys(npz.files)
-        if must_match:
-            chosen.check_used(npz.files, npz._archive.path, is_empty=False)
+        chosen.check_used(npz.files, npz._archive.path, is_empty=False)
     members = members_of(npz, keys)
     if sort is not None:
         members.sort(key=_ORDERS[sort])
@@ -459,6 +475,7 @@ def info(file: str, key: str | None, as_json: bool) -> int:
             found = _archive_facts(npz, members)
             fields = _archive_fields(found, *_without_note(npz.metadata))
         else:
+            key = typed_key(key, npz.files)
             found = _member_facts(npz, key)
             fields = _member_fields(npz.info(key), found)
     if as_json:

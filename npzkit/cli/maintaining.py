@@ -22,6 +22,7 @@ from npzkit.cli.file_argument import (
     file_size,
     files_argument,
     find_archives,
+    keys_matching,
     keys_named,
     level_option,
     named_file,
@@ -29,6 +30,8 @@ from npzkit.cli.file_argument import (
     recursive_option,
     seekable_input,
     tell_abandoned,
+    tell_passed_over,
+    tell_unmatched,
 )
 from npzkit.cli.messages import (
     Refusal,
@@ -58,7 +61,7 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     document : mapping of str to object
-        The result as JSON.
+        The result as JSON. If it is empty, it is left out.
     text : str
         The result as text. If it is empty, nothing is printed.
     state : str
@@ -73,6 +76,8 @@ class Outcome(NamedTuple):
     code: int = 0
 
 
+_FOREIGN = "of another format"
+"""The state of a file that is no archive, and may be sound."""
 _COMPLETE = "its list of arrays is complete: nothing to repair in place"
 
 
@@ -165,7 +170,7 @@ def work_through(
             begun += size
             tell(begun, total)
     if as_json:
-        print_json([outcome.document for outcome in outcomes])
+        print_json([outcome.document for outcome in outcomes if outcome.document])
     elif len(archives) > 1 and not quiet:
         counts = Counter(outcome.state for outcome in outcomes)
         states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
@@ -185,13 +190,16 @@ def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressB
             # A run that keeps its last checkpoints has removed this one meanwhile.
             return Outcome({"path": archive.path, "ok": True, "removed": True}, "", "removed")
         text, code = error_text(error)
+        is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
+        state = _FOREIGN if getattr(error, "_is_foreign", False) else "failed"
         is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
     if not is_named:
         text = f"{shown_path(archive.path)}: {text}"
     tell.hide()
     say(text)
     path = shown_url(archive.path)
-    return Outcome({"path": path, "ok": False, "error": text}, "", "failed", code)
+    document = {"path": path, "ok": False, "error": text, "is_damage": is_damage}
+    return Outcome(document, "", state, code)
 
 
 @click.command()
@@ -212,9 +220,9 @@ def verify(
 ) -> int:  # fmt: skip
     """Check FILEs for damage: headers, checksums, array sizes.
 
-    The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
-    an unfinished append, and 2 if one cannot be read. --json prints a list with an
-    object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
+    The exit code is 0 if every archive is sound, 1 if one is damaged, ends with an
+    unfinished append or is none, and 2 if one cannot be read. --json prints a list
+    with an object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
     of a sharded archive; -v names shards that its index does not list. A .npy file has
     no checksum: its header and its size are checked, and it is called unchecked. FILE
     may be - for the standard input; a pipe is copied to a temporary file first.
@@ -232,6 +240,8 @@ def verify(
             print_json([])
         raise
 
+    unmatched = set(keys) if len(archives) > 1 else None
+
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
         from npzkit.datasets.opening import is_npy, open_any
 
@@ -239,10 +249,35 @@ def verify(
             seekable_input(archive.path) as source,
             open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
         ):
-            found = npzkit.verify(given, _named(given, keys) or None, progress=report)
-        return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
+            chosen = _named(given, keys, unmatched)
+            if keys and not chosen:
+                return Outcome({}, "", "without these keys")
+            found = npzkit.verify(given, chosen or None, progress=report)
+            is_open = found.ok or found.member_count or found.unchecked_count
+            error = None if is_open else _error_in_opening(given)
+        is_alone = len(archives) == 1
+        done = _verified(
+            archive, found, quiet=quiet, verbose=verbose, is_alone=is_alone,
+            is_foreign=error is not None and error._is_foreign,
+        )  # fmt: skip
+        if error is not None:
+            done.document["is_damage"] = error.is_damage
+        return done
 
-    return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+    code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+    code = max(code, tell_unmatched(keys, unmatched or ()))
+    if not quiet:
+        tell_passed_over(files, recursive=recursive)
+    return code
+
+
+def _error_in_opening(source: Any) -> npzkit.NpzkitError | None:
+    """Return the error for a file that cannot be opened, which tells damage from other formats."""
+    try:
+        with npzkit.open(source):
+            return None
+    except npzkit.NpzkitError as error:
+        return error
 
 
 def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> list[ArchiveFile]:
@@ -263,23 +298,27 @@ def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> lis
     return list(archives.values())
 
 
-def _named(source: Any, keys: Sequence[str]) -> Sequence[str]:
-    """Return the keys that --key names; as they are, if the archive cannot be opened."""
-    if isinstance(source, npzkit.NpzFile):
-        return keys_named(keys, source, source._archive.path)
+def _named(source: Any, keys: Sequence[str], unmatched: set[str] | None) -> Sequence[str]:
+    """Return the keys that --key names; as they are, if the archive cannot be opened.
+
+    Each must name one, unless what is `unmatched` in several files is collected.
+    """
+    is_open = isinstance(source, npzkit.NpzFile)
     try:
-        npz = npzkit.open(source) if keys else None
+        npz = source if is_open else npzkit.open(source) if keys else None
     except (npzkit.NpzkitError, OSError):
         npz = None
     if npz is None:
         return keys
-    with npz:
+    with contextlib.nullcontext() if is_open else npz:
+        if unmatched is not None:
+            return keys_matching(keys, npz.files, unmatched)
         return keys_named(keys, npz, npz._archive.path)
 
 
 def _verified(
     archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False,
-    verbose: bool = False, is_alone: bool = True,
+    verbose: bool = False, is_alone: bool = True, is_foreign: bool = False,
 ) -> Outcome:  # fmt: skip
     """Return a report as one line per finding, and the verdict.
 
@@ -288,7 +327,7 @@ def _verified(
     """
     path = shown_path(archive.path)
     lines = []
-    state = report._state
+    state = _FOREIGN if is_foreign else report._state
     notes = {*report._notes} if is_alone else ()
 
     def is_shown(row: Any) -> bool:
@@ -310,7 +349,7 @@ def _verified(
         lines.append(in_a_line(told))
     is_usual = state in ("sound", "unchecked") and report._is_safe
     if not quiet and (is_alone or verbose or not is_usual):
-        lines.append(f"{path}: {report._closing(shown)}")
+        lines.append(f"{path}: {_FOREIGN if is_foreign else report._closing(shown)}")
     is_ok = state in ("sound", "unchecked")
     document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
     for row in document["rows"]:

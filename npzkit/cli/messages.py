@@ -51,14 +51,14 @@ def as_word(name: str) -> str:
 
 
 def naming_file(text: str, path: str | os.PathLike[str] | None, key: str | None = None) -> str:
-    """Return a text whose commands name a path that exists, and a key that can be typed."""
+    """Return a text whose commands name a path that exists, a key, and a file that is new."""
     if path is None or not os.path.exists(path):
         return text
     name = os.fspath(path).rstrip("/" + os.sep)
-    stem, suffix = os.path.splitext(name)
-    new = f"{stem}.new.npz" if suffix == ".npz" else f"{stem}.npz"
+    stem = os.path.splitext(name)[0].removesuffix(".npz")
+    new = f"{stem}.new.npz" if os.path.exists(f"{stem}.npz") else f"{stem}.npz"
     words = {"FILE": as_word(name), "NEW.npz": as_word(new)}
-    words["KEY"] = as_word(key) if key and key.isprintable() else "KEY"
+    words["KEY"] = as_word(printable(key)) if key else "KEY"
     return _COMMAND.sub(
         lambda found: re.sub("FILE|NEW.npz|KEY", lambda word: words[word[0]], found[0]), text
     )
@@ -214,6 +214,8 @@ def error_text(error: BaseException) -> tuple[str, int]:
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
         end = "" if message.endswith((".", "?", "!")) else "."
+        if isinstance(error, click.NoSuchOption) and not error.possibilities:
+            end += " Put -- before names that begin with a dash."
         text, code = f"{message}{end} Try: {where} --help", 2
     elif isinstance(error, click.ClickException):
         text, code = error.format_message(), error.exit_code
@@ -250,6 +252,13 @@ _URL_REMEDIES = {
 """Those for URLs."""
 
 
+def _takes_keys_after(name: str) -> bool:
+    """Return whether a pattern was given as a file to a command that takes keys by an option."""
+    context = click.get_current_context(silent=True)
+    has_option = context is not None and any("-k" in one.opts for one in context.command.params)
+    return has_option and re.search(r"[*?[]", name) is not None and local_path(name) is not None
+
+
 def _os_text(error: OSError) -> str:
     name: Any = error.filename
     text = at_prompt(error.strerror or str(error))
@@ -272,6 +281,10 @@ def _os_text(error: OSError) -> str:
                 one = f"npzkit convert {as_word(path)} FILE.npz makes one file of it"
                 adds = f'npzkit.ShardedWriter({path!r}, mode="a") in Python adds to it'
                 return f"{path}: this is a sharded archive. {one}; {adds}."
+    # Windows allows no such name.
+    is_missing = error.errno in (errno.ENOENT, errno.EINVAL)
+    if isinstance(name, str) and is_missing and _takes_keys_after(name):
+        return f"{text}. A pattern of keys comes after -k."
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     # A server of HTTP lists nothing.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.conversion.arrays import without_arrays
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
 from npzkit.conversion.output_paths import check_file_path, path_within, replacing, same_files
 from npzkit.datasets.opening import opened
@@ -28,6 +29,8 @@ from npzkit.files.progress import Advance, Meter
 from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX
+from npzkit.members.metadata import TREE_KEY
+from npzkit.trees.containers import without_note
 
 if TYPE_CHECKING:
     from npzkit.typing import ArchiveLike, Progress
@@ -42,10 +45,14 @@ class ExtractReport(NamedTuple):
         The path of the file that each array was written to, by key.
     failed : mapping of str to NpzkitError
         Why an array has no file, by key. Empty unless ``skip=True``.
+    notes : tuple of str
+        What of the archive has no place in such files, a sentence each. Empty if only some
+        arrays were asked for.
     """
 
     files: Mapping[str, str]
     failed: Mapping[str, NpzkitError]
+    notes: tuple[str, ...] = ()
 
 
 def extract(
@@ -94,8 +101,8 @@ def extract(
     overwrite : bool, default False
         Whether to replace files that exist.
     verify : bool, default True
-        Compare the CRC-32 of each array. False writes damaged data as it is, as far as it
-        can be read.
+        Compare the CRC-32 of each array. False writes damaged data as it is, if the header
+        and the size are right.
     limits : Limits, optional
         As in `npzkit.open`, before anything is written; not with an `NpzFile`, which has its own.
     progress : callable, optional
@@ -130,8 +137,8 @@ def extract(
     Notes
     -----
     The .npy files have the bytes of the archive's members: arrays of Python
-    objects are written without unpickling them. Attributes and metadata are not
-    written.
+    objects are written without unpickling them. Attributes, metadata and values of nested
+    data that are no arrays are not written.
 
     Examples
     --------
@@ -164,6 +171,7 @@ def extract(
             meter.finish()
             return ExtractReport({}, {})
         targets = how.targets(npz, wanted, cast(str, folder), overwrite=overwrite)
+        notes = tuple(_not_kept(npz, targets)) if keys is None else ()
         meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
         for key, path in targets.items():
             part = meter.part(npz.info(key).nbytes)
@@ -176,7 +184,15 @@ def extract(
     for error in how.failed.values():
         error.locate(path=npz._archive.path)
     files = {key: path for key, path in targets.items() if key not in how.failed}
-    return ExtractReport(files, how.failed)
+    return ExtractReport(files, how.failed, notes)
+
+
+def _not_kept(npz: NpzFile, keys: Iterable[str]) -> Iterator[str]:
+    """Yield notes of what only an archive has a place for."""
+    for count, names in without_arrays(npz.metadata.get(TREE_KEY)):
+        yield f"{count} without an array: {names}; not kept"
+    if without_note(npz.metadata)[0] or any(npz.info(key).attrs for key in keys):
+        yield "metadata and attributes are not kept: only archives have a place for them"
 
 
 class _Extraction(NamedTuple):
@@ -211,7 +227,7 @@ class _Extraction(NamedTuple):
                     targets[key] = path_within(folder, name)
                     names[name] = key
         for error in same_files(names):
-            with self.skipping(key := names[cast(str, error.key)]):
+            with self.skipping(key := cast(str, error.key)):
                 targets.pop(key, None)
                 raise error
         for path in targets.values():

@@ -120,7 +120,7 @@ def _format_of_bytes(path: str) -> tuple[Format | None, NpzkitError | None]:
             is_npz = any(npz.info(key).dtype is not None for key in npz)
         return NPZ if is_npz else None, None
     except NpzkitError as error:
-        named = _NAMED_IN_ERRORS.items() if error.remedy == TO_CONVERT else ()
+        named = _NAMED_IN_ERRORS.items() if (error.remedy or "").startswith(TO_CONVERT) else ()
         return next((kind for name, kind in named if name in error.what), None), error
 
 

@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import os
 import stat
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -24,7 +25,15 @@ from npzkit.conversion.refusals import leads_out
 from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.datasets.paths import find_files
 from npzkit.display.blocks import is_taken_by_parts
-from npzkit.errors import Advice, ConversionError, KeyExistsError, NpzkitError, printable, quoted
+from npzkit.errors import (
+    Advice,
+    ConversionError,
+    KeyExistsError,
+    NpzkitError,
+    UnsafeNameError,
+    printable,
+    quoted,
+)
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
@@ -249,18 +258,20 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         yield Input(_STREAM_KEY if key is None else key, name_of(source), load)
         return
     file = source if isinstance(source, Location) else os.fsdecode(source)
-    path, is_folder, has_index = str(file), False, False
+    path, mode, has_index = str(file), 0, False
     if isinstance(file, str):
-        is_folder, has_index = stat.S_ISDIR(os.stat(file).st_mode), holds_index(file)
+        mode, has_index = os.stat(file).st_mode, holds_index(file)
+    is_folder = stat.S_ISDIR(mode)
     stem, suffix = os.path.splitext(os.path.basename(getattr(file, "file_name", path)))
     if isinstance(file, Location):
         # A store has no folders: this may be the prefix of a sharded archive.
         has_index = not suffix or is_sharded(file.url)
-    is_array = suffix.lower() == SUFFIX
-    if suffix.lower() == ARCHIVE_SUFFIX and isinstance(file, str) and not is_folder:
-        # np.save writes to any name.
-        is_array = is_npy(path)
-    if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder and not is_array):
+    is_array, is_archive = suffix.lower() == SUFFIX, suffix.lower() == ARCHIVE_SUFFIX
+    if stat.S_ISREG(mode):
+        # Both are found under any name. Only a zip archive with one of these suffixes is read.
+        is_archive |= is_array and zipfile.is_zipfile(path)
+        is_array = is_npy(path) or (is_array and not is_archive)
+    if has_index or (is_archive and not is_folder and not is_array):
         yield from _in_archive(prefix, stem, *archives.archive(file), archives, say)
     elif is_folder:
         for item in arrays_in_folder(path, say, **pickling):
@@ -292,6 +303,7 @@ def _in_archive(
         if info.dtype is None:
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
             continue
+        _check_name(key, path)
         if parts := whole.get(key):
             size = sum(npz.info(part).nbytes for part in (key, *parts))
             parts = tuple(part.removeprefix(key) for part in parts)
@@ -302,6 +314,17 @@ def _in_archive(
         load = partial(array_in, npz, key) if is_large else partial(npz.read, key)
         work = info.nbytes * (2 if is_large else 1)
         yield Input(prefix + key, path, load, info.attrs, info.nbytes, work, home)
+
+
+def _check_name(key: str, path: str) -> None:
+    """Check that a key of an archive can be saved."""
+    try:
+        check_key(key)
+    except UnsafeNameError as error:
+        error.remedy = "Give it another key" + Advice(
+            ': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW."
+        )
+        raise error.locate(path=path)  # noqa: B904 - it is the same error
 
 
 def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.conversion.refusals import leads_out
@@ -170,6 +170,8 @@ def path_within(folder: str, name: str) -> str:
         check_depth([name])
     except UnsafeNameError as error:
         error.what = error.what.replace("saved", "written as a file")
+        # Who calls knows the key, which may end with the suffix too.
+        error.key = None
         error.remedy = "Extract the others by their keys: " + Advice(
             "npzkit.extract(path, folder, keys).", "npzkit extract FILE KEYS."
         )
@@ -183,15 +185,15 @@ def path_within(folder: str, name: str) -> str:
     return path
 
 
-def same_files(names: Iterable[str]) -> Iterator[UnsafeNameError]:
-    """Yield an error for each name that would be the file of another, or a folder of it.
+def same_files(keys: Mapping[str, str]) -> Iterator[UnsafeNameError]:
+    """Yield an error for each key whose file would be that of another, or a folder of it.
 
-    Also for names that differ in case alone, or in how a letter is composed, which some systems
-    take for the same.
+    The keys are by the names of their files. Names that differ in case alone, or in how a
+    letter is composed, are the same to some systems.
     """
-    for name, other in find_collisions(names):
+    for name, other in find_collisions(keys):
         yield UnsafeNameError(
-            f"this name and {shown_value(other)} would be the same file, or one a folder "
+            f"this array and {shown_value(keys[other])} would be the same file, or one a folder "
             "of the other",
-            key=name, remedy="Extract only one of them.",
+            key=keys[name], remedy="Extract only one of them.",
         )  # fmt: skip

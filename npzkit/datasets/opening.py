@@ -23,7 +23,7 @@ from npzkit.errors import TO_CONVERT, IndexFormatError, NpzkitError, Unsupported
 from npzkit.files.file_objects import can_read
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
-from npzkit.members.keys import check_not_torchs
+from npzkit.members.keys import ZARR_NAMES, check_not_foreign
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -115,7 +115,7 @@ def open(
         try:
             npz = NpzFile(file, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs, **options)
             try:
-                check_not_torchs(npz._archive.one_file().entries, npz._archive.path)
+                check_not_foreign(npz._archive.one_file().entries, npz._archive.path)
             except UnsupportedError:
                 npz.close()
                 raise
@@ -178,7 +178,7 @@ def _open_sharded(file: Any, missing: OSError | None, options: dict[str, Any]) -
         if not isinstance(path, Location) and is_zarr(path):
             raise UnsupportedError(
                 "it is a Zarr store, not an archive", path=path, remedy=TO_CONVERT
-            ) from None
+            )._as_foreign() from None
         if missing is None:
             raise
         if error.filename == missing.filename:
@@ -215,8 +215,7 @@ def holds_index(path: str) -> bool:
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder is a Zarr store."""
-    names = ("zarr.json", ".zgroup", ".zarray")
-    return any(os.path.exists(os.path.join(path, name)) for name in names)
+    return any(os.path.exists(os.path.join(path, name)) for name in ZARR_NAMES)
 
 
 def _ending_of(file: Any) -> str:

@@ -75,8 +75,8 @@ def find_archives(
     """Return the archives in a folder: files with one of `suffixes`, and sharded archives.
 
     Nothing is opened. A sharded archive, which is a folder with an ``index.npz`` and shards, is
-    one archive. Links to files are followed, and links to folders are not. Hidden files and
-    folders, whose names begin with a dot, are passed over.
+    one archive. Links to files are followed, also those that lead nowhere; links to folders are
+    not. Hidden files and folders, whose names begin with a dot, are passed over.
 
     They are sorted by name, numbers by their value. A file, a sharded archive and the URL of a
     web server, which cannot list its files, are the only archive in the result. With `recursive`,
@@ -152,7 +152,9 @@ def _files_below(
             ]  # fmt: skip
         for name in names:
             path = os.path.join(place, name)
-            if name.lower().endswith(suffixes) and os.path.isfile(path):
+            # Opening a link that leads nowhere raises the error.
+            is_broken = os.path.islink(path) and not os.path.exists(path)
+            if name.lower().endswith(suffixes) and (is_broken or os.path.isfile(path)):
                 yield path
 
 

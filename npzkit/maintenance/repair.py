@@ -37,7 +37,7 @@ from npzkit.limits import Limits, thread_count
 from npzkit.maintenance.damaged_rows import find_rows
 from npzkit.maintenance.findings import DATA_KEPT, EndReport, Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, find_uncommitted, read_committed
-from npzkit.members.keys import check_key, check_not_torchs, keys_of
+from npzkit.members.keys import check_key, check_not_foreign, keys_of
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory, check_last, completion
@@ -295,7 +295,7 @@ def _cut(
     `size` is that of the file.
     """
     check_last(directory, source)
-    check_not_torchs(directory.entries, path)
+    check_not_foreign(directory.entries, path)
     cut_size = size - directory.end_offset
     uncommitted = find_uncommitted(source, limits, directory.end_offset, size)
     patches = completion(directory, source)

@@ -40,7 +40,7 @@ from npzkit.maintenance.damaged_rows import (
 )
 from npzkit.maintenance.findings import BESIDE_ARRAYS, DATA_KEPT, KEPT_AS, Lost, RepairReport
 from npzkit.maintenance.verify_rules import has_wrong_chunks, member_error
-from npzkit.members.keys import check_not_torchs, keys_of
+from npzkit.members.keys import check_not_foreign, keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.member import MemberReader
@@ -129,7 +129,7 @@ class Salvage:
                 comment = self.read_comment(newest)
             else:
                 self._is_read = True
-                check_not_torchs(directory.entries, None)
+                check_not_foreign(directory.entries, None)
                 self._check(directory.entries, directory)
                 for name, count in directory.repeated_names().items():
                     what = f"{count} entries have this name: only the last one is used"

@@ -22,7 +22,14 @@ from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.maintenance.salvage import find_uncommitted
 from npzkit.maintenance.sound_members import find_sound
 from npzkit.maintenance.verify_rules import archive_findings, member_findings
-from npzkit.members.keys import SUFFIX, check_not_torchs, check_several, keys_of, member_of, missing
+from npzkit.members.keys import (
+    SUFFIX,
+    check_not_foreign,
+    check_several,
+    keys_of,
+    member_of,
+    missing,
+)
 from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
@@ -78,7 +85,7 @@ def _verify(
     starts = sorted({0, source.position})
     try:
         directory = read_directory(source, starts=starts, silent=True, limits=limits)
-        check_not_torchs(directory.entries, None)
+        check_not_foreign(directory.entries, None)
     except StaleArchiveError:
         raise
     except NpzkitError as error:

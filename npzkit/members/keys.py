@@ -12,7 +12,8 @@ from itertools import pairwise
 from operator import itemgetter
 
 from npzkit.errors import (
-    TO_CONVERT,
+    TORCH_TO_CONVERT,
+    Advice,
     LimitExceededError,
     MemberNotFoundError,
     UnsafeNameError,
@@ -22,6 +23,8 @@ from npzkit.errors import (
 )
 
 SUFFIX = ".npy"
+ZARR_NAMES = "zarr.json", ".zgroup", ".zarray"
+"""Files of which a Zarr store has at least one."""
 MAX_PARTS = 200
 """How deep folders, groups and dicts may be that are made of keys."""
 _NAME_MAX_SIZE = 0xFFFF
@@ -51,12 +54,26 @@ _UNSAFE = (
 _SAFE_ASCII = bytes({*range(0x20, 0x7F), ord("\n")} - {ord("\\")})
 
 
-def check_not_torchs(names: Collection[str], path: str | os.PathLike[str] | None) -> None:
-    """Raise for a file of torch.save: a zip archive that holds a pickle, and bytes of tensors."""
-    folder, slash, _ = next(iter(names), "").partition("/")
+def check_not_foreign(names: Collection[str], path: str | os.PathLike[str] | None) -> None:
+    """Raise for a zip archive of another format.
+
+    A file of torch.save holds a pickle, and bytes of tensors; a Zarr store, its documents.
+    """
+    first = next(iter(names), "")
+    if first.endswith(SUFFIX):
+        return
+    folder, slash, _ = first.partition("/")
     if slash and f"{folder}/data.pkl" in names and f"{folder}/version" in names:
         what = "it is a file of torch.save, not an archive of arrays"
-        raise UnsupportedError(what, path=path, remedy=TO_CONVERT)
+        raise UnsupportedError(what, path=path, remedy=TORCH_TO_CONVERT)._as_foreign()
+    documents = (f"{start}{name}" for start in ("", f"{folder}/") for name in ZARR_NAMES)
+    if any(name in names for name in documents) and not any(n.endswith(SUFFIX) for n in names):
+        raise UnsupportedError(
+            "it is a Zarr store in a zip, not an archive of arrays", path=path,
+            remedy="Extract the zip, then convert the folder: " + Advice(
+                'npzkit.convert(folder, "new.npz").', "npzkit convert FOLDER NEW.npz."
+            ),
+        )._as_foreign()  # fmt: skip
 
 
 def check_key(key: str) -> str:

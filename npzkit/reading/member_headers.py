@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _end_of_member = functools.partial(end_of_data, remedy=DAMAGED_REMEDY)
 """Of a file that is complete: `npzkit.repair` saves no rows of its members."""
 
+BYTES_FOLLOW = "bytes follow the array"
 HEADS_SIZE = 512
 """Bytes in which most members have both headers."""
 
@@ -172,7 +173,7 @@ def check_nbytes(header: NpyHeader, entry: Entry) -> None:
         found = max(entry.uncompressed_size - header.data_offset, 0)
         raise _end_of_member(f"array data of shape {header.shape}", header.nbytes, found)
     raise NpyFormatError(
-        "bytes follow the array",
+        BYTES_FOLLOW,
         found=entry.uncompressed_size,
         expected=size,
         remedy="np.load ignores them; save the array again.",

@@ -15,6 +15,7 @@ from npzkit.errors import (
     SAVE_PARTIAL,
     SAVE_SOUND,
     TO_CONVERT,
+    TORCH_TO_CONVERT,
     Advice,
     AmbiguousArchiveError,
     UnsupportedError,
@@ -347,7 +348,7 @@ _OTHER_FILES = (
     # The pickle of torch.save's magic number, before PyTorch 1.6.
     OtherFile(
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "it is a file of torch.save",
-        remedy=TO_CONVERT,
+        remedy=TORCH_TO_CONVERT,
     ),
     OtherFile(
         b"\x80", PICKLE,
@@ -369,8 +370,9 @@ def not_an_archive(source: Source) -> ZipFormatError:
         return cut_off(source, least_end(source))
     kind = kind_of(head, source.size)
     is_short = isinstance(source, BufferSource) and source.size <= len(head)
+    is_named_npy = str(source.shown_path).lower().endswith(".npy") and kind not in _OTHER_FILES[:1]
     error = ZipFormatError(
-        f"not a zip archive: {kind.meaning}",
+        f"not a {'.npy file' if is_named_npy else 'zip archive'}: {kind.meaning}",
         found=head[:16],
         expected="an end of central directory record",
         remedy=kind.remedy or (_NO_PATH if is_short else None),

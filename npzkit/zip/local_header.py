@@ -47,7 +47,7 @@ _ENCRYPTED_FLAGS = FLAG_ENCRYPTED | records.FLAG_STRONG_ENCRYPTION | records.FLA
 _REFUSED_FLAGS = _ENCRYPTED_FLAGS | records.FLAG_PATCHED | BAD_NAME
 IS_ENCRYPTED = "the member is encrypted"
 TO_DECRYPT = (
-    "Extract it with its password, by 7z or unzip; then "
+    "Extract it with its password, by 7z; then "
     + Advice("npzkit.pack(path, folder)", "npzkit pack NEW.npz FOLDER")
     + " makes an archive of its .npy files."
 )

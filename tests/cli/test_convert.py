@@ -225,14 +225,35 @@ def test_a_file_of_another_format(cli, name, command):
             npzkit.NpzkitError, match=r"Convert it: npzkit\.convert\(path"
         ) as caught:
             read(name)
-    is_unsupported = isinstance(caught.value, npzkit.errors.UnsupportedError)
+    assert not caught.value.is_damage
+    needs = " This needs PyTorch." * name.endswith(".pt")
+    assert cli("verify", name).code == 1
     for arguments in (["ls", name], ["show", name, "x"], ["diff", name, name], ["extract", name]):
         result = cli(*arguments)
-        assert (result.code, len(result.err.splitlines())) == (
-            1 + (is_unsupported or arguments[0] == "diff"),
-            1,
-        )
-        assert result.err.endswith(f"Convert it: npzkit convert {command}.\n")
+        code = 1 + (arguments[0] == "diff")
+        assert (result.code, len(result.err.splitlines())) == (code, 1)
+        assert result.err.endswith(f"Convert it: npzkit convert {command}.{needs}\n")
+
+
+@pytest.mark.remedy("Extract the zip, then convert the folder: npzkit")
+@pytest.mark.slow
+@pytest.mark.parametrize(("suffix", "inside"), [(".zip", ""), (".zarr", "store")])
+@pytest.mark.usefixtures("foreign")
+def test_a_zarr_store_in_a_zip(cli, suffix, inside):
+    """Each command says what it is; extracted, it is converted as the message says."""
+    name = f"zipped{suffix}"
+    with zipfile.ZipFile(name, "w") as archive:
+        for place in Path("run.zarr").rglob("*"):
+            archive.write(place, Path(inside) / place.relative_to("run.zarr"))
+    for arguments in (["ls", name], ["verify", name], ["convert", name, "new.npz"]):
+        found = cli(*arguments)
+        told = found.out + found.err
+        assert found.code == 1
+        assert "it is a Zarr store in a zip" in told
+        assert "then convert the folder: npzkit convert FOLDER NEW.npz." in told
+    with zipfile.ZipFile(name) as archive:
+        archive.extractall("folder")
+    assert cli("convert", Path("folder") / inside, "new.npz").code == 0
 
 
 @pytest.mark.slow

@@ -201,6 +201,16 @@ def test_keys_do_not_control_the_terminal(cli, archive):
         assert "\x1b" not in result.err
 
 
+def test_a_key_that_begins_with_a_dash(cli, tmp_path):
+    """The message on it as an option says how it is given."""
+    npzkit.save(tmp_path / "a.npz", {"-k": np.arange(3)})
+    found = cli("mv", tmp_path / "a.npz", "-k", "k")
+    assert (found.code, "Put -- before names that begin with a dash." in found.err) == (2, True)
+    assert "Put --" not in cli("ls", tmp_path / "a.npz", "--jso").err
+    assert cli("mv", tmp_path / "a.npz", "--", "-k", "k").code == 0
+    assert content(tmp_path / "a.npz") == {"k": [0, 1, 2]}
+
+
 def test_a_name_that_cannot_be_used_is_replaced(cli, tmp_path, monkeypatch):
     """The others are shown, the message of that one names the command, and mv gives it a key."""
     monkeypatch.chdir(tmp_path)
@@ -208,9 +218,9 @@ def test_a_name_that_cannot_be_used_is_replaced(cli, tmp_path, monkeypatch):
     assert cli("show", "b.npz", "x").out == "[0 1 2 3]\n"
     result = cli("show", "b.npz", "bad\x1b[31m")
     assert result.code == 1
-    assert "npzkit mv b.npz KEY NEW" in result.err
+    assert r"npzkit mv b.npz 'bad\x1b[31m' NEW" in result.err
     assert (result.out + result.err).replace("\n", "").isprintable()
-    assert cli("mv", "b.npz", "bad\x1b[31m", "good").code == 0
+    assert cli("mv", "b.npz", r"bad\x1b[31m", "good").code == 0
     assert content("b.npz") == {"good": [0, 1, 2], "x": [0, 1, 2, 3]}
 
 

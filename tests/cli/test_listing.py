@@ -66,11 +66,39 @@ def test_ls_sorts_and_chooses(cli, model):
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--tree",)])
 def test_ls_of_a_key_that_does_not_exist(cli, model, options):
-    """A key or a pattern that nothing matches is an error, as of show; for a folder it is not."""
+    """A key or a pattern that nothing matches is an error, as of show; of a folder, in no file."""
     for key, message in (("nokey", "no array named 'nokey'"), ("t?", "no array matches 't?'")):
         found = cli("ls", model, "-k", "top", "-k", key, *options)
         assert (found.code, message in found.err) == (2, True)
-        assert cli("ls", model.parent, "-k", key, *options).code == 0
+        found = cli("ls", model.parent, "-k", "top", "-k", key, *options)
+        assert found.code == 2
+        assert found.err == f"npzkit: no array of these files matches {key!r}.\n"
+
+
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_of_several_files_those_without_the_key_are_passed_over(cli, model, command):
+    """Only those with a match are shown, also in JSON; it is an error only if none has it."""
+    npzkit.save(model.parent / "other.npz", {"x": np.zeros(2)})
+    found = cli(command, model.parent, "-k", "layer/*", "-k", "top")
+    assert (found.code, found.err, "other.npz" in found.out) == (0, "", False)
+    if command == "verify":
+        assert found.out == "2 files: 1 sound, 1 without these keys\n"
+    (document,) = cli(command, model.parent, "-k", "top", "--json").json()
+    assert document["path"] == str(model)
+    assert cli(command, model.parent, "-k", "top", "-k", "x").code == 0
+    found = cli(command, model.parent, "-k", "top", "-k", "n*", "--json")
+    assert (found.code, len(found.json())) == (2, 1)
+    assert found.err == "npzkit: no array of these files matches 'n*'.\n"
+
+
+def test_a_pattern_of_keys_in_the_place_of_a_file(cli, model):
+    """The message names the option, if the command has it."""
+    for command in ("ls", "verify"):
+        found = cli(command, model, "layer/*")
+        assert found.code == 2
+        assert found.err.endswith(". A pattern of keys comes after -k.\n")
+    assert "-k" not in cli("ls", model, "layer/x").err
+    assert "-k" not in cli("repack", model, "layer/*").err
 
 
 def test_ls_long_and_json_tell_offsets_and_attributes(cli, model):
@@ -456,7 +484,8 @@ def test_ls_of_a_folder_lists_its_archives(cli, runs):
     os.makedirs("empty")
     np.save("x.npy", np.zeros(3))
     found = cli("ls", ".")
-    assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 1)
+    assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 2)
+    assert found.err.endswith("npzkit: not looked at: 1 folder (-r looks into it)\n")
     heading, *rows, total = [line.split() for line in lines(found)]
     assert heading == ["archive", "members", "uncompressed", "in", "file"]
     assert [" ".join(row[:2]) for row in rows] == [

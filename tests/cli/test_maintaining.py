@@ -191,14 +191,49 @@ def test_a_folder_without_archives(cli, folder):
 
 @needs_symlinks
 def test_links_in_folders(cli, folder):
-    """Links to folders are not followed, so a loop ends; a file with several links counts once."""
+    """Links to folders are not followed, so a loop ends; a file with several links counts once.
+
+    A link that leads nowhere is an error, as if it were named.
+    """
     os.symlink(folder, folder / "deep" / "loop")
     os.symlink("nowhere.npz", folder / "deep" / "broken.npz")
     os.symlink("itself.npz", folder / "deep" / "itself.npz")
     os.symlink(folder / "good.npz", folder / "deep" / "link.npz")
-    paths = [row["path"] for row in cli("verify", "-r", "deep", "--json").json()]
-    assert paths == [os.path.join("deep", "er", "good.npz"), os.path.join("deep", "link.npz")]
-    assert len(cli("verify", "-r", "good.npz", "deep", "--json").json()) == 2
+    found = cli("verify", "-r", "deep", "--json")
+    names = ["broken.npz", os.path.join("er", "good.npz"), "itself.npz", "link.npz"]
+    assert [row["path"] for row in found.json()] == [os.path.join("deep", name) for name in names]
+    assert [row["ok"] for row in found.json()] == [False, True, False, True]
+    assert found.err.endswith("npzkit: not looked at: 1 other file; 1 linked folder\n")
+    assert (found.code, cli("verify", os.path.join("deep", "broken.npz")).code) == (2, 2)
+    assert os.path.join("deep", "broken.npz") in cli("ls", "deep").err
+    assert len(cli("verify", "-r", "good.npz", "deep", "--json").json()) == 4
+
+
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_what_was_not_looked_at_is_counted(cli, folder, command):
+    """Files of other kinds and folders, also for --json; not of a shard's or of a hidden folder."""
+    for name in ("bad.npz", "torn.npz"):
+        os.remove(name)
+    Path("a.h5").touch()
+    Path("b").touch()
+    Path(".hidden").mkdir()
+    Path(".hidden", "c").touch()
+    Path(".d").touch()
+    Path("empty").mkdir()
+    with npzkit.ShardedWriter("sharded") as writer:
+        writer["x"] = np.arange(3)
+    zarr = Path("store.zarr")
+    zarr.mkdir()
+    (zarr / "zarr.json").touch()
+    (zarr / "c").mkdir()
+    (zarr / "c" / "0").touch()
+    for options in ((), ("--json",)):
+        found = cli(command, ".", *options)
+        told = "npzkit: not looked at: 3 other files; 1 folder (-r looks into it)\n"
+        assert (found.code, found.err) == (0, told)
+        assert cli(command, "-r", ".", *options).err == "npzkit: not looked at: 4 other files\n"
+        assert cli(command, "good.npz", *options).err == ""
+    assert cli("verify", "-q", ".").err == ""
 
 
 def test_a_folder_that_cannot_be_listed_is_reported(cli, folder, monkeypatch):
@@ -213,7 +248,7 @@ def test_a_folder_that_cannot_be_listed_is_reported(cli, folder, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", scandir)
         found = cli("verify", "-r", "good.npz", "deep")
-    assert (found.code > 0, found.err.count("\n")) == (True, 1)
+    assert (found.code > 0, found.err.count("\n")) == (True, 2)
     assert os.path.join("deep", "er") in found.err
     assert "1 sound" in found.out
 
@@ -239,7 +274,15 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     assert first.endswith("npzkit repair cut.npz -o OTHER --keep-partial mask.")
     assert cut == "cut.npz: NOT sound, no member could be checked, 1 error"
     assert second.endswith("Convert it: npzkit convert bare.h5 bare.npz.")
-    assert last == "2 files: 2 NOT sound"
+    assert last == "2 files: 1 NOT sound, 1 of another format"
+    os.mkdir("store.zarr")
+    Path("store.zarr", "zarr.json").touch()
+    names = "cut.npz", "bare.h5", "store.zarr", "no.npz"
+    assert cli("verify", *names).out.endswith("2 of another format, 1 failed\n")
+    for command in ("verify", "ls"):
+        rows = cli(command, *names, "--json").json()
+        assert [row["is_damage"] for row in rows] == [True, False, False, False]
+        assert "is_damage" not in cli(command, "good.npz", "--json").json()[0]
 
 
 def test_each_line_names_its_file(cli, folder):
@@ -507,7 +550,7 @@ def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
         assert found.err.startswith(
             f"npzkit: warning: {left[0]}: 2.0 KiB of a save that was killed"
         )
-        assert found.err.count("\n") == 1
+        assert found.err.count("a save that was killed") == 1
     assert cli(command, tmp_path, "-r").err.count("2.0 KiB of a save that was killed") == 2
     assert cli(command, tmp_path / "a.npz").err == ""
     for path in left:
@@ -557,7 +600,7 @@ def test_a_step_that_a_run_removes_meanwhile_is_no_failure(cli, folder, monkeypa
     Path("torn.npz").unlink()
     shutil.copy("good.npz", "bad.npz")
     monkeypatch.setattr(npzkit, "verify", removing)
-    assert cli("verify", ".") == (0, "2 files: 1 sound, 1 removed\n", "")
+    assert cli("verify", ".").out == "2 files: 1 sound, 1 removed\n"
     assert cli("verify", "bad.npz", "good.npz").code == 2
 
 

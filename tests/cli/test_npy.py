@@ -116,11 +116,55 @@ def test_a_bad_file_is_an_error(cli, kind):
         found = cli(name, "bad.npy", *others)
         assert (found.code, found.err.count("\n")) == (1, 1), name
         assert what in found.err
+        assert "zip archive" not in found.err
     found = cli("verify", "bad.npy")
     assert found.code == 1
     assert what in found.out
     assert "NOT sound" in found.out
     assert not os.path.exists("bad.npz")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("cut", 2),
+        pytest.param("long", 3, marks=pytest.mark.remedy("Save the array without them: npzkit")),
+    ],
+)
+def test_verify_names_what_saves_a_bad_file(cli, kind, rows):
+    """The command in its error works, and it names no other, which would fail."""
+    with open("bad.npy", "wb") as file:
+        file.write(bad_files()[kind][0])
+    found = cli("verify", "bad.npy").out
+    assert found.count("npzkit ") == 1
+    command = found.partition("npzkit ")[2].partition(".\n")[0]
+    assert command in cli("show", "bad.npy").err
+    assert cli(*command.replace("OTHER", "saved.npz").split()).code == 1
+    assert np.array_equal(np.load("saved.npz")["bad"], A[:rows])
+
+
+def test_the_new_file_in_an_advice_does_not_exist(cli):
+    """Beside an archive of that name, it is another one; of a.npz.gz, it has one suffix."""
+    assert "npzkit pack a.npz a.npy" in cli("verify", "a.npy").out
+    npzkit.save("a.npz", {"x": A})
+    found = cli("verify", "a.npy").out
+    command = found.partition("npzkit ")[2].partition(".\n")[0]
+    assert command == "pack a.new.npz a.npy"
+    assert cli(*command.split()).code == 0
+    with open("b.npz.gz", "wb") as file:
+        file.write(b"\x1f\x8b")
+    assert "gzip -dc b.npz.gz > b.npz." in cli("verify", "b.npz.gz").out
+
+
+def test_pack_knows_files_by_their_bytes(cli):
+    """A .npy file without a suffix, as verify names it, and an archive that is named .npy."""
+    os.rename("a.npy", "matrix")
+    command = cli("verify", "matrix").out.partition("npzkit ")[2].partition(".\n")[0]
+    assert cli(*command.split()).code == 0
+    assert np.array_equal(np.load("matrix.npz")["matrix"], A)
+    os.rename("matrix.npz", "archive.npy")
+    assert cli("pack", "b.npz", "archive.npy", "k=archive.npy").code == 0
+    assert np.load("b.npz").files == ["matrix", "k/matrix"]
 
 
 def test_rows_of_a_truncated_file_can_be_saved(cli):

@@ -352,6 +352,19 @@ def test_extract_goes_on_past_damage(cli, here, kind):
     )  # fmt: skip
 
 
+def test_extract_names_its_only_file_and_what_is_not_kept(cli, here):
+    """The notes are lines, and in JSON; of several files, the folder is named."""
+    npzkit.save("a.npz", {"w": np.ones(3), "name": None}, metadata={"step": 3})
+    found = cli("extract", "a.npz", "-o", "out")
+    assert (found.code, found.out) == (0, f"{os.path.join('out', 'w.npy')}: 1 file\n")
+    assert found.err.splitlines() == [
+        "npzkit: 1 value without an array: 'name'; not kept",
+        "npzkit: metadata and attributes are not kept: only archives have a place for them",
+    ]
+    assert len(cli("extract", "a.npz", "-o", "b", "--json").json()["notes"]) == 2
+    assert cli("extract", "a.npz", "w", "-o", "c").err == ""
+
+
 # -- progress -----------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -188,6 +189,22 @@ def test_an_archive_in_another_file(cli, program, name):
     subprocess.run(command, shell=True, check=True)
     unpacked = [one for one in os.listdir() if one != name]
     assert cli("verify", *unpacked).code == 0
+
+
+@pytest.mark.remedy("Give it another key")
+@pytest.mark.parametrize("name", ["a\\b", "new\nline", "x.npy", "\x1b[31m"])
+def test_a_key_that_cannot_be_saved(cli, name):
+    """The command in the message renames it, also if the key has escapes; then it is packed."""
+    stream = io.BytesIO()
+    np.save(stream, np.arange(3))
+    with zipfile.ZipFile("a.npz", "w") as archive:
+        archive.writestr(f"{name}.npy", stream.getvalue())
+    found = cli("pack", "b.npz", "a.npz")
+    (command,) = re.findall(r"npzkit (mv .* NEW)\b", found.err)
+    assert found.code == (2 if name.isprintable() else 1)
+    assert cli(*shlex.split(command)).code == 0
+    assert cli("pack", "b.npz", "a.npz").code == 0
+    assert np.load("b.npz")["NEW"].tolist() == [0, 1, 2]
 
 
 # -- errors of the system, and of stores -------------------------------------------------

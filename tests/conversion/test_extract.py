@@ -66,6 +66,20 @@ def test_bfloat16_comes_out_as_numpy_can_hold_it(here):
     assert np.load("x.npy").view(ml_dtypes.bfloat16).tolist() == [1, 2.5]
 
 
+def test_what_files_have_no_place_for_is_noted(here):
+    """Values of nested data, metadata and attributes, if all arrays were asked for."""
+    npzkit.save("a.npz", {"w": np.ones(3), "lr": 0.1, "name": None}, metadata={"step": 3})
+    values, metadata = npzkit.extract("a.npz").notes
+    assert values == "1 value without an array: 'name'; not kept"
+    assert metadata == "metadata and attributes are not kept: only archives have a place for them"
+    assert npzkit.extract("a.npz", keys=["w"], overwrite=True).notes == ()
+    with npzkit.NpzWriter("b.npz") as w:
+        w.add("x", np.ones(3), attrs={"unit": "m"})
+    assert npzkit.extract("b.npz").notes == (metadata,)
+    npzkit.save("c.npz", {"y": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
+    assert npzkit.extract("c.npz").notes == ()
+
+
 def test_python_objects_are_not_unpickled(here):
     """Arrays of objects are written as they are, without allow_pickle."""
     npzkit.save("a.npz", {"x": np.array([{}, None])}, allow_pickle=True)
@@ -140,6 +154,11 @@ def test_names_that_would_be_one_file(here, names):
     assert not os.path.exists("out")
     report = npzkit.extract("a.npz", "out", skip=True)
     assert (len(report.files), len(report.failed)) == (1, 1)
+    ((key, error),) = report.failed.items()
+    (other,) = report.files
+    assert (error.key, f"{other!r} would be" in error.what) == (key, True)
+    with npzkit.open("a.npz") as npz:
+        assert {key, other} == {*npz}
     for folder, name in enumerate(names):
         (path,) = npzkit.extract("a.npz", f"{folder}", [name.removesuffix(".npy")]).files.values()
         assert np.load(path).tolist() == [0, 1, 2]

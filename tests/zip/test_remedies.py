@@ -292,7 +292,7 @@ def test_a_damaged_array(path):
 
 
 @pytest.mark.remedy(
-    "Extract it with its password, by 7z or unzip; then npzkit.pack(path, folder) makes an archive"
+    "Extract it with its password, by 7z; then npzkit.pack(path, folder) makes an archive"
 )
 def test_an_encrypted_member(path):
     """Whatever meets it says so; another program extracts it, and the files are packed."""

@@ -92,7 +92,7 @@ def repair(
 
     Whatever may be older than the last commit is reported as uncertain, or as lost. If the
     end of the file is missing, or its newest directory cannot be restored completely, that
-    is every array.
+    is every array. What came after the last array that was found is lost then.
 
     Parameters
     ----------
@@ -160,6 +160,7 @@ def repair(
     /...a.npz2: 2 members kept
     the list at the end of the file is missing or damaged: if the file was ever changed in ...
     partly lost: y (at byte ...): truncated: ... of 1,000 rows kept, unchecked; the other ...
+    lost: the end of the file (at byte 4000): what came after 'y' is not known: arrays, ...
     """
     location, target = find_locations((file, output), storage_options)
     if output is None:

@@ -78,6 +78,7 @@ DIRECTORY = GOOD.index(b"NPZX") + 4
 FOREIGN_ONE = archive(Member("x.npy", npy(np.arange(9))))
 """An archive of another program, which has no array index."""
 METADATA_KEY = "npzkit.metadata"
+END = "the end of the file"
 
 
 def boundaries():
@@ -257,8 +258,12 @@ def test_cut_at_a_members_end(paths, key):
     report, arrays = repair_bytes(paths, GOOD[:end])
     check_all(arrays, expected)
     assert report.is_rebuilt
-    # The footer behind the last member tells that there was metadata.
-    assert [lost.key for lost in report.lost] == ([METADATA_KEY] if key == "last" else [])
+    # The footer behind the last member tells what the list has, and that there was metadata.
+    assert [lost.key for lost in report.lost] == [METADATA_KEY if key == "last" else END]
+    assert key == "last" or (report.lost[0].where, f"after '{key}'" in report.lost[0].what) == (
+        end,
+        True,
+    )
     with npzkit.open(paths[1]) as npz:
         for name in expected:
             assert npz.info(name).attrs == {"of": name}
@@ -287,7 +292,63 @@ def test_cut_within_the_next_header(paths):
     for size in range(70):
         report, arrays = repair_bytes(paths, first + header[:size])
         check_all(arrays, {"a": np.arange(3)})
-        assert report.lost == ()
+        assert [lost.key for lost in report.lost] == [END]
+
+
+def cut_ends():
+    """Yield archives of "a" and "b" without their end, what is lost, and what is said of it."""
+    arrays = {"a": np.ones(300), "b": np.zeros(300)}
+    for save in (np.savez, lambda file, **arrays: npzkit.save(file, arrays, metadata={"step": 5})):
+        save(stream := io.BytesIO(), **arrays)
+        data, own = stream.getvalue(), save is not np.savez
+        member = data.index(b"PK\3\4", 1)
+        yield data[:member], {"b"}, [(END, "after 'a' is not known: arrays, metadata, and values")]
+        yield data[: member + 20], {"b"}, [(END, "after 'a' is not known: arrays, metadata")]
+        record = data.index(b"PK\1\2")
+        told = [(END, "after 'b' is not known: metadata, and values without an array")]
+        yield data[: record + 60], set(), told if own else []
+    # The end record counts the entries, whatever is left of them and of the members.
+    header = bytes(data[:member]) + bytes(400) + data[member + 400 :]
+    record = data.index(b"NPZX") + 4
+    gone = header[:record] + bytes(data.index(b"PK\5\6") - record) + header[data.index(b"PK\5\6") :]
+    yield gone, {"b"}, [(END, "of 2 members in its list, 1 were not found")]
+
+
+@pytest.mark.parametrize("case", range(7))
+def test_what_came_after_the_last_array_is_not_known(paths, case):
+    """Without the end of the file nobody knows what else it had: that is a loss, never silence."""
+    data, lost, told = list(cut_ends())[case]
+    report, arrays = repair_bytes(paths, data)
+    assert arrays.keys() == {"a", "b"} - lost
+    found = [(row.key, row.what) for row in report.lost]
+    assert len(found) == len(told)
+    assert all(
+        key == one and words in what for (key, what), (one, words) in zip(found, told, strict=True)
+    )
+
+
+@pytest.mark.parametrize("comment", [b"made by hand", b'{"step":5}'])
+def test_bytes_before_an_archive_cost_no_comment(paths, comment):
+    """The comment of the end record at the file's end is the newest, whoever wrote it."""
+    data = b"HEADER " + archive(Member("x.npy", npy(np.eye(3))), comment=comment)
+    report, arrays = repair_bytes(paths, data)
+    check_all(arrays, {"x": np.eye(3)})
+    assert report.lost == ()
+    assert zipfile.ZipFile(paths[1]).comment == comment
+
+
+def test_a_lost_commit_behind_a_whole_one(paths):
+    """If all of a complete append but its first bytes is cut off, that is a loss, in place too."""
+    path, _ = paths
+    npzkit.save(path, {"x": np.arange(9)})
+    size = path.stat().st_size
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        writer["y"] = np.arange(900)
+    data = path.read_bytes()[: size + 150]
+    report, arrays = repair_bytes(paths, data)
+    reports = report, npzkit.repair(path)
+    assert [[row.key for row in one.lost] for one in reports] == [[END], [END]]
+    assert arrays.keys() == {"x"}
 
 
 def zeroed(start, end):
@@ -378,7 +439,7 @@ def test_other_programs_archives(paths, case):
     report, arrays = repair_bytes(paths, data[: data.index(b"PK\x01\x02")])
     check_all(arrays)
     assert report.is_rebuilt
-    assert report.lost == ()
+    assert [lost.key for lost in report.lost] == [END]
 
 
 @pytest.mark.slow
@@ -441,9 +502,11 @@ def test_data_as_it_is_needs_an_archive_that_opens(paths, is_cut):
             assert npz.read("x", verify=False)[-1] == 98
 
 
-@pytest.mark.parametrize(("lost_size", "told"), [(30, "lost: "), (2000, "uncertain: it may have")])
+@pytest.mark.parametrize(
+    ("lost_size", "told"), [(30, "lost: npzkit.metadata"), (2000, f"lost: {END}")]
+)
 def test_what_a_tree_has_beside_arrays_is_named(paths, lost_size, told):
-    """If the metadata is lost, or not known to exist, repair says what it has of nested data."""
+    """If the metadata is lost, or nobody knows of any, repair says what it has of nested data."""
     path, output = paths
     npzkit.save(path, {"model": {"w": np.arange(5000.0), "rate": 0.1}, "steps": [np.arange(3)]})
     os.truncate(path, path.stat().st_size - lost_size)
@@ -592,7 +655,7 @@ def test_rows_of_a_name_that_is_too_long_are_lost(paths):
     rows = Member(name, npy(np.arange(1000)), local={"flags": 0}).local_bytes()
     report, arrays = repair_bytes(paths, whole + rows[:-800], keep_partial="mask")
     check_all(arrays, {"x": np.eye(3)})
-    assert [lost.key[:3] for lost in report.lost] == ["ééé"]
+    assert [lost.key[:3] for lost in report.lost] == ["ééé", END[:3]]
 
 
 def test_what_looks_like_a_locator_ends_no_archive(paths):
@@ -678,7 +741,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
     )
     report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     check_all(arrays, {"x": np.full(30, 0), "z": np.full(30, 2)})
-    assert [lost.key for lost in report.lost] == ["y"]
+    assert [lost.key for lost in report.lost] == ["y", END]
     # Claims beyond the end of the file leave what is there too.
     data = archive(
         Member("x.npy", x),
@@ -695,7 +758,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
     )
     report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     check_all(arrays, {"x": np.full(30, 0)})
-    assert [lost.key for lost in report.lost] == ["y", "x"]
+    assert [lost.key for lost in report.lost] == ["y", "x", END]
 
 
 # -- replaced arrays, commits ------------------------------------------------------------
@@ -709,13 +772,13 @@ def test_of_two_of_a_name_the_later_one_counts(paths):
     report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"a": np.full(5, 7), "b": np.ones(4)})
     assert report.kept == ("b", "a")
-    assert report.lost == ()
+    assert [lost.key for lost in report.lost] == [END]
     # The last one damaged: what it replaced is not passed off as it.
     damaged = bytearray(data)
     damaged[-20] ^= 1
     report, arrays = repair_bytes(paths, bytes(damaged))
     assert report.kept == ("b",)
-    assert [lost.key for lost in report.lost] == ["a"]
+    assert [lost.key for lost in report.lost] == ["a", END]
 
 
 def test_a_member_whose_name_is_listed_again_is_lost(paths):
@@ -842,7 +905,7 @@ def test_rows_with_damaged_attributes(paths):
     cut = Member("x.npy", npy(np.arange(100.0)), extra=extra).local_bytes()[:-80]
     report, arrays = repair_bytes(paths, cut, keep_partial="mask")
     check_all(arrays, {"x": np.arange(90.0)})
-    assert ["attributes" in lost.what for lost in report.lost] == [True, False]
+    assert ["attributes" in lost.what for lost in report.lost] == [True, False, False]
     assert "90 of 100 rows kept, unchecked; the other 10 are not in" in report.lost[1].what
 
 
@@ -859,7 +922,7 @@ def test_what_has_no_rows_is_lost(paths, array, method):
     data = data[: data.rindex(member.raw) + len(member.raw) - 2]
     report, arrays = repair_bytes(paths, data, keep_partial="mask")
     check_all(arrays, {"b": np.eye(2)})
-    assert [lost.key for lost in report.lost] == ["a"]
+    assert [lost.key for lost in report.lost] == ["a", END]
     assert "truncated" in report.lost[0].what
 
 

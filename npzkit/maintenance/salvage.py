@@ -132,7 +132,9 @@ class Salvage:
             newest, size = None, self.source.size
             try:
                 directory = read_committed(self.source)
-            except NpzkitError:
+            except NpzkitError as error:
+                if error._is_foreign:
+                    raise
                 newest = find_newest(self.source)
                 end = self.source.size
                 self.find(newest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import itertools
 import json
@@ -10,6 +11,7 @@ import os
 import struct
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import warnings
@@ -1265,6 +1267,21 @@ def test_nothing_to_save(paths):
         with pytest.raises(ZipFormatError, match=says):
             npzkit.repair(path, output, overwrite=True)
     assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("program", ["tar", "gzip"])
+def test_files_of_other_formats_are_refused(tmp_path, program):
+    """An archive inside one is not taken for what is left: the error says what the file is."""
+    path, inner = tmp_path / "a.npz", tmp_path / "x.npz"
+    np.savez(inner, x=np.eye(3))
+    if program == "tar":
+        with tarfile.open(path, "w") as file:
+            file.add(inner)
+    else:
+        path.write_bytes(gzip.compress(inner.read_bytes(), 0))
+    with pytest.raises(ZipFormatError, match=rf"it is (a )?{program}.*(Decompress|Extract) it first"):
+        npzkit.repair(path, tmp_path / "b.npz")
+    assert not (tmp_path / "b.npz").exists()
 
 
 def test_empty_members_are_kept(paths):

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
 _ROWS_SAVED = "; " + SAVE_PARTIAL + " saves its complete rows"
+_JOINED = "two archives were joined, and the second one has an array of this name, which is kept"
 _ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong"
 
 
@@ -268,9 +269,18 @@ class Salvage:
             read_directory(self.source, silent=True)
         told = self.sound.keys() | {lost[0] for lost in self.lost}
         at_end = displaced(self.source)
+        first: Mapping[str, Entry] = {} if newest.last is None else newest.last.entries
         for entry in at_end:
+            kept = self.sound.get(entry.name)
             if entry.name not in told:
                 self.lost.append((entry.name, "not found in the file", self.source.size))
+            elif (
+                entry.name in first
+                and isinstance(kept, Entry)
+                # It is listed from the start of its own archive.
+                and kept.header_offset - entry.header_offset >= newest.end_offset
+            ):
+                self.lost.append((entry.name, _JOINED, first[entry.name].header_offset))
         if not at_end:
             self._add_end(newest, len(told))
 

@@ -783,6 +783,20 @@ def test_of_two_of_a_name_the_later_one_counts(paths):
     assert [lost.key for lost in report.lost] == ["a", END]
 
 
+@pytest.mark.parametrize("is_own", [False, True])
+def test_of_joined_archives_the_first_ones_array_is_lost(paths, is_own):
+    """Two archives one behind the other: what both have is kept once, and the other one named."""
+    save = npzkit.save if is_own else lambda file, arrays: np.savez(file, **arrays)
+    parts = []
+    for arrays in {"x": np.zeros(3), "a": np.eye(2)}, {"x": np.ones(3), "b": np.eye(3)}:
+        save(stream := io.BytesIO(), arrays)
+        parts.append(stream.getvalue())
+    report, arrays = repair_bytes(paths, b"".join(parts))
+    check_all(arrays, {"x": np.ones(3), "a": np.eye(2), "b": np.eye(3)})
+    assert [(lost.key, lost.where) for lost in report.lost] == [("x", 0)]
+    assert "second one has an array of this name, which is kept" in report.lost[0].what
+
+
 def test_a_member_whose_name_is_listed_again_is_lost(paths):
     """Of two entries with one name, the last one is kept; the other one is named."""
     data = archive(Member("a.npy", npy(np.zeros(3))), Member("a.npy", npy(np.ones(3))))
@@ -1279,7 +1293,9 @@ def test_files_of_other_formats_are_refused(tmp_path, program):
             file.add(inner)
     else:
         path.write_bytes(gzip.compress(inner.read_bytes(), 0))
-    with pytest.raises(ZipFormatError, match=rf"it is (a )?{program}.*(Decompress|Extract) it first"):
+    with pytest.raises(
+        ZipFormatError, match=rf"it is (a )?{program}.*(Decompress|Extract) it first"
+    ):
         npzkit.repair(path, tmp_path / "b.npz")
     assert not (tmp_path / "b.npz").exists()
 

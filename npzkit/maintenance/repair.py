@@ -38,6 +38,7 @@ from npzkit.maintenance.damaged_rows import find_rows
 from npzkit.maintenance.findings import DATA_KEPT, EndReport, Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, find_uncommitted, read_committed
 from npzkit.members.keys import check_key, check_not_torchs, keys_of
+from npzkit.members.metadata import with_lost
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory, check_last, completion
@@ -114,6 +115,8 @@ def repair(
 
         The report names the lost rows, and the attribute ``partly_lost`` of the new array says
         what is lost.
+
+        If anything is lost, the metadata ``npzkit.lost`` of the new archive list the keys.
     overwrite : bool, default False
         Whether to replace another file that is already at `output`, when the new one is
         complete.
@@ -209,24 +212,22 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
                 "nothing can be saved: the .npy file has no complete row, or no rows",
                 remedy="Download it or create it again.",
             )
-        is_cut = any(start < stop for start, stop in left.rows)
-        told = f"truncated: {left.outcome}"
+        end = left.header.data_offset + left.header.nbytes
+        lost: tuple[Lost, ...] = ()
+        if any(start < stop for start, stop in left.rows):
+            lost = (Lost(key, f"truncated: {left.outcome}", source.size, left.rows),)
+            left = left.noting(lost[0].what)
+        elif end < source.size:
+            more = format_count(source.size - end, "byte")
+            lost = (Lost(key, f"left out: {more} after its last row; {DATA_KEPT}", end),)
         writer = ZipWriter(sink)
-        (left.noting(told) if is_cut else left).write(writer)
-        writer.commit()
+        left.write(writer)
+        writer.commit(with_lost(b"", [row.key for row in lost]))
         sink.close()
     except BaseException as error:
         sink.discard(error)
         raise
-    end = left.header.data_offset + left.header.nbytes
-    if is_cut:
-        lost = Lost(key, told, source.size, left.rows)
-    elif end < source.size:
-        more = format_count(source.size - end, "byte")
-        lost = Lost(key, f"left out: {more} after its last row; {DATA_KEPT}", end)
-    else:
-        return RepairReport(output, (key,))
-    return RepairReport(output, (key,), (lost,))
+    return RepairReport(output, (key,), lost)
 
 
 def _checked_path(path: Any) -> str:

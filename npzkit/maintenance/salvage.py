@@ -42,7 +42,7 @@ from npzkit.maintenance.damaged_rows import (
 from npzkit.maintenance.findings import BESIDE_ARRAYS, DATA_KEPT, END, KEPT_AS, Lost, RepairReport
 from npzkit.maintenance.verify_rules import has_wrong_chunks, member_error
 from npzkit.members.keys import SUFFIX, check_not_torchs, keys_of
-from npzkit.members.metadata import parse_attrs
+from npzkit.members.metadata import parse_attrs, with_lost
 from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
@@ -158,12 +158,12 @@ class Salvage:
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
             self.source.close()
-            writer.commit(comment)
+            report = self.report(list(self.sound), output, size - end, newest)
+            writer.commit(with_lost(comment, [row.key for row in report.lost]))
             sink.close()
         except BaseException as error:
             sink.discard(error)
             raise
-        report = self.report(list(self.sound), output, size - end, newest)
         return report._replace(uncommitted=uncommitted)
 
     def _nothing_saved(self) -> NpzkitError:

@@ -271,7 +271,7 @@ def test_cut_at_a_members_end(paths, key):
             assert npz.info(name).attrs == {"of": name}
             assert npz.info(name).seekable == (key == "last" or name not in SEEKABLE)
             assert npz.info(name).method == ("deflated" if name in SEEKABLE else "stored")
-        assert dict(npz.metadata) == {}
+        assert dict(npz.metadata) == {"npzkit.lost": [METADATA_KEY if key == "last" else END]}
 
 
 @pytest.mark.parametrize("kept", [{"y", "z"}, {"x", "y"}], ids=["start", "middle"])
@@ -386,7 +386,7 @@ def test_a_damaged_directory(paths, case):
     assert report.uncertain == uncertain.get(case, ())
     with npzkit.open(paths[1]) as npz:
         assert all(npz.info(key).attrs == {"of": key} for key in npz)
-        assert dict(npz.metadata) == ({"step": 7} if has_end else {})
+        assert dict(npz.metadata) == ({"step": 7} if has_end else {"npzkit.lost": [METADATA_KEY]})
 
 
 def test_what_is_saved_is_what_would_have_been_written(paths):
@@ -543,6 +543,51 @@ def test_members_that_cannot_be_read_are_left_out(paths):
     report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"x": np.eye(3)})
     assert [lost.key for lost in report.lost] == ["locked", "odd"]
+
+
+@pytest.mark.parametrize(
+    "comment", [b"", b'{"step":7}', b"{}", b"plain", b'{"npzkit.lost":["older"]}']
+)
+def test_a_copy_says_what_it_lacks(paths, comment):
+    """The metadata of a copy list what was lost, now and before; a plain comment stays as it is."""
+    x, bad = npy(np.eye(3)), {"crc": 1}
+    members = Member("x.npy", x), Member("y.npy", x, central=bad, local=bad)
+    report, _ = repair_bytes(paths, archive(*members, comment=comment))
+    assert [lost.key for lost in report.lost] == ["y"]
+    with npzkit.open(paths[1]) as npz:
+        found = dict(npz.metadata)
+    if comment in (b"plain", b"{}"):
+        assert zipfile.ZipFile(paths[1]).comment == comment
+    else:
+        before = json.loads(comment or b"{}")
+        assert found == before | {"npzkit.lost": [*before.get("npzkit.lost", []), "y"]}
+        # Without a loss, a copy is as it was.
+        assert npzkit.repair(paths[1], paths[0], overwrite=True).lost == ()
+        with npzkit.open(paths[0]) as npz:
+            assert dict(npz.metadata) == found
+
+
+def test_a_long_list_of_what_is_lost_is_cut(paths):
+    """Of many arrays that are lost, the metadata name a hundred."""
+    npzkit.save(paths[0], {f"k{number}": np.arange(9) for number in range(150)})
+    data = paths[0].read_bytes()
+    report, _ = repair_bytes(
+        paths, data[: data.index(b"k1.npy") - 30] + data[data.index(b"k149.npy") - 30 :]
+    )
+    assert len(report.lost) > 100
+    with npzkit.open(paths[1]) as npz:
+        assert npz.metadata["npzkit.lost"] == [lost.key for lost in report.lost[:100]]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_rows_of_a_npy_file_are_marked(tmp_path, is_cut):
+    """The archive of a truncated .npy file says that rows are lost."""
+    path, output = tmp_path / "a.npy", tmp_path / "b.npz"
+    np.save(path, np.arange(100))
+    os.truncate(path, path.stat().st_size - 80 * is_cut)
+    npzkit.repair(path, output, keep_partial="mask")
+    with npzkit.open(output) as npz:
+        assert dict(npz.metadata) == ({"npzkit.lost": ["a"]} if is_cut else {})
 
 
 @each_row("which", ["local", "central"])

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -520,6 +521,19 @@ def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
         writer.commit()
     (tmp_path / "run" / left[0].name).touch()
     assert "A commit a day later removes it" in cli(command, tmp_path / "run").err
+
+
+def test_the_complete_arrays_of_a_killed_save_are_saved(cli, tmp_path):
+    """The warning has the command that does it."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(300), "y": np.arange(900)})
+    data = (tmp_path / "a.npz").read_bytes()
+    left = tmp_path / ".npzkit-0123456789abcdef.tmp"
+    left.write_bytes(data[: len(data) // 2])
+    command = re.search(r"npzkit (repair \S+ -o )OTHER\. The next save", cli("ls", tmp_path).err)[1]
+    saved = tmp_path / "b.npz"
+    found = cli(*command.split(), saved)
+    assert found.out.startswith(f"{saved}: 1 member kept\n")
+    assert npzkit.load(saved)["x"][-1] == 299
 
 
 def test_python_objects_are_named_in_a_folder_too(cli, tmp_path):

@@ -34,7 +34,7 @@ from npzkit.files.source import Source
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
-from npzkit.maintenance.damaged_rows import find_rows
+from npzkit.maintenance.damaged_rows import find_rows, member_header
 from npzkit.maintenance.findings import DATA_KEPT, EndReport, Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, find_uncommitted, read_committed
 from npzkit.members.keys import check_key, check_not_torchs, keys_of
@@ -208,10 +208,7 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
         reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
         left = find_rows(reader, entry, 0, source.size)
         if left is None:
-            raise ZipFormatError(
-                "nothing can be saved: the .npy file has no complete row, or no rows",
-                remedy="Download it or create it again.",
-            )
+            raise _no_rows(reader, entry, source.size)
         end = left.header.data_offset + left.header.nbytes
         lost: tuple[Lost, ...] = ()
         if any(start < stop for start, stop in left.rows):
@@ -228,6 +225,27 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
         sink.discard(error)
         raise
     return RepairReport(output, (key,), lost)
+
+
+def _no_rows(reader: MemberReader, entry: Entry, size: int) -> NpzkitError:
+    """Return why no rows of a .npy file of so many bytes are saved."""
+    again = "Download it or create it again."
+    whole = entry._replace(compressed_size=size, uncompressed_size=size, end_offset=size)
+    try:
+        header = member_header(reader, whole, 0)
+    except NpzkitError as error:
+        error.what = f"nothing can be saved: {error.what}"
+        error.remedy = error.remedy if error.remedy == COPIED_AS_TEXT else again
+        return error
+    if header.dtype.hasobject:
+        return UnsupportedError(
+            "a .npy file of Python objects is not repaired: it is read completely, or not at all"
+        )
+    if header.data_offset + header.nbytes <= size:
+        return UnsupportedError("there is nothing to repair: the .npy file is complete")
+    return ZipFormatError(
+        "nothing can be saved: the truncated .npy file has no complete row", remedy=again
+    )
 
 
 def _checked_path(path: Any) -> str:

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -1311,6 +1312,26 @@ def test_bytes_after_the_array_of_a_npy_file_are_reported(paths, more):
     assert (lost.where, lost.rows) == (path.stat().st_size - len(more), ())
     assert f"{len(more)} byte" in lost.what
     assert "partly lost" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("array", "damage", "says"),
+    [
+        (np.array([{}, 1], object), bytes, "Python objects is not repaired: it is read completely"),
+        (np.asfortranarray(np.eye(3)), bytes, "nothing to repair: the .npy file is complete"),
+        (np.float64(3), bytes, "nothing to repair: the .npy file is complete"),
+        (np.float64(3), lambda data: data[:-1], "the truncated .npy file has no complete row"),
+        (np.arange(5), lambda data: data.replace(b"shape", b"shade"), "nothing can be saved: Header"),
+    ],
+)  # fmt: skip
+def test_why_no_rows_of_a_npy_file_are_saved(paths, array, damage, says):
+    """What is wrong is said; a complete file is not called damaged."""
+    path, output = paths[0].with_suffix(".npy"), paths[1]
+    np.save(path, array)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(npzkit.NpzkitError, match=re.escape(says)):
+        npzkit.repair(path, output, keep_partial="mask")
+    assert not output.exists()
 
 
 def test_nothing_to_save(paths):

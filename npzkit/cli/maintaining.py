@@ -233,16 +233,21 @@ def verify(
         raise
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        from npzkit.datasets.opening import is_npy, open_any
-
-        with (
-            seekable_input(archive.path) as source,
-            open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
-        ):
-            found = npzkit.verify(given, _named(given, keys) or None, progress=report)
+        found = _verify(archive, keys, report)
         return _verified(archive, found, quiet=quiet, verbose=verbose, is_alone=len(archives) == 1)
 
     return work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+
+
+def _verify(archive: ArchiveFile, keys: Sequence[str], report: Progress) -> npzkit.VerifyReport:
+    """Check an archive, or a .npy file as one."""
+    from npzkit.datasets.opening import is_npy, open_any
+
+    with (
+        seekable_input(archive.path) as source,
+        open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
+    ):
+        return npzkit.verify(given, _named(given, keys) or None, progress=report)
 
 
 def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> list[ArchiveFile]:
@@ -340,14 +345,19 @@ def repair(
     """Repair damaged FILEs, or save their sound arrays.
 
     Restores the list at the end of FILE and cuts off an unfinished append, in place.
-    With -o, writes every sound array to a new file. npzkit rm FILE KEY removes a
-    damaged array. The exit code is 1 if something was lost or is still damaged.
+    With -o, writes every sound array to a new file; of folders, damaged .npy files
+    are repaired too. npzkit rm FILE KEY removes a damaged array. The exit code is 1
+    if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """
     if keep_partial and output is None:
         raise click.UsageError("--keep-partial needs --output.")
-    archives = find_archives(files, recursive=recursive)
+    archives = [
+        # What is left of a .npy file becomes an archive.
+        one._replace(name=f"{one.name}.npz") if one.path.endswith(".npy") else one
+        for one in find_archives(files, recursive=recursive, with_npy=output is not None)
+    ]
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
@@ -357,8 +367,7 @@ def repair(
         told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
         is_alone = len(archives) == 1
         if is_folder(output) or (is_sharded and output is None):
-            verified = npzkit.verify(archive.path, progress=report)
-            found = _verified(archive, verified, is_alone=is_alone)
+            found = _verified(archive, _verify(archive, (), report), is_alone=is_alone)
             if is_sharded or not found.code:
                 return found._replace(text=f"{found.text}\n{told}") if found.code else found
         if is_sharded:

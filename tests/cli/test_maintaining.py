@@ -577,6 +577,20 @@ def test_a_step_that_a_run_removes_meanwhile_is_no_failure(cli, folder, monkeypa
     assert cli("verify", "bad.npz", "good.npz").code == 2
 
 
+def test_npy_files_of_a_folder_are_repaired(cli, folder):
+    """With -o, damaged ones become archives, or an error says how; in place they are left alone."""
+    for name, size in (("cut", 60), ("sound", 0), ("good", 60)):
+        np.save(f"{name}.npy", np.arange(100))
+        os.truncate(f"{name}.npy", os.path.getsize(f"{name}.npy") - size)
+    found = cli("repair", ".", "-o", "out", "--keep-partial", "mask")
+    assert found.code == 1
+    assert {"cut.npy.npz", "good.npy.npz"} == {one for one in os.listdir("out") if ".npy" in one}
+    assert npzkit.load("out/cut.npy.npz")["cut"].tolist() == list(range(92))
+    assert "1 unchecked" in found.out
+    assert "cut.npy -o OTHER --keep-partial mask" in cli("repair", ".", "-o", "out2").err
+    assert ".npy" not in cli("repair", ".").out
+
+
 def test_repairing_a_folder_tells_of_what_was_repaired(cli, folder):
     """Sound files have no line; those that were repaired or are damaged have."""
     Path("bad.npz").unlink()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npzkit.codecs.checksum import crc32
@@ -16,6 +16,7 @@ from npzkit.codecs.coding import STORED
 from npzkit.errors import (
     COPIED_AS_TEXT,
     SAVE_PARTIAL,
+    TO_UNDO,
     Advice,
     NpzkitError,
     UnsupportedError,
@@ -43,7 +44,7 @@ from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory, check_last, completion
 from npzkit.zip.directory_repair import NewestState, find_newest
-from npzkit.zip.end_record import claimed_ends
+from npzkit.zip.end_record import claimed_ends, is_copied_as_text
 from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.member_search import entry_of_header
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from npzkit.typing import Partial, Progress
 
 
+_STEP_SIZE = 1 << 22
 _KNOWN_SIZE = 1 << 16
 """Bytes at the end of a file that are compared before it is written to."""
 
@@ -89,7 +91,7 @@ def repair(
     With `output`, every member whose data matches its CRC-32 is copied there
     with its attributes. If the directory is lost, members are found by their
     own headers. If a member's own header is damaged, its data is checked against
-    its directory entry.
+    its directory entry. Of a file that was copied as text, that is undone.
 
     Whatever may be older than the last commit is reported as uncertain, or as lost. If the
     end of the file is missing, or its newest directory cannot be restored completely, that
@@ -194,10 +196,31 @@ def repair(
                 )
             if output is None and lock is not None:
                 return EndReport(*_repair_end(path, source, lock, bounds, count, progress))
-            salvage = Salvage(source, bounds, count, progress, keep_partial=keep_partial)
-            return salvage.write(*_open_output(target, path, overwrite))
+            with _undone(source) as undone:
+                salvage = Salvage(undone, bounds, count, progress, keep_partial=keep_partial)
+                return salvage.write(*_open_output(target, path, overwrite))
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__
+
+
+@contextlib.contextmanager
+def _undone(source: Source) -> Iterator[Source]:
+    """Yield an archive; of one that was copied as text, a copy with line feeds as they were."""
+    if not is_copied_as_text(source) or _sound(source) is not None:
+        yield source
+        return
+    import tempfile
+
+    with tempfile.TemporaryFile() as copy:
+        left = b""
+        for offset in range(0, source.size, _STEP_SIZE):
+            data = left + source.read_at(offset, min(_STEP_SIZE, source.size - offset))
+            left = data[-1:] if data.endswith(b"\r") else b""
+            copy.write(data.removesuffix(left).replace(b"\r\n", b"\n"))
+        copy.write(left)
+        copy.seek(0)
+        with contextlib.closing(open_any_source(copy)) as undone:
+            yield undone
 
 
 def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: str) -> RepairReport:
@@ -293,7 +316,7 @@ def _repair_end(
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, keep_partial=None)
             return _relist(salvage, newest, path, lock, size - source.size)
-        if (is_archive or newest.known.entries) and error.remedy != COPIED_AS_TEXT:
+        if (is_archive or newest.known.entries) and error.remedy != TO_UNDO:
             error.remedy = "Save what can be read: " + SAVE_PARTIAL + "."
         raise
     return _cut(path, source, directory, limits, threads, size)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import (
-    COPIED_AS_TEXT,
     SAVE_PARTIAL,
     Advice,
     NpzkitError,
@@ -57,7 +56,6 @@ from npzkit.zip.directory_repair import (
     last_comment,
     plain_comment,
 )
-from npzkit.zip.end_record import is_copied_as_text
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
@@ -173,11 +171,8 @@ class Salvage:
             return UnsupportedError(
                 "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
             )
-        what = "nothing can be saved: every member is damaged"
-        if is_copied_as_text(self.source):
-            return ZipFormatError(what, remedy=COPIED_AS_TEXT)
         return ZipFormatError(
-            what,
+            "nothing can be saved: every member is damaged",
             found=format_count(len(members), "damaged member"),
             remedy=None
             if self._partial
@@ -584,8 +579,7 @@ class Salvage:
     def _keep_rows(self, found: FoundMember, end: int) -> None:
         """Keep the rows of an array that extends past the end of the file."""
         rows = None
-        is_usable = not (found.entry.flags & BAD_NAME or is_copied_as_text(self.source))
-        if is_usable:
+        if not found.entry.flags & BAD_NAME:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is not None and self._partial:
             self._keep_left(rows, "truncated: ")

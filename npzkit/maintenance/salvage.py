@@ -67,7 +67,7 @@ from npzkit.zip.member_search import (
     find_member,
     possible_headers,
 )
-from npzkit.zip.npzkit_record import HEAD_SIZE, is_named
+from npzkit.zip.npzkit_record import HEAD_SIZE, may_begin_piece
 from npzkit.zip.records import CENTRAL_ENTRY_SIGNATURE, FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
@@ -293,7 +293,8 @@ class Salvage:
             offset = min(self._last.end_offset, self.source.size)
         head = self.source.read_within(offset, HEAD_SIZE)
         is_listed = self._last is not None and head.startswith(CENTRAL_ENTRY_SIGNATURE)
-        if is_listed and not is_named(head):
+        if is_listed and (newest.comment != b"" or not may_begin_piece(head)):
+            # All arrays were found, and `read_comment` reports the metadata; or it has none.
             return
         names = [*self.sound, *(lost[0] for lost in self.lost)]
         beside = BESIDE_ARRAYS if any("/" in name for name in names) else "values without an array"

@@ -283,7 +283,7 @@ class Salvage:
         """Report what is not known because the list at the end of the file is missing."""
         missing = (newest.entry_count or 0) - found_count
         if missing > 0:
-            what = f"of {newest.entry_count:,} members in its list, {missing:,} were not found"
+            what = f"not found of the {newest.entry_count:,} members in its list: {missing:,}"
             self.lost.append((END, what, newest.known.directory_offset))
         if newest.entry_count is not None or not (self._last or newest.is_list_lost):
             return

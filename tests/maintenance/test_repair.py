@@ -315,7 +315,7 @@ def cut_ends():
     header = bytes(data[:member]) + bytes(400) + data[member + 400 :]
     record = data.index(b"NPZX") + 4
     gone = header[:record] + bytes(data.index(b"PK\5\6") - record) + header[data.index(b"PK\5\6") :]
-    yield gone, {"b"}, [(END, "of 2 members in its list, 1 were not found")]
+    yield gone, {"b"}, [(END, "not found of the 2 members in its list: 1")]
 
 
 @pytest.mark.parametrize("case", range(9))

@@ -137,6 +137,8 @@ COPIED_AS_TEXT = (
     "The file was copied as text: each line feed became CR LF. Copy it again, in binary mode."
 )
 """The remedy for what FTP's ASCII mode or git's autocrlf did to a file."""
+TO_UNDO = f"{COPIED_AS_TEXT} Or undo that: " + SAVE_SOUND + "."
+"""For an archive, whose CRC-32s show that it is as it was."""
 TO_CONVERT = "Convert it: " + Advice(
     'npzkit.convert(path, "new.npz").', "npzkit convert FILE NEW.npz."
 )

@@ -690,6 +690,7 @@ EXCEPTIONS = {
     ("writing.filled_array", "mmap.mmap"): "a map of an array that is not listed yet",
     ("reading.maps", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",
     ("files.file_objects", "tempfile"): "a copy of a pipe, which is removed afterwards",
+    ("maintenance.repair", "tempfile"): "a copy that is repaired to another file, likewise",
     ("stores.fsspec_store", "remove"): "the part of a copy that fsspec keeps of a store",
     ("xarray.writing", "tempfile"): "a folder for blocks that are put in order, removed afterwards",
 }

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index_format import newer_version
-from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.members.metadata import TREE_KEY, as_read, format_json, format_metadata
+from npzkit.errors import NpzkitError, ZipFormatError, shown_value, some_of
+from npzkit.members.metadata import LOST_KEY, TREE_KEY, as_read, format_json, format_metadata
 
 _OWN_KEY = "npzkit.checkpoint"
 """The key of the format's version."""
@@ -183,6 +183,9 @@ def _parsed(metadata: Mapping[str, Any], step: int, *, is_sealed: bool) -> Recor
             "the metadata of the checkpoint are damaged or missing",
             remedy=MISNAMED,
         )
+    if lost := rest.get(LOST_KEY):
+        names = some_of(lost, shown_value) if isinstance(lost, list) else shown_value(lost)
+        raise ZipFormatError(f"it was repaired with losses: {names}")
     if not is_sealed and own.get(_CRC) != _crc32(rest, own):
         # Another program has written the step, or a damaged footer is none.
         raise ZipFormatError("the checksums of the checkpoint are damaged or missing")

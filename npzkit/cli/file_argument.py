@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 import npzkit
-from npzkit.cli.messages import Refusal, say
+from npzkit.cli.messages import Refusal, as_word, say
 from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
@@ -152,6 +152,7 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
             remover = "A commit a day later" if is_sharded else "The next save to the same path"
             say(
                 f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
+                f"To save its complete arrays: npzkit repair {as_word(printable(path))} -o OTHER. "
                 f"{remover} removes it; you can also delete it."
             )
 

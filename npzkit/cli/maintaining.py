@@ -243,26 +243,9 @@ def verify(
     unmatched = set(keys) if len(archives) > 1 else None
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        from npzkit.datasets.opening import is_npy, open_any
-
-        with (
-            seekable_input(archive.path) as source,
-            open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
-        ):
-            chosen = _named(given, keys, unmatched)
-            if keys and not chosen:
-                return Outcome({}, "", "without these keys")
-            found = npzkit.verify(given, chosen or None, progress=report)
-            is_open = found.ok or found.member_count or found.unchecked_count
-            error = None if is_open else _error_in_opening(given)
         is_alone = len(archives) == 1
-        done = _verified(
-            archive, found, quiet=quiet, verbose=verbose, is_alone=is_alone,
-            is_foreign=error is not None and error._is_foreign,
-        )  # fmt: skip
-        if error is not None:
-            done.document["is_damage"] = error.is_damage
-        return done
+        how = {"quiet": quiet, "verbose": verbose, "is_alone": is_alone}
+        return _verify(archive, keys, unmatched, report, **how)
 
     code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
     code = max(code, tell_unmatched(keys, unmatched or ()))
@@ -278,6 +261,29 @@ def _error_in_opening(source: Any) -> npzkit.NpzkitError | None:
             return None
     except npzkit.NpzkitError as error:
         return error
+
+
+def _verify(
+    archive: ArchiveFile, keys: Sequence[str], unmatched: set[str] | None, report: Progress,
+    **how: bool,
+) -> Outcome:  # fmt: skip
+    """Check an archive, or a .npy file as one; `how` is that of `_verified`."""
+    from npzkit.datasets.opening import is_npy, open_any
+
+    with (
+        seekable_input(archive.path) as source,
+        open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
+    ):
+        chosen = _named(given, keys, unmatched)
+        if keys and not chosen:
+            return Outcome({}, "", "without these keys")
+        found = npzkit.verify(given, chosen or None, progress=report)
+        is_open = found.ok or found.member_count or found.unchecked_count
+        error = None if is_open else _error_in_opening(given)
+    done = _verified(archive, found, is_foreign=error is not None and error._is_foreign, **how)
+    if error is not None:
+        done.document["is_damage"] = error.is_damage
+    return done
 
 
 def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> list[ArchiveFile]:
@@ -379,14 +385,19 @@ def repair(
     """Repair damaged FILEs, or save their sound arrays.
 
     Restores the list at the end of FILE and cuts off an unfinished append, in place.
-    With -o, writes every sound array to a new file. npzkit rm FILE KEY removes a
-    damaged array. The exit code is 1 if something was lost or is still damaged.
+    With -o, writes every sound array to a new file; of folders, damaged .npy files
+    are repaired too. npzkit rm FILE KEY removes a damaged array. The exit code is 1
+    if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """
     if keep_partial and output is None:
         raise click.UsageError("--keep-partial needs --output.")
-    archives = find_archives(files, recursive=recursive)
+    archives = [
+        # What is left of a .npy file becomes an archive.
+        one._replace(name=f"{one.name}.npz") if one.path.endswith(".npy") else one
+        for one in find_archives(files, recursive=recursive, with_npy=output is not None)
+    ]
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
@@ -396,8 +407,7 @@ def repair(
         told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
         is_alone = len(archives) == 1
         if is_folder(output) or (is_sharded and output is None):
-            verified = npzkit.verify(archive.path, progress=report)
-            found = _verified(archive, verified, is_alone=is_alone)
+            found = _verify(archive, (), None, report, is_alone=is_alone)
             if is_sharded or not found.code:
                 return found._replace(text=f"{found.text}\n{told}") if found.code else found
         if is_sharded:

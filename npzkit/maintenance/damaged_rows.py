@@ -376,12 +376,17 @@ def _cut(entry: Entry, data_start: int, end: int) -> Entry:
     return entry._replace(compressed_size=room)
 
 
+def member_header(reader: MemberReader, entry: Entry, data_start: int) -> NpyHeader:
+    """Return the header of the array in a member; raises `NpzkitError` if it is damaged."""
+    stream = MemberStream(reader.source, entry, data_start, verify=False)
+    # Fewer bytes at its end, as `read_header` expects.
+    return read_header(SimpleNamespace(read=stream.read_up_to), reader.header_limit)
+
+
 def _header(reader: MemberReader, entry: Entry, data_start: int) -> NpyHeader | None:
     """Return the header of the array, or None if it is not complete."""
     try:
-        stream = MemberStream(reader.source, entry, data_start, verify=False)
-        # Fewer bytes at its end, as `read_header` expects.
-        return read_header(SimpleNamespace(read=stream.read_up_to), reader.header_limit)
+        return member_header(reader, entry, data_start)
     except NpzkitError:
         return None
 

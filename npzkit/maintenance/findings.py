@@ -44,6 +44,8 @@ _TO_KNOW = (
 _NAMED_COUNT = 3
 """Keys that are named there."""
 
+END = "the end of the file"
+"""What reports call the list of arrays and the metadata, if they are missing."""
 BESIDE_ARRAYS = (
     "what a tree has beside arrays: values such as learning rates, tied keys, lists and integer "
     "keys"
@@ -262,8 +264,10 @@ class Lost(NamedTuple):
     Attributes
     ----------
     key : str
+        Of the metadata, "npzkit.metadata"; of what came after the last array that was found,
+        "the end of the file".
     what : str
-        What is wrong with the member.
+        What is wrong with it.
     where : int
         Bytes from the start of the damaged file.
     rows : sequence of (int, int)
@@ -366,21 +370,12 @@ class RepairReport(NamedTuple):
         if not self.uncertain:
             return []
         if self.uncertain == self.kept:
-            lines = [
+            return [
                 "the list at the end of the file is missing or damaged: if the file was ever "
                 "changed in place, old arrays may be among these"
                 if self.is_rebuilt
                 else f"uncertain: any of these arrays {text}"
             ]
-            lines += [
-                f"cut off: what came after {shown_key(row.key)}, arrays and metadata, is not known"
-                for row in self.lost[-1:] if row.what.startswith("truncated")
-            ]  # fmt: skip
-            is_told = any(BESIDE_ARRAYS in row.what for row in self.lost)
-            names = (*self.kept, *(row.key for row in self.lost))
-            if any("/" in name for name in names) and not is_told:
-                lines.append(f"uncertain: it may have had metadata, and in it {BESIDE_ARRAYS}")
-            return lines
         lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {text}:"]
         lines += [f"  {shown_key(key)}" for key in self.uncertain[:_SHOWN_COUNT]]
         if len(self.uncertain) > _SHOWN_COUNT:

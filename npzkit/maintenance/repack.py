@@ -22,7 +22,15 @@ from npzkit.codecs.coding import (
     check_level,
     method_number,
 )
-from npzkit.errors import Advice, NpzkitError, UnsupportedError, shown_key, warn
+from npzkit.errors import (
+    Advice,
+    NpzkitError,
+    TornArchiveWarning,
+    UnsupportedError,
+    format_count,
+    shown_key,
+    warn,
+)
 from npzkit.files.any_sink import open_any_sink
 from npzkit.files.any_source import open_any_source, stores
 from npzkit.files.append import AppendedFile
@@ -232,6 +240,7 @@ def _write(
     sink = open_dst()
     try:
         directory = read_directory(source, starts=(0, source.position), limits=limits)
+        _tell_uncommitted(source, directory.end_offset, limits)
         entries = [
             entry for entry in directory.entries.values()
             if chosen is None or entry.name in chosen.names
@@ -257,6 +266,20 @@ def _write(
     except BaseException as error:
         sink.discard(error)
         raise
+
+
+def _tell_uncommitted(source: Source, end_offset: int, limits: Limits) -> None:
+    """Name the complete arrays of an unfinished append, which are not written."""
+    size = source.size - end_offset
+    if size <= 0 or source.is_being_written():
+        return
+    # Few archives have such an end.
+    from npzkit.maintenance.findings import with_arrays
+    from npzkit.maintenance.salvage import find_uncommitted
+
+    if left := find_uncommitted(source, limits, end_offset, source.size):
+        told = f"{format_count(size, 'byte')} after the last commit left out{with_arrays(left)}"
+        warn(told, TornArchiveWarning)
 
 
 class _Rewriting(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npzkit.codecs.checksum import crc32
@@ -16,6 +16,7 @@ from npzkit.codecs.coding import STORED
 from npzkit.errors import (
     COPIED_AS_TEXT,
     SAVE_PARTIAL,
+    TO_UNDO,
     Advice,
     NpzkitError,
     UnsupportedError,
@@ -34,15 +35,16 @@ from npzkit.files.source import Source
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits, thread_count
-from npzkit.maintenance.damaged_rows import find_rows
+from npzkit.maintenance.damaged_rows import find_rows, member_header
 from npzkit.maintenance.findings import DATA_KEPT, EndReport, Lost, RepairReport
 from npzkit.maintenance.salvage import Salvage, find_uncommitted, read_committed
 from npzkit.members.keys import check_key, check_not_foreign, keys_of
+from npzkit.members.metadata import with_lost
 from npzkit.reading.map_flush import complete_flushes
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory, check_last, completion
 from npzkit.zip.directory_repair import NewestState, find_newest
-from npzkit.zip.end_record import claimed_ends
+from npzkit.zip.end_record import claimed_ends, is_copied_as_text
 from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.member_search import entry_of_header
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from npzkit.typing import Partial, Progress
 
 
+_STEP_SIZE = 1 << 22
 _KNOWN_SIZE = 1 << 16
 """Bytes at the end of a file that are compared before it is written to."""
 
@@ -88,11 +91,11 @@ def repair(
     With `output`, every member whose data matches its CRC-32 is copied there
     with its attributes. If the directory is lost, members are found by their
     own headers. If a member's own header is damaged, its data is checked against
-    its directory entry.
+    its directory entry. Of a file that was copied as text, that is undone.
 
     Whatever may be older than the last commit is reported as uncertain, or as lost. If the
     end of the file is missing, or its newest directory cannot be restored completely, that
-    is every array.
+    is every array. What came after the last array that was found is lost then.
 
     Parameters
     ----------
@@ -114,6 +117,8 @@ def repair(
 
         The report names the lost rows, and the attribute ``partly_lost`` of the new array says
         what is lost.
+
+        If anything is lost, the metadata ``npzkit.lost`` of the new archive list the keys.
     overwrite : bool, default False
         Whether to replace another file that is already at `output`, when the new one is
         complete.
@@ -160,6 +165,7 @@ def repair(
     /...a.npz2: 2 members kept
     the list at the end of the file is missing or damaged: if the file was ever changed in ...
     partly lost: y (at byte ...): truncated: ... of 1,000 rows kept, unchecked; the other ...
+    lost: the end of the file (at byte 4000): what came after 'y' is not known: arrays, ...
     """
     location, target = find_locations((file, output), storage_options)
     if output is None:
@@ -190,10 +196,31 @@ def repair(
                 )
             if output is None and lock is not None:
                 return EndReport(*_repair_end(path, source, lock, bounds, count, progress))
-            salvage = Salvage(source, bounds, count, progress, keep_partial=keep_partial)
-            return salvage.write(*_open_output(target, path, overwrite))
+            with _undone(source) as undone:
+                salvage = Salvage(undone, bounds, count, progress, keep_partial=keep_partial)
+                return salvage.write(*_open_output(target, path, overwrite))
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__
+
+
+@contextlib.contextmanager
+def _undone(source: Source) -> Iterator[Source]:
+    """Yield an archive; of one that was copied as text, a copy with line feeds as they were."""
+    if not is_copied_as_text(source) or _sound(source) is not None:
+        yield source
+        return
+    import tempfile
+
+    with tempfile.TemporaryFile() as copy:
+        left = b""
+        for offset in range(0, source.size, _STEP_SIZE):
+            data = left + source.read_at(offset, min(_STEP_SIZE, source.size - offset))
+            left = data[-1:] if data.endswith(b"\r") else b""
+            copy.write(data.removesuffix(left).replace(b"\r\n", b"\n"))
+        copy.write(left)
+        copy.seek(0)
+        with contextlib.closing(open_any_source(copy)) as undone:
+            yield undone
 
 
 def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: str) -> RepairReport:
@@ -204,28 +231,44 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
         reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
         left = find_rows(reader, entry, 0, source.size)
         if left is None:
-            raise ZipFormatError(
-                "nothing can be saved: the .npy file has no complete row, or no rows",
-                remedy="Download it or create it again.",
-            )
-        is_cut = any(start < stop for start, stop in left.rows)
-        told = f"truncated: {left.outcome}"
+            raise _no_rows(reader, entry, source.size)
+        end = left.header.data_offset + left.header.nbytes
+        lost: tuple[Lost, ...] = ()
+        if any(start < stop for start, stop in left.rows):
+            lost = (Lost(key, f"truncated: {left.outcome}", source.size, left.rows),)
+            left = left.noting(lost[0].what)
+        elif end < source.size:
+            more = format_count(source.size - end, "byte")
+            lost = (Lost(key, f"left out: {more} after its last row; {DATA_KEPT}", end),)
         writer = ZipWriter(sink)
-        (left.noting(told) if is_cut else left).write(writer)
-        writer.commit()
+        left.write(writer)
+        writer.commit(with_lost(b"", [row.key for row in lost]))
         sink.close()
     except BaseException as error:
         sink.discard(error)
         raise
-    end = left.header.data_offset + left.header.nbytes
-    if is_cut:
-        lost = Lost(key, told, source.size, left.rows)
-    elif end < source.size:
-        more = format_count(source.size - end, "byte")
-        lost = Lost(key, f"left out: {more} after its last row; {DATA_KEPT}", end)
-    else:
-        return RepairReport(output, (key,))
-    return RepairReport(output, (key,), (lost,))
+    return RepairReport(output, (key,), lost)
+
+
+def _no_rows(reader: MemberReader, entry: Entry, size: int) -> NpzkitError:
+    """Return why no rows of a .npy file of so many bytes are saved."""
+    again = "Download it or create it again."
+    whole = entry._replace(compressed_size=size, uncompressed_size=size, end_offset=size)
+    try:
+        header = member_header(reader, whole, 0)
+    except NpzkitError as error:
+        error.what = f"nothing can be saved: {error.what}"
+        error.remedy = error.remedy if error.remedy == COPIED_AS_TEXT else again
+        return error
+    if header.dtype.hasobject:
+        return UnsupportedError(
+            "a .npy file of Python objects is not repaired: it is read completely, or not at all"
+        )
+    if header.data_offset + header.nbytes <= size:
+        return UnsupportedError("there is nothing to repair: the .npy file is complete")
+    return ZipFormatError(
+        "nothing can be saved: the truncated .npy file has no complete row", remedy=again
+    )
 
 
 def _checked_path(path: Any) -> str:
@@ -273,7 +316,7 @@ def _repair_end(
         if is_known and is_archive:
             salvage = Salvage(source, limits, threads, progress, keep_partial=None)
             return _relist(salvage, newest, path, lock, size - source.size)
-        if (is_archive or newest.known.entries) and error.remedy != COPIED_AS_TEXT:
+        if (is_archive or newest.known.entries) and error.remedy != TO_UNDO:
             error.remedy = "Save what can be read: " + SAVE_PARTIAL + "."
         raise
     return _cut(path, source, directory, limits, threads, size)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import (
-    COPIED_AS_TEXT,
     SAVE_PARTIAL,
     Advice,
     NpzkitError,
@@ -19,6 +18,7 @@ from npzkit.errors import (
     ZipFormatError,
     format_count,
     shown_key,
+    shown_value,
 )
 from npzkit.files.progress import Meter
 from npzkit.files.source import Source
@@ -38,10 +38,10 @@ from npzkit.maintenance.damaged_rows import (
     mask_name,
     rows_in_chunks,
 )
-from npzkit.maintenance.findings import BESIDE_ARRAYS, DATA_KEPT, KEPT_AS, Lost, RepairReport
+from npzkit.maintenance.findings import BESIDE_ARRAYS, DATA_KEPT, END, KEPT_AS, Lost, RepairReport
 from npzkit.maintenance.verify_rules import has_wrong_chunks, member_error
-from npzkit.members.keys import check_not_foreign, keys_of
-from npzkit.members.metadata import parse_attrs
+from npzkit.members.keys import SUFFIX, check_not_foreign, keys_of
+from npzkit.members.metadata import parse_attrs, with_lost
 from npzkit.reading.known_arrays import KnownArrays
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, rename_entry
@@ -49,8 +49,13 @@ from npzkit.zip.array_index import ChunkLists
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.commit import COMMENT_NAME, read_comment
 from npzkit.zip.directory import Directory, comment_of, read_directory
-from npzkit.zip.directory_repair import NewestState, displaced, find_newest, plain_comment
-from npzkit.zip.end_record import is_copied_as_text
+from npzkit.zip.directory_repair import (
+    NewestState,
+    displaced,
+    find_newest,
+    last_comment,
+    plain_comment,
+)
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
@@ -62,7 +67,8 @@ from npzkit.zip.member_search import (
     find_member,
     possible_headers,
 )
-from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
+from npzkit.zip.npzkit_record import HEAD_SIZE, may_begin_piece
+from npzkit.zip.records import CENTRAL_ENTRY_SIGNATURE, FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.writer import ZipWriter
 
 if TYPE_CHECKING:
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
 _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
 _ROWS_SAVED = "; " + SAVE_PARTIAL + " saves its complete rows"
+_JOINED = "two archives were joined, and the second one has an array of this name, which is kept"
 _ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong"
 
 
@@ -104,6 +111,8 @@ class Salvage:
         # The end of the range that a damaged member claims.
         self._claimed_end = 0
         self._claimed: set[str] = set()
+        # The member that was found last by its own header.
+        self._last: FoundMember | None = None
         # What is wrong with the member that was checked last.
         self._damage: tuple[str, Damage | None] = "", None
         # Whether the file can be opened as it is.
@@ -122,7 +131,9 @@ class Salvage:
             newest, size = None, self.source.size
             try:
                 directory = read_committed(self.source)
-            except NpzkitError:
+            except NpzkitError as error:
+                if error._is_foreign:
+                    raise
                 newest = find_newest(self.source)
                 end = self.source.size
                 self.find(newest)
@@ -145,26 +156,24 @@ class Salvage:
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
             self.source.close()
-            writer.commit(comment)
+            report = self.report(list(self.sound), output, size - end, newest)
+            writer.commit(with_lost(comment, [row.key for row in report.lost]))
             sink.close()
         except BaseException as error:
             sink.discard(error)
             raise
-        report = self.report(list(self.sound), output, size - end, newest)
         return report._replace(uncommitted=uncommitted)
 
     def _nothing_saved(self) -> NpzkitError:
         """Return the error for an archive of which every member is lost."""
-        if all(IS_ENCRYPTED in what for _, what, _ in self.lost):
+        members = [what for name, what, _ in self.lost if name not in (COMMENT_NAME, END)]
+        if members and all(IS_ENCRYPTED in what for what in members):
             return UnsupportedError(
                 "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
             )
-        what = "nothing can be saved: every member is damaged"
-        if is_copied_as_text(self.source):
-            return ZipFormatError(what, remedy=COPIED_AS_TEXT)
         return ZipFormatError(
-            what,
-            found=format_count(len(self.lost), "damaged member"),
+            "nothing can be saved: every member is damaged",
+            found=format_count(len(members), "damaged member"),
             remedy=None
             if self._partial
             else "Download the file again; "
@@ -180,7 +189,7 @@ class Salvage:
         if newest.comment is None:
             self.lost.append((COMMENT_NAME, f"the metadata is lost or damaged{note}", size))
             return b""
-        if newest.comment and not newest.is_complete:
+        if newest.comment not in (b"", last_comment(self.source)) and not newest.is_complete:
             what = "the newest metadata may be lost: what is kept may be that of an older commit"
             self.lost.append((COMMENT_NAME, what, newest.end_offset))
         try:
@@ -254,9 +263,44 @@ class Salvage:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self.source, silent=True)
         told = self.sound.keys() | {lost[0] for lost in self.lost}
-        for entry in displaced(self.source):
+        at_end = displaced(self.source)
+        first: Mapping[str, Entry] = {} if newest.last is None else newest.last.entries
+        for entry in at_end:
+            kept = self.sound.get(entry.name)
             if entry.name not in told:
                 self.lost.append((entry.name, "not found in the file", self.source.size))
+            elif (
+                entry.name in first
+                and isinstance(kept, Entry)
+                # It is listed from the start of its own archive.
+                and kept.header_offset - entry.header_offset >= newest.end_offset
+            ):
+                self.lost.append((entry.name, _JOINED, first[entry.name].header_offset))
+        if not at_end:
+            self._add_end(newest, len(told))
+
+    def _add_end(self, newest: NewestState, found_count: int) -> None:
+        """Report what is not known because the list at the end of the file is missing."""
+        missing = (newest.entry_count or 0) - found_count
+        if missing > 0:
+            what = f"not found of the {newest.entry_count:,} members in its list: {missing:,}"
+            self.lost.append((END, what, newest.known.directory_offset))
+        if newest.entry_count is not None or not (self._last or newest.is_list_lost):
+            return
+        last, offset = "the last list of arrays", newest.end_offset
+        if self._last is not None:
+            last = shown_value(self._last.entry.name.removesuffix(SUFFIX))
+            offset = min(self._last.end_offset, self.source.size)
+        head = self.source.read_within(offset, HEAD_SIZE)
+        is_listed = self._last is not None and head.startswith(CENTRAL_ENTRY_SIGNATURE)
+        if is_listed and (newest.comment != b"" or not may_begin_piece(head)):
+            # All arrays were found, and `read_comment` reports the metadata; or it has none.
+            return
+        names = [*self.sound, *(lost[0] for lost in self.lost)]
+        beside = BESIDE_ARRAYS if any("/" in name for name in names) else "values without an array"
+        arrays = "" if is_listed else "arrays, "
+        what = f"what came after {last} is not known: {arrays}metadata, and {beside}"
+        self.lost.append((END, what, offset))
 
     def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
         """Check the members that a directory lists, which is given if it is known completely."""
@@ -482,7 +526,7 @@ class Salvage:
 
     def _check_found(self, found: FoundMember, end: int) -> int:
         """Check one member, and return the offset at which to look for the next one."""
-        entry = found.entry
+        self._last, entry = found, found.entry
         after_header = entry.header_offset + 4
         fits = found.end_offset <= end
         if fits:
@@ -536,8 +580,7 @@ class Salvage:
     def _keep_rows(self, found: FoundMember, end: int) -> None:
         """Keep the rows of an array that extends past the end of the file."""
         rows = None
-        is_usable = not (found.entry.flags & BAD_NAME or is_copied_as_text(self.source))
-        if is_usable:
+        if not found.entry.flags & BAD_NAME:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is not None and self._partial:
             self._keep_left(rows, "truncated: ")

@@ -46,6 +46,12 @@ FLAT = ["flat"]
 PARTS_ATTRIBUTE = "npzkit.parts"
 """The attribute of an array that is saved as several, as `npzkit.members.multipart` does."""
 
+LOST_KEY = "npzkit.lost"
+"""The key of what `npzkit.repair` could not save, in the metadata of the archive that it wrote."""
+
+_LOST_COUNT = 100
+"""The most keys that are listed there."""
+
 _OWN = "npzkit."
 """The prefix of names that npzkit reserves for itself, of attributes and of metadata."""
 
@@ -265,6 +271,19 @@ def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) ->
 def as_read(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata or attributes as they are read again: a copy, with plain numbers."""
     return dict(parse_metadata(format_metadata(values), None))
+
+
+def with_lost(comment: bytes, keys: Sequence[str]) -> bytes:
+    """Return the comment of an archive that lacks these keys: metadata that list them.
+
+    A comment that is no metadata stays as it is, and so does one without room.
+    """
+    with contextlib.suppress(TypeError, ValueError):
+        metadata = parse_metadata(comment)
+        if keys and (metadata or not comment):
+            lost = list(dict.fromkeys([*metadata.get(LOST_KEY, []), *keys]))[:_LOST_COUNT]
+            return format_metadata({**metadata, LOST_KEY: lost})
+    return comment
 
 
 def check_metadata_size(comment: bytes, limit: int | None) -> None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
-    COPIED_AS_TEXT,
     DAMAGED,
     DAMAGED_END,
     REPAIR,
     SAVE_SOUND,
+    TO_UNDO,
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
     NpzkitError,
@@ -251,7 +251,7 @@ class _Opening:
         """Return why a file is no archive, or how it seems to be damaged."""
         error = self._end_fault()
         if is_copied_as_text(self.source):
-            error.remedy = COPIED_AS_TEXT
+            error.remedy = TO_UNDO
         return error
 
     def _end_fault(self) -> NpzkitError:

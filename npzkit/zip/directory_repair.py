@@ -68,6 +68,7 @@ class _Place(NamedTuple):
     begin: int
     end: int = 0
     archive_end: int = 0
+    entry_count: int = 0
     footer: Footer | None = None
 
 
@@ -321,6 +322,10 @@ class NewestState(NamedTuple):
         The archive's; None if it is lost.
     others : list of Entry
         Of members that may be listed too; see `_Restoration`.
+    entry_count : int or None
+        How many members the newest directory had, if not all of its entries are known.
+    is_list_lost : bool
+        Whether a commit behind `last` was complete, of whose directory nothing is left.
     """
 
     last: Directory | None
@@ -330,6 +335,8 @@ class NewestState(NamedTuple):
     is_commit: bool
     comment: bytes | None
     others: Sequence[Entry] = ()
+    entry_count: int | None = None
+    is_list_lost: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -359,22 +366,27 @@ def find_newest(source: Source) -> NewestState:
     last = _find_last(source)
     place, is_newest = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
-        own = _last_comment(source) if last is None else plain_comment(last.comment)
+        own = last_comment(source) if last is None else plain_comment(last.comment)
         nothing = _directory(_Place(0 if last is None else last.directory_offset), [])
-        return NewestState(last, nothing, False, True, _has_damaged_commit(source), own)
+        is_lost = _has_damaged_commit(source)
+        return NewestState(last, nothing, False, True, is_lost, own, is_list_lost=is_lost)
     restored = _Restoration(source, place, last)
     is_complete = restored.is_complete and is_newest and not _is_followed(source, place.begin)
     comment = _newest_comment(source, place)
     found = _directory(place, restored.records)._replace(comment=comment or b"")
     if is_complete or not restored.is_complete:
         is_restored = restored.is_restored or not is_complete
-        return NewestState(last, found, is_complete, is_restored, True, comment, restored.others)
+        count = None if is_complete or source.size > place.archive_end else place.entry_count
+        return NewestState(
+            last, found, is_complete, is_restored, True, comment, restored.others, count
+        )
     # It is the last one that is complete, and any number may have followed. Others write over a
     # directory that is not the newest.
     is_restored = restored.is_restored or source.size > place.archive_end
     nothing = _directory(_Place(place.begin), [])
     last = found._replace(end_offset=place.begin)
-    return NewestState(last, nothing, False, is_restored, True, comment)
+    is_lost = source.size > place.archive_end and _has_damaged_commit(source)
+    return NewestState(last, nothing, False, is_restored, True, comment, is_list_lost=is_lost)
 
 
 def _directory(place: _Place, records: list[bytes]) -> Directory:
@@ -445,7 +457,9 @@ def _place_by_footer(source: Source) -> Iterator[_Place]:
     for footer in find_footers(source, (0,)):
         if _is_complete(source, footer):
             end = footer.directory_offset + footer.directory_size
-            yield _Place(footer.directory_offset, end, archive_end(footer), footer)
+            yield _Place(
+                footer.directory_offset, end, archive_end(footer), footer.entry_count, footer
+            )
             break
 
 
@@ -464,7 +478,8 @@ def _place_by_record(source: Source) -> Iterator[_Place]:
             return
         # Of the last append, which is complete, the magic may be missing.
         if footer is None or _is_complete(source, footer):
-            yield _Place(begin, end.records_offset, end.end_offset, footer)
+            count = end.record.entry_count
+            yield _Place(begin, end.records_offset, end.end_offset, count, footer)
 
 
 def displaced(source: Source) -> list[Entry]:
@@ -501,7 +516,7 @@ def _newest_comment(source: Source, place: _Place) -> bytes | None:
     footer = place.footer
     if footer is None:
         return plain_comment(_comment_behind_record(source, place.end))
-    theirs = _last_comment(source)
+    theirs = last_comment(source)
     if theirs and len(theirs) != footer.comment_size:
         return plain_comment(theirs)
     leads = 0, ZIP64_RECORDS_SIZE
@@ -521,11 +536,11 @@ def _comment_behind_record(source: Source, offset: int) -> bytes:
     lead = data.find(END_SIGNATURE)
     begin = offset + lead + END_SIZE
     if lead < 0 or begin > source.size:
-        return _last_comment(source)
+        return last_comment(source)
     return source.read_within(begin, COMMENT_MAX_SIZE)
 
 
-def _last_comment(source: Source) -> bytes:
+def last_comment(source: Source) -> bytes:
     """Return the comment of an end record that ends where the file does, if one does."""
     start = next((offset + END_SIZE for offset in find_fitting(source, source.size)), source.size)
     return source.read_at(start, source.size - start)

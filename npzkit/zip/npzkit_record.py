@@ -52,6 +52,12 @@ def is_named(data: bytes) -> bool:
     return data.startswith(_NAME, CENTRAL_ENTRY_SIZE)
 
 
+def may_begin_piece(head: bytes) -> bool:
+    """Return whether a piece, of which the end may be missing or zeros, begins with these bytes."""
+    name = head[CENTRAL_ENTRY_SIZE:][: len(_NAME)].rstrip(b"\0")
+    return head.startswith(CENTRAL_ENTRY_SIGNATURE) and _NAME.startswith(name)
+
+
 def piece_size(head: bytes) -> int:
     """Return the bytes of the piece that begins with these; 0 if they begin none."""
     size = int.from_bytes(head[HEAD_SIZE - 2 : HEAD_SIZE], "little")

@@ -521,6 +521,27 @@ def test_sound_arrays_of_a_damaged_step(store, tmp_path, size):
         assert npz["b"].tolist() == [0, 1, 2]
 
 
+@on_disk
+def test_a_step_that_was_repaired_with_losses_is_damaged(store, tmp_path):
+    """A copy of a step without all of its arrays is skipped, as the damaged step was."""
+    other = CheckpointStore(tmp_path / "repaired")
+    os.mkdir(other.folder)
+    for step in (5, 6):
+        store.save(step, {"w": np.arange(100), "b": np.arange(3)})
+        path = Path(store.path(step))
+        if step == 6:
+            damage(path)
+        lost = npzkit.repair(path, other.path(step)).lost
+        assert [row.key for row in lost] == ["w"] * (step == 6)
+    with pytest.warns(
+        DamagedCheckpointWarning, match="step 6 is damaged: it was repaired with losses: 'w'"
+    ):
+        assert other.load().step == 5
+    assert not other.verify().ok
+    with npzkit.open(other.path(6)) as npz:
+        assert npz["b"].tolist() == [0, 1, 2]
+
+
 def test_no_sound_step_is_an_error(store):
     """If all steps are damaged, nothing is loaded, and the error is another one than for no step."""
     filled(store)

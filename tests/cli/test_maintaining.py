@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -350,7 +351,9 @@ def test_a_repaired_end_that_loses_an_array_is_a_loss(cli, folder):
     assert found.code == 1
     assert "cut.npz: lost: b" in found.out
     (document,) = cli("repair", "again.npz", "--json").json()
-    assert (document["ok"], [row["key"] for row in document["lost"]]) == (False, ["b"])
+    assert (document["ok"], [row["key"] for row in document["lost"]]) == (
+        False, ["b", "the end of the file"],
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -563,6 +566,19 @@ def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
     assert "A commit a day later removes it" in cli(command, tmp_path / "run").err
 
 
+def test_the_complete_arrays_of_a_killed_save_are_saved(cli, tmp_path):
+    """The warning has the command that does it."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(300), "y": np.arange(900)})
+    data = (tmp_path / "a.npz").read_bytes()
+    left = tmp_path / ".npzkit-0123456789abcdef.tmp"
+    left.write_bytes(data[: len(data) // 2])
+    command = re.search(r"npzkit (repair \S+ -o )OTHER\. The next save", cli("ls", tmp_path).err)[1]
+    saved = tmp_path / "b.npz"
+    found = cli(*command.split(), saved)
+    assert found.out.startswith(f"{saved}: 1 member kept\n")
+    assert npzkit.load(saved)["x"][-1] == 299
+
+
 def test_python_objects_are_named_in_a_folder_too(cli, tmp_path):
     """A sound archive with pickles has a line, also among others, and JSON says so."""
     np.savez(tmp_path / "plain.npz", x=np.arange(3))
@@ -602,6 +618,20 @@ def test_a_step_that_a_run_removes_meanwhile_is_no_failure(cli, folder, monkeypa
     monkeypatch.setattr(npzkit, "verify", removing)
     assert cli("verify", ".").out == "2 files: 1 sound, 1 removed\n"
     assert cli("verify", "bad.npz", "good.npz").code == 2
+
+
+def test_npy_files_of_a_folder_are_repaired(cli, folder):
+    """With -o, damaged ones become archives, or an error says how; in place they are left alone."""
+    for name, size in (("cut", 60), ("sound", 0), ("good", 60)):
+        np.save(f"{name}.npy", np.arange(100))
+        os.truncate(f"{name}.npy", os.path.getsize(f"{name}.npy") - size)
+    found = cli("repair", ".", "-o", "out", "--keep-partial", "mask")
+    assert found.code == 1
+    assert {"cut.npy.npz", "good.npy.npz"} == {one for one in os.listdir("out") if ".npy" in one}
+    assert npzkit.load("out/cut.npy.npz")["cut"].tolist() == list(range(92))
+    assert "1 unchecked" in found.out
+    assert "cut.npy -o OTHER --keep-partial mask" in cli("repair", ".", "-o", "out2").err
+    assert ".npy" not in cli("repair", ".").out
 
 
 def test_repairing_a_folder_tells_of_what_was_repaired(cli, folder):

@@ -151,7 +151,7 @@ def test_a_npy_file_without_a_complete_row(cli, size):
     """Nothing is written, and the error says so."""
     np.save("x.npy", np.arange(1000).reshape(100, 10))
     os.truncate("x.npy", size)
-    assert "no complete row" in remedy_less(
+    assert "nothing can be saved" in remedy_less(
         lambda: npzkit.repair("x.npy", "b.npz", keep_partial="mask")
     )
     assert os.listdir() == ["x.npy"]

@@ -11,6 +11,7 @@ import forge
 import npzkit
 import numpy as np
 import pytest
+from commits import unfinished
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -220,6 +221,24 @@ def test_a_header_that_is_none_is_copied(tmp_path):
     npzkit.repack(path)
     with zipfile.ZipFile(path) as archive:
         assert archive.read("x.npy") == data
+
+
+def test_complete_arrays_that_were_not_committed_are_named(tmp_path):
+    """What an unfinished append left is not written, and a warning names its arrays."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        writer["y"] = np.arange(9)
+        writer["z"] = np.arange(900)
+    data = path.read_bytes()
+    path.write_bytes(unfinished(data, data.index(b"z.npy") + 400))
+    with pytest.warns(npzkit.errors.TornArchiveWarning) as caught:
+        npzkit.repack(path, output)
+    assert str(caught[-1].message).endswith(
+        "bytes after the last commit left out; complete arrays there: y"
+    )
+    with npzkit.open(output) as npz:
+        assert npz.files == ["x"]
 
 
 def test_dead_space_and_torn_ends_are_left_behind(tmp_path):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import itertools
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import warnings
@@ -78,6 +81,7 @@ DIRECTORY = GOOD.index(b"NPZX") + 4
 FOREIGN_ONE = archive(Member("x.npy", npy(np.arange(9))))
 """An archive of another program, which has no array index."""
 METADATA_KEY = "npzkit.metadata"
+END = "the end of the file"
 
 
 def boundaries():
@@ -257,14 +261,18 @@ def test_cut_at_a_members_end(paths, key):
     report, arrays = repair_bytes(paths, GOOD[:end])
     check_all(arrays, expected)
     assert report.is_rebuilt
-    # The footer behind the last member tells that there was metadata.
-    assert [lost.key for lost in report.lost] == ([METADATA_KEY] if key == "last" else [])
+    # The footer behind the last member tells what the list has, and that there was metadata.
+    assert [lost.key for lost in report.lost] == [METADATA_KEY if key == "last" else END]
+    assert key == "last" or (report.lost[0].where, f"after '{key}'" in report.lost[0].what) == (
+        end,
+        True,
+    )
     with npzkit.open(paths[1]) as npz:
         for name in expected:
             assert npz.info(name).attrs == {"of": name}
             assert npz.info(name).seekable == (key == "last" or name not in SEEKABLE)
             assert npz.info(name).method == ("deflated" if name in SEEKABLE else "stored")
-        assert dict(npz.metadata) == {}
+        assert dict(npz.metadata) == {"npzkit.lost": [METADATA_KEY if key == "last" else END]}
 
 
 @pytest.mark.parametrize("kept", [{"y", "z"}, {"x", "y"}], ids=["start", "middle"])
@@ -287,7 +295,64 @@ def test_cut_within_the_next_header(paths):
     for size in range(70):
         report, arrays = repair_bytes(paths, first + header[:size])
         check_all(arrays, {"a": np.arange(3)})
-        assert report.lost == ()
+        assert [lost.key for lost in report.lost] == [END]
+
+
+def cut_ends():
+    """Yield archives of "a" and "b" without their end, what is lost, and what is said of it."""
+    arrays = {"a": np.ones(300), "b": np.zeros(300)}
+    for save in (np.savez, lambda file, **arrays: npzkit.save(file, arrays, metadata={"step": 5})):
+        save(stream := io.BytesIO(), **arrays)
+        data, own = stream.getvalue(), save is not np.savez
+        member = data.index(b"PK\3\4", 1)
+        yield data[:member], {"b"}, [(END, "after 'a' is not known: arrays, metadata, and values")]
+        yield data[: member + 20], {"b"}, [(END, "after 'a' is not known: arrays, metadata")]
+        record = data.index(b"PK\1\2")
+        told = [(END, "after 'b' is not known: metadata, and values without an array")]
+        yield data[: record + 60], set(), told if own else []
+        yield data[: record + 30], set(), told
+    # The end record counts the entries, whatever is left of them and of the members.
+    header = bytes(data[:member]) + bytes(400) + data[member + 400 :]
+    record = data.index(b"NPZX") + 4
+    gone = header[:record] + bytes(data.index(b"PK\5\6") - record) + header[data.index(b"PK\5\6") :]
+    yield gone, {"b"}, [(END, "not found of the 2 members in its list: 1")]
+
+
+@pytest.mark.parametrize("case", range(9))
+def test_what_came_after_the_last_array_is_not_known(paths, case):
+    """Without the end of the file nobody knows what else it had: that is a loss, never silence."""
+    data, lost, told = list(cut_ends())[case]
+    report, arrays = repair_bytes(paths, data)
+    assert arrays.keys() == {"a", "b"} - lost
+    found = [(row.key, row.what) for row in report.lost]
+    assert len(found) == len(told)
+    assert all(
+        key == one and words in what for (key, what), (one, words) in zip(found, told, strict=True)
+    )
+
+
+@pytest.mark.parametrize("comment", [b"made by hand", b'{"step":5}'])
+def test_bytes_before_an_archive_cost_no_comment(paths, comment):
+    """The comment of the end record at the file's end is the newest, whoever wrote it."""
+    data = b"HEADER " + archive(Member("x.npy", npy(np.eye(3))), comment=comment)
+    report, arrays = repair_bytes(paths, data)
+    check_all(arrays, {"x": np.eye(3)})
+    assert report.lost == ()
+    assert zipfile.ZipFile(paths[1]).comment == comment
+
+
+def test_a_lost_commit_behind_a_whole_one(paths):
+    """If all of a complete append but its first bytes is cut off, that is a loss, in place too."""
+    path, _ = paths
+    npzkit.save(path, {"x": np.arange(9)})
+    size = path.stat().st_size
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        writer["y"] = np.arange(900)
+    data = path.read_bytes()[: size + 150]
+    report, arrays = repair_bytes(paths, data)
+    reports = report, npzkit.repair(path)
+    assert [[row.key for row in one.lost] for one in reports] == [[END], [END]]
+    assert arrays.keys() == {"x"}
 
 
 def zeroed(start, end):
@@ -323,7 +388,7 @@ def test_a_damaged_directory(paths, case):
     assert report.uncertain == uncertain.get(case, ())
     with npzkit.open(paths[1]) as npz:
         assert all(npz.info(key).attrs == {"of": key} for key in npz)
-        assert dict(npz.metadata) == ({"step": 7} if has_end else {})
+        assert dict(npz.metadata) == ({"step": 7} if has_end else {"npzkit.lost": [METADATA_KEY]})
 
 
 def test_what_is_saved_is_what_would_have_been_written(paths):
@@ -378,7 +443,7 @@ def test_other_programs_archives(paths, case):
     report, arrays = repair_bytes(paths, data[: data.index(b"PK\x01\x02")])
     check_all(arrays)
     assert report.is_rebuilt
-    assert report.lost == ()
+    assert [lost.key for lost in report.lost] == [END]
 
 
 @pytest.mark.slow
@@ -441,9 +506,11 @@ def test_data_as_it_is_needs_an_archive_that_opens(paths, is_cut):
             assert npz.read("x", verify=False)[-1] == 98
 
 
-@pytest.mark.parametrize(("lost_size", "told"), [(30, "lost: "), (2000, "uncertain: it may have")])
+@pytest.mark.parametrize(
+    ("lost_size", "told"), [(30, "lost: npzkit.metadata"), (2000, f"lost: {END}")]
+)
 def test_what_a_tree_has_beside_arrays_is_named(paths, lost_size, told):
-    """If the metadata is lost, or not known to exist, repair says what it has of nested data."""
+    """If the metadata is lost, or nobody knows of any, repair says what it has of nested data."""
     path, output = paths
     npzkit.save(path, {"model": {"w": np.arange(5000.0), "rate": 0.1}, "steps": [np.arange(3)]})
     os.truncate(path, path.stat().st_size - lost_size)
@@ -478,6 +545,51 @@ def test_members_that_cannot_be_read_are_left_out(paths):
     report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"x": np.eye(3)})
     assert [lost.key for lost in report.lost] == ["locked", "odd"]
+
+
+@pytest.mark.parametrize(
+    "comment", [b"", b'{"step":7}', b"{}", b"plain", b'{"npzkit.lost":["older"]}']
+)
+def test_a_copy_says_what_it_lacks(paths, comment):
+    """The metadata of a copy list what was lost, now and before; a plain comment stays as it is."""
+    x, bad = npy(np.eye(3)), {"crc": 1}
+    members = Member("x.npy", x), Member("y.npy", x, central=bad, local=bad)
+    report, _ = repair_bytes(paths, archive(*members, comment=comment))
+    assert [lost.key for lost in report.lost] == ["y"]
+    with npzkit.open(paths[1]) as npz:
+        found = dict(npz.metadata)
+    if comment in (b"plain", b"{}"):
+        assert zipfile.ZipFile(paths[1]).comment == comment
+    else:
+        before = json.loads(comment or b"{}")
+        assert found == before | {"npzkit.lost": [*before.get("npzkit.lost", []), "y"]}
+        # Without a loss, a copy is as it was.
+        assert npzkit.repair(paths[1], paths[0], overwrite=True).lost == ()
+        with npzkit.open(paths[0]) as npz:
+            assert dict(npz.metadata) == found
+
+
+def test_a_long_list_of_what_is_lost_is_cut(paths):
+    """Of many arrays that are lost, the metadata name a hundred."""
+    npzkit.save(paths[0], {f"k{number}": np.arange(9) for number in range(150)})
+    data = paths[0].read_bytes()
+    report, _ = repair_bytes(
+        paths, data[: data.index(b"k1.npy") - 30] + data[data.index(b"k149.npy") - 30 :]
+    )
+    assert len(report.lost) > 100
+    with npzkit.open(paths[1]) as npz:
+        assert npz.metadata["npzkit.lost"] == [lost.key for lost in report.lost[:100]]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_rows_of_a_npy_file_are_marked(tmp_path, is_cut):
+    """The archive of a truncated .npy file says that rows are lost."""
+    path, output = tmp_path / "a.npy", tmp_path / "b.npz"
+    np.save(path, np.arange(100))
+    os.truncate(path, path.stat().st_size - 80 * is_cut)
+    npzkit.repair(path, output, keep_partial="mask")
+    with npzkit.open(output) as npz:
+        assert dict(npz.metadata) == ({"npzkit.lost": ["a"]} if is_cut else {})
 
 
 @each_row("which", ["local", "central"])
@@ -592,7 +704,7 @@ def test_rows_of_a_name_that_is_too_long_are_lost(paths):
     rows = Member(name, npy(np.arange(1000)), local={"flags": 0}).local_bytes()
     report, arrays = repair_bytes(paths, whole + rows[:-800], keep_partial="mask")
     check_all(arrays, {"x": np.eye(3)})
-    assert [lost.key[:3] for lost in report.lost] == ["ééé"]
+    assert [lost.key[:3] for lost in report.lost] == ["ééé", END[:3]]
 
 
 def test_what_looks_like_a_locator_ends_no_archive(paths):
@@ -678,7 +790,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
     )
     report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     check_all(arrays, {"x": np.full(30, 0), "z": np.full(30, 2)})
-    assert [lost.key for lost in report.lost] == ["y"]
+    assert [lost.key for lost in report.lost] == ["y", END]
     # Claims beyond the end of the file leave what is there too.
     data = archive(
         Member("x.npy", x),
@@ -695,7 +807,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
     )
     report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     check_all(arrays, {"x": np.full(30, 0)})
-    assert [lost.key for lost in report.lost] == ["y", "x"]
+    assert [lost.key for lost in report.lost] == ["y", "x", END]
 
 
 # -- replaced arrays, commits ------------------------------------------------------------
@@ -709,13 +821,27 @@ def test_of_two_of_a_name_the_later_one_counts(paths):
     report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"a": np.full(5, 7), "b": np.ones(4)})
     assert report.kept == ("b", "a")
-    assert report.lost == ()
+    assert [lost.key for lost in report.lost] == [END]
     # The last one damaged: what it replaced is not passed off as it.
     damaged = bytearray(data)
     damaged[-20] ^= 1
     report, arrays = repair_bytes(paths, bytes(damaged))
     assert report.kept == ("b",)
-    assert [lost.key for lost in report.lost] == ["a"]
+    assert [lost.key for lost in report.lost] == ["a", END]
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_of_joined_archives_the_first_ones_array_is_lost(paths, is_own):
+    """Two archives one behind the other: what both have is kept once, and the other one named."""
+    save = npzkit.save if is_own else lambda file, arrays: np.savez(file, **arrays)
+    parts = []
+    for arrays in {"x": np.zeros(3), "a": np.eye(2)}, {"x": np.ones(3), "b": np.eye(3)}:
+        save(stream := io.BytesIO(), arrays)
+        parts.append(stream.getvalue())
+    report, arrays = repair_bytes(paths, b"".join(parts))
+    check_all(arrays, {"x": np.ones(3), "a": np.eye(2), "b": np.eye(3)})
+    assert [(lost.key, lost.where) for lost in report.lost] == [("x", 0)]
+    assert "second one has an array of this name, which is kept" in report.lost[0].what
 
 
 def test_a_member_whose_name_is_listed_again_is_lost(paths):
@@ -842,7 +968,7 @@ def test_rows_with_damaged_attributes(paths):
     cut = Member("x.npy", npy(np.arange(100.0)), extra=extra).local_bytes()[:-80]
     report, arrays = repair_bytes(paths, cut, keep_partial="mask")
     check_all(arrays, {"x": np.arange(90.0)})
-    assert ["attributes" in lost.what for lost in report.lost] == [True, False]
+    assert ["attributes" in lost.what for lost in report.lost] == [True, False, False]
     assert "90 of 100 rows kept, unchecked; the other 10 are not in" in report.lost[1].what
 
 
@@ -859,7 +985,7 @@ def test_what_has_no_rows_is_lost(paths, array, method):
     data = data[: data.rindex(member.raw) + len(member.raw) - 2]
     report, arrays = repair_bytes(paths, data, keep_partial="mask")
     check_all(arrays, {"b": np.eye(2)})
-    assert [lost.key for lost in report.lost] == ["a"]
+    assert [lost.key for lost in report.lost] == ["a", END]
     assert "truncated" in report.lost[0].what
 
 
@@ -1189,6 +1315,26 @@ def test_bytes_after_the_array_of_a_npy_file_are_reported(paths, more):
     assert "partly lost" in str(report)
 
 
+@pytest.mark.parametrize(
+    ("array", "damage", "says"),
+    [
+        (np.array([{}, 1], object), bytes, "Python objects is not repaired: it is read completely"),
+        (np.asfortranarray(np.eye(3)), bytes, "nothing to repair: the .npy file is complete"),
+        (np.float64(3), bytes, "nothing to repair: the .npy file is complete"),
+        (np.float64(3), lambda data: data[:-1], "the truncated .npy file has no complete row"),
+        (np.arange(5), lambda data: data.replace(b"shape", b"shade"), "nothing can be saved: Header"),
+    ],
+)  # fmt: skip
+def test_why_no_rows_of_a_npy_file_are_saved(paths, array, damage, says):
+    """What is wrong is said; a complete file is not called damaged."""
+    path, output = paths[0].with_suffix(".npy"), paths[1]
+    np.save(path, array)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(npzkit.NpzkitError, match=re.escape(says)):
+        npzkit.repair(path, output, keep_partial="mask")
+    assert not output.exists()
+
+
 def test_nothing_to_save(paths):
     """If every member is damaged, an error says so, and no file is created."""
     path, output = paths
@@ -1202,6 +1348,23 @@ def test_nothing_to_save(paths):
         with pytest.raises(ZipFormatError, match=says):
             npzkit.repair(path, output, overwrite=True)
     assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("program", ["tar", "gzip"])
+def test_files_of_other_formats_are_refused(tmp_path, program):
+    """An archive inside one is not taken for what is left: the error says what the file is."""
+    path, inner = tmp_path / "a.npz", tmp_path / "x.npz"
+    np.savez(inner, x=np.eye(3))
+    if program == "tar":
+        with tarfile.open(path, "w") as file:
+            file.add(inner)
+    else:
+        path.write_bytes(gzip.compress(inner.read_bytes(), 0))
+    with pytest.raises(
+        ZipFormatError, match=rf"it is (a )?{program}.*(Decompress|Extract) it first"
+    ):
+        npzkit.repair(path, tmp_path / "b.npz")
+    assert not (tmp_path / "b.npz").exists()
 
 
 def test_empty_members_are_kept(paths):

@@ -24,6 +24,7 @@ from npzkit.errors import (
     TornArchiveWarning,
     ZipFormatError,
 )
+from npzkit.members.metadata import LOST_KEY
 
 __all__ = [
     "ITS_OWN", "Campaign", "Damage", "Found", "byte_damage", "differences", "folder_in_memory", "is_error",
@@ -112,7 +113,8 @@ def read(file: bytes | Path) -> Found:
             keys = list(npz)
             arrays = {key: attempt(lambda key=key: held_as(npz[key])) for key in keys}
             attrs = {key: attempt(lambda key=key: dict(npz.info(key).attrs)) for key in keys}
-            metadata = attempt(lambda: dict(npz.metadata))
+            # A copy that repair has made says what it lacks.
+            metadata = attempt(lambda: {k: v for k, v in npz.metadata.items() if k != LOST_KEY})
     told = [warning.category for warning in caught]
     assert told in ([], [TornArchiveWarning]), [str(warning.message) for warning in caught]
     return Found(keys, arrays, attrs, metadata, bool(told))

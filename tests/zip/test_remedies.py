@@ -61,10 +61,13 @@ def read(file, key="x", **options):
         return npz[key].tolist()
 
 
-@pytest.mark.remedy("The file was copied as text: each line feed became CR LF.")
+@pytest.mark.remedy(
+    "The file was copied as text: each line feed became CR LF.", "Or undo that: npzkit.repair(path, output)"
+)  # fmt: skip
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed, npzkit.save])
-def test_a_file_that_was_copied_as_text(path, save):
-    """Opening and repair say so, save no array of shifted data, and read a binary copy."""
+def test_a_file_that_was_copied_as_text(path, save, monkeypatch):
+    """Opening and repair in place say so, and repair to another file undoes it, as checksums show."""
+    monkeypatch.setattr("npzkit.maintenance.repair._STEP_SIZE", 1000)
     values = np.random.default_rng(0).integers(0, 256, 30_000).astype("u1")
     arrays = {"x": values.reshape(-1, 3)}
     save(path, **({"arrays": arrays} if save is npzkit.save else arrays))
@@ -72,11 +75,19 @@ def test_a_file_that_was_copied_as_text(path, save):
     text = data.replace(b"\n", b"\r\n")
     for left in (text, text[:9_000]):
         path.write_bytes(left)
-        uses = [npzkit.open, npzkit.repair, lambda path: npzkit.repair(path, "b.npz")]
-        uses += [lambda path: npzkit.repair(path, "b.npz", keep_partial="mask")]
-        for use in uses:
+        for use in (npzkit.open, npzkit.repair):
             with pytest.raises(ZipFormatError, match=r"copied as text.* Copy it again, in binary"):
                 use(path)
+    assert [lost.key for lost in npzkit.repair(path, "b.npz", keep_partial="mask").lost] == [
+        "x", "the end of the file",
+    ]  # fmt: skip
+    rows = npzkit.load("b.npz")["x"]
+    assert 0 < len(rows) < 10_000
+    assert np.array_equal(rows, arrays["x"][: len(rows)])
+    path.write_bytes(text)
+    report = npzkit.repair(path, "b.npz", overwrite=True)
+    assert (report.kept, report.lost, report.uncertain) == (("x",), (), ())
+    assert np.array_equal(npzkit.load("b.npz")["x"], arrays["x"])
     path.write_bytes(data)
     assert np.array_equal(npzkit.load(path)["x"], arrays["x"])
 

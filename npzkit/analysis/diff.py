@@ -38,6 +38,7 @@ from npzkit.limits import Limits
 from npzkit.members.array_info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, suggestion
 from npzkit.members.metadata import TREE_KEY, format_json
+from npzkit.trees.containers import without_note
 from npzkit.trees.notes import links, values_of
 from npzkit.trees.values import value_of
 
@@ -458,7 +459,8 @@ class _Comparison:
         values = self._values()
         rows[None] += _compared_values(*values)
         if self.metadata and (
-            _differ(_own(ours), _own(theirs)) or (not rows[None] and _differ(ours, theirs))
+            differ(without_note(ours)[0], without_note(theirs)[0])
+            or (not rows[None] and differ(ours, theirs))
         ):
             rows[None].append(Difference(None, "metadata", ours, theirs))
         pairs: dict[str, tuple[ArrayInfo, ArrayInfo]] = {}
@@ -509,7 +511,7 @@ class _Comparison:
 
     def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
         """Yield in what two sound members differ."""
-        if self.metadata and _differ(dict(a.attrs), dict(b.attrs)):
+        if self.metadata and differ(dict(a.attrs), dict(b.attrs)):
             yield Difference(a.key, "attributes", dict(a.attrs), dict(b.attrs))
         if _are_known_equal(a, b):
             return
@@ -693,7 +695,7 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         yield f"{key}: the pickles differ"
     elif row.kind in ("metadata", "attributes"):
         what = key if row.key is None else f"{key}: attribute"
-        yield from _named_lines(what, _own(row.a), _own(row.b), names)
+        yield from _named_lines(what, without_note(row.a)[0], without_note(row.b)[0], names)
     elif row.kind == "values" and row.value_count is not None:
         is_known = row.max_difference is not None and math.isfinite(row.max_difference)
         by = f" by {row.max_difference:.6g}" if is_known else ""
@@ -710,15 +712,10 @@ def _lines(row: Difference, names: Mapping[str, str]) -> Iterator[str]:
         yield f"{key}: {row.kind} {verb}: {texts}"
 
 
-def _differ(a: Any, b: Any) -> bool:
+def differ(a: Any, b: Any) -> bool:
     """Whether values of metadata differ: as JSON, in which 1, 1.0 and true are not the same."""
     ours, theirs = (format_json(value, sort_keys=True) for value in (a, b))
     return ours != theirs
-
-
-def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata without what nested data needs."""
-    return {name: value for name, value in metadata.items() if name != TREE_KEY}
 
 
 def _leaves(npz: NpzFile) -> dict[str, Any]:
@@ -754,13 +751,13 @@ def _named_lines(
     what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], names: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a line for each name that differs in metadata, or in attributes."""
-    if not _differ(ours, theirs):
+    if not differ(ours, theirs):
         yield f"{what}: the nested data has other lists, tuples, types or tied tensors"
     for name in dict.fromkeys([*ours, *theirs]):
         if name not in theirs or name not in ours:
             kind = "removed" if name in ours else "added"
             yield f"{what} {shown_key(name)}: {kind} (only in {names[kind]})"
-        elif _differ(ours[name], theirs[name]):
+        elif differ(ours[name], theirs[name]):
             texts = (printable(shown_value(values[name])) for values in (ours, theirs))
             yield f"{what} {shown_key(name)}: {' and '.join(texts)}"
 

@@ -120,7 +120,7 @@ class NpzWriter:
         a TypeError when it is assigned; one that is put into a list or a mapping there, by
         `commit`, and by `close`, which then discards what was written since the last commit.
         What npzkit keeps there, under names that begin with ``npzkit.``, stays when a dict is
-        assigned or all is cleared.
+        assigned or all is cleared. After `close`, a read-only mapping.
     files : list of str
         The keys, in the archive's order.
 

@@ -148,8 +148,8 @@ def _end() -> None:
             error = saving._error
             warnings.warn(
                 f"step {saving.step} was not saved to {saving.path}: "
-                f"{type(error).__name__}: {error}. Close the store, as a with block does: then "
-                "this is an error.",
+                f"{type(error).__name__}: {error}. To get an error instead, close the store, "
+                "or use a with block.",
                 RuntimeWarning, stacklevel=1,
             )  # fmt: skip
     _unheard.clear()

@@ -125,7 +125,8 @@ class Loader:
             "no checkpoint is sound", path=self._storage.path,
             found=f"{len(damaged)} damaged: {named}", expected="one sound step",
             remedy="npzkit.repair(store.path(step), output) saves the sound arrays of a step that "
-            "is a file, and npzkit.open(store.path(step)) reads those of one that is a folder.",
+            "is a file, and npzkit.open(store.path(step)) reads those of one that is a folder. "
+            "To begin again, use another folder.",
         )  # fmt: skip
 
     def step(self, step: int, request: Request) -> Checkpoint:

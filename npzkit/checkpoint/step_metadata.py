@@ -183,7 +183,7 @@ def _parsed(metadata: Mapping[str, Any], step: int, *, is_sealed: bool) -> Recor
             "the metadata of the checkpoint are damaged or missing",
             remedy=MISNAMED,
         )
-    if lost := rest.get(LOST_KEY):
+    if (lost := rest.get(LOST_KEY)) is not None:
         names = some_of(lost, shown_value) if isinstance(lost, list) else shown_value(lost)
         raise ZipFormatError(f"it was repaired with losses: {names}")
     if not is_sealed and own.get(_CRC) != _crc32(rest, own):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
-from npzkit.cli.messages import Refusal, in_a_line, message_of, say
+from npzkit.cli.messages import Refusal, as_word, in_a_line, message_of, say
 from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import (
     NoCheckpointError,
@@ -248,7 +248,7 @@ def prune(
         damaged = [str(step) for step in kept if store._catalog.is_damaged(step)]
     if damaged:
         which = f"step {damaged[0]} is" if len(damaged) == 1 else f"steps {some_of(damaged)} are"
-        say(f"{which} damaged and not removed. npzkit ckpt verify FOLDER says more.")
+        say(f"{which} damaged and not removed. npzkit ckpt verify {as_word(folder)} says more.")
     if as_json:
         print_json({"removed": removed, "kept": kept, "dry_run": dry_run})
         return

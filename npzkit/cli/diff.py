@@ -50,9 +50,8 @@ def diff(
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """
-    from npzkit.analysis.diff import all_keys
+    from npzkit.analysis.diff import all_keys, differ
     from npzkit.datasets.opening import is_npy
-    from npzkit.trees.containers import without_note
 
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
@@ -66,7 +65,7 @@ def diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,
             )  # fmt: skip
-            is_other = not metadata and without_note(left.metadata) != without_note(right.metadata)
+            is_other = not metadata and differ(dict(left.metadata), dict(right.metadata))
     except (npzkit.NpzkitError, OSError) as error:
         report_failure(error)
         return 2

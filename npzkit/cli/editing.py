@@ -39,7 +39,6 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.datasets.paths import find_files
 from npzkit.errors import (
     ConversionError,
     UnsafeNameError,
@@ -148,7 +147,7 @@ def pack(
     ):
         given: list[Any] = found
         if join or stack:
-            given = [file for text in inputs for file in find_files(text, None)]
+            given = list(inputs)
             how = "stack" if stack else "concatenate"
             options |= {"join": how, "axis": axis, "keys": keys or None, "skip": skip}
         elif keys:
@@ -284,7 +283,8 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     Example: npzkit mv model.npz weights layer/weights
     """
     with refusing(UnsafeNameError), _writer(file) as writer:
-        writer.rename(typed_key(old, writer.files), new)
+        old = typed_key(old, writer.files)
+        writer.rename(old, new)
     if as_json:
         print_json({"path": file, "renamed": [old, new]})
     else:

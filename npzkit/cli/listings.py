@@ -68,15 +68,15 @@ def _without_note(
     metadata: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[Any] | None, list[tuple[str, str]]]:
     """Return metadata without npzkit's note about nested data; and its values and tied tensors."""
-    own = {name: value for name, value in metadata.items() if name != TREE_KEY}
-    if len(own) == len(metadata):
-        return own, None, []
+    if TREE_KEY not in metadata:
+        return dict(metadata), None, []
+    from npzkit.trees.containers import without_note
     from npzkit.trees.notes import links, values_of
 
     notes, tied = values_of(metadata[TREE_KEY]), links(metadata[TREE_KEY])
     # A note may be damaged.
     values = [(key, note[1]) for key, note in notes.items() if note[0] == "value" and note[1:]]
-    return own, values, list(tied.items())
+    return without_note(metadata)[0], values, list(tied.items())
 
 
 def _info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
@@ -392,7 +392,7 @@ def _print_members(
         print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
     print_text(_totals(members, len(npz), npz.file_size))
     if len(members) == len(npz) and (unused := _unused_size(npz, members)):
-        print_text(f"unused: {format_size(unused)}, which npzkit repack gives back")
+        print_text(f"unused: {format_size(unused)}, which npzkit repack frees")
     metadata, values, tied = _without_note(npz.metadata)
     if values is not None:
         counts = [f"{format_count(len(values), 'value')} without an array"] if values else []

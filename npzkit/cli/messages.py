@@ -56,7 +56,9 @@ def naming_file(text: str, path: str | os.PathLike[str] | None, key: str | None 
         return text
     name = os.fspath(path).rstrip("/" + os.sep)
     stem = os.path.splitext(name)[0].removesuffix(".npz")
-    new = f"{stem}.new.npz" if os.path.exists(f"{stem}.npz") else f"{stem}.npz"
+    new = f"{stem}.npz"
+    while os.path.exists(new):
+        new = f"{new.removesuffix('.npz')}.new.npz"
     words = {"FILE": as_word(name), "NEW.npz": as_word(new)}
     words["KEY"] = as_word(printable(key)) if key else "KEY"
     return _COMMAND.sub(
@@ -284,7 +286,7 @@ def _os_text(error: OSError) -> str:
     # Windows allows no such name.
     is_missing = error.errno in (errno.ENOENT, errno.EINVAL)
     if isinstance(name, str) and is_missing and _takes_keys_after(name):
-        return f"{text}. A pattern of keys comes after -k."
+        return f"{text}. If it is a pattern of keys, it comes after -k."
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     # A server of HTTP lists nothing.

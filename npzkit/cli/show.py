@@ -132,7 +132,7 @@ def _shown(
     """Print what an array has, or return it for JSON."""
     part = _part(npz, info, index)
     if info.split_into == (f"{info.key}.mask",):
-        say(f"{printable(info.split_into[0])} is the mask: values that are masked are among these.")
+        say(f"masked values are shown too: {printable(info.split_into[0])} says which.")
     elif info.split_into:
         say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")
     if not stats:

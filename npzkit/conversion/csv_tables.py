@@ -63,7 +63,7 @@ def _write(texts: np.ndarray[Any, Any], out: BinaryIO, delimiter: str) -> None:
     if is_odd.any():
         quoted = np.strings.add(np.strings.add('"', np.strings.replace(texts, '"', '""')), '"')
         texts = np.where(is_odd, quoted, texts)
-    np.savetxt(out, texts, "%s", delimiter, encoding="utf-8")
+    np.savetxt(out, texts, "%s", delimiter.replace("%", "%%"), encoding="utf-8")
 
 
 def _masked(array: Any, mask: Any, index: Any) -> Any:

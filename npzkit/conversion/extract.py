@@ -192,7 +192,7 @@ def _not_kept(npz: NpzFile, keys: Iterable[str]) -> Iterator[str]:
     for count, names in without_arrays(npz.metadata.get(TREE_KEY)):
         yield f"{count} without an array: {names}; not kept"
     if without_note(npz.metadata)[0] or any(npz.info(key).attrs for key in keys):
-        yield "metadata and attributes are not kept: only archives have a place for them"
+        yield "metadata, and attributes of arrays, are not kept: only archives have them"
 
 
 class _Extraction(NamedTuple):

@@ -79,6 +79,8 @@ class Input(NamedTuple):
         Bytes that are read for them: twice as many if they are checked first.
     home : str, default ""
         Of an array in an archive without a given key, the name of the file without its suffix.
+    archive : int, default -1
+        The place of its archive among those that are packed; -1 if it is in none.
     parts : tuple of str, default ()
         What follows the key in those of other members that belong to a masked array, or to
         strings of any length.
@@ -91,6 +93,7 @@ class Input(NamedTuple):
     size: int = 0
     work: int = 0
     home: str = ""
+    archive: int = -1
     parts: tuple[str, ...] = ()
 
     @property
@@ -177,19 +180,21 @@ def opened_inputs(
         items = [item for key, source in given for item in _find(key, source, archives, say)]
         for item in _apart(items, archives, say):
             check_key(item.key)
-            other = found.setdefault(item.key, item)
-            if other is not item:
+            for other in [found.setdefault(key, item) for key in item.keys]:
+                if other is item:
+                    continue
                 raise KeyExistsError(
                     f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
                     key=item.key,
                     remedy="Give one of them another key by " + PAIR + ".",
                 )
-        yield list(found.values()), archives.found
+        yield [item for key, item in found.items() if key == item.key], archives.found
 
 
 def _apart(items: list[Input], archives: _Opened, say: Say) -> list[Input]:
     """Put the file's name before the key of each array of archives, if two of them have one key."""
-    shared = {key for key, count in Counter(i.key for i in items if i.home).items() if count > 1}
+    counts = Counter(key for item in items if item.home for key in item.keys)
+    shared = {key for key, count in counts.items() if count > 1}
     if not shared:
         return items
     say(
@@ -291,10 +296,13 @@ def _in_archive(
 ) -> Iterator[Input]:
     """Yield the arrays of an archive; other members are skipped."""
     home = "" if prefix else stem
+    number = len(archives.found)
     archives.found.append(Packed(path, npz, prefix, home))
-    split = npz._archive.split_keys(npz.files)
-    whole = {key: npz.info(key).split_into for key in split}
-    whole = {key: parts for key, parts in whole.items() if parts and set(parts) <= set(npz.files)}
+    whole = {
+        key: parts
+        for key in npz._archive.split_keys(npz.files)
+        if (parts := npz.info(key).split_into) and set(parts) <= set(npz.files)
+    }
     joined = {part for parts in whole.values() for part in parts}
     for key in npz.files:
         if key in joined:
@@ -304,16 +312,16 @@ def _in_archive(
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
             continue
         _check_name(key, path)
-        if parts := whole.get(key):
-            size = sum(npz.info(part).nbytes for part in (key, *parts))
-            parts = tuple(part.removeprefix(key) for part in parts)
+        if key in whole:
+            size = sum(npz.info(part).nbytes for part in (key, *whole[key]))
+            ends = tuple(part.removeprefix(key) for part in whole[key])
             load = partial(npz.join, key)
-            yield Input(prefix + key, path, load, info.attrs, size, size, home, parts)
+            yield Input(prefix + key, path, load, info.attrs, size, size, home, number, ends)
             continue
         is_large = is_taken_by_parts(info)
         load = partial(array_in, npz, key) if is_large else partial(npz.read, key)
         work = info.nbytes * (2 if is_large else 1)
-        yield Input(prefix + key, path, load, info.attrs, info.nbytes, work, home)
+        yield Input(prefix + key, path, load, info.attrs, info.nbytes, work, home, number)
 
 
 def _check_name(key: str, path: str) -> None:

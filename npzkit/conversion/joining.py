@@ -66,7 +66,7 @@ def join_archives(
         joined = {key: many.lazy(key) for key in many}
         masks = _take_masks(many, joined, skip, notes.setdefault)
         meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
-        first = _described(many, 0, notes.setdefault)
+        first = _described(many, 0, joined)
         _note_others(many, first, notes.setdefault)
         is_compressed = checked_method(coding["compression"], coding["level"]) != STORED
         with NpzWriter(file, mode, metadata=first[None], masked="split", **coding) as writer:
@@ -113,7 +113,11 @@ def _check_any_fits(many: ManyFiles) -> None:
 
 
 def _note_left_out(many: ManyFiles, say: Say) -> None:
-    """Note the files that could not be joined, and how many could."""
+    """Note values that are no arrays, the files that could not be joined, and how many could."""
+    for number in range(len(many.paths)):
+        note = many._files.archive(number).metadata.get(TREE_KEY)
+        for of, names in without_arrays(note):
+            say(f"left out {of} without an array: {names}")
     for name, reason in many.left_out.items():
         say(f"left out {printable(name)}: {reason}")
     if many.left_out:
@@ -128,12 +132,13 @@ def _take_masks(many: ManyFiles, joined: dict[str, Any], skip: bool, say: Say) -
     Strings of any length, whose parts cannot be joined, are left out, or are an error.
     """
     masks = {}
-    npz = many._files.archive(0)
     for key in list(joined):
-        parts = npz.info(key).split_into
+        parts = many._files.archive(0).info(key).split_into
         if not parts or not set(parts) <= joined.keys():
             continue
         if parts == (f"{key}.mask",):
+            if not _have_masks(many, key, parts[0]):
+                continue
             masks[key] = parts[0]
         elif skip:
             say(f"left out {printable(key)!r}: the parts of strings cannot be joined")
@@ -146,6 +151,15 @@ def _take_masks(many: ManyFiles, joined: dict[str, Any], skip: bool, say: Say) -
         for part in parts:
             del joined[part]
     return masks
+
+
+def _have_masks(many: ManyFiles, key: str, mask: str) -> bool:
+    """Return whether an array has its mask, of its own shape, in each file."""
+    files = [many._files.archive(number) for number in range(len(many.paths))]
+    return all(
+        npz.info(key).split_into == (mask,) and npz.info(mask).shape == npz.info(key).shape
+        for npz in files
+    )
 
 
 def _unfit(
@@ -178,20 +192,21 @@ def _unfit(
     return {key for key in arrays if key in unfit or key not in wanted}
 
 
-def _described(many: ManyFiles, number: int, say: Say) -> dict[str | None, Mapping[str, Any]]:
+def _described(
+    many: ManyFiles, number: int, keys: Iterable[str]
+) -> dict[str | None, Mapping[str, Any]]:
     """Return the attributes of a file's arrays by their keys, and its metadata by None."""
     npz = many._files.archive(number)
     metadata, _ = without_note(npz.metadata)
-    for count, names in without_arrays(npz.metadata.get(TREE_KEY)):
-        say(f"left out {count} without an array: {names}")
-    return {None: metadata, **{key: npz.info(key).attrs for key in many}}
+    return {None: metadata, **{key: npz.info(key).attrs for key in keys}}
 
 
 def _note_others(many: ManyFiles, first: dict[str | None, Mapping[str, Any]], say: Say) -> None:
     """Note metadata and attributes of which other files have other values than the first."""
     told = set()
     for number in range(1, len(many.paths)):
-        for key, values in _described(many, number, say).items():
+        keys = [key for key in first if key is not None]
+        for key, values in _described(many, number, keys).items():
             kept = first[key]
             for name in {**kept, **values}:
                 if kept.get(name) == values.get(name) or (key, name) in told:

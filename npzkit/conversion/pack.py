@@ -8,6 +8,8 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,12 +22,13 @@ from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.display import blocks
-from npzkit.errors import Advice, KeyExistsError, format_count, printable, shown_value, some_of
+from npzkit.errors import Advice, KeyExistsError, printable, shown_value, some_of
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import without_note
+from npzkit.trees.notes import values_of
 from npzkit.trees.tree_edits import add_note, spell_out
 
 if TYPE_CHECKING:
@@ -105,7 +108,7 @@ def pack(
         is then a pattern or a list of archives, as for `open_many`. "stack" puts them on
         a new first axis, a position per file. Attributes and metadata are those of the
         first file, with a note of each that differs in another. The arrays may be larger
-        than memory.
+        than memory, except masked ones.
     axis : int, default 0
         Along which arrays are concatenated.
     keys : iterable of str, optional
@@ -149,7 +152,8 @@ def pack(
     -----
     Files in a folder that are not arrays, and members of an archive that are
     not, are skipped with a note. If two archives have different
-    metadata of one name, the first one's is kept, and so it is with values of nested data.
+    metadata of one name, the first one's is kept. Nested data of several archives is kept
+    where no other has anything under the same first name; a note says where that is not so.
     `join` makes plain keys of nested data, without its values that are no arrays, which a note
     names.
 
@@ -284,21 +288,36 @@ def _pack(
             lock_timeout=lock_timeout, masked="split", strings="split",
         ) as writer:  # fmt: skip
             keys = [key for item in arrays for key in item.keys]
-            taken = [key for key in keys if key in writer]
-            if taken and not overwrite:
-                raise KeyExistsError(
-                    "the archive already has this key", path=path, key=taken[0],
-                    remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to replace it, or "
-                    "give the new array another key by " + PAIR + ".",
-                )  # fmt: skip
+            taken = _taken(writer, path, keys, overwrite)
             _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
-            for item in arrays:
-                part = meter.part(item.size, item.work)
-                _add(writer, path, item, part.add, compresses=compresses)
-                part.end()
-            _add_trees(writer, archives, notes.setdefault, path, overwrite=overwrite)
+            left = dict(enumerate(archives))
+            for number, group in groupby(arrays, attrgetter("archive")):
+                before, items = writer.files, list(group)
+                # The archive before may have a value without an array of this key.
+                _taken(writer, path, [item.key for item in items], overwrite)
+                for item in items:
+                    part = meter.part(item.size, item.work)
+                    _add(writer, path, item, part.add, compresses=compresses)
+                    part.end()
+                if number >= 0:
+                    _add_tree(writer, left.pop(number), before, notes.setdefault, overwrite)
+            for packed in left.values():
+                _add_tree(writer, packed, writer.files, notes.setdefault, overwrite)
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
+
+
+def _taken(writer: NpzWriter, path: str | None, keys: Sequence[str], overwrite: bool) -> list[str]:
+    """Return which keys the archive has, of an array or a value; raise unless they may be."""
+    present = {*writer, *values_of(writer.metadata.get(TREE_KEY))}
+    taken = [key for key in keys if key in present]
+    if taken and not overwrite:
+        raise KeyExistsError(
+            "the archive already has this key", path=path, key=taken[0],
+            remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to replace it, or "
+            "give the new array another key by " + PAIR + ".",
+        )  # fmt: skip
+    return taken
 
 
 def _add(
@@ -336,17 +355,20 @@ def _add_metadata(
             owners.setdefault(name, path)
 
 
-def _add_trees(
-    writer: NpzWriter, archives: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
+def _add_tree(
+    writer: NpzWriter, packed: Packed, before: Sequence[str], say: Say, overwrite: bool
 ) -> None:
-    """Add what makes nested data of arrays; a value that is already there stays, with a note."""
-    for path, npz, prefix, _ in archives:
-        note = npz.metadata.get(TREE_KEY)
-        if note is None:
-            continue
-        lost = add_note(writer._archive, note, npz.files, prefix, overwrite=overwrite)
-        if lost:
-            say(
-                f"{printable(path)}: left out {format_count(len(lost), 'value')} that the new "
-                f"archive has already: {some_of(lost, shown_value, NAMED_COUNT)}"
-            )
+    """Add what makes nested data of an archive's arrays; what does not fit is left out, noted."""
+    note = packed.npz.metadata.get(TREE_KEY)
+    if note is None:
+        return
+    names, lost = add_note(
+        writer._archive, note, packed.npz.files, packed.prefix, before, overwrite=overwrite
+    )
+    if names:
+        named = some_of(names, shown_value, NAMED_COUNT)
+        values = f", without {some_of(lost, shown_value, NAMED_COUNT)}" if lost else ""
+        say(
+            f"{printable(packed.path)}: nested data becomes plain keys{values}: the new archive "
+            f"has other data at {named}"
+        )

@@ -56,7 +56,7 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
 
 
 def _tensors(keys: Iterable[str]) -> dict[str, Any]:
-    """Return the note of a dict of tensors, which `npzkit.load_tree` returns as such."""
+    """Return the note of a dict of tensors, as which ``load_tree(file, like={})`` returns it."""
     return {key: ["as", "tensor"] for key in keys}
 
 
@@ -102,7 +102,8 @@ def _format_metadata(contents: Contents) -> dict[str, str]:
     """Return strings as they are; the rest, and attributes of arrays, as one JSON text."""
     metadata = {k: v for k, v in contents.metadata.items() if isinstance(v, str) and k != _OWN}
     rest = {k: v for k, v in contents.metadata.items() if k not in metadata}
-    if rest.get(TREE_KEY) == _tensors(array.key for array in contents.arrays):
+    tensors = _tensors(array.key for array in contents.arrays)
+    if metadata.get(_FORMAT) == _TORCH and rest.get(TREE_KEY) == tensors:
         # What programs of PyTorch read are tensors.
         del rest[TREE_KEY]
     attrs = {array.key: dict(array.attrs) for array in contents.arrays if array.attrs}

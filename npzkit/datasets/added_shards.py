@@ -72,7 +72,7 @@ class Base:
         number = None if self.index is None else self.index.number(key)
         if self.index is None or number is None:
             error = missing(key, self.order, path)
-            told = "Begin an array with writer[key] = rows; writers after that commit append to it."
+            told = "Save it first with writer[key] = rows, and commit; later writers can append."
             error.remedy = f"{told} {error.remedy or ''}".strip()
             raise error
         key, shape, dtype = (

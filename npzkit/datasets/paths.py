@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.shard_names import attempt_of
-from npzkit.files.urls import Location, find_location, find_locations
+from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import common_start
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ _DIGITS_AT_END = re.compile(r"\d*\Z")
 
 
 def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[str | Location]:
-    """Return the files that a pattern matches, or those of a list.
+    """Return the files that a pattern matches, or those that a list names.
 
     Parameters
     ----------
     paths : str, path-like or iterable of these
         A string with ``*``, ``?`` or ``[`` is a pattern, unless it is a file. The
         files of a pattern are sorted by their names, numbers by their value. A
-        list keeps its order.
+        list keeps its order, and may have patterns.
     storage_options : mapping, optional
         For URLs.
 
@@ -47,14 +47,11 @@ def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[st
     ValueError
         The list is empty.
     """
-    if not isinstance(paths, (str, os.PathLike)):
+    if not isinstance(paths, (str, os.PathLike, Location)):
         listed = list(paths)
         if not listed:
             raise ValueError("the list of files is empty")
-        return [
-            file if isinstance(file, Location) else os.fsdecode(file)
-            for file in find_locations(listed, storage_options)
-        ]
+        return [file for path in listed for file in find_files(path, storage_options)]
     file = find_location(paths, storage_options)
     if isinstance(file, Location):
         if not glob.has_magic(file.url) or file.is_web:

@@ -19,6 +19,7 @@ from npzkit.datasets.added_shards import Base
 from npzkit.datasets.opening import open
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
+from npzkit.errors import ArchiveLockedError
 from npzkit.files.progress import Meter
 from npzkit.files.urls import find_location
 from npzkit.maintenance import repack as single
@@ -61,7 +62,7 @@ def repack(
     Parameters
     ----------
     file : path, URL, bytes-like, file object or NpzFile
-        An archive, or the folder of a sharded one.
+        An archive, or the local folder of a sharded one.
         An `NpzFile` stays open and keeps reading the old file, also if `output` is its
         path, which takes ``overwrite=True``.
     output : path, URL or file object, optional
@@ -129,6 +130,8 @@ def repack(
     """
     place = find_location(file)
     if output is None and isinstance(place, (str, os.PathLike)) and os.path.isdir(place):
+        if (align, overwrite, lock_timeout) != (64, False, None):
+            raise ValueError("align, overwrite and lock_timeout are not for sharded archives")
         repack_shards(
             place, compression=compression, level=level, chunk_size=chunk_size,
             seekable=seekable, threads=threads, durable=durable, progress=progress,
@@ -166,8 +169,10 @@ def repack_shards(
         # Windows removes no shard that is open.
         try:
             writer.commit()
-        except BaseException:
+        except BaseException as error:
             writer.abort()
+            if isinstance(error, ArchiveLockedError):
+                error.remedy = "Another writer is committing: repack it again."
             raise
         meter.finish()
 

@@ -268,10 +268,10 @@ def identity_of(found: os.stat_result) -> Identity:
 
 
 def take_after(place: str | int, path: str, other: os.stat_result) -> None:
-    """Give a file or folder, by its path or descriptor, the owner, permissions and extended
-    attributes of the one at `path`.
+    """Give a file or folder the owner, permissions and extended attributes of another one.
 
-    As far as the system allows: FAT and some network shares have none.
+    `place` is its path or descriptor, and `path` that of the other. As far as the system
+    allows: FAT and some network shares have none.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

@@ -348,8 +348,7 @@ class RepairReport(NamedTuple):
             lines.append("the list at the end of the file was damaged, and is restored")
         lines += self._uncertain_lines()
         if self.cut_size:
-            done = "removed" if isinstance(self, EndReport) else "left out"
-            told = f"{format_count(self.cut_size, 'byte')} after the last commit {done}"
+            told = f"{format_count(self.cut_size, 'byte')} after the last commit {self._cut()}"
             lines.append(told + with_arrays(self.uncommitted))
         if self.is_completed:
             lines.append("the last commit was completed")
@@ -364,6 +363,10 @@ class RepairReport(NamedTuple):
         from npzkit.tables import lines_html
 
         return lines_html(f"RepairReport {self}")
+
+    def _cut(self) -> str:
+        """Return what was done with the bytes of an unfinished append."""
+        return "left out"
 
     def _uncertain_lines(self) -> list[str]:
         text = "may be old: removed, renamed or changed since"
@@ -385,6 +388,9 @@ class RepairReport(NamedTuple):
 
 class EndReport(RepairReport):
     """The report of `repair` without `output`, which checks no arrays."""
+
+    def _cut(self) -> str:
+        return "removed"
 
     def __str__(self) -> str:
         first, *others = super().__str__().split("\n")

@@ -591,6 +591,8 @@ class Salvage:
 
 def find_uncommitted(source: Source, limits: Limits, start: int, end: int) -> tuple[str, ...]:
     """Return the keys of the sound members that an unfinished append left from `start` to `end`."""
+    if end <= start:
+        return ()
     salvage = Salvage(source, limits, 1, None, keep_partial=None)
     salvage.source.size = end
     salvage._scan(start)

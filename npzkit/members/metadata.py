@@ -281,7 +281,10 @@ def with_lost(comment: bytes, keys: Sequence[str]) -> bytes:
     with contextlib.suppress(TypeError, ValueError):
         metadata = parse_metadata(comment)
         if keys and (metadata or not comment):
-            lost = list(dict.fromkeys([*metadata.get(LOST_KEY, []), *keys]))[:_LOST_COUNT]
+            before: Any = metadata.get(LOST_KEY)
+            listed = before if isinstance(before, list) else []
+            known = [key for key in listed if isinstance(key, str)]
+            lost = list(dict.fromkeys([*known, *keys]))[:_LOST_COUNT]
             return format_metadata({**metadata, LOST_KEY: lost})
     return comment
 

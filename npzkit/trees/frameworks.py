@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npzkit.errors import UnsupportedError
 from npzkit.imported import imported
 from npzkit.members.tensors import extension_name, holds_keys, is_spread, special_dtype, to_array
 
@@ -40,6 +41,7 @@ def from_array(array: Any, special: object = None) -> Any:
     torch.Tensor or numpy.ndarray
         The array itself if PyTorch has no such dtype.
     """
+    check_unmasked(array)
     torch = imported("torch")
     array = native(array)
     if not array.flags.writeable:
@@ -57,6 +59,15 @@ def from_array(array: Any, special: object = None) -> Any:
     if special == "float4_e2m1fn_x2" and array.dtype == np.uint8:
         return tensor.view(torch.float4_e2m1fn_x2)
     return tensor
+
+
+def check_unmasked(array: Any) -> None:
+    """Raise UnsupportedError for a masked array, which would lose its mask."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise UnsupportedError(
+            "values of the array are masked, and what it is loaded to has no mask",
+            remedy="Load it without like= and into=: it is a masked array of NumPy then.",
+        )
 
 
 def tensor_like(array: Any, like: Any) -> Any:

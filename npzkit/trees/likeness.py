@@ -31,6 +31,7 @@ from npzkit.trees.frameworks import (
     ReadBoxes,
     array_like,
     check_fillable,
+    check_unmasked,
     fill,
     from_array,
     jax_form,
@@ -255,6 +256,9 @@ class Fitting:
         """Return a saved leaf as the example has it, or raise _Differs."""
         is_in_parts = isinstance(saved, (LazyArray, ReadBoxes)) and is_spread(like)
         array = saved if is_in_parts else _array_of(saved)
+        is_filled = self._in_place and not isinstance(like, np.ma.MaskedArray)
+        if is_tensor(like) or is_jax_array(like) or is_filled:
+            check_unmasked(array)
         if isinstance(like, np.generic):
             return _checked(array, (), like.dtype)[()]
         if isinstance(like, PYTHON):

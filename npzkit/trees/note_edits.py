@@ -99,7 +99,11 @@ class EditedNote:
         """Replace a note. The items of the old one stay beside the new one."""
         old = _get(node, name)
         self._untie(key, old)
-        _set_beside(node, name, old)
+        beside = [(below, note) for below, note in nodes_of(old) if _is_item(note)]
+        if beside and _is_positional(node):
+            _make_mapping(node)
+        for below, note in beside:
+            _set(node, f"{name}/{below}", note)
         _set(node, name, new)
 
     def take(self, key: str) -> Any:
@@ -159,44 +163,13 @@ class EditedNote:
         self.put(key, note)
         self._tie(key, note)
 
-    def merge(self, note: Any, prefix: str, *, overwrite: bool) -> list[str]:
-        """Place the note of a tree whose arrays are there, each with the prefix before its key.
-
-        Returns the keys of values that stay, because `overwrite` is false, and have others
-        in the tree.
-        """
-        lost: list[str] = []
-        for name in reversed(prefix.split("/")[:-1]):
-            note = {name: note}
-        # The root is a mapping here: more than this tree is in it.
-        items = items_of(_moved(note, prefix))
+    def put_items(self, items: Mapping[str, Any]) -> None:
+        """Place items of the root, of which it has none."""
         if _mapping_of(self.note) is None:
-            self.note = items_of(self.note)
-        self._merge(self.note, items, "", lost, overwrite=overwrite)
+            _make_mapping(self.note)
+        _mapping_of(self.note).update(items)
         self._tied = {}
         self._tie("", self.note)
-        return lost
-
-    def _merge(
-        self, node: Any, items: Mapping[str, Any], at: str, lost: list[str], *, overwrite: bool
-    ) -> None:
-        for name, new in items.items():
-            old, key = _get(node, name), child_key(at, name)
-            if items_of(old) and items_of(new):
-                self._merge(old, items_of(new), key, lost, overwrite=overwrite)
-            elif is_value(old) and is_value(new) and overwrite:
-                _set(node, name, new)
-            elif is_value(old) or (is_value(new) and (items_of(old) or self._is_array(key))):
-                lost += [] if new == old else [key]
-            elif self._is_array(key) and (items_of(old) or items_of(new)):
-                entry, container = (new, old) if items_of(old) else (old, new)
-                _set_beside(node, name, container)
-                _set(node, name, entry)
-            else:
-                _set(node, name, new)
-            mapping = _mapping_of(node)
-            if "/" in name and mapping is not None:
-                mapping.setdefault(name, None)
 
     # -- places -------------------------------------------------------------
 
@@ -231,14 +204,14 @@ class EditedNote:
         return name_in(key[start:], _mapping_of(node) or (), is_end)
 
 
-def _moved(note: Any, prefix: str) -> Any:
+def moved(note: Any, prefix: str) -> Any:
     """Return a note with a prefix before the keys to which tensors are tied."""
     kind = kind_of(note)
     if kind == "same":
         return ["same", prefix + note[1], *note[2:]]
     if not items_of(note) or kind == "sparse":
         return note
-    items = {name: _moved(inner, prefix) for name, inner in items_of(note).items()}
+    items = {name: moved(inner, prefix) for name, inner in items_of(note).items()}
     if kind == "mapping":
         return items
     if kind in ("ints", "single"):
@@ -301,15 +274,6 @@ def _set(node: Any, name: str, note: Any) -> None:
             node[index] = note
     elif note is not None or name in items:
         items[name] = note
-
-
-def _set_beside(node: Any, name: str, container: Any) -> None:
-    """Keep the items of a container, in whose place comes something else, beside that."""
-    beside = [(below, note) for below, note in nodes_of(container) if _is_item(note)]
-    if beside and _is_positional(node):
-        _make_mapping(node)
-    for below, note in beside:
-        _set(node, f"{name}/{below}", note)
 
 
 def _vacate(node: Any, name: str) -> None:

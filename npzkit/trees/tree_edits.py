@@ -6,17 +6,25 @@ Owns what the writer of an archive calls: `TreeEdits`, once its metadata has a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from npzkit.archive.renaming import rename
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import Coding
-from npzkit.errors import Advice, ChecksumError, FormatError, KeyExistsError, shown_value, some_of
-from npzkit.members.keys import SUFFIX, check_key, is_within
-from npzkit.members.metadata import FLAT, TREE_KEY, format_metadata
-from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import listed, values_of
+from npzkit.errors import (
+    Advice,
+    ChecksumError,
+    FormatError,
+    KeyExistsError,
+    ZipFormatError,
+    shown_value,
+    some_of,
+)
+from npzkit.members.keys import SUFFIX, check_key, child_key, is_within
+from npzkit.members.metadata import FLAT, TREE_KEY, check_tree_version, format_metadata
+from npzkit.trees.note_edits import EditedNote, moved
+from npzkit.trees.notes import is_value, items_of, kind_of, listed, nodes_of, values_of
 
 
 class TreeEdits:
@@ -102,11 +110,14 @@ class TreeEdits:
         self._note.put_tree(key, note, last)
         self._drop_empty()
 
-    def merge(self, note: Any, prefix: str, *, overwrite: bool) -> list[str]:
-        """Add the note of arrays that are here; see `add_note`."""
-        lost = self._note.merge(note, prefix, overwrite=overwrite)
+    def forget(self, key: str) -> None:
+        """Note that nothing is under a key but arrays that come with a note of their own."""
+        self._note.clear(key)
+
+    def put_items(self, items: Mapping[str, Any]) -> None:
+        """Note items of other trees, under names that are new here."""
+        self._note.put_items(items)
         self._drop_empty()
-        return lost
 
     def _drop_empty(self) -> None:
         """Remove a note that says nothing."""
@@ -173,9 +184,18 @@ def write_tree(
 
 
 def add_note(
-    archive: WrittenArchive, note: Any, keys: Sequence[str], prefix: str, *, overwrite: bool
-) -> list[str]:
-    """Add the note of another archive, all of whose arrays were written; return what is left out.
+    archive: WrittenArchive,
+    note: Any,
+    keys: Sequence[str],
+    prefix: str,
+    before: Sequence[str],
+    *,
+    overwrite: bool,
+) -> tuple[list[str], list[str]]:
+    """Add the note of another archive, whose arrays were just written; return what is left out.
+
+    Each item of its root is added as a whole, or, if something else here is under its key,
+    not at all: its arrays are plain ones then.
 
     Parameters
     ----------
@@ -185,19 +205,57 @@ def add_note(
     keys : sequence of str
         Of all arrays in the other archive.
     prefix : str
-        Of the arrays here: what came before their keys there.
+        What is before these keys here.
+    before : sequence of str
+        The keys of all arrays that were here before.
     overwrite : bool
         Replace values that are here already.
 
     Returns
     -------
-    list of str
-        The keys of values that are here already, with other values.
+    names : list of str
+        The keys of items that are left out.
+    values : list of str
+        The keys of their values that need no array.
+
+    Raises
+    ------
+    UnsupportedError, ZipFormatError
+        A newer npzkit wrote the note, or it is damaged.
     """
-    values, listing = archive.metadata.values, archive.listing
-    if TREE_KEY not in values and not prefix and listing.keys == list(keys):
+    check_tree_version(note)
+    if note != FLAT and any(kind_of(one) is None for one in (note, *dict(nodes_of(note)).values())):
+        raise ZipFormatError("the structure of the nested data is damaged")
+    values = archive.metadata.values
+    if not (TREE_KEY in values or before or prefix):
         values[TREE_KEY] = note
-        return []
-    spell_out(archive)
-    values.setdefault(TREE_KEY, {})
-    return cast(TreeEdits, archive.tree).merge(listed(note, keys), prefix, overwrite=overwrite)
+        return [], []
+    if TREE_KEY not in values or values[TREE_KEY] == FLAT:
+        # Others have no structure that would be another one then.
+        values[TREE_KEY] = listed(values.get(TREE_KEY, {}), before)
+    own = {prefix + key for key in keys}
+    tree = cast(TreeEdits, archive.tree)
+    others = [key for key in before if key not in own]
+    note = listed(note, keys)
+    items = {prefix[:-1]: moved(note, prefix)} if prefix else items_of(note)
+    left = []
+    for key in items:
+        has_others = any(is_within(other, key) for other in others)
+        if not has_others and overwrite:
+            tree.forget(key)
+        if has_others or tree.has(key):
+            left.append(key)
+    if prefix and not left:
+        tree.put_tree(prefix[:-1], items[prefix[:-1]], None)
+    else:
+        tree.put_items({key: item for key, item in items.items() if key not in left})
+    left = [key for key in left if not _is_plain(items[key])]
+    values_left = [key for key in left if is_value(items[key])]
+    values_left += [child_key(key, below) for key in left for below in values_of(items[key])]
+    return left, values_left
+
+
+def _is_plain(note: Any) -> bool:
+    """Return whether the keys of the arrays say all that a note does."""
+    found = (note, *dict(nodes_of(note)).values())
+    return all(one is None or kind_of(one) == "mapping" for one in found)

@@ -437,7 +437,7 @@ def test_python_waits_for_saves_before_it_ends(tmp_path):
     assert found.returncode == 0
     assert found.stderr.count("RuntimeWarning") == 1
     assert "step 7 was not saved to" in found.stderr
-    assert "No space left on device. Close the store, as a with block does" in found.stderr
+    assert "No space left on device. To get an error instead, close the store" in found.stderr
     with CheckpointStore(tmp_path / "run") as store:
         assert store.verify().ok
         assert store.steps == (1, 2, 3)

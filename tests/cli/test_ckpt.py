@@ -178,7 +178,7 @@ def test_prune_says_which_steps_are_damaged(option, run, cli):
     found = cli("ckpt", "prune", "run", "--latest", "1", *option)
     assert found.code == 0
     assert found.err == (
-        "npzkit: step 300 is damaged and not removed. npzkit ckpt verify FOLDER says more.\n"
+        "npzkit: step 300 is damaged and not removed. npzkit ckpt verify run says more.\n"
     )
     assert cli("ckpt", "verify", "run", "--step", "300").code == 1
 

@@ -96,7 +96,7 @@ def test_a_pattern_of_keys_in_the_place_of_a_file(cli, model):
     for command in ("ls", "verify"):
         found = cli(command, model, "layer/*")
         assert found.code == 2
-        assert found.err.endswith(". A pattern of keys comes after -k.\n")
+        assert found.err.endswith(". If it is a pattern of keys, it comes after -k.\n")
     assert "-k" not in cli("ls", model, "layer/x").err
     assert "-k" not in cli("repack", model, "layer/*").err
 
@@ -565,9 +565,7 @@ def test_ls_names_what_is_unused(cli, here):
     assert "unused" not in cli("ls", "a.npz").out
     with npzkit.NpzWriter("a.npz", "a", auto_repack=False) as writer:
         del writer["b"]
-    unused = re.search(
-        r"^unused: (.*), which npzkit repack gives back$", cli("ls", "a.npz").out, re.M
-    )
+    unused = re.search(r"^unused: (.*), which npzkit repack frees$", cli("ls", "a.npz").out, re.M)
     assert unused is not None
     assert unused[1].startswith("469")
     cli("repack", "a.npz")

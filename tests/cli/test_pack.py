@@ -359,7 +359,7 @@ def test_extract_names_its_only_file_and_what_is_not_kept(cli, here):
     assert (found.code, found.out) == (0, f"{os.path.join('out', 'w.npy')}: 1 file\n")
     assert found.err.splitlines() == [
         "npzkit: 1 value without an array: 'name'; not kept",
-        "npzkit: metadata and attributes are not kept: only archives have a place for them",
+        "npzkit: metadata, and attributes of arrays, are not kept: only archives have them",
     ]
     assert len(cli("extract", "a.npz", "-o", "b", "--json").json()["notes"]) == 2
     assert cli("extract", "a.npz", "w", "-o", "c").err == ""
@@ -516,7 +516,10 @@ def test_notes_in_json(cli, here):
     """The JSON of `pack` and `add` has what they note."""
     npzkit.save("a.npz", {"x": np.arange(3), "p": {"note": "cold"}})
     npzkit.save("b.npz", {"y": np.arange(3), "p": {"note": "hot"}})
-    note = "a.npz: left out 1 value that the new archive has already: 'p/note'"
+    note = (
+        "a.npz: nested data becomes plain keys, without 'p/note': the new archive has other data "
+        "at 'p'"
+    )
     assert cli("pack", "c.npz", "b.npz", "a.npz", "--json").json()["notes"] == [note]
     assert cli("add", "b.npz", "a.npz", "--json").json()["notes"] == [note]
     assert "notes" not in cli("add", "b.npz", "new=a.npz").out

@@ -1415,7 +1415,7 @@ def test_a_note_of_another_program_is_no_note(here):
 
 
 def test_safetensors_of_pytorch(here):
-    """Its metadata say so: the arrays are tensors again with load_tree, and nothing is added back."""
+    """Its metadata say so: the note has tensors, and converted back, nothing was added."""
     arrays = {"a.w": np.ones(3), "b/c": np.zeros(2)}
     save_file(arrays, "a.safetensors", metadata={"format": "pt"})
     npzkit.convert("a.safetensors", "a.npz")

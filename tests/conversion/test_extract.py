@@ -71,7 +71,7 @@ def test_what_files_have_no_place_for_is_noted(here):
     npzkit.save("a.npz", {"w": np.ones(3), "lr": 0.1, "name": None}, metadata={"step": 3})
     values, metadata = npzkit.extract("a.npz").notes
     assert values == "1 value without an array: 'name'; not kept"
-    assert metadata == "metadata and attributes are not kept: only archives have a place for them"
+    assert metadata == "metadata, and attributes of arrays, are not kept: only archives have them"
     assert npzkit.extract("a.npz", keys=["w"], overwrite=True).notes == ()
     with npzkit.NpzWriter("b.npz") as w:
         w.add("x", np.ones(3), attrs={"unit": "m"})

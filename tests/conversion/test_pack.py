@@ -12,6 +12,8 @@ import npzkit
 import numpy as np
 import pytest
 from forge import npy
+from hypothesis import given
+from hypothesis import strategies as st
 from npzkit.errors import (
     ChecksumError,
     ConversionError,
@@ -282,7 +284,7 @@ def test_nested_data_is_kept(here):
     """Lists, values that are no arrays and masks are kept: alone, beside others, and under a key."""
     npzkit.save("a.npz", NESTED, masked="split")
     npzkit.save("plain.npz", {"u/v": np.ones(2)})
-    npzkit.save("other.npz", {"layer": {"b": np.ones(2), "depth": 3}})
+    npzkit.save("other.npz", {"more": {"b": np.ones(2), "depth": 3}})
     keys = ("layer/w", "steps/0", "masked", "masked.mask")
     assert npzkit.pack("b.npz", "a.npz") == ("b.npz", keys, (), ())
     check_nested(npzkit.load_tree("b.npz"))
@@ -291,7 +293,7 @@ def test_nested_data_is_kept(here):
     found = npzkit.load_tree("c.npz")
     check_nested(found)
     check_nested(found["run"]["one"])
-    assert found["layer"].keys() == {"w", "name", "rate", "b", "depth"}
+    assert found["more"]["depth"] == 3
     assert found["u/v"].tolist() == [1, 1]
     npzkit.pack("d.npz", "plain.npz")
     assert npzkit.add("d.npz", "a.npz").keys == keys
@@ -309,22 +311,79 @@ def test_nested_data_of_archives_with_the_same_keys(here):
         check_nested(found[name])
 
 
-def test_a_value_of_nested_data_that_is_there_stays(here):
-    """A value without an array is not replaced in silence, and with overwrite it is."""
-    npzkit.save(
-        "a.npz", {"p": {"w": np.ones(1), "lr": 1, "same": 2}, "q": {"x": 1}, "z": np.ones(1)}
-    )
-    npzkit.save("b.npz", {"p": {"v": np.ones(1), "lr": 5, "same": 2}, "q": 7, "z": {"in": 1}})
+def test_nested_data_at_one_place(here):
+    """The first archive's counts; of the others a note says what is left out."""
+    npzkit.save("a.npz", {"p": {"w": np.ones(1), "lr": 1}, "l": [np.ones(1), 2], "q": {"x": 1}})
+    npzkit.save("b.npz", {"p": {"v": np.ones(1), "lr": 5}, "q": 7, "new": {"z": [3, np.ones(1)]}})
     report = npzkit.pack("c.npz", ["a.npz", "b.npz"])
-    assert report.notes == ("b.npz: left out 1 value that the new archive has already: 'p/lr'",)
+    assert report.notes == (
+        "b.npz: nested data becomes plain keys, without 'p/lr': the new archive has other data at "
+        "'p', 'q'",
+    )
     found = npzkit.load_tree("c.npz")
-    assert (found["p"]["lr"], found["p"]["same"], found["p"].keys()) == (
-        1, 2, {"w", "lr", "same", "v"},
-    )  # fmt: skip
-    # What is in a mapping whose name another archive has for an array is beside that.
-    assert (found["q"], found["q/x"], found["z"].tolist(), found["z/in"]) == (7, 1, [1], 1)
-    assert npzkit.add("c.npz", "b.npz", overwrite=True).replaced == ("p/v", "q")
-    assert npzkit.load_tree("c.npz")["p"]["lr"] == 5
+    assert (found["p"]["lr"], found["p"].keys(), found["l"][1]) == (1, {"w", "lr", "v"}, 2)
+    assert (found["q"], found["q/x"], found["new"]["z"][0]) == (7, 1, 3)
+    # All that is at a place is replaced.
+    npzkit.save("d.npz", {"p": {"w": np.zeros(1), "v": np.zeros(1), "lr": 9}})
+    assert npzkit.add("c.npz", "d.npz", overwrite=True).notes == ()
+    assert npzkit.load_tree("c.npz")["p"]["lr"] == 9
+
+
+def test_an_array_in_the_place_of_a_value(here):
+    """It is an error, as for an array that is there, unless it may be replaced."""
+    npzkit.save("a.npz", {"o": {"b": 5, "w": np.ones(1)}})
+    np.save("b.npy", np.arange(2))
+    with pytest.raises(KeyExistsError) as caught:
+        npzkit.add("a.npz", [("o/b", "b.npy")])
+    assert caught.value.key == "o/b"
+    npzkit.add("a.npz", [("o/b", "b.npy")], overwrite=True)
+    assert npzkit.load_tree("a.npz")["o"]["b"].tolist() == [0, 1]
+
+
+def test_an_array_with_the_key_of_a_mask(here):
+    """Neither is lost: both archives' keys get the names of the files."""
+    npzkit.save("a.npz", {"m.mask": np.arange(3)})
+    npzkit.save("b.npz", {"m": np.ma.array([1, 2, 3], mask=[0, 1, 0])}, masked="split")
+    report = npzkit.pack("c.npz", ["a.npz", "b.npz"])
+    assert report.keys == ("a/m.mask", "b/m", "b/m.mask")
+    found = npzkit.load_tree("c.npz")
+    assert found["a"]["m.mask"].tolist() == [0, 1, 2]
+    assert found["b"]["m"].tolist() == [1, None, 3]
+
+
+@pytest.mark.parametrize("note", [{"x": 5}, ["what"]])
+def test_a_structure_that_cannot_be_read_is_refused(here, note):
+    """A damaged note, or one of a newer version, would spoil that of the others."""
+    npzkit.save("a.npz", {"x": np.ones(2)}, metadata={"npzkit.tree": note})
+    npzkit.save("b.npz", NESTED, masked="split")
+    with pytest.raises(npzkit.NpzkitError, match=r"structure of the nested data"):
+        npzkit.pack("c.npz", ["b.npz", "a.npz"])
+    assert not os.path.exists("c.npz")
+
+
+TREES = st.recursive(
+    st.one_of(st.integers(0, 9), st.none(), st.just("text"), st.integers(1, 3).map(np.arange)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(one=TREES, two=TREES, third=TREES)
+def test_nested_data_of_several_archives(tmp_path_factory, one, two, third):
+    """Under names and keys of their own, any trees come back as they were."""
+    folder = tmp_path_factory.mktemp("trees")
+    for name, tree in (("one", one), ("two", two), ("third", third)):
+        npzkit.save(folder / f"{name}.npz", {name: {"tree": tree, "w": np.ones(1)}})
+    inputs = [folder / "one.npz", folder / "two.npz", ("under/key", folder / "third.npz")]
+    assert npzkit.pack(folder / "all.npz", inputs).notes == ()
+    found = npzkit.load_tree(folder / "all.npz")
+    for name, within in (("one", found), ("two", found), ("third", found["under"]["key"])):
+        alone = npzkit.load_tree(folder / f"{name}.npz")
+        assert repr({key: within[key] for key in alone}) == repr(alone)
 
 
 def test_tied_tensors_stay_tied_under_another_key(here):

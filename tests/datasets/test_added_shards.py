@@ -393,7 +393,8 @@ def test_a_commit_during_another_one(tmp_path):
 
 def test_rows_for_an_array_that_is_not_there(tmp_path):
     """The error says how an array begins."""
-    with pytest.raises(MemberNotFoundError), npzkit.ShardedWriter(tmp_path / "F", "a") as writer:
+    missing = pytest.raises(MemberNotFoundError, match=r"Save it first with writer\[key\]")
+    with missing, npzkit.ShardedWriter(tmp_path / "F", "a") as writer:
         writer.append("x", np.ones((1, 2)))
     with npzkit.ShardedWriter(tmp_path / "F", "a") as writer:
         writer["x"] = np.ones((1, 2))
@@ -401,3 +402,25 @@ def test_rows_for_an_array_that_is_not_there(tmp_path):
         writer.append("x", np.ones((1, 2)))
     with npzkit.open(tmp_path / "F") as npz:
         assert npz["x"].shape == (2, 2)
+
+
+@pytest.mark.remedy("Another writer is committing: repack it again.")
+def test_a_folder_is_repacked_during_a_commit(tmp_path):
+    """It raises, leaves the archive as it was, and works when the other one has ended."""
+    folder = tmp_path / "F"
+    for _ in range(2):
+        with npzkit.ShardedWriter(folder, "a") as writer:
+            if writer.is_adding:
+                writer.append("x", np.ones((1, 2)))
+            else:
+                writer["x"] = np.ones((2, 2))
+    other = npzkit.NpzWriter(folder / "index.npz", "a")
+    before = set(os.listdir(folder))
+    with pytest.raises(ArchiveLockedError, match="repack it again"):
+        npzkit.repack(folder)
+    assert set(os.listdir(folder)) == before
+    other.abort()
+    npzkit.repack(folder)
+    assert npzkit.verify(folder)
+    with pytest.raises(ValueError, match="not for sharded archives"):
+        npzkit.repack(folder, align=4096)

@@ -507,3 +507,25 @@ def test_autograd_notices_that_a_tensor_was_filled():
     npzkit.load_tree(stream, into={"x": {"w": weight}})
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.remedy("Load it without like= and into=: it is a masked array of NumPy then.")
+def test_a_mask_is_not_lost(tmp_path):
+    """What repair has masked is no zero in a tensor: it is an error, and nothing is filled."""
+    path = tmp_path / "a.npz"
+    masked = np.ma.array([1, 2, 3], mask=[0, 1, 0])
+    note = {"t": ["as", "tensor"]}
+    npzkit.save(path, {"t": masked}, masked="split", metadata={"npzkit.tree": note})
+    place, plain = torch.zeros(3, dtype=torch.int64), np.zeros(3, "i8")
+    for example in (
+        {"like": {}},
+        {"like": {"t": place}},
+        {"into": {"t": place}},
+        {"into": {"t": plain}},
+    ):
+        with pytest.raises(npzkit.errors.UnsupportedError, match="masked"):
+            npzkit.load_tree(path, **example)
+    assert not place.any()
+    assert not plain.any()
+    assert npzkit.load_tree(path)["t"].tolist() == [1, None, 3]
+    assert npzkit.load_tree(path, like={"t": plain})["t"].tolist() == [1, None, 3]

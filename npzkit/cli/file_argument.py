@@ -149,7 +149,11 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
     for folder in filter(os.path.isdir, given):
         for path, size in abandoned_files(folder, recursive=recursive):
             is_sharded = holds_index(os.path.dirname(path))
-            remover = "A commit a day later" if is_sharded else "The next save to the same path"
+            remover = (
+                "The first commit after 24 hours"
+                if is_sharded
+                else "The next save to the same path"
+            )
             say(
                 f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
                 f"To save its complete arrays: npzkit repair {as_word(printable(path))} -o OTHER. "

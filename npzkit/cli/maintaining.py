@@ -385,9 +385,9 @@ def repair(
     """Repair damaged FILEs, or save their sound arrays.
 
     Restores the list at the end of FILE and cuts off an unfinished append, in place.
-    With -o, writes every sound array to a new file; of folders, damaged .npy files
-    are repaired too. npzkit rm FILE KEY removes a damaged array. The exit code is 1
-    if something was lost or is still damaged.
+    With -o, writes every sound array to a new file; of folders and several FILEs, those
+    that are damaged alone, and .npy files too. npzkit rm FILE KEY removes a damaged
+    array. The exit code is 1 if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """

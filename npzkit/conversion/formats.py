@@ -100,7 +100,8 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
     if found is None:
         raise ConversionError(
             "this folder is no Zarr store, and no sharded archive", path=path,
-            remedy="Use " + Advice("npzkit.pack", "npzkit pack") + " for a folder of .npy files.",
+            remedy="Convert its files one by one; " + Advice("npzkit.pack", "npzkit pack")
+            + " makes an archive of a folder of .npy files.",
         )  # fmt: skip
     return found
 

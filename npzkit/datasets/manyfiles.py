@@ -175,11 +175,12 @@ def join_files(
 def _check_arguments(paths: Any, on_error: str) -> None:
     if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
         folder = os.fsdecode(paths)
-        pattern = os.path.join(folder, "*.npz")
-        raise IsADirectoryError(
-            errno.EISDIR, f"it is a folder: pass a pattern, {pattern!r}, or open a sharded archive "
-            "with npzkit.open", folder,
-        )  # fmt: skip
+        from npzkit.datasets.opening import holds_index
+
+        told = f"it is a folder: pass a pattern, {os.path.join(folder, '*.npz')!r}"
+        if holds_index(folder):
+            told = "it is a sharded archive: npzkit.open(folder) opens it"
+        raise IsADirectoryError(errno.EISDIR, told, folder)
     if on_error not in ("raise", "warn"):
         raise ValueError(f"on_error must be 'raise' or 'warn', not {on_error!r}")
 

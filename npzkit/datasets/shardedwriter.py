@@ -178,6 +178,15 @@ class ShardedWriter:
         state = "open" if self._is_open else "closed"
         return f"<ShardedWriter {self._place.name!r}, attempt {self.attempt!r}, {state}>"
 
+    def __contains__(self, key: object) -> bool:
+        """Whether the archive that is added to, or what this writer wrote, has an array."""
+        index = self._base.index
+        return (
+            (isinstance(key, str) and index is not None and index.number(key) is not None)
+            or any(part.key == key for record in self._records for part in record.parts)
+            or (self._shard is not None and key in self._shard)
+        )
+
     @property
     def is_adding(self) -> bool:
         """Whether mode "a" has found an archive."""

@@ -563,7 +563,7 @@ def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
         writer["x"] = np.zeros(1 << 18)
         writer.commit()
     (tmp_path / "run" / left[0].name).touch()
-    assert "A commit a day later removes it" in cli(command, tmp_path / "run").err
+    assert "The first commit after 24 hours removes it" in cli(command, tmp_path / "run").err
 
 
 def test_the_complete_arrays_of_a_killed_save_are_saved(cli, tmp_path):

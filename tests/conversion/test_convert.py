@@ -1068,7 +1068,7 @@ def downloaded():
         pytest.param(
             "arrays", "b.npz", "no Zarr store, and no sharded archive",
             lambda: npzkit.pack("b.npz", "arrays") and load("b.npz")["x"],
-            marks=pytest.mark.remedy("Use npzkit.pack for a folder of .npy files."),
+            marks=pytest.mark.remedy("Convert its files one by one; npzkit.pack makes an archive"),
         ),
         pytest.param(
             "a.npz", "b", "suffix is none of .npz .safetensors",

@@ -424,3 +424,18 @@ def test_a_folder_is_repacked_during_a_commit(tmp_path):
     assert npzkit.verify(folder)
     with pytest.raises(ValueError, match="not for sharded archives"):
         npzkit.repack(folder, align=4096)
+
+
+def test_a_writer_is_asked_for_a_key(tmp_path):
+    """An hourly job begins an array once, and appends to it from then on, by the same lines."""
+    for hour in range(3):
+        with npzkit.ShardedWriter(tmp_path / "F", "a") as writer:
+            if "log" in writer:
+                writer.append("log", np.full((1, 2), hour))
+            else:
+                writer["log"] = np.full((1, 2), hour)
+            assert "log" in writer
+            assert "other" not in writer
+            assert 5 not in writer
+    with npzkit.open(tmp_path / "F") as npz:
+        assert npz["log"][:, 0].tolist() == [0, 1, 2]

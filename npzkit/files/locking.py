@@ -68,7 +68,7 @@ class FileLock(Descriptor):
 
     __del__ = quiet_at_exit(close)
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a writer or a store cannot be pickled; make one in each process")
 
 

@@ -218,7 +218,7 @@ def test_a_name_that_cannot_be_used_is_replaced(cli, tmp_path, monkeypatch):
     assert cli("show", "b.npz", "x").out == "[0 1 2 3]\n"
     result = cli("show", "b.npz", "bad\x1b[31m")
     assert result.code == 1
-    assert r"npzkit mv b.npz 'bad\x1b[31m' NEW" in result.err
+    assert re.search(r"npzkit mv b\.npz '?bad\\x1b\[31m'? NEW", result.err)
     assert (result.out + result.err).replace("\n", "").isprintable()
     assert cli("mv", "b.npz", r"bad\x1b[31m", "good").code == 0
     assert content("b.npz") == {"good": [0, 1, 2], "x": [0, 1, 2, 3]}

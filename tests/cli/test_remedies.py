@@ -192,7 +192,13 @@ def test_an_archive_in_another_file(cli, program, name):
 
 
 @pytest.mark.remedy("Give it another key")
-@pytest.mark.parametrize("name", ["a\\b", "new\nline", "x.npy", "\x1b[31m"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("a\\b", marks=pytest.mark.skipif(os.name == "nt", reason="zipfile writes a/b")),
+        "new\nline", "x.npy", "\x1b[31m",
+    ],
+)  # fmt: skip
 def test_a_key_that_cannot_be_saved(cli, name):
     """The command in the message renames it, also if the key has escapes; then it is packed."""
     stream = io.BytesIO()
@@ -202,7 +208,8 @@ def test_a_key_that_cannot_be_saved(cli, name):
     found = cli("pack", "b.npz", "a.npz")
     (command,) = re.findall(r"npzkit (mv .* NEW)\b", found.err)
     assert found.code == (2 if name.isprintable() else 1)
-    assert cli(*shlex.split(command)).code == 0
+    words = command.split() if os.name == "nt" else shlex.split(command)
+    assert cli(*words).code == 0
     assert cli("pack", "b.npz", "a.npz").code == 0
     assert np.load("b.npz")["NEW"].tolist() == [0, 1, 2]
 

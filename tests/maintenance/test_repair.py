@@ -347,7 +347,7 @@ def test_a_lost_commit_behind_a_whole_one(paths):
     npzkit.save(path, {"x": np.arange(9)})
     size = path.stat().st_size
     with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
-        writer["y"] = np.arange(900)
+        writer["y"] = np.arange(900, dtype="i8")
     data = path.read_bytes()[: size + 150]
     report, arrays = repair_bytes(paths, data)
     reports = report, npzkit.repair(path)

@@ -344,7 +344,7 @@ def test_bytes_before_an_archive_cost_no_comment(paths, comment):
 def test_a_lost_commit_behind_a_whole_one(paths):
     """If all of a complete append but its first bytes is cut off, that is a loss, in place too."""
     path, _ = paths
-    npzkit.save(path, {"x": np.arange(9)})
+    npzkit.save(path, {"x": np.arange(9, dtype="i8")})
     size = path.stat().st_size
     with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
         writer["y"] = np.arange(900, dtype="i8")

@@ -227,7 +227,7 @@ ROWS = {
     "reads a complete array for a part of it": test_a_part_costs_a_part,
     "decompresses from the start for each part": test_a_second_part_does_not_start_over,
     "needs an array in memory to save it": test_arrays_larger_than_memory,
-    "does not check an array that other bytes follow in its member": test_bytes_behind_an_array_are_an_error,
+    "does not check an array with other bytes behind it": test_bytes_behind_an_array_are_an_error,
     "returns bytes for a `.npy` member that is not an array": test_a_bad_npy_member_is_an_error,
     "drops the mask of a masked array silently": test_masks_are_never_lost,
     "drops columns of a pandas DataFrame, a unit, coordinates": test_what_has_labels_is_refused,

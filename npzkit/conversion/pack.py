@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -26,9 +26,9 @@ from npzkit.errors import Advice, KeyExistsError, printable, shown_value, some_o
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
+from npzkit.members.keys import with_folders
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import without_note
-from npzkit.trees.notes import values_of
 from npzkit.trees.tree_edits import add_note, spell_out
 
 if TYPE_CHECKING:
@@ -288,36 +288,49 @@ def _pack(
             lock_timeout=lock_timeout, masked="split", strings="split",
         ) as writer:  # fmt: skip
             keys = [key for item in arrays for key in item.keys]
-            taken = _taken(writer, path, keys, overwrite)
+            present = set(writer.files)
+            taken = [key for key in keys if key in present or _is_value(writer, key)]
+            if not overwrite:
+                _refuse_taken(taken, path)
             _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
             left = dict(enumerate(archives))
+            before = set(with_folders(writer.files))
             for number, group in groupby(arrays, attrgetter("archive")):
-                before, items = writer.files, list(group)
-                # The archive before may have a value without an array of this key.
-                _taken(writer, path, [item.key for item in items], overwrite)
+                items = list(group)
+                own = {key for item in items for key in item.keys}
+                spell_out(writer._archive)
+                if overwrite:
+                    before = set(with_folders([key for key in writer.files if key not in own]))
+                else:
+                    # The archive before may have a value without an array of this key.
+                    _refuse_taken([item.key for item in items if _is_value(writer, item.key)], path)
                 for item in items:
                     part = meter.part(item.size, item.work)
                     _add(writer, path, item, part.add, compresses=compresses)
                     part.end()
                 if number >= 0:
                     _add_tree(writer, left.pop(number), before, notes.setdefault, overwrite)
+                before.update(with_folders(sorted(own)))
             for packed in left.values():
-                _add_tree(writer, packed, writer.files, notes.setdefault, overwrite)
+                _add_tree(writer, packed, before, notes.setdefault, overwrite)
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
 
 
-def _taken(writer: NpzWriter, path: str | None, keys: Sequence[str], overwrite: bool) -> list[str]:
-    """Return which keys the archive has, of an array or a value; raise unless they may be."""
-    present = {*writer, *values_of(writer.metadata.get(TREE_KEY))}
-    taken = [key for key in keys if key in present]
-    if taken and not overwrite:
+def _is_value(writer: NpzWriter, key: str) -> bool:
+    """Return whether nested data in an archive has a value, without an array, at a key."""
+    tree = writer._archive.tree
+    return tree is not None and tree.has_value(key)
+
+
+def _refuse_taken(taken: Sequence[str], path: str | None) -> None:
+    """Raise KeyExistsError for the first key that the archive has."""
+    if taken:
         raise KeyExistsError(
             "the archive already has this key", path=path, key=taken[0],
             remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to replace it, or "
             "give the new array another key by " + PAIR + ".",
         )  # fmt: skip
-    return taken
 
 
 def _add(
@@ -356,7 +369,7 @@ def _add_metadata(
 
 
 def _add_tree(
-    writer: NpzWriter, packed: Packed, before: Sequence[str], say: Say, overwrite: bool
+    writer: NpzWriter, packed: Packed, before: Set[str], say: Say, overwrite: bool
 ) -> None:
     """Add what makes nested data of an archive's arrays; what does not fit is left out, noted."""
     note = packed.npz.metadata.get(TREE_KEY)

@@ -66,6 +66,10 @@ class EditedNote:
             ]
         return False
 
+    def has_value(self, key: str) -> bool:
+        """Return whether the note has a value at a key."""
+        return is_value(_get(*self._path(key)[-1]))
+
     # -- edits --------------------------------------------------------------
 
     def put(self, key: str, new: Any = None, *, is_first: bool = False) -> None:
@@ -168,8 +172,8 @@ class EditedNote:
         if _mapping_of(self.note) is None:
             _make_mapping(self.note)
         _mapping_of(self.note).update(items)
-        self._tied = {}
-        self._tie("", self.note)
+        for name, item in items.items():
+            self._tie(name, item)
 
     # -- places -------------------------------------------------------------
 

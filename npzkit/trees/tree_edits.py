@@ -6,7 +6,7 @@ Owns what the writer of an archive calls: `TreeEdits`, once its metadata has a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, cast
 
 from npzkit.archive.renaming import rename
@@ -100,6 +100,10 @@ class TreeEdits:
         """Return whether a value, or an empty container, is at a key or below it."""
         return self._note.has(key)
 
+    def has_value(self, key: str) -> bool:
+        """Return whether a value is at a key."""
+        return self._note.has_value(key)
+
     def clear(self, key: str) -> None:
         """Note that all that is under a key is about to be removed."""
         self.hand_over(lambda other: is_within(other, key))
@@ -188,7 +192,7 @@ def add_note(
     note: Any,
     keys: Sequence[str],
     prefix: str,
-    before: Sequence[str],
+    before: Set[str],
     *,
     overwrite: bool,
 ) -> tuple[list[str], list[str]]:
@@ -206,8 +210,9 @@ def add_note(
         Of all arrays in the other archive.
     prefix : str
         What is before these keys here.
-    before : sequence of str
-        The keys of all arrays that were here before.
+    before : set of str
+        The keys of all other arrays that were here before, and of the folders that they are in,
+        as `npzkit.members.keys.with_folders` names them.
     overwrite : bool
         Replace values that are here already.
 
@@ -230,20 +235,17 @@ def add_note(
     if not (TREE_KEY in values or before or prefix):
         values[TREE_KEY] = note
         return [], []
-    if TREE_KEY not in values or values[TREE_KEY] == FLAT:
-        # Others have no structure that would be another one then.
-        values[TREE_KEY] = listed(values.get(TREE_KEY, {}), before)
-    own = {prefix + key for key in keys}
+    spell_out(archive)
+    values.setdefault(TREE_KEY, {})
     tree = cast(TreeEdits, archive.tree)
-    others = [key for key in before if key not in own]
     note = listed(note, keys)
     items = {prefix[:-1]: moved(note, prefix)} if prefix else items_of(note)
     left = []
     for key in items:
-        has_others = any(is_within(other, key) for other in others)
-        if not has_others and overwrite:
+        has_arrays = key in before or f"{key}/" in before
+        if overwrite and not has_arrays:
             tree.forget(key)
-        if has_others or tree.has(key):
+        if has_arrays or tree.has(key):
             left.append(key)
     if prefix and not left:
         tree.put_tree(prefix[:-1], items[prefix[:-1]], None)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
+_OTHER_NAMES = {"attrs": ": notes about the file are npz.metadata, of an array npz.info(key).attrs"}
+"""What h5py and zarr call things, and where they are here."""
 _ATTRIBUTES = {
     "_archive", "_closes_silently", "_verify", "allow_pickle", "max_header_size", "mmap_mode",
     "pickle_kwargs",
@@ -241,6 +243,12 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     @property
     def f(self) -> ArrayAttributes:
         return ArrayAttributes(self)
+
+    if not TYPE_CHECKING:  # Checkers would take every name for an attribute.
+
+        def __getattr__(self, name: str) -> Any:
+            what = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(what + _OTHER_NAMES.get(name, ""), name=name, obj=self)
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -70,11 +70,10 @@ class NpzWriter:
         fastest encoder whose output is no larger than that of zlib's level 6, which
         NumPy uses.
     metadata : mapping, optional
-        String keys with values that JSON can express, kept in the archive's
-        comment, or in a hidden member if they take more than 65,535 bytes.
-        Tuples come back as lists. NaN and infinity come back too: in the text, which any
-        language can read, they are ``{"npzkit.float": "NaN"}``, ``"Infinity"`` or
-        ``"-Infinity"``. In mode "a" the values are added to the existing metadata.
+        String keys with values that JSON can express. Tuples come back as lists. NaN and
+        infinity come back too: in the text, which any language can read, they are
+        ``{"npzkit.float": "NaN"}``, ``"Infinity"`` or ``"-Infinity"``. In mode "a" the
+        values are added to the existing metadata.
     allow_pickle : bool, default False
         Whether arrays of Python objects may be written.
     durable : bool, default False
@@ -85,8 +84,8 @@ class NpzWriter:
         slice reads at least one chunk. Chunks of 32 KiB take two to four times
         as long to write.
     seekable : bool, default True
-        Whether a compressed array of more than one chunk gets a seek index. The
-        index is a hidden member that other programs skip.
+        Whether the checksum of each chunk is kept, and where each compressed chunk
+        begins, so that parts can be read and checked alone.
     threads : int, optional
         Number of threads that compress and compute CRCs; by default one per
         processor. The bytes written do not depend on it.

@@ -22,7 +22,14 @@ from npzkit.files.new_file_at_once import NewFileAtOnce
 from npzkit.files.urls import Location, find_location
 from npzkit.imported import imported
 from npzkit.limits import thread_count
-from npzkit.members.metadata import FLAT, TREE_KEY, check_given, format_checked, nested_data
+from npzkit.members.metadata import (
+    FLAT,
+    TREE_KEY,
+    check_attrs_by_key,
+    check_given,
+    format_checked,
+    nested_data,
+)
 from npzkit.writing.array_members import Member, Preparation, SmallArrays
 from npzkit.zip.writer import ZipWriter
 
@@ -43,6 +50,7 @@ def save(
     compression: Compression = "stored",
     level: int | None = None,
     metadata: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Mapping[str, Any]] | None = None,
     allow_pickle: bool = False,
     durable: bool = False,
     chunk_size: int = CHUNK_SIZE,
@@ -72,9 +80,10 @@ def save(
         are not copied (`npzkit.repack` copies all). A dict may be nested, and a list, a
         tuple or an array is saved as well; see the notes. Tables, and arrays with units
         or coordinates of astropy, pint or xarray, are refused: the error says what to save.
-        Attributes of arrays, such as units, are written by `NpzWriter.add`.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
         As in `NpzWriter`.
+    attrs : mapping of str to mapping, optional
+        Attributes by key: ``{"t": {"unit": "K"}}``. See `NpzWriter.add`.
     masked, strings : {"refuse", "split"}, default "refuse"
         As in `NpzWriter`.
     storage_options : dict, optional
@@ -127,10 +136,11 @@ def save(
     if type(arrays) is not dict:
         _check_arrays(file, arrays)
     arrays, metadata, is_spread = _as_saved(arrays, metadata)
+    check_attrs_by_key(attrs, arrays)
     if is_spread:
         joint = importlib.import_module(_JOINT)
         joint.save(
-            file, arrays, metadata=metadata, compression=compression, level=level,
+            file, arrays, attrs, metadata=metadata, compression=compression, level=level,
             durable=durable, chunk_size=chunk_size, seekable=seekable, threads=threads,
             storage_options=storage_options,
         )  # fmt: skip
@@ -138,8 +148,8 @@ def save(
     if level is not None:
         level_for(method_number(compression), level)
     prepared = PreparedArchive(
-        arrays, compression, level, allow_pickle=allow_pickle, chunk_size=chunk_size,
-        seekable=seekable, masked=masked, strings=strings,
+        arrays, compression, level, attrs=attrs, allow_pickle=allow_pickle,
+        chunk_size=chunk_size, seekable=seekable, masked=masked, strings=strings,
     )  # fmt: skip
     prepared.write(
         file, metadata=metadata, durable=durable, threads=threads, lock_timeout=lock_timeout,
@@ -198,7 +208,7 @@ class PreparedArchive:
     arrays : dict of str to array-like
         By key, without nested data. Those of another mapping are checked one by one, when they
         are written.
-    compression, level, chunk_size, seekable, allow_pickle, masked, strings
+    compression, level, attrs, chunk_size, seekable, allow_pickle, masked, strings
         As in `save`.
     """
 
@@ -208,12 +218,13 @@ class PreparedArchive:
         compression: Compression = "stored",
         level: int | None = None,
         *,
+        attrs: Mapping[str, Mapping[str, Any]] | None = None,
         chunk_size: int = CHUNK_SIZE,
         seekable: bool = True,
         **preparation: Any,
     ) -> None:
         self._coding = check_coding(compression, level, chunk_size, seekable)
-        members: Iterable[Member] = Preparation(**preparation).many(arrays, self._coding)
+        members: Iterable[Member] = Preparation(**preparation).many(arrays, self._coding, attrs)
         self._members = list(members) if isinstance(arrays, dict) else members
         self._is_written = False
 

@@ -36,7 +36,7 @@ from npzkit.errors import UnsupportedError
 from npzkit.files.threads import grouped
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
-from npzkit.members.metadata import as_read, check_attrs
+from npzkit.members.metadata import as_read, check_attrs_by_key
 from npzkit.stores.objects import LocalFolder, StorePrefix
 
 if TYPE_CHECKING:
@@ -231,12 +231,8 @@ def to_npz(
     }  # fmt: skip
     destination = Destination(_place(url, storage_options), new_attempt(), options)
     checked = {key: _checked(key, value) for key, value in arrays.items()}
-    unknown = sorted(set(attrs or ()) - checked.keys())
-    if unknown:
-        raise ValueError(f"attrs: there are no arrays {unknown[:5]}")
+    check_attrs_by_key(attrs, checked)
     plain_attrs = {key: as_read(each) for key, each in (attrs or {}).items()}
-    for each in plain_attrs.values():
-        check_attrs(each)
     saving = _graph(
         destination, checked, as_read(metadata or {}), plain_attrs, parse_size(shard_size)
     )

@@ -120,6 +120,8 @@ class JointSave(Processes):
     ----------
     arrays : mapping of str to array-like
         By key, as all processes have them.
+    attrs : mapping of str to mapping, optional
+        Attributes by key.
 
     Attributes
     ----------
@@ -127,8 +129,11 @@ class JointSave(Processes):
         The parts that this process saves, by names of their own.
     """
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Any], attrs: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
         super().__init__()
+        self._attrs = attrs or {}
         self._parts: dict[str, ShardPart] = {}
         for key, array in arrays.items():
             for part in self._parts_of(key, array):
@@ -186,7 +191,7 @@ class JointSave(Processes):
         """Write the parts of this process, and return the shards that have them."""
         for name, array in arrays.items():
             key, _, offset, global_shape, _ = self._parts[name]
-            writer.add(key, array, offset, global_shape)
+            writer.add(key, array, offset, global_shape, self._attrs.get(key))
         return [record.name for record in writer.close()]
 
 
@@ -212,7 +217,12 @@ def _failure_of(number: int, error: str, what: str) -> NpzkitError:
     return (kind if is_own else NpzkitError)(f"process {number} failed: {what}")
 
 
-def save(folder: Any, arrays: Mapping[str, Any], **options: Any) -> None:
+def save(
+    folder: Any,
+    arrays: Mapping[str, Any],
+    attrs: Mapping[str, Mapping[str, Any]] | None,
+    **options: Any,
+) -> None:
     """Save arrays as a sharded archive; `options` are those of `npzkit.ShardedWriter`.
 
     Raises
@@ -220,7 +230,7 @@ def save(folder: Any, arrays: Mapping[str, Any], **options: Any) -> None:
     UnsupportedError
         It is no folder.
     """
-    joint = JointSave(arrays)
+    joint = JointSave(arrays, attrs)
     found = find_location(folder, options.get("storage_options"))
     name = found.url if isinstance(found, Location) else os.fsdecode(found)
     if name.lower().endswith(".npz"):

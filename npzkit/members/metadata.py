@@ -318,6 +318,19 @@ def check_attrs(attrs: Mapping[str, Any] | None) -> None:
             )
 
 
+def check_attrs_by_key(
+    attrs: Mapping[str, Mapping[str, Any]] | None, arrays: Mapping[str, Any]
+) -> None:
+    """Raise ValueError unless these are attributes of arrays, by their keys."""
+    for key, each in (attrs or {}).items():
+        if key not in arrays:
+            raise ValueError(
+                f"attrs: there is no array {key!r}; attributes are given by key, such as "
+                "{'t': {'unit': 'K'}}"
+            )
+        check_attrs(each)
+
+
 def own_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return npzkit's own values: metadata, or attributes of an array before it was written."""
     return {name: value for name, value in attrs.items() if name.startswith(_OWN)}

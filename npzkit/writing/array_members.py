@@ -149,13 +149,20 @@ class Preparation:
             return [_prepared(key, name, array, attrs, allow_pickle=self._allow_pickle)]
         return list(self.columns((key,), (name,), (array,), coding))
 
-    def many(self, arrays: Mapping[str, Any], coding: Coding) -> Iterator[Member]:
+    def many(
+        self,
+        arrays: Mapping[str, Any],
+        coding: Coding,
+        attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Iterator[Member]:
         """Yield the members of arrays by key, in their order, small neighbours together."""
-        if self._splitting is None:
-            keys = list(arrays)
-            return self.columns(keys, check_keys(keys), arrays.values(), coding)
+        keys = list(arrays)
+        names = check_keys(keys)
+        if self._splitting is None and not attrs:
+            return self.columns(keys, names, arrays.values(), coding)
+        found = map((attrs or {}).get, keys)
         return chain.from_iterable(
-            self.one(key, check_key(key), array, None, coding) for key, array in arrays.items()
+            map(self.one, keys, names, arrays.values(), found, repeat(coding))
         )
 
     def each(

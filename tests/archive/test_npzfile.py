@@ -120,6 +120,16 @@ def test_attribute_access(path, arrays):
         assert npz._ipython_key_completions_() == npz.files
 
 
+def test_attributes_of_h5py_and_zarr(path):
+    """The error of `npz.attrs` says where notes are; other names get none."""
+    with npzkit.open(path) as npz:
+        with pytest.raises(AttributeError, match=r"attrs.*npz\.metadata.*info\(key\)\.attrs"):
+            npz.attrs
+        with pytest.raises(AttributeError, match=r"no attribute 'keyz'$"):
+            npz.keyz
+        assert not hasattr(npz, "attrs")
+
+
 def test_read_into(path, arrays):
     """read(out=) fills memory of any layout, and refuses another shape or dtype."""
     with npzkit.open(path) as npz:

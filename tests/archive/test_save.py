@@ -62,3 +62,34 @@ def test_arrays_are_prepared_for_one_archive():
     stream = io.BytesIO()
     PreparedArchive(arrays).write(stream)
     assert npzkit.open(stream)["x"].tolist() == [0, 1, 2]
+
+
+def test_attributes_are_saved_by_key(tmp_path):
+    """Attributes come with plain arrays, those of nested data, and those that are split."""
+    path = tmp_path / "a.npz"
+    masked = np.ma.array([1.0, 2.0], mask=[True, False])
+    arrays = {"t": np.arange(3), "n": np.arange(2), "layer": {"w": np.eye(2)}, "m": masked}
+    attrs = {"t": {"unit": "K"}, "layer/w": {"rank": 2}, "m": {"sensor": "b"}}
+    npzkit.save(path, arrays, attrs=attrs, masked="split")
+    with npzkit.open(path) as npz:
+        found = {key: dict(npz.info(key).attrs) for key in npz}
+        np.testing.assert_array_equal(npz.join("m"), masked)
+    assert found.items() >= {**attrs, "n": {}, "m.mask": {}}.items()
+    assert npzkit.verify(path)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "error"),
+    [
+        ({"unit": "K"}, "there is no array 'unit'; attributes are given by key"),
+        ({"t": {"npzkit.dtype": "int4"}}, "reserved"),
+    ],
+)
+def test_attributes_that_belong_to_no_array(tmp_path, attrs, error):
+    """Attributes without a key, or of another, are refused before the old file is touched."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    with pytest.raises(ValueError, match=error):
+        npzkit.save(path, {"t": np.arange(3)}, attrs=attrs)
+    with npzkit.open(path) as npz:
+        assert list(npz) == ["old"]

@@ -125,7 +125,10 @@ def meet(name):
 def placements(folder):
     """What is spread in one way comes back in any other, also by a description."""
     for name, shardings in meshes():
-        npzkit.save(f"{folder}/{name}", {**spread(shardings), "step": 3, "own": np.eye(2)})
+        state = {**spread(shardings), "step": 3, "own": np.eye(2)}
+        npzkit.save(f"{folder}/{name}", state, attrs={"w": {"unit": "m"}, "own": {"rank": 2}})
+        with npzkit.open(f"{folder}/{name}") as npz:
+            assert (npz.info("w").attrs, npz.info("own").attrs) == ({"unit": "m"}, {"rank": 2})
         for other, others in meshes():
             like = spread(others) if name == other else described(others)
             like |= {"step": 0, "own": np.zeros((2, 2))}

@@ -131,7 +131,7 @@ def _shown(
 ) -> dict[str, Any] | None:  # fmt: skip
     """Print what an array has, or return it for JSON."""
     part = _part(npz, info, index)
-    if info.split_into == (f"{info.key}.mask",):
+    if info.is_masked:
         say(f"masked values are shown too: {printable(info.split_into[0])} says which.")
     elif info.split_into:
         say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")

@@ -197,7 +197,7 @@ def _values_in(npz: npzkit.NpzFile, key: str) -> list[str]:
     for name, _ in nodes_of(npz.metadata[TREE_KEY]):
         is_value = with_arrays.isdisjoint((name, f"{name}/"))
         is_new = not (found[-1] and is_within(name, found[-1]))
-        found += [name] if is_value and is_new and is_within(name, key) else []
+        found += [name] if name and is_value and is_new and is_within(name, key) else []
     return found[1:]
 
 

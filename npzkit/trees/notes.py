@@ -123,7 +123,7 @@ def links(
     {'a/0': 'w'}
     """
     nodes = nodes_of(note, names_in, key)
-    return {key: found[1] for key, found in nodes if kind_of(found) == "same"}
+    return {key: one[1] for key, one in nodes if not is_leaf(one) and kind_of(one) == "same"}
 
 
 def tied_to(key: str, note: Any) -> str | None:
@@ -219,7 +219,8 @@ def nodes_of(
     while stack:
         key, note = stack.pop()
         yield key, note
-        if inner := items_of(note):
+        if not is_leaf(note):
+            inner = items_of(note)
             wanted = None if names_in is None else names_in(key)
             stack += [
                 (child_key(key, name), inner[name])

@@ -71,15 +71,10 @@ class TreeEdits:
         self.drop_empty()
         return bool(values)
 
-    def renaming(self, old: str, new: str) -> Callable[[], None]:
-        """Note that an array is about to be renamed; return what is called when it was."""
-        entry = self.note.take(old)
-
-        def renamed() -> None:
-            self.note.move(old, new, entry)
-            self.drop_empty()
-
-        return renamed
+    def renamed(self, old: str, new: str, entry: Any) -> None:
+        """Note that an array was renamed, whose entry was taken before."""
+        self.note.move(old, new, entry)
+        self.drop_empty()
 
     def hand_over(self, is_going: Callable[[str], bool]) -> None:
         """Keep the arrays of tied tensors that go under one key, and stay under another.
@@ -235,13 +230,19 @@ def add_note(
     else:
         tree.note.put_items({key: item for key, item in items.items() if key not in left})
     tree.drop_empty()
-    # Keys say all that the notes of mappings do.
-    plain = ("array", "mapping")
-    left = [k for k in left if any(kind_of(one) not in plain for _, one in nodes_of(items[k]))]
-    if not left:
+    return _left_out({key: items[key] for key in left})
+
+
+def _left_out(items: dict[str, Any]) -> str:
+    """Return a text about items that are left out; empty if keys say all that their notes do."""
+    told = {
+        key: note for key, note in items.items()
+        if any(kind_of(one) not in ("array", "mapping") for _, one in nodes_of(note))
+    }  # fmt: skip
+    if not told:
         return ""
-    lost = [below for key in left for below in values_of(items[key], key)]
-    without = f", without {some_of(lost, shown_value, _NAMED_COUNT)}" if lost else ""
+    values = [below for key, note in told.items() for below in values_of(note, key)]
+    without = f", without {some_of(values, shown_value, _NAMED_COUNT)}" if values else ""
     return f"nested data becomes plain keys{without}: the new archive has other data at " + some_of(
-        left, shown_value, _NAMED_COUNT
+        [*told], shown_value, _NAMED_COUNT
     )

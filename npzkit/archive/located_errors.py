@@ -51,20 +51,16 @@ class Explained:
 class LocatedStream(io.RawIOBase):
     """A member's stream whose errors say which archive and key it is."""
 
-    def __init__(self, stream: MemberStream, explain: Explain, key: str) -> None:
-        self._stream, self._explain, self._key = stream, explain, key
+    def __init__(self, stream: MemberStream, explained: Explained) -> None:
+        self._stream, self._explained = stream, explained
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
+        with self._explained:
             return self._stream.readinto(buffer)
-        except NpzkitError as error:
-            raise self._explain(error, self._key) from error.__cause__
 
     def readall(self) -> bytes:
-        try:
+        with self._explained:
             return self._stream.readall()
-        except NpzkitError as error:
-            raise self._explain(error, self._key) from error.__cause__

@@ -83,14 +83,8 @@ class NpyContents(OpenedArchive):
         entries = Rows({name: entry._replace(name=name)})
         self.directory = self.directory._replace(entries=entries)
 
-    @property
-    def reader(self) -> MemberReader:
-        reader = self._reader  # as `OpenedArchive.reader`
-        if reader is None:
-            reader = self._reader = NpyReader(
-                self.source, self.limits, self.directory, **self._pickle
-            )
-        return reader
+    def _kind_of_reader(self) -> type[MemberReader]:
+        return NpyReader
 
     def check_unchanged(self) -> None:
         # No directory says that the arrays are the same in a file with another time.

@@ -541,10 +541,8 @@ class NpzWriter:
         name = listing.find(key)
         others, key = listing.others_of(name), name.removesuffix(SUFFIX)
         if archive.tree is not None:
-            archive.tree.hand_over(key.__eq__)
+            archive.tree.removed(key)
         if name in listing.entries:
-            if archive.tree is not None:
-                archive.tree.removed(key)
             for part in (name, *others):
                 listing.remove(part)
 

@@ -317,12 +317,14 @@ class OpenedArchive:
         """What reads members of every kind, which is imported with the first that is not small."""
         reader = self._reader  # which another thread may take away by `close`
         if reader is None:
-            from npzkit.reading.member import MemberReader
-
-            reader = self._reader = MemberReader(
-                self.source, self.limits, self.directory, **self._pickle
-            )
+            kind = self._kind_of_reader()
+            reader = self._reader = kind(self.source, self.limits, self.directory, **self._pickle)
         return reader
+
+    def _kind_of_reader(self) -> type[MemberReader]:
+        from npzkit.reading.member import MemberReader
+
+        return MemberReader
 
     def read_index(self) -> KnownArrays:
         """Return the array index, which is read now unless it was before."""
@@ -517,7 +519,7 @@ class OpenedArchive:
         with self.explained(key):
             self.check_header(entry)
             stream = self.reader.open_stream(entry, verify=verify)
-        located = LocatedStream(stream, self.explain, key)
+        located = LocatedStream(stream, self.explained(key))
         return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
 
     def streams(self, key: str) -> Iterator[BinaryIO]:

@@ -48,14 +48,14 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
             remedy="Write the archive to a path.",
         )  # fmt: skip
     listing.apply_attrs()
-    note_renamed = None
+    entry = None
     source = WrittenSource(archive.sink, archive.sink.position)
     try:
         members = {part: parse_entry(listing.entries[part], source.size) for part in places}
         for member in members.values():
             check_copyable(source, member)
         if archive.tree is not None:
-            note_renamed = archive.tree.renaming(old, new)
+            entry = archive.tree.note.take(old)
         for part, member in members.items():
             # After all others: it takes its place in the order at once.
             with archive.state.giving_up():
@@ -65,5 +65,5 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
             listing.move(part, places[part])
     except NpzkitError as error:
         raise error.locate(path=archive.path, key=old) from error.__cause__
-    if note_renamed is not None:
-        note_renamed()
+    if archive.tree is not None:
+        archive.tree.renamed(old, new, entry)

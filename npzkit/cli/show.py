@@ -131,7 +131,7 @@ def _shown(
 ) -> dict[str, Any] | None:  # fmt: skip
     """Print what an array has, or return it for JSON."""
     part = _part(npz, info, index)
-    if info.split_into == (f"{info.key}.mask",):
+    if info.is_masked:
         say(f"masked values are shown too: {printable(info.split_into[0])} says which.")
     elif info.split_into:
         say(f"{printable(info.key)} was saved in parts: {info.split_text()}.")
@@ -197,7 +197,7 @@ def _values_in(npz: npzkit.NpzFile, key: str) -> list[str]:
     for name, _ in nodes_of(npz.metadata[TREE_KEY]):
         is_value = with_arrays.isdisjoint((name, f"{name}/"))
         is_new = not (found[-1] and is_within(name, found[-1]))
-        found += [name] if is_value and is_new and is_within(name, key) else []
+        found += [name] if name and is_value and is_new and is_within(name, key) else []
     return found[1:]
 
 

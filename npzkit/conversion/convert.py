@@ -445,7 +445,7 @@ def _write(
 
 def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[str]:
     """Return a note that names the lists and tuples without some of the arrays left out, if any."""
-    nodes = [("", tree), *nodes_of(tree)] if (lost := _with_folders(skipped)) else []
+    nodes = [*nodes_of(tree)] if (lost := _with_folders(skipped)) else []
     # An empty container is a value too.
     values = [key for key, note in nodes if is_value(note) or not (is_leaf(note) or items_of(note))]
     lost -= _with_folders([*keys, *values])

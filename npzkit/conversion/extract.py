@@ -247,7 +247,7 @@ class _Extraction(NamedTuple):
         if self._is_table(info):
             is_checked = self.verify
             array = checked_array(npz, key, advance) if is_checked else npz.lazy(key, verify=False)
-            has_mask = info.split_into == (f"{info.key}.mask",) and info.split_into[0] in npz
+            has_mask = info.is_masked and info.split_into[0] in npz
             mask = npz.lazy(info.split_into[0], verify=is_checked) if has_mask else None
             write_table(array, mask, out, self.delimiter or "", advance)
             return

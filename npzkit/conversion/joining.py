@@ -133,10 +133,11 @@ def _take_masks(many: ManyFiles, joined: dict[str, Any], skip: bool, say: Say) -
     """
     masks = {}
     for key in list(joined):
-        parts = many._files.archive(0).info(key).split_into
+        info = many._files.archive(0).info(key)
+        parts = info.split_into
         if not parts or not set(parts) <= joined.keys():
             continue
-        if parts == (f"{key}.mask",):
+        if info.is_masked:
             if not _have_masks(many, key, parts[0]):
                 continue
             masks[key] = parts[0]
@@ -157,8 +158,7 @@ def _have_masks(many: ManyFiles, key: str, mask: str) -> bool:
     """Return whether an array has its mask, of its own shape, in each file."""
     files = [many._files.archive(number) for number in range(len(many.paths))]
     return all(
-        npz.info(key).split_into == (mask,) and npz.info(mask).shape == npz.info(key).shape
-        for npz in files
+        npz.info(key).is_masked and npz.info(mask).shape == npz.info(key).shape for npz in files
     )
 
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
-from npzkit.conversion.arrays import NAMED_COUNT, Array, Say, array_of
+from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
 from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.display import blocks
-from npzkit.errors import Advice, KeyExistsError, printable, shown_value, some_of
+from npzkit.errors import Advice, KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
@@ -320,7 +320,7 @@ def _pack(
 def _is_value(writer: NpzWriter, key: str) -> bool:
     """Return whether nested data in an archive has a value, without an array, at a key."""
     tree = writer._archive.tree
-    return tree is not None and tree.has_value(key)
+    return tree is not None and tree.note.has_value(key)
 
 
 def _refuse_taken(taken: Sequence[str], path: str | None) -> None:
@@ -375,13 +375,8 @@ def _add_tree(
     note = packed.npz.metadata.get(TREE_KEY)
     if note is None:
         return
-    names, lost = add_note(
+    left_out = add_note(
         writer._archive, note, packed.npz.files, packed.prefix, before, overwrite=overwrite
     )
-    if names:
-        named = some_of(names, shown_value, NAMED_COUNT)
-        values = f", without {some_of(lost, shown_value, NAMED_COUNT)}" if lost else ""
-        say(
-            f"{printable(packed.path)}: nested data becomes plain keys{values}: the new archive "
-            f"has other data at {named}"
-        )
+    if left_out:
+        say(f"{printable(packed.path)}: {left_out}")

@@ -45,7 +45,7 @@ def find_sound(
     rows, keys, _ = small_neighbours(columns, list(wanted), names)
     sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=True)
     sound: set[str] = set()
-    for part in _parts(spans_of(columns, rows)):
+    for part in _parts(spans_of(columns.header_offset[rows], columns.compressed_size[rows])):
         near = rows[part]
         # A file that was cut off is for the rules.
         with contextlib.suppress(NpzkitError):

@@ -122,6 +122,8 @@ class ArrayInfo(NamedTuple):
         The attributes that the array was saved with.
     split_into : tuple of str
         The keys of the other arrays, such as the mask, if `NpzFile.join` returns the array.
+    is_masked : bool
+        Whether it was a masked array; `split_into` has the key of its mask then.
     why_not_mappable : str or None
         Why the member cannot be mapped, or None if it can.
     has_cheap_parts : bool or None
@@ -163,6 +165,11 @@ class ArrayInfo(NamedTuple):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrayInfo, tuple(self._replace(attrs=dict(self.attrs)))
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether it was a masked array; `split_into` has the key of its mask then."""
+        return self.split_into == (f"{self.key}.mask",)
 
     @property
     def why_not_mappable(self) -> str | None:
@@ -208,7 +215,7 @@ class ArrayInfo(NamedTuple):
 
     def split_text(self) -> str:
         """Return what the array was before it was split, and where the rest is; empty if not."""
-        kind = "masked" if self.split_into[:1] == (f"{self.key}.mask",) else "strings"
+        kind = "masked" if self.is_masked else "strings"
         return f"{kind}, see {', '.join(map(shown_key, self.split_into))}" * bool(self.split_into)
 
     def parts_text(self) -> str:

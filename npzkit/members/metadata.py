@@ -85,7 +85,7 @@ def missing_or_tied(
     """
     error = missing(key, keys, path)
     with contextlib.suppress(NpzkitError, OSError):
-        note = metadata().get(TREE_KEY) if isinstance(key, str) else None
+        note = metadata().get(TREE_KEY) if key and isinstance(key, str) else None
         if note is None:
             return error
         notes = nested_data("notes")

@@ -40,15 +40,14 @@ _MOST_DIMENSIONS = 32
 """Of every NumPy."""
 
 
-def spans_of(columns: Columns, rows: Ints) -> Iterator[slice]:
+def spans_of(starts: Ints, sizes: Ints) -> Iterator[slice]:
     """Group members, in file order, that lie close together.
 
     One that is requested under two keys begins a new group, because arrays of one share memory.
     """
-    starts = columns.header_offset[rows]
-    ends = starts + columns.compressed_size[rows]
+    ends = starts + sizes
     is_apart = (starts[1:] - ends[:-1] > GAP_SIZE) | (starts[1:] == starts[:-1])
-    borders = [*(np.flatnonzero(is_apart) + 1).tolist(), len(rows)]
+    borders = [*(np.flatnonzero(is_apart) + 1).tolist(), len(starts)]
     first = 0
     for border in borders:
         while first < border:

@@ -21,7 +21,7 @@ from npzkit.errors import NpzkitError
 from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.request_sizes import REQUEST_COUNT, piece_size
 from npzkit.files.threads import Pipeline, grouped, run
-from npzkit.reading.adjacent_members import GAP_SIZE, SPAN_SIZE, Sweep, spans_of
+from npzkit.reading.adjacent_members import Sweep, spans_of
 from npzkit.reading.fetched_headers import member_span
 from npzkit.reading.member import CHUNKED_SIZE, NOTHING, MemberReader, Result
 from npzkit.reading.small_member import (
@@ -200,7 +200,7 @@ class _Batch(NamedTuple):
         reader = self.reader
         verify = self.options.verify
         sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=verify)
-        for span in spans_of(columns, small):
+        for span in spans_of(columns.header_offset[small], columns.compressed_size[small]):
             rows, span_keys = small[span], keys[span]
             if len(rows) < _SWEEP_COUNT:
                 items = list(zip(span_keys, columns.entries(rows), strict=True))
@@ -321,26 +321,11 @@ def _offset_of(item: Item) -> int:
     return item[1].header_offset
 
 
-def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
-    """Group members that lie close together, in file order.
-
-    A member that is requested under two keys begins a new group, because arrays
-    of one group share memory.
-    """
-    span: list[Item] = []
-    start = end = last = -SPAN_SIZE
-    for item in wanted:
-        entry = item[1]
-        offset = entry.header_offset
-        begin, end = end, offset + entry.compressed_size
-        if end - start > SPAN_SIZE or offset - begin > GAP_SIZE or offset == last:
-            if span:
-                yield span
-            span, start = [], offset
-        last = offset
-        span.append(item)
-    if span:
-        yield span
+def _spans(wanted: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Group members, in file order, that lie close together; see `spans_of`."""
+    starts = np.array([entry.header_offset for _, entry in wanted], np.int64)
+    sizes = np.array([entry.compressed_size for _, entry in wanted], np.int64)
+    return (wanted[span] for span in spans_of(starts, sizes))
 
 
 def _located(key: str, work: Callable[[], T]) -> T:

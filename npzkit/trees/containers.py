@@ -102,6 +102,14 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     return None
 
 
+def items_in(node: Any, key: str) -> Iterator[tuple[str, Any, bool]]:
+    """Yield a node and all that is in it, each with its key, and whether it is a leaf."""
+    children = children_of(node)
+    yield key, node, children is None
+    for name, child in (children or {}).items():
+        yield from items_in(child, child_key(key, name))
+
+
 def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
     """Return a container of the same type with other items."""
     if type(node) is dict:
@@ -776,8 +784,8 @@ def _check_slashes(tree: Mapping[Any, Any], key: str) -> None:
     for name in names:
         first, slash, _ = name.partition("/")
         while slash and first != name:
-            inner = _keys_in(tree[names[first]], first) if first in names else ()
-            if any(is_within(below, name) for below in inner):
+            inner = items_in(tree[names[first]], first) if first in names else ()
+            if any(is_within(below, name) for below, *_ in inner):
                 raise UnsupportedError(
                     f"two items of the tree have this key: the name {name!r}, and what is in "
                     f"{first!r}",
@@ -785,14 +793,6 @@ def _check_slashes(tree: Mapping[Any, Any], key: str) -> None:
                     remedy="Choose another name, without a slash.",
                 )
             first += slash + name[len(first) + 1 :].partition("/")[0]
-
-
-def _keys_in(node: Any, key: str) -> Iterator[str]:
-    """Yield the keys of all that is in a node."""
-    for name, item in (children_of(node) or {}).items():
-        below = child_key(key, name)
-        yield below
-        yield from _keys_in(item, below)
 
 
 def _duplicate_key(key: str) -> KeyExistsError:

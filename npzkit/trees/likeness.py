@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,15 @@ from npzkit.members.tensors import (
     is_spread,
     is_tensor,
 )
-from npzkit.trees.containers import PYTHON, children_of, is_changeable, is_record, rebuilt, update
+from npzkit.trees.containers import (
+    PYTHON,
+    children_of,
+    is_changeable,
+    is_record,
+    items_in,
+    rebuilt,
+    update,
+)
 from npzkit.trees.frameworks import (
     ReadBoxes,
     array_like,
@@ -60,10 +68,6 @@ class SavedTensor:
     def tensor(self) -> Any:
         """The tensor, the same one each time."""
         return from_array(self.array, self._special)
-
-
-def _children(node: Any) -> dict[str, Any] | None:
-    return None if type(node) is SavedTensor else children_of(node)
 
 
 class _Differs(Exception):  # noqa: N818 - it never leaves this module
@@ -106,24 +110,17 @@ class Fitting:
     ) -> None:
         self._is_wanted = is_wanted
         self._in_place = in_place
-        self._nodes: dict[str, Any] = {}
-        # In the order of the data.
-        self._leaves: dict[str, Any] = {}
-        self._index(tree, key)
+        items = list(items_in(tree, key))
+        self._nodes = {key: node for key, node, _ in items}
+        # What is left, in the order of the data.
+        self._leaves = {key: node for key, node, is_leaf in items if is_leaf}
+        self._all_leaves = list(self._leaves)
         self._made: dict[Any, _Made] = {}
         self._filled: set[int] = set()
         self._given: set[int] = set()
         self._changes: list[Callable[[], Any]] = []
         self.missing: list[str] = []
         self.differing: dict[str, tuple[str, str]] = {}
-
-    def _index(self, node: Any, key: str) -> None:
-        self._nodes[key] = node
-        children = _children(node)
-        if children is None:
-            self._leaves[key] = node
-        for name, child in (children or {}).items():
-            self._index(child, child_key(key, name))
 
     @property
     def left_over(self) -> list[str]:
@@ -133,23 +130,19 @@ class Fitting:
     @property
     def folder(self) -> str:
         """The key below which is all that the example took, and nothing left over; or empty."""
-        taken = [
-            key for key, node in self._nodes.items()
-            if key not in self._leaves and _children(node) is None
-        ]  # fmt: skip
         # Up to the last slash that all of them have.
-        folder = common_start(taken).rpartition("/")[0]
+        folder = common_start(self._taken).rpartition("/")[0]
         return "" if any(is_within(key, folder) for key in self._leaves) else folder
 
     @property
     def fits_at_all(self) -> bool:
         """Whether the example has taken any leaf as it is; those of a sparse matrix are parts."""
-        leaves = (key for key, node in self._nodes.items() if _children(node) is None)
-        return any(
-            key not in self._leaves
-            and self.differing.keys().isdisjoint((key, key.rpartition("/")[0]))
-            for key in leaves
-        )
+        differing = self.differing.keys()
+        return any(differing.isdisjoint((key, key.rpartition("/")[0])) for key in self._taken)
+
+    @property
+    def _taken(self) -> list[str]:
+        return [key for key in self._all_leaves if key not in self._leaves]
 
     @property
     def prefix(self) -> tuple[str, str, str] | None:
@@ -174,9 +167,8 @@ class Fitting:
 
     def value(self, like: Any, key: str) -> Any:
         """Return the data for one node of the example."""
-        if is_sparse(like):
-            return self._sparse(like, key)
-        children = children_of(like)
+        # Its parts are fitted together.
+        children = None if is_sparse(like) else children_of(like)
         if like is None or like is ... or (children == {} and not is_record(like)):
             return self._as_saved(like, key)
         if children is None:
@@ -187,20 +179,6 @@ class Fitting:
             return type(like)(self._leaves.pop(key, there).tolist())
         items = {name: self.value(child, child_key(key, name)) for name, child in children.items()}
         return self._container(like, items)
-
-    def _sparse(self, like: Any, key: str) -> Any:
-        """Return a sparse matrix of the example's class, shape and dtype, with any items."""
-        if not self._is_wanted(key):
-            return like
-        saved = self._nodes.get(key)
-        if saved is None:
-            self.missing.append(key)
-            return like
-        self._take(saved, key)
-        if type(saved) is type(like) and (saved.shape, saved.dtype) == (like.shape, like.dtype):
-            return saved
-        self.differing[key] = _described(saved), _described(like)
-        return like
 
     def apply(self) -> None:
         """Fill what is filled in place."""
@@ -221,11 +199,8 @@ class Fitting:
         return self._container(like, items)
 
     def _take(self, node: Any, key: str) -> None:
-        children = children_of(node)
-        if children is None:
-            self._leaves.pop(key, None)
-        for name, child in (children or {}).items():
-            self._take(child, child_key(key, name))
+        for below, *_ in items_in(node, key):
+            self._leaves.pop(below, None)
 
     def _container(self, like: Any, items: dict[Any, Any]) -> Any:
         if not (self._in_place and is_changeable(like)) or id(like) in self._filled:
@@ -239,10 +214,12 @@ class Fitting:
         if not self._is_wanted(key):
             return like
         _check_no_model(like, key)
-        if key not in self._leaves:
+        there = self._nodes if is_sparse(like) else self._leaves
+        if key not in there:
             self.missing.append(key)
             return like
-        saved = self._leaves.pop(key)
+        saved = there[key]
+        self._take(saved, key)
         try:
             return self._fit(like, saved, key)
         except _Differs as differs:
@@ -254,6 +231,10 @@ class Fitting:
 
     def _fit(self, like: Any, saved: Any, key: str) -> Any:
         """Return a saved leaf as the example has it, or raise _Differs."""
+        if is_sparse(like):
+            if type(saved) is type(like) and (saved.shape, saved.dtype) == (like.shape, like.dtype):
+                return saved
+            raise _Differs
         is_in_parts = isinstance(saved, (LazyArray, ReadBoxes)) and is_spread(like)
         array = saved if is_in_parts else _array_of(saved)
         is_filled = self._in_place and not isinstance(like, np.ma.MaskedArray)
@@ -342,7 +323,7 @@ def _check_no_model(like: Any, key: str) -> None:
 def places_in(node: Any, key: str) -> dict[str, Any]:
     """Return the arrays of an example that bytes can be read into, also of tensors, by key."""
     found: dict[str, Any] = {}
-    for below, leaf in leaves_in(node, key):
+    for below, leaf, _ in items_in(node, key):
         place = leaf
         if is_tensor(leaf):
             # One of a kind that cannot be filled is reported when it is.
@@ -358,16 +339,7 @@ def spread_in(node: Any, key: str = "") -> dict[str, Any]:
     """Return the arrays of an example that are spread over processes, by their keys."""
     if imported("jax") is None:
         return {}
-    return {below: leaf for below, leaf in leaves_in(node, key) if is_spread(leaf)}
-
-
-def leaves_in(node: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and the leaves of an example."""
-    children = children_of(node)
-    if children is None:
-        yield key, node
-    for name, child in (children or {}).items():
-        yield from leaves_in(child, child_key(key, name))
+    return {below: leaf for below, leaf, _ in items_in(node, key) if is_spread(leaf)}
 
 
 def _restored(saved: Any) -> Any:

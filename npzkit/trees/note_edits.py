@@ -16,7 +16,7 @@ Reads no archive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,7 +24,16 @@ from npzkit.errors import UnsafeNameError
 from npzkit.members.keys import check_key, child_key, is_within
 from npzkit.members.metadata import TREE_KEY, as_read
 from npzkit.trees.containers import INT
-from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, name_in, nodes_of
+from npzkit.trees.notes import (
+    is_leaf,
+    is_value,
+    items_of,
+    kind_of,
+    links,
+    name_in,
+    nodes_of,
+    towards,
+)
 
 
 class EditedNote:
@@ -41,30 +50,33 @@ class EditedNote:
     ----------
     note : object
         Changed in place.
+    tied : dict of str to list of str
+        The keys of tensors that are, or were, tied to each key; see `tied_to`.
     """
 
     def __init__(self, note: Any, is_array: Callable[[str], bool]) -> None:
         self.note = as_read({TREE_KEY: note}).get(TREE_KEY, {})
         self._is_array = is_array
-        self._tied: dict[str, list[str]] = {}
+        self.tied: dict[str, list[str]] = {}
         self._tie("", self.note)
 
-    def tied(self) -> dict[str, list[str]]:
-        """Return the keys of the other tied tensors, by the key that has the array."""
-        return {target: list(keys) for target, keys in self._tied.items()}
+    def tied_to(self, key: str) -> dict[str, Any]:
+        """Return the notes of the tensors that have the array of a key, by their own keys."""
+        notes = {other: _get(*self._path(other)[-1]) for other in self.tied.get(key, ())}
+        return {
+            other: note for other, note in notes.items()
+            if kind_of(note) == "same" and note[1] == key
+        }  # fmt: skip
+
+    def items_in(self, key: str) -> Iterator[tuple[str, Any]]:
+        """Yield the keys and notes of leaves and empty containers at a key and below it."""
+        for at, note in nodes_of(self.note, towards(key)):
+            if is_within(at, key) and _is_item(note):
+                yield at, note
 
     def has(self, key: str) -> bool:
         """Return whether the note has a value, or an empty container, at a key or below it."""
-        stack = [("", self.note)]
-        while stack:
-            at, node = stack.pop()
-            below = [(child_key(at, name), inner) for name, inner in items_of(node).items()]
-            if any(is_within(at, key) and _is_item(inner) for at, inner in below):
-                return True
-            stack += [
-                (at, inner) for at, inner in below if is_within(at, key) or is_within(key, at)
-            ]
-        return False
+        return any(True for _ in self.items_in(key))
 
     def has_value(self, key: str) -> bool:
         """Return whether the note has a value at a key."""
@@ -97,18 +109,7 @@ class EditedNote:
             node = child
         entry = _get(node, name)
         if not (is_first and is_leaf(entry) and not is_value(entry)):
-            self._replace(node, name, key, new)
-
-    def _replace(self, node: Any, name: str, key: str, new: Any) -> None:
-        """Replace a note. The items of the old one stay beside the new one."""
-        old = _get(node, name)
-        self._untie(key, old)
-        beside = [(below, note) for below, note in nodes_of(old) if _is_item(note)]
-        if beside and _is_positional(node):
-            _make_mapping(node)
-        for below, note in beside:
-            _set(node, f"{name}/{below}", note)
-        _set(node, name, new)
+            _replace(node, name, new)
 
     def take(self, key: str) -> Any:
         """Remove the entry of an array, and return it, or None if it has none."""
@@ -117,7 +118,6 @@ class EditedNote:
         entry = _get(node, name)
         if not is_leaf(entry) and kind_of(entry) != "same":
             return None
-        self._untie(key, entry)
         _vacate(node, name)
         for (outer, name), (node, _) in zip(path[-2::-1], path[:0:-1], strict=True):
             if node != {}:
@@ -130,26 +130,18 @@ class EditedNote:
 
         If the tensor `new` was tied to `old`, it has the array now.
         """
-        tied = self._tied.pop(old, [])
-        node, name = self._path(new)[-1]
-        link = _get(node, name)
-        if kind_of(link) == "same" and link[1] == old:
-            entry = ["as", "tensor", *link[2:]]
+        tied = self.tied_to(old)
+        if new in tied:
+            entry = ["as", "tensor", *tied.pop(new)[2:]]
         self.put(new, entry)
-        for key in tied:
-            node, name = self._path(key)[-1]
-            link = _get(node, name)
-            if kind_of(link) == "same":
-                _set(node, name, ["same", new, *link[2:]])
-                self._tied.setdefault(new, []).append(key)
+        for key, link in tied.items():
+            link[1] = new
+            self.tied.setdefault(new, []).append(key)
+        self.tied.pop(old, None)
 
     def clear(self, key: str) -> None:
         """Remove everything at a key and below it."""
         self._clear(self.note, "", key)
-        self._tied = {
-            target: [other for other in others if not is_within(other, key)]
-            for target, others in self._tied.items()
-        }
 
     def _clear(self, node: Any, at: str, key: str) -> None:
         for name, inner in items_of(node).items():
@@ -179,16 +171,11 @@ class EditedNote:
 
     def _tie(self, key: str, note: Any) -> None:
         """Note which tensors in the tree at a key are tied."""
-        for below, target in links(note).items():
-            other = child_key(key, below) if below else key
+        for other, target in links(note, key=key).items():
             # Any text may be in a file's note.
             with suppress(UnsafeNameError):
                 check_key(other)
-                self._tied.setdefault(target, []).append(other)
-
-    def _untie(self, key: str, note: Any) -> None:
-        if kind_of(note) == "same" and key in self._tied.get(note[1], ()):
-            self._tied[note[1]].remove(key)
+                self.tied.setdefault(target, []).append(other)
 
     def _path(self, key: str) -> list[tuple[Any, str]]:
         """Return the nodes that lead to a key, each with the name that is followed in it."""
@@ -210,17 +197,22 @@ class EditedNote:
 
 def moved(note: Any, prefix: str) -> Any:
     """Return a note with a prefix before the keys to which tensors are tied."""
-    kind = kind_of(note)
-    if kind == "same":
-        return ["same", prefix + note[1], *note[2:]]
-    if not items_of(note) or kind == "sparse":
-        return note
-    items = {name: moved(inner, prefix) for name, inner in items_of(note).items()}
-    if kind == "mapping":
-        return items
-    if kind in ("ints", "single"):
-        return [kind, items, *note[2:]] if kind == "ints" else [*note[:2], items[note[1]]]
-    return [*note[: 3 if kind == "named" else 1], *items.values()]
+    note = as_read({TREE_KEY: note})[TREE_KEY]
+    for _, one in nodes_of(note):
+        if kind_of(one) == "same":
+            one[1] = prefix + one[1]
+    return note
+
+
+def _replace(node: Any, name: str, new: Any) -> None:
+    """Replace a note. The items of the old one stay beside the new one."""
+    below = nodes_of(_get(node, name), key=name)
+    beside = {at: note for at, note in below if at != name and _is_item(note)}
+    if beside and _is_positional(node):
+        _make_mapping(node)
+    for at, note in beside.items():
+        _set(node, at, note)
+    _set(node, name, new)
 
 
 def _is_positional(node: Any) -> bool:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from npzkit.members.keys import child_key
+from npzkit.members.keys import child_key, is_within
 from npzkit.members.metadata import FLAT
 from npzkit.trees.containers import KINDS, MAX_FIELDS
 from npzkit.trees.sparse import PARTS
@@ -110,38 +110,32 @@ def listed(note: Any, keys: Iterable[str]) -> Any:
     return {key: None for key in keys if "/" in key} if note == FLAT else note
 
 
-def links(note: Any, names_in: Callable[[str], Set[str] | None] | None = None) -> dict[str, str]:
+def links(
+    note: Any, names_in: Callable[[str], Set[str] | None] | None = None, key: str = ""
+) -> dict[str, str]:
     """Return the keys of tensors that are the memory of another one, and that one's key.
 
-    With `names_in`, only below the names that it returns for the key of a container; None means
-    all of them. Names that contain slashes are looked at always.
+    The arguments are those of `nodes_of`.
 
     Examples
     --------
     >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
     {'a/0': 'w'}
     """
-    found: dict[str, str] = {}
-    stack = [("", note)]
-    while stack:
-        key, note = stack.pop()
-        if kind_of(note) == "same":
-            found[key] = note[1]
-        inner = items_of(note)
-        wanted = None if names_in is None else names_in(key)
-        stack += [
-            (child_key(key, name), inner[name])
-            for name in reversed(inner)
-            if (wanted is None or name in wanted or "/" in name) and not is_leaf(inner[name])
-        ]
-    return found
+    nodes = nodes_of(note, names_in, key)
+    return {key: one[1] for key, one in nodes if not is_leaf(one) and kind_of(one) == "same"}
 
 
 def tied_to(key: str, note: Any) -> str | None:
     """Return the key that has the array of a tied tensor; None if the key is of no such tensor."""
-    # Only the containers that the key leads through are looked at.
-    found = links(note, lambda folder: {key[len(folder) :].lstrip("/").partition("/")[0]})
-    return found.get(key)
+    return links(note, towards(key)).get(key)
+
+
+def towards(key: str) -> Callable[[str], Set[str] | None]:
+    """Return what `nodes_of` takes to look at what is at and below a key, and little else."""
+    return lambda folder: (
+        None if is_within(folder, key) else {key[len(folder) :].lstrip("/").partition("/")[0]}
+    )
 
 
 def is_leaf(note: Any) -> bool:
@@ -166,15 +160,15 @@ def is_of(note: Any, keys: Collection[str]) -> bool:
     return not arrays or any(key in keys for key in arrays)
 
 
-def values_of(note: Any) -> dict[str, Any]:
-    """Return the notes of all that needs no array below a node, tied tensors too, by their keys.
+def values_of(note: Any, key: str = "") -> dict[str, Any]:
+    """Return the notes of all in a node that needs no array, tied tensors too, by their keys.
 
     Examples
     --------
     >>> values_of({"w": None, "run": {"lr": ["value", 0.1]}, "tied": ["same", "w"]})
     {'run/lr': ['value', 0.1], 'tied': ['same', 'w']}
     """
-    return {key: found for key, found in nodes_of(note) if is_value(found)}
+    return {key: found for key, found in nodes_of(note, key=key) if is_value(found)}
 
 
 def name_in(rest: str, own: Container[str], is_end: Callable[[str], bool]) -> str:
@@ -207,12 +201,29 @@ def name_in(rest: str, own: Container[str], is_end: Callable[[str], bool]) -> st
     return rest if is_end(name) else name
 
 
-def nodes_of(note: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the keys of all nodes below a node, and their notes, in their order."""
-    stack = [("", note)]
+def nodes_of(
+    note: Any, names_in: Callable[[str], Set[str] | None] | None = None, key: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a node and of all nodes below it, and their notes, in their order.
+
+    Parameters
+    ----------
+    note : object
+    names_in : callable, optional
+        Returns the names that are looked at in the container with a key; None means all of
+        them. Names that contain slashes are looked at always.
+    key : str, optional
+        Of the node.
+    """
+    stack = [(key, note)]
     while stack:
         key, note = stack.pop()
-        if key:
-            yield key, note
-        inner = items_of(note)
-        stack += [(child_key(key, name), inner[name]) for name in reversed(inner)]
+        yield key, note
+        if not is_leaf(note):
+            inner = items_of(note)
+            wanted = None if names_in is None else names_in(key)
+            stack += [
+                (child_key(key, name), inner[name])
+                for name in reversed(inner)
+                if wanted is None or name in wanted or "/" in name
+            ]

@@ -6,7 +6,7 @@ Owns what the writer of an archive calls: `TreeEdits`, once its metadata has a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any, cast
 
 from npzkit.archive.renaming import rename
@@ -21,10 +21,13 @@ from npzkit.errors import (
     shown_value,
     some_of,
 )
-from npzkit.members.keys import SUFFIX, check_key, child_key, is_within
+from npzkit.members.keys import SUFFIX, check_key, is_within
 from npzkit.members.metadata import FLAT, TREE_KEY, check_tree_version, format_metadata
 from npzkit.trees.note_edits import EditedNote, moved
 from npzkit.trees.notes import is_value, items_of, kind_of, listed, nodes_of, values_of
+
+_NAMED_COUNT = 5
+"""Most keys that a text about what is left out names."""
 
 
 class TreeEdits:
@@ -35,7 +38,8 @@ class TreeEdits:
         self._edited: EditedNote | None = None
 
     @property
-    def _note(self) -> EditedNote:
+    def note(self) -> EditedNote:
+        """The note, to be asked and edited."""
         values, edited = self._archive.metadata.values, self._edited
         if edited is None or edited.note is not values[TREE_KEY]:
             # Users may have put another one in its place.
@@ -45,16 +49,17 @@ class TreeEdits:
 
     def added(self, key: str, *, is_first: bool) -> None:
         """Note that an array was added, the first one under its key, or was replaced."""
-        self._note.put(key, is_first=is_first)
+        self.note.put(key, is_first=is_first)
 
     def removed(self, key: str) -> None:
-        """Note that an array is about to be removed."""
-        self._note.take(key)
-        self._drop_empty()
+        """Note that an array is about to be removed, unless a tensor tied to it gets it."""
+        self.hand_over(key.__eq__)
+        self.note.take(key)
+        self.drop_empty()
 
     def values_in(self, key: str) -> list[str]:
         """Return the keys of the values at a key and below it."""
-        return [at for at in values_of(self._note.note) if is_within(at, key)]
+        return [at for at, note in self.note.items_in(key) if is_value(note)]
 
     def removed_values(self, key: str) -> bool:
         """Remove the values at a key or below it, if there are no arrays; return whether it did."""
@@ -62,19 +67,14 @@ class TreeEdits:
             return False
         values = self.values_in(key)
         for value in values:
-            self._note.take(value)
-        self._drop_empty()
+            self.note.take(value)
+        self.drop_empty()
         return bool(values)
 
-    def renaming(self, old: str, new: str) -> Callable[[], None]:
-        """Note that an array is about to be renamed; return what is called when it was."""
-        entry = self._note.take(old)
-
-        def renamed() -> None:
-            self._note.move(old, new, entry)
-            self._drop_empty()
-
-        return renamed
+    def renamed(self, old: str, new: str, entry: Any) -> None:
+        """Note that an array was renamed, whose entry was taken before."""
+        self.note.move(old, new, entry)
+        self.drop_empty()
 
     def hand_over(self, is_going: Callable[[str], bool]) -> None:
         """Keep the arrays of tied tensors that go under one key, and stay under another.
@@ -84,10 +84,11 @@ class TreeEdits:
         is_going : callable
             Returns whether what is under a key is about to be removed or replaced.
         """
-        listing = self._archive.listing
-        for key, others in self._note.tied().items():
-            heirs = [other for other in others if not is_going(other) and other not in listing]
-            if heirs and is_going(key) and key in listing:
+        listing, note = self._archive.listing, self.note
+        for key in [key for key in note.tied if is_going(key) and key in listing]:
+            tied = note.tied_to(key)
+            heirs = [other for other in tied if not is_going(other) and other not in listing]
+            if heirs:
                 try:
                     rename(self._archive, key, heirs[0], check_key(heirs[0]))
                 except (ChecksumError, FormatError) as error:
@@ -96,34 +97,12 @@ class TreeEdits:
                     )
                     raise
 
-    def has(self, key: str) -> bool:
-        """Return whether a value, or an empty container, is at a key or below it."""
-        return self._note.has(key)
-
-    def has_value(self, key: str) -> bool:
-        """Return whether a value is at a key."""
-        return self._note.has_value(key)
-
     def clear(self, key: str) -> None:
         """Note that all that is under a key is about to be removed."""
         self.hand_over(lambda other: is_within(other, key))
-        self._note.clear(key)
+        self.note.clear(key)
 
-    def put_tree(self, key: str, note: Any, last: str | None) -> None:
-        """Note that a tree was added; see `EditedNote`."""
-        self._note.put_tree(key, note, last)
-        self._drop_empty()
-
-    def forget(self, key: str) -> None:
-        """Note that nothing is under a key but arrays that come with a note of their own."""
-        self._note.clear(key)
-
-    def put_items(self, items: Mapping[str, Any]) -> None:
-        """Note items of other trees, under names that are new here."""
-        self._note.put_items(items)
-        self._drop_empty()
-
-    def _drop_empty(self) -> None:
+    def drop_empty(self) -> None:
         """Remove a note that says nothing."""
         if self._archive.metadata.values.get(TREE_KEY) == {}:
             del self._archive.metadata.values[TREE_KEY]
@@ -163,7 +142,7 @@ def write_tree(
     spell_out(archive)
     old = {name for name in listing.entries if is_within(name.removesuffix(SUFFIX), key)}
     old.update(listing.others_of(key + SUFFIX))
-    if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
+    if not overwrite and (old or (archive.tree is not None and archive.tree.note.has(key))):
         raise KeyExistsError(
             "this key is already in the archive", path=archive.path, key=key,
             remedy="Pass " + Advice("overwrite=True to add()", "--overwrite")
@@ -184,7 +163,8 @@ def write_tree(
     if note is not None:
         values.setdefault(TREE_KEY, {})
     if archive.tree is not None:
-        archive.tree.put_tree(key, note, None if members or not last else last)
+        archive.tree.note.put_tree(key, note, None if members or not last else last)
+        archive.tree.drop_empty()
 
 
 def add_note(
@@ -195,8 +175,8 @@ def add_note(
     before: Set[str],
     *,
     overwrite: bool,
-) -> tuple[list[str], list[str]]:
-    """Add the note of another archive, whose arrays were just written; return what is left out.
+) -> str:
+    """Add the note of another archive, whose arrays were just written; say what is left out.
 
     Each item of its root is added as a whole, or, if something else here is under its key,
     not at all: its arrays are plain ones then.
@@ -218,10 +198,8 @@ def add_note(
 
     Returns
     -------
-    names : list of str
-        The keys of items that are left out.
-    values : list of str
-        The keys of their values that need no array.
+    str
+        Which items are left out, with which values that need no array; empty if none.
 
     Raises
     ------
@@ -229,35 +207,42 @@ def add_note(
         A newer npzkit wrote the note, or it is damaged.
     """
     check_tree_version(note)
-    if note != FLAT and any(kind_of(one) is None for one in (note, *dict(nodes_of(note)).values())):
+    if note != FLAT and any(kind_of(one) is None for _, one in nodes_of(note)):
         raise ZipFormatError("the structure of the nested data is damaged")
     values = archive.metadata.values
     if not (TREE_KEY in values or before or prefix):
         values[TREE_KEY] = note
-        return [], []
+        return ""
     spell_out(archive)
     values.setdefault(TREE_KEY, {})
     tree = cast(TreeEdits, archive.tree)
-    note = listed(note, keys)
-    items = {prefix[:-1]: moved(note, prefix)} if prefix else items_of(note)
+    note = moved(listed(note, keys), prefix)
+    items = {prefix[:-1]: note} if prefix else items_of(note)
     left = []
     for key in items:
         has_arrays = key in before or f"{key}/" in before
         if overwrite and not has_arrays:
-            tree.forget(key)
-        if has_arrays or tree.has(key):
+            tree.note.clear(key)
+        if has_arrays or tree.note.has(key):
             left.append(key)
     if prefix and not left:
-        tree.put_tree(prefix[:-1], items[prefix[:-1]], None)
+        tree.note.put_tree(prefix[:-1], note, None)
     else:
-        tree.put_items({key: item for key, item in items.items() if key not in left})
-    left = [key for key in left if not _is_plain(items[key])]
-    values_left = [key for key in left if is_value(items[key])]
-    values_left += [child_key(key, below) for key in left for below in values_of(items[key])]
-    return left, values_left
+        tree.note.put_items({key: item for key, item in items.items() if key not in left})
+    tree.drop_empty()
+    return _left_out({key: items[key] for key in left})
 
 
-def _is_plain(note: Any) -> bool:
-    """Return whether the keys of the arrays say all that a note does."""
-    found = (note, *dict(nodes_of(note)).values())
-    return all(one is None or kind_of(one) == "mapping" for one in found)
+def _left_out(items: dict[str, Any]) -> str:
+    """Return a text about items that are left out; empty if keys say all that their notes do."""
+    told = {
+        key: note for key, note in items.items()
+        if any(kind_of(one) not in ("array", "mapping") for _, one in nodes_of(note))
+    }  # fmt: skip
+    if not told:
+        return ""
+    values = [below for key, note in told.items() for below in values_of(note, key)]
+    without = f", without {some_of(values, shown_value, _NAMED_COUNT)}" if values else ""
+    return f"nested data becomes plain keys{without}: the new archive has other data at " + some_of(
+        [*told], shown_value, _NAMED_COUNT
+    )

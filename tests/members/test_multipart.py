@@ -85,6 +85,17 @@ def test_numpy_reads_the_parts():
         assert theirs["s.missing"].tolist() == [False, True, False]
 
 
+def test_an_archive_tells_what_was_masked():
+    """info tells masked arrays from strings and from other arrays, in Python and in words."""
+    stream = io.BytesIO()
+    arrays = {"m": MASKED["some"], "s": STRINGS["some"], "x": np.arange(2)}
+    npzkit.save(stream, arrays, masked="split", strings="split")
+    with npzkit.open(stream) as npz:
+        assert [npz.info(key).is_masked for key in "msx"] == [True, False, False]
+        texts = [npz.info(key).split_text() for key in "msx"]
+    assert texts == ["masked, see m.mask", "strings, see s.offsets", ""]
+
+
 def test_a_writer_splits_too(tmp_path):
     """NpzWriter stores attributes with the first part, and a rename keeps the description of the array."""
     path = tmp_path / "a.npz"

@@ -15,11 +15,12 @@ from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_names import ShardRecord, StoredPart
 from npzkit.datasets.sharding import ShardPart, recorded
-from npzkit.errors import Advice, KeyExistsError
+from npzkit.errors import KeyExistsError
 from npzkit.limits import Limits
 from npzkit.members.keys import missing
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
+from npzkit.writing.listed_members import REPLACE
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
 
@@ -62,10 +63,8 @@ class Base:
         """Raise KeyExistsError if there is an array with this key that may not be replaced."""
         if not overwrite and self.index is not None and self.index.number(key) is not None:
             raise KeyExistsError(
-                "this key is already in the archive", path=path, key=key,
-                remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to add(), or use "
-                "another key.",
-            )  # fmt: skip
+                "this key is already in the archive", path=path, key=key, remedy=REPLACE
+            )
 
     def appended(self, key: str, rows: Any, path: str) -> ShardPart | None:
         """Return some rows as the next part of an array; None if there are none."""

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
 
-_REPLACE = "Pass " + Advice("overwrite=True to add()", "--overwrite") + ", or use another key."
+REPLACE = (
+    "Pass " + Advice("overwrite=True to add()", "--overwrite")
+    + ", which replaces its attributes too, or use another key."
+)  # fmt: skip
 REMOVE_FIRST = (
     "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."
 )
@@ -119,7 +122,7 @@ class MemberListing:
     # -- places -------------------------------------------------------------
 
     def check_free(
-        self, key: str, name: str, *, overwrite: bool = False, remedy: str = _REPLACE
+        self, key: str, name: str, *, overwrite: bool = False, remedy: str = REPLACE
     ) -> None:
         """Raise unless a member of this name can be written now.
 

@@ -279,7 +279,8 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                     "the array does not fit that of the first file",
                     path=self._files.path(self._first[number]), key=key,
                     found=f"{other} {found}", expected=f"{dtype} {shape}",
-                    remedy=_EITHER if self._keys is None else _LEAVE_OUT,
+                    remedy=(_EITHER if self._keys is None else _LEAVE_OUT)
+                    + (_or_joined(found, shape) if is_alike(other, dtype) else ""),
                 )  # fmt: skip
         dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
         if self.axis is None:
@@ -307,9 +308,16 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         axis = self.axis
         assert axis is not None  # noqa: S101 - the caller asked
         if not -len(shape) <= axis < len(shape):
+            arrays = self._known.kinds[self._known.kind_of[0]]
+            names = [
+                name for name in (arrays if self._keys is None else self._keys)
+                if name in arrays and -len(arrays[name][0]) <= axis < len(arrays[name][0])
+            ]  # fmt: skip
+            others = f"Choose those that have it, keys=[{some_of(names, repr)}], or s"
             raise ValueError(
-                f"the array {key!r} of {self._files.path(0)!r} has {len(shape)} dimensions, and "
-                f"no axis {axis}. Stack the files, axis=None, or choose other arrays, keys=[...]"
+                f"the array {key!r} of {self._files.path(0)!r} has "
+                f"{format_count(len(shape), 'dimension')}, and no axis {axis}. "
+                f"{others if names else 'S'}tack the files, axis=None"
             )
         return axis % len(shape)
 
@@ -482,6 +490,18 @@ class Samples(Sequence[dict[str, "NDArray[Any]"]]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} samples of {self._many!r}>"
+
+
+def _or_joined(found: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return advice for arrays that are not joined, if they differ along one axis alone."""
+    axes = [axis for axis in range(len(shape)) if _without(found, axis) == _without(shape, axis)]
+    return (
+        " Or join them along the axis in which they differ: " + Advice(
+            f"axis={axes[0]} (npzkit.pack: join='concatenate').",
+            f"--join --axis {axes[0]}, without --stack.",
+        )
+        if axes else ""
+    )  # fmt: skip
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

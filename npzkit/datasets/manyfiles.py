@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from npzkit.datasets import INDEX_NAME
-from npzkit.datasets.joined import JoinedArray
+from npzkit.datasets.joined import JoinedArray, naming_others
 from npzkit.datasets.opened_files import Files, Known, all_named, read_headers
 from npzkit.datasets.parted_array import JoinedLayout
 from npzkit.datasets.paths import find_files
@@ -482,7 +482,8 @@ class Samples(Sequence[dict[str, "NDArray[Any]"]]):
             ) from None
         many = self._many
         if many.axis is None:
-            return many._files.read(number, many.files, many._arrays(number), {})
+            with naming_others():
+                return many._files.read(number, many.files, many._arrays(number), {})
         return {
             key: many.lazy(key)[(slice(None),) * layout.axis + (number,)]
             for key, layout in many._layouts.items()

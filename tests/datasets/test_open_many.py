@@ -357,8 +357,11 @@ def test_damage_names_the_file(folder):
     state = os.stat(path)
     path.write_bytes(data)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    with pytest.raises((ChecksumError, ZipFormatError), match=r"s7\.npz.*'image'"):
+    with pytest.raises((ChecksumError, ZipFormatError), match=r"s7\.npz.*'image'") as caught:
         many.samples[7]
+    assert "join the other files without it" in caught.value.remedy
+    others = [other for other in many.paths if not other.endswith("s7.npz")]
+    assert len(npzkit.open_many(others, axis=None)["image"]) == len(others)
     with pytest.raises((ChecksumError, ZipFormatError), match=r"s7\.npz.*'image'"):
         many["image"]
 

@@ -15,12 +15,11 @@ from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_names import ShardRecord, StoredPart
 from npzkit.datasets.sharding import ShardPart, recorded
-from npzkit.errors import KeyExistsError
+from npzkit.errors import REPLACE, KeyExistsError
 from npzkit.limits import Limits
 from npzkit.members.keys import missing
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
-from npzkit.writing.listed_members import REPLACE
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
 

@@ -11,7 +11,7 @@ from collections.abc import Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import Advice, KeyExistsError
+from npzkit.errors import REPLACE, Advice, KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
 
-REPLACE = (
-    "Pass " + Advice("overwrite=True to add()", "--overwrite")
-    + ", which replaces its attributes too, or use another key."
-)  # fmt: skip
 REMOVE_FIRST = (
     "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."
 )

@@ -42,8 +42,8 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.datasets import NOT_AN_INDEX, SHARDS_KEY
-from npzkit.datasets.index import ArrayRow, Index, IndexTables, ShardRow
-from npzkit.datasets.shard_names import version_of
+from npzkit.datasets.index import ArrayRow, Index, IndexTables
+from npzkit.datasets.shard_names import ShardRecord, version_of
 from npzkit.errors import (
     IndexFormatError,
     NpzkitError,
@@ -163,7 +163,7 @@ def newer_version(what: str, found: object, expected: int) -> UnsupportedError:
 def format_index(
     attempt: str,
     metadata: Mapping[str, Any],
-    shards: list[ShardRow],
+    shards: list[ShardRecord],
     arrays: list[ArrayRow],
     *,
     durable: bool = False,

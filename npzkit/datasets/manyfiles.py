@@ -121,7 +121,12 @@ def open_many(
         paths, axis, keys=keys, threads=threads, limits=limits,
         storage_options=storage_options, on_error=on_error,
     )  # fmt: skip
-    _warn_of(list(many.left_out))
+    if left := list(many.left_out):
+        warn(
+            f"{format_count(len(left), 'file')} cannot be opened, or not joined with the first, "
+            f"and left out: {some_of(left, repr)}. The attribute left_out says why.",
+            UserWarning,
+        )
     return many
 
 
@@ -196,16 +201,6 @@ def _check_no_index(found: Sequence[Any]) -> None:
                 "it is the index of a sharded archive", path=str(file),
                 remedy="Open the folder with npzkit.open, which joins the shards.",
             )  # fmt: skip
-
-
-def _warn_of(left: list[str]) -> None:
-    """Warn of files that were left out, if there are any."""
-    if left:
-        warn(
-            f"{format_count(len(left), 'file')} cannot be opened, or not joined with the first, "
-            f"and left out: {some_of(left, repr)}. The attribute left_out says why.",
-            UserWarning,
-        )
 
 
 class ManyFiles(Mapping[str, "NDArray[Any]"]):

@@ -22,7 +22,7 @@ import numpy as np
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import coding_for
 from npzkit.datasets import INDEX_NAME
-from npzkit.datasets.index import ArrayRow, Index, PartRow, ShardRow
+from npzkit.datasets.index import ArrayRow, Index, PartRow
 from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.datasets.shard_names import (
     ShardRecord,
@@ -94,18 +94,12 @@ def check_own_folder(place: Objects) -> None:
         if name.lower().endswith(".npz") and not (attempt_of(name) or is_temporary(name))
     ]  # fmt: skip
     if others and not (
-        INDEX_NAME in files and (any(map(attempt_of, files)) or _has_own_index(place))
+        INDEX_NAME in files and (any(map(attempt_of, files)) or is_index(place.file(INDEX_NAME)))
     ):
         raise FileExistsError(
             errno.EEXIST, f"the folder already has archives, such as {min(others)!r}: a sharded "
             "archive there would hide them. Choose a folder of its own", place.name,
         )  # fmt: skip
-
-
-def _has_own_index(place: Objects) -> bool:
-    with contextlib.suppress(NpzkitError):
-        return is_index(place.file(INDEX_NAME))
-    return False
 
 
 def read_index(
@@ -284,7 +278,8 @@ def recorded(
             parts[shard].append(
                 StoredPart(key, stored_key, offset, part_shape, shape, *form, *stored)
             )
-    return [ShardRecord(*row, tuple(found)) for row, found in zip(index.shards, parts, strict=True)]
+    rows = zip(index.shards, parts, strict=True)
+    return [shard._replace(parts=tuple(found)) for shard, found in rows]
 
 
 def commit_index(
@@ -349,7 +344,8 @@ def commit_index(
     except NpzkitError as error:
         error.locate(path=place.name)
         raise
-    if older is not None and before is None and _is_of_others(older):
+    # A damaged index is replaced.
+    if older is not None and before is None and not is_index(older, if_damaged=True):
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
             path=place.name, remedy="Choose another folder, or remove the file.",
@@ -381,13 +377,6 @@ def _check_there(place: Objects, records: list[ShardRecord], files: Mapping[str,
             )  # fmt: skip
 
 
-def _is_of_others(older: bytes) -> bool:
-    """Return whether this is a sound archive, and no index. A damaged index is replaced."""
-    with contextlib.suppress(NpzkitError):
-        return not is_index(older)
-    return False
-
-
 def _format(
     records: list[ShardRecord],
     metadata: Mapping[str, Any] | None,
@@ -405,8 +394,7 @@ def _format(
     if unknown:
         raise ValueError(f"attributes were given for keys without parts: {sorted(unknown)[:5]}")
     arrays = [_array(key, parts, attrs.get(key, {})) for key, parts in by_key.items()]
-    shards = [ShardRow(record.name, record.size, record.crc32) for record in records]
-    return format_index(attempt, metadata or {}, shards, arrays, durable=durable)
+    return format_index(attempt, metadata or {}, records, arrays, durable=durable)
 
 
 def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, Any]) -> ArrayRow:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -29,11 +29,6 @@ from npzkit.zip.records import (
 
 Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """By key, the shape and dtype of each array of a file."""
-
-
-def arrays_of(infos: Iterable[ArrayInfo]) -> Arrays:
-    """Return the arrays among the members of a file."""
-    return {info.key: (info.shape or (), info.dtype) for info in infos if info.dtype is not None}
 
 
 def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -115,7 +110,8 @@ class Skeleton:
         self._gaps = [bytearray(data) for _, data in gaps]
         self._spans = [(start, start + len(data)) for start, data in gaps]
         self._blank(self._gaps)
-        self.arrays = arrays_of(member.info for member in members)
+        infos: list[Any] = [member.info for member in members]
+        self.arrays: Arrays = {info.key: (info.shape or (), info.dtype) for info in infos}
 
     def _blank(self, gaps: list[bytearray]) -> None:
         for gap, place in self._blanks:

@@ -110,8 +110,7 @@ class JoinedArray(PartedArray):
             raise self._located(error) from error.__cause__
 
     def _threads_for(self, count: int) -> int:
-        threads: int = self._npz._threads
-        return threads
+        return int(self._npz._threads)
 
     def _read_piece(
         self,

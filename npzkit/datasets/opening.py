@@ -163,8 +163,7 @@ def is_npy(file: Any) -> bool:
 
 
 def _begins_as_npy(stream: Any) -> bool:
-    found: bool = stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
-    return found
+    return bool(stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX)
 
 
 def _open_sharded(file: Any, missing: OSError | None, options: dict[str, Any]) -> NpzFile:

@@ -278,8 +278,8 @@ def recorded(
             parts[shard].append(
                 StoredPart(key, stored_key, offset, part_shape, shape, *form, *stored)
             )
-    rows = zip(index.shards, parts, strict=True)
-    return [shard._replace(parts=tuple(found)) for shard, found in rows]
+    pairs = zip(index.shards, parts, strict=True)
+    return [shard._replace(parts=tuple(found)) for shard, found in pairs]
 
 
 def commit_index(
@@ -479,10 +479,10 @@ def _remove_others(
     place.end_uploads(lambda name: attempt_of(name) == attempt)
 
 
-_UNITS = {"": 1, "B": 1} | {
+_UNITS = {"": 1, "b": 1} | {
     prefix + unit: base**power
-    for unit, base in (("B", 1000), ("iB", 1024))
-    for power, prefix in enumerate("KMGT", 1)
+    for unit, base in (("b", 1000), ("ib", 1024))
+    for power, prefix in enumerate("kmgt", 1)
 }
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([KMGT]?i?B?)", re.IGNORECASE | re.ASCII)
 
@@ -502,8 +502,7 @@ def parse_size(size: int | str, name: str = "shard_size") -> int:
     """
     if isinstance(size, str):
         found = _SIZE.fullmatch(size.strip())
-        units = {unit.lower(): factor for unit, factor in _UNITS.items()}
-        factor = units.get(found[2].lower()) if found else None
+        factor = _UNITS.get(found[2].lower()) if found else None
         if found is None or factor is None:
             raise ValueError(f"{name} must be a size such as '5GB' or '64MiB', not {size!r}")
         count = int(float(found[1]) * factor)

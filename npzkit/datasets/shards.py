@@ -24,12 +24,12 @@ from npzkit.datasets.shard_names import version_of
 from npzkit.datasets.sharding import READ_COUNT, place_of, read_index
 from npzkit.errors import (
     ChecksumError,
-    ClosedArchiveError,
     FormatError,
     IndexFormatError,
     MissingShardError,
     NpzkitError,
     StaleArchiveError,
+    closed_error,
 )
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
@@ -151,9 +151,7 @@ class OpenShards:
     def check_open(self) -> None:
         """Raise ClosedArchiveError if the archive is closed."""
         if not self.is_open:
-            raise ClosedArchiveError(
-                "the archive is closed", path=self.path, remedy="Open it again."
-            )
+            raise closed_error().locate(path=self.path)
 
     def close(self) -> None:
         """Close all shards. Reads that other threads have begun are completed."""

@@ -19,9 +19,9 @@ import numpy as np
 
 from npzkit.codecs.coding import CHUNKED, MAX_RATIOS, STORED
 from npzkit.datasets.shard_names import ShardRecord, check_attempt, check_shard_names
+from npzkit.datasets.skeleton import own_dtype
 from npzkit.datasets.tiling import fault_of, find_untiled
 from npzkit.errors import IndexFormatError, NpyFormatError, check_limit
-from npzkit.format import descr_to_dtype
 from npzkit.limits import MAX_DIMENSIONS, Limits
 from npzkit.members.keys import check_keys
 from npzkit.members.metadata import parse_metadata
@@ -203,16 +203,10 @@ class Index:
     def dtype(self, number: int) -> np.dtype[Any]:
         """Return the dtype of an array: a new object if it has fields."""
         at = self._dtype_of[number]
-        known = self._restored.get(at)
-        if known is not None:
-            return known
-        descr, extension = self.descr(number)
-        if descr.names is not None:
-            return descr_to_dtype(descr.descr)
-        if extension is not None:
-            descr = restored_dtype(descr, {DTYPE_ATTRIBUTE: extension})
-        self._restored[at] = descr
-        return descr
+        if at not in self._restored:
+            descr, extension = self._dtypes[at]
+            self._restored[at] = restored_dtype(descr, {DTYPE_ATTRIBUTE: extension})
+        return own_dtype(self._restored[at])
 
     def fortran_order(self, number: int) -> bool:
         """Return whether an array is in Fortran order."""

@@ -169,9 +169,8 @@ def format_index(
     durable: bool = False,
 ) -> bytes:
     """Return the bytes of ``index.npz``; `durable` if its shards are on the disk."""
-    numbers: dict[tuple[np.dtype[Any], str | None], int] = {}
-    for row in arrays:
-        numbers.setdefault((row.dtype, row.extension), len(numbers))
+    dtypes = dict.fromkeys((row.dtype, row.extension) for row in arrays)
+    numbers = {dtype: number for number, dtype in enumerate(dtypes)}
     parts = [(row.key, part) for row in arrays for part in row.parts]
     stored = parts + [(row.key, row.home) for row in arrays if row.home is not None]
     boxes = [part for row in arrays if len(row.parts) > 1 for part in row.parts]
@@ -198,10 +197,10 @@ def format_index(
         "strings": np.frombuffer("\0".join(strings).encode(), np.uint8),
     }
     # Not np.empty, which gives a dtype of no bytes one.
-    dtypes = {f"dtypes/{at}": np.ndarray((0,), dtype) for (dtype, _), at in numbers.items()}
+    columns |= {f"dtypes/{at}": np.ndarray((0,), dtype) for (dtype, _), at in numbers.items()}
     own = {"version": VERSION, "attempt": attempt, **({"durable": True} if durable else {})}
     stream = io.BytesIO()
-    PreparedArchive({**columns, **dtypes}).write(stream, metadata={**metadata, SHARDS_KEY: own})
+    PreparedArchive(columns).write(stream, metadata={**metadata, SHARDS_KEY: own})
     return stream.getvalue()
 
 

@@ -145,8 +145,7 @@ def join_files(
 
     `unfit` returns which of the first file's arrays are left out of all files.
     """
-    if axis is not None:
-        axis = operator.index(axis)
+    axis = None if axis is None else operator.index(axis)
     check_several(keys)
     _check_arguments(paths, on_error)
     found = find_files(paths, storage_options)
@@ -263,13 +262,9 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                 "arrays of Python objects cannot be joined", path=self._files.path(0), key=key,
                 remedy="Choose the arrays that are to be joined: " + KEYS + ".",
             )  # fmt: skip
-        axis = 0 if self.axis is None else self._axis(key, shape)
+        axis = self._axis(key, shape)
         for number, (found, other) in enumerate(arrays):
-            if self.axis is None:
-                is_fitting = found == shape
-            else:
-                is_fitting = _without(found, axis) == _without(shape, axis)
-            if not is_fitting or not is_alike(other, dtype):
+            if _without(found, axis) != _without(shape, axis) or not is_alike(other, dtype):
                 raise DifferentFilesError(
                     "the array does not fit that of the first file",
                     path=self._files.path(self._first[number]), key=key,
@@ -278,7 +273,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                     + (_or_joined(found, shape) if is_alike(other, dtype) else ""),
                 )  # fmt: skip
         dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
-        if self.axis is None:
+        if axis is None:
             starts = np.arange(len(self._known.names) + 1)
             return JoinedLayout(0, True, starts, (len(self._known.names), *shape), dtype)
         lengths = np.array([found[axis] for found, _ in arrays], np.int64)
@@ -299,9 +294,10 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
             )  # fmt: skip
         return arrays[key]
 
-    def _axis(self, key: str, shape: tuple[int, ...]) -> int:
+    def _axis(self, key: str, shape: tuple[int, ...]) -> int | None:
         axis = self.axis
-        assert axis is not None  # noqa: S101 - the caller asked
+        if axis is None:
+            return None
         if not -len(shape) <= axis < len(shape):
             arrays = self._known.kinds[self._known.kind_of[0]]
             names = [
@@ -500,8 +496,8 @@ def _or_joined(found: tuple[int, ...], shape: tuple[int, ...]) -> str:
     )  # fmt: skip
 
 
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return (-len(shape), *shape[:axis], *shape[axis + 1 :])
+def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+    return shape if axis is None else (-len(shape), *shape[:axis], *shape[axis + 1 :])
 
 
 def is_alike(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:

@@ -128,6 +128,12 @@ class ShardedWriter:
     (array([0., 0., 1., 1.]), 7)
     """
 
+    _is_open = _is_aborted = False
+    _count, _shard_name = 0, ""
+    _shard: NpzWriter | None = None
+    _order: Iterable[str] = ()
+    """Of the keys in the index, if it is not that in which they were written."""
+
     def __init__(
         self,
         folder: PathLike,
@@ -144,7 +150,6 @@ class ShardedWriter:
         threads: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._is_open = self._is_aborted = False
         # As a single file does: nobody else can commit what is written here.
         self._commits_itself = attempt is None
         self._process = os.getpid()
@@ -167,11 +172,6 @@ class ShardedWriter:
         self.metadata: dict[str, Any] = {**self._base.metadata, **(metadata or {})}
         self._mode, self._name = mode, new_writer(mode)
         self._records: list[ShardRecord] = []
-        self._count = 0
-        self._shard: NpzWriter | None = None
-        self._shard_name = ""
-        # Of the keys in the index, if it is not that in which they were written.
-        self._order: Iterable[str] = ()
         self._is_open = True
 
     def __repr__(self) -> str:

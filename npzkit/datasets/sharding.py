@@ -185,18 +185,6 @@ def add_part(
     writer._archive.alone(writer._put, key, members, coding, False)
 
 
-def add_parts(writer: NpzWriter, parts: Iterable[ShardPart]) -> None:
-    """Write parts, which were checked, one after the other, and small ones together."""
-    taken: set[str] = set()
-
-    def stored(part: ShardPart) -> _Stored:
-        found = _stored(part, taken)
-        taken.add(found[0])
-        return found
-
-    writer._add_each(map(stored, parts))
-
-
 _Stored = tuple[str, Any, Mapping[str, Any] | None]
 """A part as its shard has it: its key there, the array, attributes."""
 
@@ -207,16 +195,11 @@ def _stored(part: ShardPart, taken: Container[object]) -> _Stored:
     if part.offset is None or part.global_shape is None:
         return part.key, part.array, part.attrs
     place = part_attribute(part.key, part.offset, part.global_shape)
-    key = _free_key(part.key, part.offset, taken)
+    # That of the array, unless the shard has another part of it.
+    key = part.key
+    while key in taken:
+        key = f"{key}@{','.join(map(str, part.offset))}"
     return key, part.array, {**(part.attrs or {}), **place}
-
-
-def _free_key(key: str, offset: tuple[int, ...], taken: Container[object]) -> str:
-    """Return a key for a part: that of the array, unless the shard has another part of it."""
-    free = key
-    while free in taken:
-        free = f"{free}@{','.join(map(str, offset))}"
-    return free
 
 
 def write_shard(
@@ -236,11 +219,19 @@ def write_shard(
     **options
         Of `npzkit.NpzWriter`.
     """
+    taken: set[str] = set()
+
+    def stored(part: ShardPart) -> _Stored:
+        found = _stored(check_part(part), taken)
+        taken.add(found[0])
+        return found
+
     with NpzWriter(place.file(name), "x", **options) as writer:
-        add_parts(writer, map(check_part, parts))
+        writer._add_each(map(stored, parts))
     return record_file(place, name)
 
 
+_Base = tuple[bytes, Index] | tuple[None, None] | None
 READ_COUNT = 10
 """Distant shards that are opened at once, and shards whose records are read at once."""
 _ABANDONED_SECONDS = 24 * 3600
@@ -291,7 +282,7 @@ def commit_index(
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     durable: bool = False,
     order: Iterable[str] = (),
-    base: tuple[bytes, Index] | tuple[None, None] | None = None,
+    base: _Base = None,
     files: Mapping[str, Found] | None = None,
 ) -> None:
     """Make these shards the contents of the archive, in place of what it had.
@@ -341,22 +332,11 @@ def commit_index(
             data = unsynced if unsynced == older else data
         durable = durable or older is not None
         parse_index(data)
+        _check_replaceable(older, before, data, base)
+        # The other writer may have removed shards of the archive that this one adds to.
+        _check_there(records, files)
     except NpzkitError as error:
-        error.locate(path=place.name)
-        raise
-    # A damaged index is replaced.
-    if older is not None and before is None and not is_index(older, if_damaged=True):
-        raise IndexFormatError(
-            f"the folder has an {INDEX_NAME} of another program, which is not replaced",
-            path=place.name, remedy="Choose another folder, or remove the file.",
-        )  # fmt: skip
-    if base is not None and older not in (base[0], data):
-        raise StaleArchiveError(
-            "another writer committed since this one was opened", path=place.name,
-            remedy="Open a new writer, and write again.",
-        )  # fmt: skip
-    # The other writer may have removed shards of the archive that this one adds to.
-    _check_there(place, records, files)
+        raise error.locate(path=place.name) from error.__cause__
     named = set() if before is None else {shard.name for shard in before.shards}
     if older != data:
         if durable:
@@ -368,11 +348,26 @@ def commit_index(
         _remove_others(place, {record.name for record in records}, named, files, attempt)
 
 
-def _check_there(place: Objects, records: list[ShardRecord], files: Mapping[str, Found]) -> None:
+def _check_replaceable(older: bytes | None, before: Index | None, data: bytes, base: _Base) -> None:
+    """Check that the index in the folder, if there is one, is not another program's or writer's."""
+    # A damaged index is replaced.
+    if older is not None and before is None and not is_index(older, if_damaged=True):
+        raise IndexFormatError(
+            f"the folder has an {INDEX_NAME} of another program, which is not replaced",
+            remedy="Choose another folder, or remove the file.",
+        )
+    if base is not None and older not in (base[0], data):
+        raise StaleArchiveError(
+            "another writer committed since this one was opened",
+            remedy="Open a new writer, and write again.",
+        )
+
+
+def _check_there(records: list[ShardRecord], files: Mapping[str, Found]) -> None:
     for record in records:
         if record.name not in files or files[record.name].size != record.size:
             raise MissingShardError(
-                "a shard of this attempt is not there, or is another one", path=place.name,
+                "a shard of this attempt is not there, or is another one",
                 found=record.name, remedy="Write it again. One commit ends an attempt.",
             )  # fmt: skip
 

@@ -184,7 +184,6 @@ def format_index(
         *(format_metadata(row.attrs).decode() for row in arrays),
         *("" if part.key == key else part.key for key, part in stored),
         *(extension or "" for _, extension in numbers),
-        "",
     ]
     columns = {
         "shards": _table("shards", [(row.size, row.crc32) for row in shards]),
@@ -194,7 +193,7 @@ def format_index(
             "parts", [(p.shard, p.compressed_size, p.crc32, p.method) for _, p in stored]
         ),
         "boxes": _numbers(length for part in boxes for length in (*part.offset, *part.shape)),
-        "strings": np.frombuffer("\0".join(strings).encode(), np.uint8),
+        "strings": np.frombuffer("\0".join([*strings, ""]).encode(), np.uint8),
     }
     # Not np.empty, which gives a dtype of no bytes one.
     columns |= {f"dtypes/{at}": np.ndarray((0,), dtype) for (dtype, _), at in numbers.items()}

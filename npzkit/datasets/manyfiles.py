@@ -16,6 +16,7 @@ import numpy as np
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.joined import JoinedArray, naming_others
 from npzkit.datasets.opened_files import Files, Known, all_named, read_headers
+from npzkit.datasets.opening import holds_index
 from npzkit.datasets.parted_array import JoinedLayout
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.skeleton import Arrays
@@ -179,8 +180,6 @@ def join_files(
 def _check_arguments(paths: Any, on_error: str) -> None:
     if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
         folder = os.fsdecode(paths)
-        from npzkit.datasets.opening import holds_index
-
         told = f"it is a folder: pass a pattern, {os.path.join(folder, '*.npz')!r}"
         if holds_index(folder):
             told = "it is a sharded archive: npzkit.open(folder) opens it"
@@ -191,8 +190,6 @@ def _check_arguments(paths: Any, on_error: str) -> None:
 
 def _check_no_index(found: Sequence[Any]) -> None:
     """Refuse the index of a sharded archive, whose tables are no data."""
-    from npzkit.datasets.opening import holds_index
-
     for file in found:
         folder, name = os.path.split(str(file))
         if name == INDEX_NAME and holds_index(folder or os.curdir):

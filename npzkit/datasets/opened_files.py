@@ -106,10 +106,7 @@ class Files:
     """
 
     def __init__(
-        self,
-        names: list[str | Location],
-        options: Mapping[str, Any],
-        folder: str | None = None,
+        self, names: list[str | Location], options: Mapping[str, Any], folder: str | None = None
     ) -> None:
         self.names = names
         self.options = options

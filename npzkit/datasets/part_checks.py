@@ -217,11 +217,7 @@ def _index_findings(
 
 
 def _rows_of(
-    npz: NpzFile,
-    keys: list[str] | None,
-    progress: Progress | None,
-    threads: int,
-    seen: Seen | None,
+    npz: NpzFile, keys: list[str] | None, progress: Progress | None, threads: int, seen: Seen | None
 ) -> tuple[Finding, ...]:
     """Return what is wrong in a shard; in little time if its file was verified before."""
     archive = npz._archive.one_file()

@@ -94,11 +94,7 @@ class Skeleton:
     """
 
     def __init__(
-        self,
-        gaps: list[tuple[int, bytearray]],
-        members: list[_Member],
-        size: int,
-        directory: slice,
+        self, gaps: list[tuple[int, bytearray]], members: list[_Member], size: int, directory: slice
     ) -> None:
         self._members, self._size, self._directory = members, size, directory
         # Time, date and CRC-32, side by side in both headers, and the CRC-32s of chunks.
@@ -135,10 +131,7 @@ class Skeleton:
         return crc if gaps == self._gaps else None
 
     def read(
-        self,
-        descriptor: Any,
-        keys: Sequence[str],
-        into: Mapping[str, np.ndarray[Any, Any]],
+        self, descriptor: Any, keys: Sequence[str], into: Mapping[str, np.ndarray[Any, Any]]
     ) -> dict[str, np.ndarray[Any, Any]] | None:
         """Read arrays, unless the file is not alike or its data is damaged.
 

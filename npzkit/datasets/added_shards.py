@@ -67,18 +67,15 @@ class Base:
 
     def appended(self, key: str, rows: Any, path: str) -> ShardPart | None:
         """Return some rows as the next part of an array; None if there are none."""
-        number = None if self.index is None else self.index.number(key)
-        if self.index is None or number is None:
+        index = self.index
+        number = None if index is None else index.number(key)
+        if index is None or number is None:
             error = missing(key, self.order, path)
             told = "Save it first with writer[key] = rows, and commit; later writers can append."
             error.remedy = f"{told} {error.remedy or ''}".strip()
             raise error
-        key, shape, dtype = (
-            self.index.keys[number],
-            self.index.shape(number),
-            self.index.dtype(number),
-        )
-        array = as_rows(rows, key, shape, dtype)
+        key, shape = index.keys[number], index.shape(number)
+        array = as_rows(rows, key, shape, index.dtype(number))
         if not len(array):
             return None
         start = self._grown.get(key, shape[0])

@@ -365,10 +365,8 @@ class Index:
                 "a part has fewer bytes in its shard than it takes", found=self._part_sizes[part],
                 expected=f"enough for {sizes[part]} bytes",
             )  # fmt: skip
-        together = (
-            np.bincount(shards.astype(np.intp), stored, len(self.shards)) if len(stored) else [0.0]
-        )
-        for shard, size in zip(self.shards, together, strict=False):
+        together = np.bincount(shards.astype(np.intp), stored, len(self.shards))
+        for shard, size in zip(self.shards, together, strict=True):
             if size > shard.size:
                 raise IndexFormatError(
                     f"the parts in the shard {shard.name!r} are larger than its file",

@@ -31,7 +31,6 @@ from npzkit.errors import (
     some_of,
     warn,
 )
-from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.keys import check_several, missing
 
@@ -151,10 +150,9 @@ def join_files(
     _check_arguments(paths, on_error)
     found = find_files(paths, storage_options)
     _check_no_index(found)
-    is_distant = any(isinstance(file, Location) for file in found)
-    count = _THREADS if threads is None and is_distant else thread_count(threads)
     options = {} if limits is None else {"limits": limits}
     files = Files(found, options)
+    count = _THREADS if threads is None and files.is_distant else thread_count(threads)
     known, errors = read_headers(files, count)
     if errors and (on_error == "raise" or len(errors) == len(found)):
         raise all_named(errors, files)

@@ -204,6 +204,7 @@ def record_of(npz: NpzFile, name: str) -> ShardRecord:
 
 def record_file(place: Objects, name: str) -> ShardRecord:
     """Return the record of a complete shard. Its writer is trusted, so headers have no limit."""
+    place.check_inside(name)
     with NpzFile(place.file(name), limits=Limits(header_size=None)) as npz:
         return record_of(npz, name)
 

@@ -240,12 +240,7 @@ _ABANDONED_SECONDS = 24 * 3600
 
 def read_records(place: Objects, names: Iterable[str]) -> list[ShardRecord]:
     """Return the records of shards, by what they say of themselves."""
-
-    def read(name: str) -> ShardRecord:
-        place.check_inside(name)
-        return record_file(place, name)
-
-    tasks = [lambda name=name: read(name) for name in names]
+    tasks = [partial(record_file, place, name) for name in names]
     return run(tasks, max(READ_COUNT, thread_count(None)))
 
 

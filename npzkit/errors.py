@@ -122,6 +122,10 @@ def at_prompt(text: str | BaseException) -> str:
 
 ALLOW_PICKLE = Advice("allow_pickle=True", "--allow-pickle")
 SKIP = Advice("skip=True", "--skip")
+REPLACE = (
+    "Pass " + Advice("overwrite=True to add()", "--overwrite")
+    + ", which replaces its attributes too, or use another key."
+)  # fmt: skip
 REPACK = Advice("npzkit.repack", "npzkit repack FILE")
 REPAIR = Advice("npzkit.repair(path)", "npzkit repair FILE")
 SAVE_SOUND = Advice("npzkit.repair(path, output)", "npzkit repair FILE -o OTHER")

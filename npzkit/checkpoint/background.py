@@ -144,8 +144,7 @@ def _end() -> None:
     _ending.set()
     for saving in sorted(_unheard, key=lambda one: one.step):
         saving._ends_within()
-        if saving._error is not None:
-            error = saving._error
+        if (error := saving._error) is not None:
             warnings.warn(
                 f"step {saving.step} was not saved to {saving.path}: "
                 f"{type(error).__name__}: {error}. To get an error instead, close the store, "

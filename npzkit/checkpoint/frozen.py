@@ -17,7 +17,7 @@ from npzkit.checkpoint.step_metadata import age_of
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import ShardRecord
 from npzkit.datasets.sharding import read_records
-from npzkit.errors import shown_key, warn
+from npzkit.errors import shown_key, some_of, warn
 from npzkit.members.keys import SUFFIX
 from npzkit.members.tensors import as_unlabelled, form_of, is_tensor
 from npzkit.stores.objects import Objects
@@ -115,10 +115,9 @@ def _form_of(value: Any, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _warn_of(changed: list[str], step: int) -> None:
-    shown = ", ".join(map(shown_key, changed[:_SHOWN_COUNT]))
-    more = f" and {len(changed) - _SHOWN_COUNT} more" if changed[_SHOWN_COUNT:] else ""
+    shown = some_of(changed, shown_key, _SHOWN_COUNT)
     warn(
-        f"these arrays are declared frozen, but have changed since step {step}: {shown}{more}. "
+        f"these arrays are declared frozen, but have changed since step {step}: {shown}. "
         "All frozen arrays of this step are written again. If these are meant to change, as the "
         "statistics of BatchNorm do, leave them out of frozen=.",
         RuntimeWarning,

@@ -113,20 +113,17 @@ class Loader:
                     warn(f"{error.what}; this step was skipped", DamagedCheckpointWarning)
                     steps, _ = look()
         if damaged:
-            raise self._none_sound(damaged) from damaged[max(damaged)]
+            named = shown_steps(sorted(damaged, reverse=True))
+            raise DamagedCheckpointError(
+                "no checkpoint is sound", path=self._storage.path,
+                found=f"{len(damaged)} damaged: {named}", expected="one sound step",
+                remedy="npzkit.repair(store.path(step), output) saves the sound arrays of a step "
+                "that is a file, and npzkit.open(store.path(step)) reads those of one that is a "
+                "folder. To begin again, use another folder.",
+            ) from damaged[max(damaged)]  # fmt: skip
         raise NoCheckpointError(
             "there is no checkpoint", path=self._storage.path,
             remedy="Check the folder. To begin a new run, catch NoCheckpointError.",
-        )  # fmt: skip
-
-    def _none_sound(self, damaged: dict[int, NpzkitError]) -> DamagedCheckpointError:
-        named = shown_steps(sorted(damaged, reverse=True))
-        return DamagedCheckpointError(
-            "no checkpoint is sound", path=self._storage.path,
-            found=f"{len(damaged)} damaged: {named}", expected="one sound step",
-            remedy="npzkit.repair(store.path(step), output) saves the sound arrays of a step that "
-            "is a file, and npzkit.open(store.path(step)) reads those of one that is a folder. "
-            "To begin again, use another folder.",
         )  # fmt: skip
 
     def step(self, step: int, request: Request) -> Checkpoint:

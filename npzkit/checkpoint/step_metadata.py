@@ -89,11 +89,10 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     TypeError, ValueError
         As `npzkit.members.metadata.format_metadata`.
     """
-    found = as_read({} if metadata is None else {"metadata": metadata})
+    plain: dict[str, Any] = as_read({"metadata": {} if metadata is None else metadata})
     if not isinstance(metadata, (Mapping, NoneType)):
         raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-    plain: dict[str, Any] = found.get("metadata", {})
-    return plain
+    return dict(plain["metadata"])
 
 
 def _metric_name(name: Any) -> str:
@@ -180,8 +179,7 @@ def _parsed(metadata: Mapping[str, Any], step: int, *, is_sealed: bool) -> Recor
     own = rest.pop(_OWN_KEY, None)
     if not isinstance(own, dict):
         raise ZipFormatError(
-            "the metadata of the checkpoint are damaged or missing",
-            remedy=MISNAMED,
+            "the metadata of the checkpoint are damaged or missing", remedy=MISNAMED
         )
     if (lost := rest.get(LOST_KEY)) is not None:
         names = some_of(lost, shown_value) if isinstance(lost, list) else shown_value(lost)

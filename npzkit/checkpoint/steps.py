@@ -369,19 +369,15 @@ class Steps(abc.ABC):
         if new.shared is not None:
             place = new.shared.place
             are_linked = [writer._take(place, record) for record in new.shared.records]
-            if not all(are_linked):
-                self._warn_of_copies()
+            if not (all(are_linked) or self._has_warned):
+                self._has_warned = True
+                what = "files cannot be linked here, so frozen arrays are copied for each step"
+                warn(f"{what}: {printable(self.path)}", RuntimeWarning)
         for is_frozen in (True, False):
             keys = [key for key in new.arrays if (key in new.frozen) == is_frozen]
             writer.update({key: new.arrays[key] for key in keys})
             writer._complete_shard()
         return writer.close()
-
-    def _warn_of_copies(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            what = "files cannot be linked here, so frozen arrays are copied for each step"
-            warn(f"{what}: {printable(self.path)}", RuntimeWarning)
 
     def _overtaken(self, step: int) -> ArchiveLockedError:
         return ArchiveLockedError(

@@ -8,6 +8,7 @@ work is done by other modules: `steps`, `folder` and `bucket` for files and obje
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -184,7 +185,8 @@ class CheckpointStore:
         PreparedArchive({}, compression, level)
         self._is_background, self._when_busy = bool(background), when_busy
         self._coding: dict[str, Any] = {"compression": compression, "level": level}
-        self._threads, self._max_memory = thread_count(threads), max_memory
+        self._threads = thread_count(threads)
+        self._max_memory = math.inf if max_memory is None else max_memory
         self._keep, self._frozen = keep, _selection(frozen)
         place: Any = find_location(folder, storage_options)
         self._storage: Steps = (
@@ -450,7 +452,9 @@ class CheckpointStore:
         shared = self._shared(record.step, {key: arrays[key] for key in fixed}, check, refresh)
         held = shared.keys if shared else ()
         written = {key: array for key, array in arrays.items() if key not in held}
-        snapshot = self._snapshot(written)
+        snapshot = Snapshot(written) if self._is_background else None
+        if snapshot is not None and snapshot.size > self._max_memory:
+            snapshot = None
         if snapshot is not None:
             written = snapshot.take()
         archive = PreparedArchive(written, **self._coding)
@@ -545,14 +549,6 @@ class CheckpointStore:
                 path=self.folder, remedy='Wait for it, or pass when_busy="wait".',
             )  # fmt: skip
         return True
-
-    def _snapshot(self, arrays: Mapping[str, Any]) -> Snapshot | None:
-        """Return what to copy for a save in the background; None to save in this thread."""
-        if not self._is_background:
-            return None
-        snapshot = Snapshot(arrays)
-        is_large = self._max_memory is not None and snapshot.size > self._max_memory
-        return None if is_large else snapshot
 
     def _work(
         self, new: NewStep, joint: JointSave | None, *, is_folder: bool, is_read_back: bool

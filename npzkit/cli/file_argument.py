@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 import npzkit
-from npzkit.cli.messages import Refusal, as_word, say
+from npzkit.cli.messages import Refusal, as_word, naming_file, say
 from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
@@ -231,7 +231,7 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 
         def show_named(message: Warning | str, *args: Any, **options: Any) -> None:
             before()
-            show(f"{name}: {at_prompt(message)}", *args, **options)
+            show(f"{name}: {naming_file(at_prompt(message), name)}", *args, **options)
 
         warnings.showwarning = show_named
         yield

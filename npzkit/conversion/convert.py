@@ -46,6 +46,7 @@ from npzkit.conversion.output_paths import (
 from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
+from npzkit.datasets.repacked_shards import repack
 from npzkit.errors import (
     ConversionError,
     FormatError,
@@ -260,10 +261,11 @@ def convert(
         is_changed = dtypes or allow_pickle or is_npy(file)
         if source == target == NPZ and is_file and not is_sharded(file) and not is_changed:
             chosen, left_out = _members_chosen(location, only, claims, skip=skip)
-            rewrite(
-                file, sink or output, chosen, compression=compression, level=level,
-                progress=progress, overwrite=overwrite or sink is not None,
-            )  # fmt: skip
+            how = {
+                "compression": compression, "level": level, "progress": progress,
+                "overwrite": overwrite or sink is not None,
+            }  # fmt: skip
+            rewrite(file, sink or output, chosen, **{**(repack.__kwdefaults__ or {}), **how})
             with open(destination) as npz:
                 lost = _lost_items(npz.metadata.get(TREE_KEY), npz.files, left_out)
                 keys = tuple(key for key in npz if npz.info(key).dtype is not None)

@@ -20,8 +20,7 @@ Chunks = tuple[tuple[int, ...], ...]
 
 def chunk_size() -> int:
     """Return the bytes of a chunk that dask is configured for."""
-    size: int = parse_bytes(config.get("array.chunk-size"))
-    return size
+    return int(parse_bytes(config.get("array.chunk-size")))
 
 
 def chosen_chunks(chunks: Any, natural: Chunks, dtype: np.dtype[Any]) -> Chunks:

@@ -134,9 +134,7 @@ def commit_shards(
     """Make the shards that were written the contents of the archive."""
     place, attempt, options = destination
     place.begin_writing()
-    commit_index(
-        place, records, metadata, attempt=attempt, attrs=attrs, durable=options["durable"]
-    )  # fmt: skip
+    commit_index(place, records, metadata, attempt=attempt, attrs=attrs, durable=options["durable"])
 
 
 def to_npz(

@@ -15,7 +15,7 @@ from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_names import ShardRecord, StoredPart
 from npzkit.datasets.sharding import ShardPart, recorded
-from npzkit.errors import Advice, KeyExistsError
+from npzkit.errors import REPLACE, KeyExistsError
 from npzkit.limits import Limits
 from npzkit.members.keys import missing
 from npzkit.members.tensors import as_rows
@@ -62,25 +62,20 @@ class Base:
         """Raise KeyExistsError if there is an array with this key that may not be replaced."""
         if not overwrite and self.index is not None and self.index.number(key) is not None:
             raise KeyExistsError(
-                "this key is already in the archive", path=path, key=key,
-                remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to add(), or use "
-                "another key.",
-            )  # fmt: skip
+                "this key is already in the archive", path=path, key=key, remedy=REPLACE
+            )
 
     def appended(self, key: str, rows: Any, path: str) -> ShardPart | None:
         """Return some rows as the next part of an array; None if there are none."""
-        number = None if self.index is None else self.index.number(key)
-        if self.index is None or number is None:
+        index = self.index
+        number = None if index is None else index.number(key)
+        if index is None or number is None:
             error = missing(key, self.order, path)
             told = "Save it first with writer[key] = rows, and commit; later writers can append."
             error.remedy = f"{told} {error.remedy or ''}".strip()
             raise error
-        key, shape, dtype = (
-            self.index.keys[number],
-            self.index.shape(number),
-            self.index.dtype(number),
-        )
-        array = as_rows(rows, key, shape, dtype)
+        key, shape = index.keys[number], index.shape(number)
+        array = as_rows(rows, key, shape, index.dtype(number))
         if not len(array):
             return None
         start = self._grown.get(key, shape[0])

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.coding import CHUNKED, MAX_RATIOS, STORED
-from npzkit.datasets.shard_names import check_attempt, check_shard_names
+from npzkit.datasets.shard_names import ShardRecord, check_attempt, check_shard_names
+from npzkit.datasets.skeleton import own_dtype
 from npzkit.datasets.tiling import fault_of, find_untiled
 from npzkit.errors import IndexFormatError, NpyFormatError, check_limit
-from npzkit.format import descr_to_dtype
 from npzkit.limits import MAX_DIMENSIONS, Limits
 from npzkit.members.keys import check_keys
 from npzkit.members.metadata import parse_metadata
@@ -31,24 +31,6 @@ _MAX_CRC = 2**32 - 1
 _MAX_METHOD = 2**16 - 1
 _USUAL_SIZE = 2.0**62
 """Bytes of an array that need no exact calculation."""
-
-
-class ShardRow(NamedTuple):
-    """A shard.
-
-    Attributes
-    ----------
-    name : str
-        Of the file, in the folder of the index.
-    size : int
-        Bytes of the file.
-    crc32 : int
-        Of its central directory.
-    """
-
-    name: str
-    size: int
-    crc32: int
 
 
 class PartRow(NamedTuple):
@@ -130,7 +112,8 @@ class Index:
     ----------
     attempt : str
     metadata : mapping
-    shards : list of ShardRow
+    shards : list of ShardRecord
+        Without their parts.
     keys : list of str
     nbytes : list of int
         Of each array.
@@ -162,7 +145,7 @@ class Index:
         check_shard_names(names)
         sizes, crcs = tables.shards
         _check_most(tables.shards[1:], (_MAX_CRC,))
-        self.shards = list(map(ShardRow, names, sizes.tolist(), crcs.tolist()))
+        self.shards = list(map(ShardRecord, names, sizes.tolist(), crcs.tolist()))
         check_keys(self.keys)
         self._numbers = {key: number for number, key in enumerate(self.keys)}
         if len(self._numbers) != len(self.keys):
@@ -220,16 +203,10 @@ class Index:
     def dtype(self, number: int) -> np.dtype[Any]:
         """Return the dtype of an array: a new object if it has fields."""
         at = self._dtype_of[number]
-        known = self._restored.get(at)
-        if known is not None:
-            return known
-        descr, extension = self.descr(number)
-        if descr.names is not None:
-            return descr_to_dtype(descr.descr)
-        if extension is not None:
-            descr = restored_dtype(descr, {DTYPE_ATTRIBUTE: extension})
-        self._restored[at] = descr
-        return descr
+        if at not in self._restored:
+            descr, extension = self._dtypes[at]
+            self._restored[at] = restored_dtype(descr, {DTYPE_ATTRIBUTE: extension})
+        return own_dtype(self._restored[at])
 
     def fortran_order(self, number: int) -> bool:
         """Return whether an array is in Fortran order."""
@@ -294,12 +271,12 @@ class Index:
 
     def home_part(self, number: int) -> PartRow:
         """Return where an array without items is, as a part."""
-        at, shape = self._homes[number], self.shape(number)
-        crc32, size, method = self.stored_as(number, None)
-        key = self.stored_key(number, None)
-        return PartRow(self._shard_of[at], key, (0,) * len(shape), shape, size, crc32, method)
+        shape = self.shape(number)
+        return self._part_row(number, self._homes[number], (0,) * len(shape), shape)
 
-    def _part_row(self, number: int, part: int, offset: list[int], shape: list[int]) -> PartRow:
+    def _part_row(
+        self, number: int, part: int, offset: Iterable[int], shape: Iterable[int]
+    ) -> PartRow:
         return PartRow(
             self._shard_of[part], self.stored_key(number, part), tuple(offset),
             tuple(shape), self._part_sizes[part], self._crcs[part], self._methods[part],
@@ -321,7 +298,10 @@ class Index:
             # With empty dimensions as 1, and without overflow.
             largest = np.maximum(lengths, 1).astype(np.float64).prod(axis=1)
             for row in rows[largest * np.maximum(sizes[rows], 1) > _USUAL_SIZE].tolist():
-                _check_countable(self.shape(row), self.descr(row)[0].itemsize)
+                # NumPy counts empty dimensions as one.
+                items = math.prod(length or 1 for length in self.shape(row))
+                if items * max(self.descr(row)[0].itemsize, 1) >= 2**63:
+                    raise NpyFormatError("shape is too large for any array", found=self.shape(row))
             sizes[rows] *= lengths.prod(axis=1)
         most = int(sizes.max(initial=0))
         check_limit(
@@ -385,10 +365,8 @@ class Index:
                 "a part has fewer bytes in its shard than it takes", found=self._part_sizes[part],
                 expected=f"enough for {sizes[part]} bytes",
             )  # fmt: skip
-        together = (
-            np.bincount(shards.astype(np.intp), stored, len(self.shards)) if len(stored) else [0.0]
-        )
-        for shard, size in zip(self.shards, together, strict=False):
+        together = np.bincount(shards.astype(np.intp), stored, len(self.shards))
+        for shard, size in zip(self.shards, together, strict=True):
             if size > shard.size:
                 raise IndexFormatError(
                     f"the parts in the shard {shard.name!r} are larger than its file",
@@ -409,13 +387,6 @@ class Index:
         pairs = shards * (len(counts) + len(others)) + numbers
         if len(np.unique(pairs)) != len(pairs):
             raise IndexFormatError("an array in a shard is taken for two parts")
-
-
-def _check_countable(shape: tuple[int, ...], itemsize: int) -> None:
-    """Check that NumPy can have an array of very many items, or bytes."""
-    # It counts empty dimensions as one.
-    if math.prod(n or 1 for n in shape) * max(itemsize, 1) >= 2**63:
-        raise NpyFormatError("shape is too large for any array", found=shape)
 
 
 def _divided(strings: list[str], counts: tuple[int, ...]) -> Iterator[list[str]]:

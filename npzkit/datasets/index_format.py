@@ -42,8 +42,8 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.save import PreparedArchive
 from npzkit.datasets import NOT_AN_INDEX, SHARDS_KEY
-from npzkit.datasets.index import ArrayRow, Index, IndexTables, ShardRow
-from npzkit.datasets.shard_names import version_of
+from npzkit.datasets.index import ArrayRow, Index, IndexTables
+from npzkit.datasets.shard_names import ShardRecord, version_of
 from npzkit.errors import (
     IndexFormatError,
     NpzkitError,
@@ -163,15 +163,14 @@ def newer_version(what: str, found: object, expected: int) -> UnsupportedError:
 def format_index(
     attempt: str,
     metadata: Mapping[str, Any],
-    shards: list[ShardRow],
+    shards: list[ShardRecord],
     arrays: list[ArrayRow],
     *,
     durable: bool = False,
 ) -> bytes:
     """Return the bytes of ``index.npz``; `durable` if its shards are on the disk."""
-    numbers: dict[tuple[np.dtype[Any], str | None], int] = {}
-    for row in arrays:
-        numbers.setdefault((row.dtype, row.extension), len(numbers))
+    dtypes = dict.fromkeys((row.dtype, row.extension) for row in arrays)
+    numbers = {dtype: number for number, dtype in enumerate(dtypes)}
     parts = [(row.key, part) for row in arrays for part in row.parts]
     stored = parts + [(row.key, row.home) for row in arrays if row.home is not None]
     boxes = [part for row in arrays if len(row.parts) > 1 for part in row.parts]
@@ -185,7 +184,6 @@ def format_index(
         *(format_metadata(row.attrs).decode() for row in arrays),
         *("" if part.key == key else part.key for key, part in stored),
         *(extension or "" for _, extension in numbers),
-        "",
     ]
     columns = {
         "shards": _table("shards", [(row.size, row.crc32) for row in shards]),
@@ -195,13 +193,13 @@ def format_index(
             "parts", [(p.shard, p.compressed_size, p.crc32, p.method) for _, p in stored]
         ),
         "boxes": _numbers(length for part in boxes for length in (*part.offset, *part.shape)),
-        "strings": np.frombuffer("\0".join(strings).encode(), np.uint8),
+        "strings": np.frombuffer("\0".join([*strings, ""]).encode(), np.uint8),
     }
     # Not np.empty, which gives a dtype of no bytes one.
-    dtypes = {f"dtypes/{at}": np.ndarray((0,), dtype) for (dtype, _), at in numbers.items()}
+    columns |= {f"dtypes/{at}": np.ndarray((0,), dtype) for (dtype, _), at in numbers.items()}
     own = {"version": VERSION, "attempt": attempt, **({"durable": True} if durable else {})}
     stream = io.BytesIO()
-    PreparedArchive({**columns, **dtypes}).write(stream, metadata={**metadata, SHARDS_KEY: own})
+    PreparedArchive(columns).write(stream, metadata={**metadata, SHARDS_KEY: own})
     return stream.getvalue()
 
 

@@ -6,7 +6,8 @@ Owns how a piece of it is read, and into which memory. Which pieces an index nee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +20,17 @@ from npzkit.errors import SAVE_SOUND, NpzkitError
 from npzkit.reading.indexing import Positions, ReadHabits, select
 
 _OTHERS = "join the other files without it; " + SAVE_SOUND + " saves its sound arrays."
+
+
+@contextlib.contextmanager
+def naming_others() -> Iterator[None]:
+    """Add to the error of a file that is damaged how the others can be read."""
+    try:
+        yield
+    except NpzkitError as error:
+        if error.is_damage:
+            error.remedy = (f"{error.remedy} Or " if error.remedy else "To go on, ") + _OTHERS
+        raise
 
 
 class JoinedArray(PartedArray):
@@ -98,8 +110,7 @@ class JoinedArray(PartedArray):
             raise self._located(error) from error.__cause__
 
     def _threads_for(self, count: int) -> int:
-        threads: int = self._npz._threads
-        return threads
+        return int(self._npz._threads)
 
     def _read_piece(
         self,
@@ -109,29 +120,19 @@ class JoinedArray(PartedArray):
         *,
         is_trial: bool = False,
     ) -> None:
-        try:
-            self._read_of_file(part, positions, place, is_trial=is_trial)
-        except NpzkitError as error:
-            if error.is_damage:
-                error.remedy = (f"{error.remedy} Or " if error.remedy else "To go on, ") + _OTHERS
-            raise
-
-    def _read_of_file(
-        self, part: int, positions: tuple[Positions, ...], place: np.ndarray[Any, Any],
-        *, is_trial: bool,
-    ) -> None:  # fmt: skip
         arrays = self._npz._arrays(part)
         shape, dtype = arrays[self._key]
-        if tuple(map(len, positions)) == shape:
+        with naming_others():
+            if tuple(map(len, positions)) != shape:
+                place[...] = self._lazy(part)[as_index(positions)]
+                return
             is_direct = place.flags.c_contiguous and dtype == self._layout.dtype
             into = {self._key: place} if is_direct else {}
-            read = self._npz._files.read
-            verify = self._verify
-            found = read(part, [self._key], arrays, into, is_trial=is_trial, verify=verify)
+            found = self._npz._files.read(
+                part, [self._key], arrays, into, is_trial=is_trial, verify=self._verify
+            )
             if not (is_direct or is_trial):
                 place[...] = found[self._key]
-        else:
-            place[...] = self._lazy(part)[as_index(positions)]
 
     def _lazy(self, number: int) -> Any:
         arrays = self._npz._arrays(number)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from npzkit.datasets import INDEX_NAME
-from npzkit.datasets.joined import JoinedArray
+from npzkit.datasets.joined import JoinedArray, naming_others
 from npzkit.datasets.opened_files import Files, Known, all_named, read_headers
+from npzkit.datasets.opening import holds_index
 from npzkit.datasets.parted_array import JoinedLayout
 from npzkit.datasets.paths import find_files
 from npzkit.datasets.skeleton import Arrays
@@ -30,7 +31,6 @@ from npzkit.errors import (
     some_of,
     warn,
 )
-from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
 from npzkit.members.keys import check_several, missing
 
@@ -121,7 +121,12 @@ def open_many(
         paths, axis, keys=keys, threads=threads, limits=limits,
         storage_options=storage_options, on_error=on_error,
     )  # fmt: skip
-    _warn_of(list(many.left_out))
+    if left := list(many.left_out):
+        warn(
+            f"{format_count(len(left), 'file')} cannot be opened, or not joined with the first, "
+            f"and left out: {some_of(left, repr)}. The attribute left_out says why.",
+            UserWarning,
+        )
     return many
 
 
@@ -140,16 +145,14 @@ def join_files(
 
     `unfit` returns which of the first file's arrays are left out of all files.
     """
-    if axis is not None:
-        axis = operator.index(axis)
+    axis = None if axis is None else operator.index(axis)
     check_several(keys)
     _check_arguments(paths, on_error)
     found = find_files(paths, storage_options)
     _check_no_index(found)
-    is_distant = any(isinstance(file, Location) for file in found)
-    count = _THREADS if threads is None and is_distant else thread_count(threads)
     options = {} if limits is None else {"limits": limits}
     files = Files(found, options)
+    count = _THREADS if threads is None and files.is_distant else thread_count(threads)
     known, errors = read_headers(files, count)
     if errors and (on_error == "raise" or len(errors) == len(found)):
         raise all_named(errors, files)
@@ -175,8 +178,6 @@ def join_files(
 def _check_arguments(paths: Any, on_error: str) -> None:
     if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
         folder = os.fsdecode(paths)
-        from npzkit.datasets.opening import holds_index
-
         told = f"it is a folder: pass a pattern, {os.path.join(folder, '*.npz')!r}"
         if holds_index(folder):
             told = "it is a sharded archive: npzkit.open(folder) opens it"
@@ -187,8 +188,6 @@ def _check_arguments(paths: Any, on_error: str) -> None:
 
 def _check_no_index(found: Sequence[Any]) -> None:
     """Refuse the index of a sharded archive, whose tables are no data."""
-    from npzkit.datasets.opening import holds_index
-
     for file in found:
         folder, name = os.path.split(str(file))
         if name == INDEX_NAME and holds_index(folder or os.curdir):
@@ -196,16 +195,6 @@ def _check_no_index(found: Sequence[Any]) -> None:
                 "it is the index of a sharded archive", path=str(file),
                 remedy="Open the folder with npzkit.open, which joins the shards.",
             )  # fmt: skip
-
-
-def _warn_of(left: list[str]) -> None:
-    """Warn of files that were left out, if there are any."""
-    if left:
-        warn(
-            f"{format_count(len(left), 'file')} cannot be opened, or not joined with the first, "
-            f"and left out: {some_of(left, repr)}. The attribute left_out says why.",
-            UserWarning,
-        )
 
 
 class ManyFiles(Mapping[str, "NDArray[Any]"]):
@@ -268,21 +257,18 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
                 "arrays of Python objects cannot be joined", path=self._files.path(0), key=key,
                 remedy="Choose the arrays that are to be joined: " + KEYS + ".",
             )  # fmt: skip
-        axis = 0 if self.axis is None else self._axis(key, shape)
+        axis = self._axis(key, shape)
         for number, (found, other) in enumerate(arrays):
-            if self.axis is None:
-                is_fitting = found == shape
-            else:
-                is_fitting = _without(found, axis) == _without(shape, axis)
-            if not is_fitting or not is_alike(other, dtype):
+            if _without(found, axis) != _without(shape, axis) or not is_alike(other, dtype):
                 raise DifferentFilesError(
                     "the array does not fit that of the first file",
                     path=self._files.path(self._first[number]), key=key,
                     found=f"{other} {found}", expected=f"{dtype} {shape}",
-                    remedy=_EITHER if self._keys is None else _LEAVE_OUT,
+                    remedy=(_EITHER if self._keys is None else _LEAVE_OUT)
+                    + (_or_joined(found, shape) if is_alike(other, dtype) else ""),
                 )  # fmt: skip
         dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
-        if self.axis is None:
+        if axis is None:
             starts = np.arange(len(self._known.names) + 1)
             return JoinedLayout(0, True, starts, (len(self._known.names), *shape), dtype)
         lengths = np.array([found[axis] for found, _ in arrays], np.int64)
@@ -303,13 +289,21 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
             )  # fmt: skip
         return arrays[key]
 
-    def _axis(self, key: str, shape: tuple[int, ...]) -> int:
+    def _axis(self, key: str, shape: tuple[int, ...]) -> int | None:
         axis = self.axis
-        assert axis is not None  # noqa: S101 - the caller asked
+        if axis is None:
+            return None
         if not -len(shape) <= axis < len(shape):
+            arrays = self._known.kinds[self._known.kind_of[0]]
+            names = [
+                name for name in (arrays if self._keys is None else self._keys)
+                if name in arrays and -len(arrays[name][0]) <= axis < len(arrays[name][0])
+            ]  # fmt: skip
+            others = f"Choose those that have it, keys=[{some_of(names, repr)}], or s"
             raise ValueError(
-                f"the array {key!r} of {self._files.path(0)!r} has {len(shape)} dimensions, and "
-                f"no axis {axis}. Stack the files, axis=None, or choose other arrays, keys=[...]"
+                f"the array {key!r} of {self._files.path(0)!r} has "
+                f"{format_count(len(shape), 'dimension')}, and no axis {axis}. "
+                f"{others if names else 'S'}tack the files, axis=None"
             )
         return axis % len(shape)
 
@@ -474,7 +468,8 @@ class Samples(Sequence[dict[str, "NDArray[Any]"]]):
             ) from None
         many = self._many
         if many.axis is None:
-            return many._files.read(number, many.files, many._arrays(number), {})
+            with naming_others():
+                return many._files.read(number, many.files, many._arrays(number), {})
         return {
             key: many.lazy(key)[(slice(None),) * layout.axis + (number,)]
             for key, layout in many._layouts.items()
@@ -484,8 +479,20 @@ class Samples(Sequence[dict[str, "NDArray[Any]"]]):
         return f"<{len(self)} samples of {self._many!r}>"
 
 
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return (-len(shape), *shape[:axis], *shape[axis + 1 :])
+def _or_joined(found: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return advice for arrays that are not joined, if they differ along one axis alone."""
+    axes = [axis for axis in range(len(shape)) if _without(found, axis) == _without(shape, axis)]
+    return (
+        " Or join them along the axis in which they differ: " + Advice(
+            f"axis={axes[0]} (npzkit.pack: join='concatenate').",
+            f"--join --axis {axes[0]}, without --stack.",
+        )
+        if axes else ""
+    )  # fmt: skip
+
+
+def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+    return shape if axis is None else (-len(shape), *shape[:axis], *shape[axis + 1 :])
 
 
 def is_alike(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:

@@ -106,10 +106,7 @@ class Files:
     """
 
     def __init__(
-        self,
-        names: list[str | Location],
-        options: Mapping[str, Any],
-        folder: str | None = None,
+        self, names: list[str | Location], options: Mapping[str, Any], folder: str | None = None
     ) -> None:
         self.names = names
         self.options = options
@@ -350,18 +347,17 @@ def read_headers(files: Files, threads: int) -> tuple[Known, dict[int, Exception
     by_values: dict[Any, int] = {}
     found: list[Any] = []
 
-    def read(start: int) -> list[tuple[tuple[Any, ...], Arrays]]:
-        batch = range(start, min(start + _BATCH, len(names)))
-        return [row for number in batch if (row := read_one(number)) is not None]
+    def read(batch: range) -> list[tuple[tuple[Any, ...], Arrays]]:
+        rows = []
+        for number in batch:
+            try:
+                rows.append(files.read_arrays(number))
+            except (NpzkitError, OSError) as error:
+                errors[number] = error
+        return rows
 
-    def read_one(number: int) -> tuple[tuple[Any, ...], Arrays] | None:
-        try:
-            return files.read_arrays(number)
-        except (NpzkitError, OSError) as error:
-            errors[number] = error
-            return None
-
-    for part in run([partial(read, start) for start in range(0, len(names), _BATCH)], threads):
+    batches = [range(len(names))[start:][:_BATCH] for start in range(0, len(names), _BATCH)]
+    for part in run([partial(read, batch) for batch in batches], threads):
         found += part
     marks, kind_of = [], []
     for mark, arrays in found:

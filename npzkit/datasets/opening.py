@@ -19,7 +19,7 @@ from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import NOT_MAPPED
 from npzkit.datasets import INDEX_NAME, NOT_AN_INDEX
-from npzkit.errors import TO_CONVERT, IndexFormatError, NpzkitError, UnsupportedError
+from npzkit.errors import TO_CONVERT, IndexFormatError, UnsupportedError
 from npzkit.files.file_objects import can_read
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.limits import Limits
@@ -163,8 +163,7 @@ def is_npy(file: Any) -> bool:
 
 
 def _begins_as_npy(stream: Any) -> bool:
-    found: bool = stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
-    return found
+    return bool(stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX)
 
 
 def _open_sharded(file: Any, missing: OSError | None, options: dict[str, Any]) -> NpzFile:
@@ -197,7 +196,7 @@ def is_sharded(file: Any, storage_options: Mapping[str, Any] | None = None) -> b
     if ending == INDEX_NAME:
         from npzkit.datasets.shard_names import is_index
 
-        with contextlib.suppress(OSError, NpzkitError):
+        with contextlib.suppress(OSError):
             return is_index(find_location(file, storage_options))
         return False
     return bool(ending) or (not isinstance(find_location(file), Location) and _may_be_folder(file))
@@ -208,9 +207,7 @@ def holds_index(path: str) -> bool:
     from npzkit.datasets.shard_names import is_index
 
     path = os.path.join(path, INDEX_NAME)
-    with contextlib.suppress(NpzkitError):
-        return os.path.isfile(path) and is_index(path)
-    return True
+    return os.path.isfile(path) and is_index(path, if_damaged=True)
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
@@ -335,13 +332,11 @@ def verify(
     if not is_sharded(file, storage_options):
         from npzkit.maintenance import verify as single
 
-        options: dict[str, Any] = {
-            "threads": threads,
-            "limits": limits,
-            "storage_options": storage_options,
-        }
         try:
-            return single.verify(file, keys, progress=progress, **options)
+            return single.verify(
+                file, keys, progress=progress, threads=threads, limits=limits,
+                storage_options=storage_options,
+            )  # fmt: skip
         except (FileNotFoundError, IsADirectoryError):
             # As `open`, which takes the prefix of a sharded archive in a store.
             if not _may_be_folder(file):

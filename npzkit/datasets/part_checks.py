@@ -186,14 +186,14 @@ def _shard_findings(
     yield from _index_findings(index, name, keys, stored)
     chosen = None if is_complete else [key for key in keys if key in stored]
     for row in _rows_of(npz, chosen, progress, threads, seen):
-        array, at = None, ""
+        array, at, of = None, "", ""
         if row.key in keys:
             number, part = keys[row.key]
             array = index.keys[number]
             if part is not None and len(index.part_numbers(number)) > 1:
-                # What a finding says of rows is about the part.
                 at = f", part at {index.part(number, part).offset}"
-        yield _in_shard(name, array, row, at)
+                of = " of the part" * (", in rows " in row.what)
+        yield _in_shard(name, array, row._replace(what=row.what + of), at)
     if is_complete:
         others = [key for key, part in stored.items() if key not in keys and 0 not in part.shape]
         for key in others:
@@ -217,11 +217,7 @@ def _index_findings(
 
 
 def _rows_of(
-    npz: NpzFile,
-    keys: list[str] | None,
-    progress: Progress | None,
-    threads: int,
-    seen: Seen | None,
+    npz: NpzFile, keys: list[str] | None, progress: Progress | None, threads: int, seen: Seen | None
 ) -> tuple[Finding, ...]:
     """Return what is wrong in a shard; in little time if its file was verified before."""
     archive = npz._archive.one_file()

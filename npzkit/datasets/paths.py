@@ -89,9 +89,8 @@ def find_archives(
         # Windows takes both separators.
         given, sep = os.fsdecode(found), os.sep
         top = given.replace(os.altsep or sep, sep)
-        is_folder = os.path.isdir(top)
         below = _files_below(top, failed, suffixes, recursive=recursive)
-        names = list(below) if is_folder else None
+        names = list(below) if os.path.isdir(top) else None
     if names is None:
         return [given]
     # What is in `top` begins with this, and a separator.

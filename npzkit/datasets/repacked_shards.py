@@ -128,20 +128,19 @@ def repack(
     >>> npzkit.open(new).info("x").seekable
     True
     """
+    options: dict[str, Any] = {
+        "compression": compression, "level": level, "chunk_size": chunk_size,
+        "seekable": seekable, "threads": threads, "durable": durable, "progress": progress,
+    }  # fmt: skip
     place = find_location(file)
     if output is None and isinstance(place, (str, os.PathLike)) and os.path.isdir(place):
         if (align, overwrite, lock_timeout) != (64, False, None):
             raise ValueError("align, overwrite and lock_timeout are not for sharded archives")
-        repack_shards(
-            place, compression=compression, level=level, chunk_size=chunk_size,
-            seekable=seekable, threads=threads, durable=durable, progress=progress,
-        )  # fmt: skip
+        repack_shards(place, **options)
         return
     single.rewrite(
-        file, output, None, compression=compression, align=align, level=level,
-        chunk_size=chunk_size, seekable=seekable, threads=threads, durable=durable,
-        overwrite=overwrite, lock_timeout=lock_timeout, progress=progress,
-        storage_options=storage_options,
+        file, output, None, align=align, overwrite=overwrite, lock_timeout=lock_timeout,
+        storage_options=storage_options, **options,
     )  # fmt: skip
 
 

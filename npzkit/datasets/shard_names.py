@@ -8,6 +8,7 @@ writers returned.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets import INDEX_NAME, SHARDS_KEY
-from npzkit.errors import IndexFormatError, NotAnArrayError, UnsafeNameError
+from npzkit.errors import IndexFormatError, NotAnArrayError, NpzkitError, UnsafeNameError
 from npzkit.limits import Limits
 from npzkit.members.metadata import parse_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE
@@ -64,10 +65,11 @@ def check_attempt(attempt: object) -> str:
     return attempt
 
 
-def is_index(file: Any) -> bool:
-    """Return whether an archive is the index of a sharded one; raises as `NpzFile`."""
-    with NpzFile(file) as npz:
+def is_index(file: Any, *, if_damaged: bool = False) -> bool:
+    """Return whether an archive is the index of a sharded one; OSError if it cannot be read."""
+    with contextlib.suppress(NpzkitError), NpzFile(file) as npz:
         return SHARDS_KEY in npz.metadata
+    return if_damaged
 
 
 def shard_name(attempt: str, writer: str, number: int) -> str:
@@ -179,7 +181,7 @@ class ShardRecord(NamedTuple):
     name: str
     size: int
     crc32: int
-    parts: tuple[StoredPart, ...]
+    parts: tuple[StoredPart, ...] = ()
 
 
 def part_attribute(
@@ -202,6 +204,7 @@ def record_of(npz: NpzFile, name: str) -> ShardRecord:
 
 def record_file(place: Objects, name: str) -> ShardRecord:
     """Return the record of a complete shard. Its writer is trusted, so headers have no limit."""
+    place.check_inside(name)
     with NpzFile(place.file(name), limits=Limits(header_size=None)) as npz:
         return record_of(npz, name)
 

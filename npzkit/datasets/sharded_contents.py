@@ -19,7 +19,7 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import Join, OpenedArchive
 from npzkit.codecs.coding import STORED, method_name
-from npzkit.datasets.part_checks import prove_part
+from npzkit.datasets.part_checks import Seen, prove_part, verify_shards
 from npzkit.datasets.parted_array import Piece, as_index
 from npzkit.datasets.shard_names import attempt_of
 from npzkit.datasets.sharded_array import ShardedArray
@@ -29,14 +29,13 @@ from npzkit.errors import IndexFormatError, UnsupportedError, format_count, some
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 from npzkit.limits import Limits, thread_count
+from npzkit.maintenance.findings import Finding, VerifyReport
 from npzkit.members.array_info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import SUFFIX
-from npzkit.members.metadata import format_metadata, missing_or_tied, user_attrs
+from npzkit.members.metadata import PARTS_ATTRIBUTE, format_metadata, missing_or_tied, user_attrs
 from npzkit.reading.indexing import Box
 
 if TYPE_CHECKING:
-    from npzkit.datasets.part_checks import Seen
-    from npzkit.maintenance.findings import Finding, VerifyReport
     from npzkit.typing import MmapMode, Progress
 
 
@@ -108,9 +107,6 @@ class ShardedContents(OpenShards):
     def verify(
         self, keys: list[str] | None, progress: Progress | None, threads: int
     ) -> VerifyReport:
-        from npzkit.datasets.part_checks import verify_shards
-        from npzkit.maintenance.findings import VerifyReport
-
         numbers = range(len(self)) if keys is None else [self.find(key) for key in keys]
         rows, size = verify_shards(
             self.index, self.shard, numbers, progress, threads, self.seen,
@@ -123,8 +119,6 @@ class ShardedContents(OpenShards):
 
     def _orphans(self) -> Iterator[Finding]:
         """Yield a note if the folder has shards that the index does not list."""
-        from npzkit.maintenance.findings import Finding
-
         listed = {row.name for row in self.index.shards}
         others = [name for name in self._place.listed() if attempt_of(name) and name not in listed]
         if others:
@@ -298,8 +292,6 @@ class ShardedContents(OpenShards):
         return join(self.index.keys[number], self.index.attrs(number))
 
     def split_keys(self, keys: Iterable[str]) -> list[str]:
-        from npzkit.members.metadata import PARTS_ATTRIBUTE
-
         return [key for key in keys if PARTS_ATTRIBUTE in self.saved_attrs(key)]
 
     def saved_attrs(self, key: str) -> Mapping[str, Any]:

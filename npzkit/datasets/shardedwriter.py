@@ -128,6 +128,12 @@ class ShardedWriter:
     (array([0., 0., 1., 1.]), 7)
     """
 
+    _is_open = _is_aborted = False
+    _count, _shard_name = 0, ""
+    _shard: NpzWriter | None = None
+    _order: Iterable[str] = ()
+    """Of the keys in the index, if it is not that in which they were written."""
+
     def __init__(
         self,
         folder: PathLike,
@@ -144,7 +150,6 @@ class ShardedWriter:
         threads: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._is_open = self._is_aborted = False
         # As a single file does: nobody else can commit what is written here.
         self._commits_itself = attempt is None
         self._process = os.getpid()
@@ -167,11 +172,6 @@ class ShardedWriter:
         self.metadata: dict[str, Any] = {**self._base.metadata, **(metadata or {})}
         self._mode, self._name = mode, new_writer(mode)
         self._records: list[ShardRecord] = []
-        self._count = 0
-        self._shard: NpzWriter | None = None
-        self._shard_name = ""
-        # Of the keys in the index, if it is not that in which they were written.
-        self._order: Iterable[str] = ()
         self._is_open = True
 
     def __repr__(self) -> str:
@@ -431,16 +431,13 @@ class ShardedWriter:
                 "the writer failed or was aborted, and what it wrote is discarded",
                 path=self._place.name, remedy="Write again, with another writer.",
             )  # fmt: skip
-        known: dict[str, ShardRecord] = {record.name: record for record in self._records}
+        known = {record.name: record for record in self._records}
         files = self._place.listed()
-        given: list[str | ShardRecord] = (
-            self._find_shards(files) if shards is None
-            else [known.get(shard, shard) if isinstance(shard, str) else shard for shard in shards]
-        )  # fmt: skip
-        names = [shard for shard in given if isinstance(shard, str)]
+        given = self._find_shards(files) if shards is None else list(shards)
+        names = [shard for shard in given if isinstance(shard, str) and shard not in known]
         check_shard_names(names)
-        read = dict(zip(names, read_records(self._place, names), strict=True))
-        records = [read[shard] if isinstance(shard, str) else shard for shard in given]
+        known.update(zip(names, read_records(self._place, names), strict=True))
+        records = [known[shard] if isinstance(shard, str) else shard for shard in given]
         self._check_mode(records)
         try:
             commit_index(
@@ -460,7 +457,7 @@ class ShardedWriter:
             error.remedy = "Another writer is committing: call commit() again."
             raise
 
-    def _find_shards(self, files: Mapping[str, Found]) -> list[str | ShardRecord]:
+    def _find_shards(self, files: Mapping[str, Found]) -> list[str]:
         """Return the shards of the attempt, those that were completed first before others.
 
         Raises
@@ -469,7 +466,7 @@ class ShardedWriter:
             There is none, and no archive that is added to: the name of the attempt may be
             wrong.
         """
-        own = {record.name: record for record in self._records}
+        own = self.shards
         others = [
             (found.modified, name)
             for name, found in files.items()
@@ -480,7 +477,7 @@ class ShardedWriter:
                 f"there is no shard of the attempt {self.attempt!r}", path=self._place.name,
                 remedy="Give all writers the same attempt, and close them before the commit.",
             )  # fmt: skip
-        return [*own.values(), *(name for _, name in sorted(others))]
+        return [*own, *(name for _, name in sorted(others))]
 
     def _check_mode(self, records: Iterable[ShardRecord]) -> None:
         """Raise IndexFormatError if new shards of the attempt were written in the other mode."""
@@ -503,18 +500,13 @@ class ShardedWriter:
         """
         self._is_open, self._is_aborted = False, True
         shard, self._shard = self._shard, None
-        if os.getpid() != self._process:
-            if shard is not None:
-                shard.abort()
-            return
-        names, self._records = [record.name for record in self._records], []
-        if shard is not None:
-            names.append(self._shard_name)
+        records, self._records = self._records, []
+        names = [record.name for record in records] + [self._shard_name] * (shard is not None)
         try:
             if shard is not None:
                 shard.abort()
         finally:
-            if names:
+            if names and os.getpid() == self._process:
                 discard(self._place, names)
 
     def __enter__(self) -> Self:

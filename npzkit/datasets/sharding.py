@@ -22,7 +22,7 @@ import numpy as np
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import coding_for
 from npzkit.datasets import INDEX_NAME
-from npzkit.datasets.index import ArrayRow, Index, PartRow, ShardRow
+from npzkit.datasets.index import ArrayRow, Index, PartRow
 from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.datasets.shard_names import (
     ShardRecord,
@@ -94,18 +94,12 @@ def check_own_folder(place: Objects) -> None:
         if name.lower().endswith(".npz") and not (attempt_of(name) or is_temporary(name))
     ]  # fmt: skip
     if others and not (
-        INDEX_NAME in files and (any(map(attempt_of, files)) or _has_own_index(place))
+        INDEX_NAME in files and (any(map(attempt_of, files)) or is_index(place.file(INDEX_NAME)))
     ):
         raise FileExistsError(
             errno.EEXIST, f"the folder already has archives, such as {min(others)!r}: a sharded "
             "archive there would hide them. Choose a folder of its own", place.name,
         )  # fmt: skip
-
-
-def _has_own_index(place: Objects) -> bool:
-    with contextlib.suppress(NpzkitError):
-        return is_index(place.file(INDEX_NAME))
-    return False
 
 
 def read_index(
@@ -191,18 +185,6 @@ def add_part(
     writer._archive.alone(writer._put, key, members, coding, False)
 
 
-def add_parts(writer: NpzWriter, parts: Iterable[ShardPart]) -> None:
-    """Write parts, which were checked, one after the other, and small ones together."""
-    taken: set[str] = set()
-
-    def stored(part: ShardPart) -> _Stored:
-        found = _stored(part, taken)
-        taken.add(found[0])
-        return found
-
-    writer._add_each(map(stored, parts))
-
-
 _Stored = tuple[str, Any, Mapping[str, Any] | None]
 """A part as its shard has it: its key there, the array, attributes."""
 
@@ -213,16 +195,11 @@ def _stored(part: ShardPart, taken: Container[object]) -> _Stored:
     if part.offset is None or part.global_shape is None:
         return part.key, part.array, part.attrs
     place = part_attribute(part.key, part.offset, part.global_shape)
-    key = _free_key(part.key, part.offset, taken)
+    # That of the array, unless the shard has another part of it.
+    key = part.key
+    while key in taken:
+        key = f"{key}@{','.join(map(str, part.offset))}"
     return key, part.array, {**(part.attrs or {}), **place}
-
-
-def _free_key(key: str, offset: tuple[int, ...], taken: Container[object]) -> str:
-    """Return a key for a part: that of the array, unless the shard has another part of it."""
-    free = key
-    while free in taken:
-        free = f"{free}@{','.join(map(str, offset))}"
-    return free
 
 
 def write_shard(
@@ -242,11 +219,19 @@ def write_shard(
     **options
         Of `npzkit.NpzWriter`.
     """
+    taken: set[str] = set()
+
+    def stored(part: ShardPart) -> _Stored:
+        found = _stored(check_part(part), taken)
+        taken.add(found[0])
+        return found
+
     with NpzWriter(place.file(name), "x", **options) as writer:
-        add_parts(writer, map(check_part, parts))
+        writer._add_each(map(stored, parts))
     return record_file(place, name)
 
 
+_Base = tuple[bytes, Index] | tuple[None, None] | None
 READ_COUNT = 10
 """Distant shards that are opened at once, and shards whose records are read at once."""
 _ABANDONED_SECONDS = 24 * 3600
@@ -255,12 +240,7 @@ _ABANDONED_SECONDS = 24 * 3600
 
 def read_records(place: Objects, names: Iterable[str]) -> list[ShardRecord]:
     """Return the records of shards, by what they say of themselves."""
-
-    def read(name: str) -> ShardRecord:
-        place.check_inside(name)
-        return record_file(place, name)
-
-    tasks = [lambda name=name: read(name) for name in names]
+    tasks = [partial(record_file, place, name) for name in names]
     return run(tasks, max(READ_COUNT, thread_count(None)))
 
 
@@ -284,7 +264,8 @@ def recorded(
             parts[shard].append(
                 StoredPart(key, stored_key, offset, part_shape, shape, *form, *stored)
             )
-    return [ShardRecord(*row, tuple(found)) for row, found in zip(index.shards, parts, strict=True)]
+    pairs = zip(index.shards, parts, strict=True)
+    return [shard._replace(parts=tuple(found)) for shard, found in pairs]
 
 
 def commit_index(
@@ -296,7 +277,7 @@ def commit_index(
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     durable: bool = False,
     order: Iterable[str] = (),
-    base: tuple[bytes, Index] | tuple[None, None] | None = None,
+    base: _Base = None,
     files: Mapping[str, Found] | None = None,
 ) -> None:
     """Make these shards the contents of the archive, in place of what it had.
@@ -346,21 +327,11 @@ def commit_index(
             data = unsynced if unsynced == older else data
         durable = durable or older is not None
         parse_index(data)
+        _check_replaceable(older, before, data, base)
+        # The other writer may have removed shards of the archive that this one adds to.
+        _check_there(records, files)
     except NpzkitError as error:
-        error.locate(path=place.name)
-        raise
-    if older is not None and before is None and _is_of_others(older):
-        raise IndexFormatError(
-            f"the folder has an {INDEX_NAME} of another program, which is not replaced",
-            path=place.name, remedy="Choose another folder, or remove the file.",
-        )  # fmt: skip
-    if base is not None and older not in (base[0], data):
-        raise StaleArchiveError(
-            "another writer committed since this one was opened", path=place.name,
-            remedy="Open a new writer, and write again.",
-        )  # fmt: skip
-    # The other writer may have removed shards of the archive that this one adds to.
-    _check_there(place, records, files)
+        raise error.locate(path=place.name) from error.__cause__
     named = set() if before is None else {shard.name for shard in before.shards}
     if older != data:
         if durable:
@@ -372,20 +343,28 @@ def commit_index(
         _remove_others(place, {record.name for record in records}, named, files, attempt)
 
 
-def _check_there(place: Objects, records: list[ShardRecord], files: Mapping[str, Found]) -> None:
+def _check_replaceable(older: bytes | None, before: Index | None, data: bytes, base: _Base) -> None:
+    """Check that the index in the folder, if there is one, is not another program's or writer's."""
+    # A damaged index is replaced.
+    if older is not None and before is None and not is_index(older, if_damaged=True):
+        raise IndexFormatError(
+            f"the folder has an {INDEX_NAME} of another program, which is not replaced",
+            remedy="Choose another folder, or remove the file.",
+        )
+    if base is not None and older not in (base[0], data):
+        raise StaleArchiveError(
+            "another writer committed since this one was opened",
+            remedy="Open a new writer, and write again.",
+        )
+
+
+def _check_there(records: list[ShardRecord], files: Mapping[str, Found]) -> None:
     for record in records:
         if record.name not in files or files[record.name].size != record.size:
             raise MissingShardError(
-                "a shard of this attempt is not there, or is another one", path=place.name,
+                "a shard of this attempt is not there, or is another one",
                 found=record.name, remedy="Write it again. One commit ends an attempt.",
             )  # fmt: skip
-
-
-def _is_of_others(older: bytes) -> bool:
-    """Return whether this is a sound archive, and no index. A damaged index is replaced."""
-    with contextlib.suppress(NpzkitError):
-        return not is_index(older)
-    return False
 
 
 def _format(
@@ -405,8 +384,7 @@ def _format(
     if unknown:
         raise ValueError(f"attributes were given for keys without parts: {sorted(unknown)[:5]}")
     arrays = [_array(key, parts, attrs.get(key, {})) for key, parts in by_key.items()]
-    shards = [ShardRow(record.name, record.size, record.crc32) for record in records]
-    return format_index(attempt, metadata or {}, shards, arrays, durable=durable)
+    return format_index(attempt, metadata or {}, records, arrays, durable=durable)
 
 
 def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, Any]) -> ArrayRow:
@@ -491,10 +469,10 @@ def _remove_others(
     place.end_uploads(lambda name: attempt_of(name) == attempt)
 
 
-_UNITS = {"": 1, "B": 1} | {
+_UNITS = {"": 1, "b": 1} | {
     prefix + unit: base**power
-    for unit, base in (("B", 1000), ("iB", 1024))
-    for power, prefix in enumerate("KMGT", 1)
+    for unit, base in (("b", 1000), ("ib", 1024))
+    for power, prefix in enumerate("kmgt", 1)
 }
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([KMGT]?i?B?)", re.IGNORECASE | re.ASCII)
 
@@ -514,8 +492,7 @@ def parse_size(size: int | str, name: str = "shard_size") -> int:
     """
     if isinstance(size, str):
         found = _SIZE.fullmatch(size.strip())
-        units = {unit.lower(): factor for unit, factor in _UNITS.items()}
-        factor = units.get(found[2].lower()) if found else None
+        factor = _UNITS.get(found[2].lower()) if found else None
         if found is None or factor is None:
             raise ValueError(f"{name} must be a size such as '5GB' or '64MiB', not {size!r}")
         count = int(float(found[1]) * factor)

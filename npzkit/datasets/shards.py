@@ -24,12 +24,12 @@ from npzkit.datasets.shard_names import version_of
 from npzkit.datasets.sharding import READ_COUNT, place_of, read_index
 from npzkit.errors import (
     ChecksumError,
-    ClosedArchiveError,
     FormatError,
     IndexFormatError,
     MissingShardError,
     NpzkitError,
     StaleArchiveError,
+    closed_error,
 )
 from npzkit.files.threads import run
 from npzkit.limits import thread_count
@@ -151,9 +151,7 @@ class OpenShards:
     def check_open(self) -> None:
         """Raise ClosedArchiveError if the archive is closed."""
         if not self.is_open:
-            raise ClosedArchiveError(
-                "the archive is closed", path=self.path, remedy="Open it again."
-            )
+            raise closed_error().locate(path=self.path)
 
     def close(self) -> None:
         """Close all shards. Reads that other threads have begun are completed."""
@@ -168,9 +166,7 @@ class OpenShards:
         stored_key = self.index.stored_key(number, part)
         prove_part(self.index, number, part, shard, self.path)
         lazy = shard.lazy(stored_key, verify=verify)
-        at = part - self.index.part_numbers(number).start
-        shape = tuple(self.index.boxes(number)[1][at].tolist())
-        self.check_form(number, shape, lazy.shape, lazy.dtype)
+        self.check_form(number, self.index.part(number, part).shape, lazy.shape, lazy.dtype)
         return lazy
 
     def prove_empty(self, number: int, *, verify: bool = False) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -29,11 +29,6 @@ from npzkit.zip.records import (
 
 Arrays = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """By key, the shape and dtype of each array of a file."""
-
-
-def arrays_of(infos: Iterable[ArrayInfo]) -> Arrays:
-    """Return the arrays among the members of a file."""
-    return {info.key: (info.shape or (), info.dtype) for info in infos if info.dtype is not None}
 
 
 def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -99,11 +94,7 @@ class Skeleton:
     """
 
     def __init__(
-        self,
-        gaps: list[tuple[int, bytearray]],
-        members: list[_Member],
-        size: int,
-        directory: slice,
+        self, gaps: list[tuple[int, bytearray]], members: list[_Member], size: int, directory: slice
     ) -> None:
         self._members, self._size, self._directory = members, size, directory
         # Time, date and CRC-32, side by side in both headers, and the CRC-32s of chunks.
@@ -115,7 +106,8 @@ class Skeleton:
         self._gaps = [bytearray(data) for _, data in gaps]
         self._spans = [(start, start + len(data)) for start, data in gaps]
         self._blank(self._gaps)
-        self.arrays = arrays_of(member.info for member in members)
+        infos: list[Any] = [member.info for member in members]
+        self.arrays: Arrays = {info.key: (info.shape or (), info.dtype) for info in infos}
 
     def _blank(self, gaps: list[bytearray]) -> None:
         for gap, place in self._blanks:
@@ -131,18 +123,12 @@ class Skeleton:
             gaps = [
                 bytearray(os.pread(descriptor, end - start, start)) for start, end in self._spans
             ]
-        try:
-            crc = crc32(gaps[-1][self._directory])
-            self._blank(gaps)
-        except IndexError:  # pragma: no cover - a file that was cut meanwhile
-            return None
+        crc = crc32(gaps[-1][self._directory])
+        self._blank(gaps)
         return crc if gaps == self._gaps else None
 
     def read(
-        self,
-        descriptor: Any,
-        keys: Sequence[str],
-        into: Mapping[str, np.ndarray[Any, Any]],
+        self, descriptor: Any, keys: Sequence[str], into: Mapping[str, np.ndarray[Any, Any]]
     ) -> dict[str, np.ndarray[Any, Any]] | None:
         """Read arrays, unless the file is not alike or its data is damaged.
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.coding import (
-    CHUNK_SIZE,
     CHUNKED,
     STORED,
     Coding,
@@ -56,7 +55,6 @@ from npzkit.zip.local_header import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import SENTINEL_16
 from npzkit.zip.writer import ZipWriter
-from npzkit.zip.written_header import ALIGNMENT
 
 if TYPE_CHECKING:
     from npzkit.typing import Progress
@@ -85,17 +83,17 @@ def rewrite(
     output: Any,
     chosen: Chosen | None,
     *,
-    compression: str | int | None = None,
-    align: int = ALIGNMENT,
-    level: int | None = None,
-    chunk_size: int = CHUNK_SIZE,
-    seekable: bool = True,
-    threads: int | None = None,
-    durable: bool = False,
-    overwrite: bool = False,
-    lock_timeout: float | None = None,
-    progress: Progress | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    compression: str | int | None,
+    align: int,
+    level: int | None,
+    chunk_size: int,
+    seekable: bool,
+    threads: int | None,
+    durable: bool,
+    overwrite: bool,
+    lock_timeout: float | None,
+    progress: Progress | None,
+    storage_options: Mapping[str, Any] | None,
 ) -> None:
     """Rewrite an archive, or some members of it, as `npzkit.repack` does."""
     wanted = None if compression is None else method_number(compression)

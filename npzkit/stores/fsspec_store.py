@@ -376,9 +376,8 @@ class FsspecStore(Store):
         try:
             with limited(self._timeout):
                 return request(*args)
-        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError):
-            raise
-        except (MemoryError, RecursionError):
+        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError,
+                MemoryError, RecursionError):  # fmt: skip
             raise
         except CancelledError:
             raise TransientError("the request was given up") from None

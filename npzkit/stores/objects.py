@@ -204,14 +204,17 @@ def _names(store: FsspecStore, request: Callable[..., Mapping[str, Any]]) -> lis
     return [name for name, info in found.items() if info["type"] == "file"]
 
 
-def _listing(store: FsspecStore, request: Callable[..., T]) -> T:
-    store.file_system.invalidate_cache()
-
+def _listing(store: FsspecStore, request: Callable[..., T], what: str = "its list") -> T:
     def listed() -> T:
+        # A file system remembers what it listed.
+        store.file_system.invalidate_cache()
         extend(_LIST_SIZE)
-        return request(detail=True)
+        try:
+            return request(detail=True)
+        finally:
+            store.file_system.invalidate_cache()
 
-    return tried(partial(store.explained, listed), f"{store.name}, its list")
+    return tried(partial(store.explained, listed), f"{store.name}, {what}")
 
 
 class LocalFolder(Objects):
@@ -355,20 +358,11 @@ class StorePrefix(Objects):
 
     def listed(self) -> dict[str, Found]:
         store = self._store()
-        return self._try(store, "the list of objects", lambda: self._list(store))
-
-    def _list(self, store: FsspecStore) -> dict[str, Found]:
-        fs, path = store.file_system, store.path
-        # A file system remembers what it listed.
-        fs.invalidate_cache(path)
-        extend(_LIST_SIZE)
         try:
-            found = store.call(fs.ls, path, detail=True)
+            ask = partial(store.call, store.file_system.ls, store.path)
+            found = _listing(store, ask, "the list of objects")
         except FileNotFoundError:
-            self.folders = []
-            return {}
-        finally:
-            fs.invalidate_cache(path)
+            found = []
         self.folders = [
             info["name"].rstrip("/").rpartition("/")[2]
             for info in found

@@ -11,7 +11,7 @@ from collections.abc import Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import Advice, KeyExistsError
+from npzkit.errors import REPLACE, Advice, KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
 
-_REPLACE = "Pass " + Advice("overwrite=True to add()", "--overwrite") + ", or use another key."
 REMOVE_FIRST = (
     "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."
 )
@@ -119,7 +118,7 @@ class MemberListing:
     # -- places -------------------------------------------------------------
 
     def check_free(
-        self, key: str, name: str, *, overwrite: bool = False, remedy: str = _REPLACE
+        self, key: str, name: str, *, overwrite: bool = False, remedy: str = REPLACE
     ) -> None:
         """Raise unless a member of this name can be written now.
 

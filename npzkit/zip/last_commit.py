@@ -53,6 +53,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     REPAIR,
     SAVE_SOUND,
+    Advice,
     AmbiguousArchiveError,
     TornArchiveWarning,
     UnsupportedError,
@@ -491,6 +492,8 @@ def report_tail(source: Source, end_offset: int, *, strict: bool) -> None:
         )
     warn(
         f"{size} bytes follow the end of the archive: an append was not finished, or something "
-        "else was added. The last commit before them is read.",
+        "else was added. The last commit before them is read. "
+        + Advice("npzkit.verify(path)", "npzkit verify FILE")
+        + " says what to do.",
         TornArchiveWarning,
     )

@@ -23,8 +23,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 from forge import Member, archive, header, npy, with_metadata
-from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index import ArrayRow, PartRow
 from npzkit.datasets.index_format import format_index
+from npzkit.datasets.shard_names import ShardRecord
 
 MIB = 1 << 20
 
@@ -118,7 +119,7 @@ def overlapping(count: int) -> bytes:
 
 def index(divided: int, single: int) -> bytes:
     """The index of a sharded archive: arrays of five parts, and arrays of one, in 100 shards."""
-    shards = [ShardRow(f"s{number}.npz", 1 << 30, 0) for number in range(100)]
+    shards = [ShardRecord(f"s{number}.npz", 1 << 30, 0) for number in range(100)]
     counts, arrays, number = [5] * divided + [1] * single, [], 0
     for at, count in enumerate(counts):
         key = f"layers/{at}/attention/weight"

@@ -13,9 +13,9 @@ import math
 import time
 
 import numpy as np
-from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index import ArrayRow, PartRow
 from npzkit.datasets.index_format import format_index, parse_index
-from npzkit.datasets.shard_names import shard_name
+from npzkit.datasets.shard_names import ShardRecord, shard_name
 from npzkit.stores.upload_sink import GROWTH, PART_SIZE
 
 _LISTED_COUNT = 1000
@@ -40,7 +40,7 @@ def index_of(workers: int, tensors: int, size: int) -> bytes:
     columns = 1024
     rows = max(size // (4 * columns * tensors * workers), 1)
     shards = [
-        ShardRow(shard_name("attempt", f"{worker:08x}", 0), tensors * rows * columns * 4, worker)
+        ShardRecord(shard_name("attempt", f"{worker:08x}", 0), tensors * rows * columns * 4, worker)
         for worker in range(workers)
     ]
     arrays = [

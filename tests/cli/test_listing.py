@@ -346,6 +346,8 @@ def test_a_torn_archive_is_a_warning_in_a_line(process, model):
     assert result.code == 0
     assert result.err.startswith(f"npzkit: warning: {model}: 4 bytes follow the end")
     assert result.err.count("\n") == 1
+    (command,) = re.findall(r"npzkit (verify \S+) says what to do", result.err)
+    assert "Remove them: npzkit repair" in process(*command.split()).out
     assert "after the end: 4 bytes" in process("info", model).out.replace("  ", " ")
 
 

@@ -512,6 +512,12 @@ def test_joining_scalars(cli, here):
     found = cli("pack", "all.npz", "?.npz", "--join", "--skip", "--json")
     assert (found.code, found.err) == (0, "npzkit: left out 'B': it has no axis 0\n")
     assert found.json()["notes"] == ["left out 'B': it has no axis 0"]
+    npzkit.save("1.npz", {"x": np.arange(5), "B": 1.0})
+    told = cli("pack", "rows.npz", "?.npz", "--stack").err
+    assert told.endswith("they differ: --join --axis 0, without --stack.\n")
+    assert cli("pack", "rows.npz", "?.npz", "--join", "--axis", "0", "--skip").code == 0
+    with npzkit.open("rows.npz") as npz:
+        assert npz["x"].tolist() == [0, 1, 2, 0, 1, 2, 3, 4]
 
 
 def test_notes_in_json(cli, here):

@@ -8,9 +8,10 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.datasets import index_format
-from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index import ArrayRow, PartRow
 from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.datasets.paths import find_archives
+from npzkit.datasets.shard_names import ShardRecord
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import (
     ChecksumError,
@@ -386,7 +387,7 @@ def test_dtypes_of_every_kind(tmp_path):
 @pytest.mark.slow
 def test_a_large_index_is_compact_and_parsed_by_columns():
     """5,000 arrays and 10,000 parts take less than 60 bytes each, and all of them are kept."""
-    shards = [ShardRow(f"shard-a.{at:08x}-00000.npz", 1 << 40, at) for at in range(10)]
+    shards = [ShardRecord(f"shard-a.{at:08x}-00000.npz", 1 << 40, at) for at in range(10)]
     rows = [
         ArrayRow(
             f"model.layers.{at}.weight", (8, 4), np.dtype("<f4"), None, False, {},

@@ -298,6 +298,22 @@ def test_bad_arguments(tmp_path):
     assert npzkit.open_many(f"{tmp_path}/a[1].npz", axis=None)["x"].tolist() == [1]
 
 
+@pytest.mark.remedy(" Or join them along the axis in which they differ: ")
+def test_scalars_beside_rows_of_different_lengths(tmp_path):
+    """What each error names is an axis that fits, and then the arrays that have it."""
+    for run in range(3):
+        npzkit.save(tmp_path / f"{run}.npz", {"x": np.zeros((2, run)), "step": run, "run": run})
+    pattern = f"{tmp_path}/?.npz"
+    with pytest.raises(DifferentFilesError, match=r"in which they differ: axis=1 "):
+        npzkit.open_many(pattern, axis=None)
+    with pytest.raises(ValueError, match=r"'step'.* no axis 1\. Choose .*, keys=\['x'\], or stack"):
+        npzkit.open_many(pattern, axis=1)
+    assert npzkit.open_many(pattern, axis=1, keys=["x"])["x"].shape == (2, 3)
+    with pytest.raises(ValueError, match=r"'step'.* no axis 0\. Stack the files, axis=None$"):
+        npzkit.open_many(pattern, keys=["step", "run"])
+    assert npzkit.open_many(pattern, axis=None, keys=["step", "run"])["run"].tolist() == [0, 1, 2]
+
+
 @pytest.mark.slow
 @replaces_open_files
 @pytest.mark.remedy("Open the files again with npzkit.open_many.")
@@ -341,8 +357,11 @@ def test_damage_names_the_file(folder):
     state = os.stat(path)
     path.write_bytes(data)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    with pytest.raises((ChecksumError, ZipFormatError), match=r"s7\.npz.*'image'"):
+    with pytest.raises((ChecksumError, ZipFormatError), match=r"s7\.npz.*'image'") as caught:
         many.samples[7]
+    assert "join the other files without it" in caught.value.remedy
+    others = [other for other in many.paths if not other.endswith("s7.npz")]
+    assert len(npzkit.open_many(others, axis=None)["image"]) == len(others)
     with pytest.raises((ChecksumError, ZipFormatError), match=r"s7\.npz.*'image'"):
         many["image"]
 

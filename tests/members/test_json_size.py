@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from deep import extent
 from forge import Member, archive, npy, with_metadata
-from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index import ArrayRow, PartRow
 from npzkit.datasets.index_format import format_index, parse_index
+from npzkit.datasets.shard_names import ShardRecord
 from npzkit.errors import LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
 from npzkit.members.metadata import is_deeper
@@ -130,7 +131,7 @@ def test_large_archives_are_far_below_the_limit():
     """
     count = extent(20_000, 100_000)
     share = DEFAULT_METADATA_SIZE / 4 * count / 100_000
-    shards = [ShardRow(f"shard-a.{at:08x}-00000.npz", 1 << 40, at) for at in range(10)]
+    shards = [ShardRecord(f"shard-a.{at:08x}-00000.npz", 1 << 40, at) for at in range(10)]
     keys = [f"model.layers.{at}.self_attn.q_proj.weight" for at in range(count)]
     rows = [
         ArrayRow(

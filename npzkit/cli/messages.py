@@ -19,17 +19,7 @@ from typing import Any
 
 import click
 
-from npzkit.errors import (
-    MemberNotFoundError,
-    NoCheckpointError,
-    NpzkitError,
-    StaleArchiveError,
-    UnsupportedError,
-    at_prompt,
-    is_damage,
-    printable,
-    quoted,
-)
+from npzkit.errors import MemberNotFoundError, NpzkitError, at_prompt, is_damage, printable, quoted
 from npzkit.files.urls import local_path
 
 _PYTHON = re.compile(
@@ -147,7 +137,7 @@ def running_objects(allow_pickle: bool) -> Iterator[None]:
             told = "Python 2 may have written it: pass --encoding latin1"
         elif isinstance(error, ModuleNotFoundError):
             told = f"it needs the module {error.name}, which is not installed"
-        raise click.ClickException(f"a Python object cannot be read: {told}.") from error
+        raise Refusal(f"a Python object cannot be read: {told}.") from error
 
 
 def print_notes(notes: Iterable[str]) -> list[str]:
@@ -211,7 +201,7 @@ def error_text(error: BaseException) -> tuple[str, int]:
         return "interrupted", 130
     lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
     is_wrong = isinstance(error, NpzkitError) and is_damage(error)
-    code = 2 if lacks_memory or (isinstance(error, _UNREAD) and not is_wrong) else 1
+    code = 1 if is_wrong and not lacks_memory else 2
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
@@ -234,8 +224,6 @@ def error_text(error: BaseException) -> tuple[str, int]:
     return in_a_line(text), code
 
 
-_UNREAD = OSError, UnsupportedError, StaleArchiveError, MemberNotFoundError, NoCheckpointError
-"""Errors with exit code 2, unless they mean damage: something cannot be read or written."""
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive. npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz "

@@ -351,7 +351,7 @@ def _verified(
         where = "" if row.where is None else f" (at byte {row.where})"
         told = f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"
         remedy = advice_at_prompt(row.remedy or "")
-        told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
+        told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path, row.key)
         lines.append(in_a_line(told))
     is_usual = state in ("sound", "unchecked") and report._is_safe
     if not quiet and (is_alone or verbose or not is_usual):
@@ -359,8 +359,9 @@ def _verified(
     is_ok = state in ("sound", "unchecked")
     document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
     for row in document["rows"]:
-        row["what"] = naming_file(at_prompt(row["what"]), archive.path)
-        row["remedy"] = naming_file(advice_at_prompt(row["remedy"] or ""), archive.path) or None
+        place = archive.path, row["key"]
+        row["what"] = naming_file(at_prompt(row["what"]), *place)
+        row["remedy"] = naming_file(advice_at_prompt(row["remedy"] or ""), *place) or None
     return Outcome(document, "\n".join(lines), state, int(not is_ok))
 
 

@@ -72,8 +72,8 @@ class Finding(NamedTuple):
         damaged, and otherwise to its data, or to its first damaged chunk if that is
         known. Errors of reads have the same `offset`.
     remedy : str or None
-        What to do about an unfinished append, a file that is not an archive, an array with
-        damaged chunks, or one that npzkit cannot read, as a full sentence.
+        What to do about an unfinished append, a file that is not an archive, an array whose
+        CRC-32 differs, or one that npzkit cannot read, as a full sentence.
     """
 
     key: str | None

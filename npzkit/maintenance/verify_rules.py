@@ -208,7 +208,7 @@ def member_findings(
             found = Finding._of(key, error, entry.header_offset)
             if error.what == OTHER_LONG_DOUBLE:
                 found = found._replace(severity="note")
-            elif isinstance(error, UnsupportedError):
+            elif isinstance(error, (ChecksumError, UnsupportedError)):
                 found = found._replace(remedy=error.remedy)
             if found not in rows:
                 rows.append(found)

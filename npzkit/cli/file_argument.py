@@ -161,37 +161,40 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
             )
 
 
-def tell_passed_over(given: Sequence[str], *, recursive: bool) -> None:
-    """Say how many other files and folders there are in folders, which were not looked at."""
-    from npzkit.datasets import INDEX_NAME
-    from npzkit.datasets.opening import holds_index
+def tell_passed_over(given: Sequence[str], found: Iterable[str], *, recursive: bool) -> None:
+    """Say how many other files and folders there are in folders, which were not looked at.
+
+    Of what was `found`, folders are sharded archives, or listed as one row.
+    """
     from npzkit.members.keys import ZARR_NAMES
 
+    known = set(map(os.path.normpath, found))
     files = folders = links = 0
     for top in filter(os.path.isdir, given):
         for place, inner, names in os.walk(top):
             is_zarr = not {*ZARR_NAMES}.isdisjoint(names)
-            if is_zarr or (INDEX_NAME in names and holds_index(place)):
+            if is_zarr or os.path.normpath(place) in known:
                 files += is_zarr and place != top
                 inner.clear()
             elif recursive or place == top:
-                inner[:] = [name for name in inner if name[0] != "."]
-                links += sum(os.path.islink(os.path.join(place, name)) for name in inner)
+                paths = {name: os.path.join(place, name) for name in inner if name[0] != "."}
+                inner[:] = [one for one in paths if os.path.normpath(paths[one]) not in known]
+                links += sum(os.path.islink(paths[name]) for name in inner)
                 others = [name for name in names if not name.lower().endswith((".npz", ".npy"))]
                 files += sum(name[0] != "." for name in others)
             else:
                 folders += bool(inner or names)
                 inner.clear()
-    found = [
+    told = [
         format_count(count, what)
         for count, what in ((files, "other file"), (links, "linked folder"))
         if count
     ]
     if folders:
         into = "it" if folders == 1 else "them"
-        found.append(f"{format_count(folders, 'folder')} (-r looks into {into})")
-    if found:
-        say(f"not looked at: {'; '.join(found)}")
+        told.append(f"{format_count(folders, 'folder')} (-r looks into {into})")
+    if told:
+        say(f"not looked at: {'; '.join(told)}")
 
 
 def file_size(path: str) -> int | None:

@@ -228,7 +228,12 @@ def ls(
     if as_json:
         print_json(documents)
     code = max(code, tell_unmatched(patterns, unmatched))
-    tell_passed_over(files, recursive=recursive)
+    looked_at = [
+        one[0]
+        for file, archives, folders in shown
+        for one in ([(file,)] if archives is None else [*archives, *folders])
+    ]
+    tell_passed_over(files, looked_at, recursive=recursive)
     return code
 
 
@@ -280,11 +285,11 @@ def _steps_in(names: Sequence[str]) -> Collection[int]:
 
 
 def _print_archives(
-    heading: str, folder: str, archives: Sequence[ArchiveFile], folders: Sequence[tuple[str, str]]
+    heading: str, folder: str, archives: Sequence[ArchiveFile], folders: list[tuple[str, str]]
 ) -> int:
     """Print a row per archive and folder of a folder, or per step of checkpoints.
 
-    Return the exit code.
+    Return the exit code. Beside steps, folders have no row, and are removed from the list.
     """
     if heading:
         click.echo(heading)
@@ -294,6 +299,7 @@ def _print_archives(
 
         with npzkit.checkpoint.CheckpointStore(folder) as store:
             if len(store.steps) == len(of_runs):
+                folders.clear()
                 return print_steps(store)
     rows, code = [], 0
     with ProgressBar("list", in_bytes=False) as tell:

@@ -233,8 +233,8 @@ def verify(
     if not quiet:
         tell_abandoned(files, recursive=recursive)
     try:
-        archives = find_archives(files, recursive=recursive, with_npy=True)
-        archives = _without_loose_shards(archives, files)
+        found = find_archives(files, recursive=recursive, with_npy=True)
+        archives = _without_loose_shards(found, files)
     except Refusal:
         if as_json:
             print_json([])
@@ -250,7 +250,7 @@ def verify(
     code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
     code = max(code, tell_unmatched(keys, unmatched or ()))
     if not quiet:
-        tell_passed_over(files, recursive=recursive)
+        tell_passed_over(files, (one.path for one in found), recursive=recursive)
     return code
 
 

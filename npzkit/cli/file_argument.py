@@ -274,13 +274,10 @@ def keys_matching(patterns: Sequence[str], listed: Sequence[str], unmatched: set
     """Return the keys of one of several files that --key names; what names one is discarded."""
     from npzkit.trees.restoring import KeySelection
 
-    found: set[str] = set()
-    for pattern in patterns:
-        matching = KeySelection(pattern).keys(listed)
-        found.update(matching)
-        if matching:
-            unmatched.discard(pattern)
-    return [key for key in listed if key in found]
+    wanted = KeySelection(patterns)
+    found = wanted.keys(listed)
+    unmatched -= wanted._used
+    return found
 
 
 def tell_unmatched(patterns: Sequence[str], unmatched: Collection[str]) -> int:

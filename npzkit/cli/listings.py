@@ -229,9 +229,11 @@ def ls(
         print_json(documents)
     code = max(code, tell_unmatched(patterns, unmatched))
     looked_at = [
-        one[0]
+        path
         for file, archives, folders in shown
-        for one in ([(file,)] if archives is None else [*archives, *folders])
+        for path in (
+            [file] if archives is None else [*(one.path for one in archives), *dict(folders)]
+        )
     ]
     tell_passed_over(files, looked_at, recursive=recursive)
     return code

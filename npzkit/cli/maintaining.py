@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -254,32 +255,31 @@ def verify(
     return code
 
 
-def _error_in_opening(source: Any) -> npzkit.NpzkitError | None:
-    """Return the error for a file that cannot be opened, which tells damage from other formats."""
-    try:
-        with npzkit.open(source):
-            return None
-    except npzkit.NpzkitError as error:
-        return error
-
-
 def _verify(
     archive: ArchiveFile, keys: Sequence[str], unmatched: set[str] | None, report: Progress,
     **how: bool,
 ) -> Outcome:  # fmt: skip
     """Check an archive, or a .npy file as one; `how` is that of `_verified`."""
-    from npzkit.datasets.opening import is_npy, open_any
+    from npzkit.datasets.opening import open_any
 
-    with (
-        seekable_input(archive.path) as source,
-        open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
-    ):
-        chosen = _named(given, keys, unmatched)
+    error, chosen = None, keys
+    with seekable_input(archive.path) as source, contextlib.ExitStack() as stack:
+        given = source
+        try:
+            # The report has what opening warns of.
+            with warnings.catch_warnings(action="ignore"):
+                given = stack.enter_context(open_any(source))
+        except npzkit.NpzkitError as failure:
+            # It tells damage from other formats.
+            error = failure
+        else:
+            if keys and unmatched is not None:
+                chosen = keys_matching(keys, given.files, unmatched)
+            elif keys:
+                chosen = keys_named(keys, given, given._archive.path)
         if keys and not chosen:
             return Outcome({}, "", "without these keys")
         found = npzkit.verify(given, chosen or None, progress=report)
-        is_open = found.ok or found.member_count or found.unchecked_count
-        error = None if is_open else _error_in_opening(given)
     done = _verified(archive, found, is_foreign=error is not None and error._is_foreign, **how)
     if error is not None:
         done.document["is_damage"] = error.is_damage
@@ -302,24 +302,6 @@ def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> lis
         else:
             archives[archive.path] = archive
     return list(archives.values())
-
-
-def _named(source: Any, keys: Sequence[str], unmatched: set[str] | None) -> Sequence[str]:
-    """Return the keys that --key names; as they are, if the archive cannot be opened.
-
-    Each must name one, unless what is `unmatched` in several files is collected.
-    """
-    is_open = isinstance(source, npzkit.NpzFile)
-    try:
-        npz = source if is_open else npzkit.open(source) if keys else None
-    except (npzkit.NpzkitError, OSError):
-        npz = None
-    if npz is None:
-        return keys
-    with contextlib.nullcontext() if is_open else npz:
-        if unmatched is not None:
-            return keys_matching(keys, npz.files, unmatched)
-        return keys_named(keys, npz, npz._archive.path)
 
 
 def _verified(

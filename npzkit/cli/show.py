@@ -101,12 +101,11 @@ def show(
             index, key = parse_index(key), None
         values = [] if slice_ is not None else _values_in(npz, key or "")
         keys = [] if values == [key or ""] else _keys_of(npz, key)
-        if keys and (key is None or stats):
-            values = []
-        is_local, is_several = local_path(file) is not None, len(keys) + len(values) > 1
+        names = keys if keys and (key is None or stats) else [*keys, *values]
+        is_local, is_several = local_path(file) is not None, len(names) > 1
         found: list[Any] = []
         code = 0
-        for each in [*keys, *values]:
+        for each in names:
             if is_several and not as_json:
                 click.echo(f"{printable(each)}:")
             try:

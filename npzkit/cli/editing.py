@@ -105,12 +105,8 @@ def _binary_stdin() -> BinaryIO:
 @click.argument("out", type=file_or_pipe)
 @_inputs_argument
 @input_options
-@click.option(
-    "--join", is_flag=True, help="Make one array of those with the same key in archives.",
-)  # fmt: skip
-@click.option(
-    "--axis", type=int, default=0, show_default=True, help="Join along this axis.",
-)  # fmt: skip
+@click.option("--join", is_flag=True, help="Make one array of those with the same key in archives.")
+@click.option("--axis", type=int, default=0, show_default=True, help="Join along this axis.")
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
 @click.option(
     "-k", "--key", "keys", multiple=True, metavar="KEY",
@@ -194,12 +190,12 @@ def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     return npzkit.NpzWriter(file, mode="a", **options)
 
 
-def _tell(file: str, done: dict[str, list[str]], *, as_json: bool, more: str = "") -> None:
+def _tell(file: str, text: str, *, as_json: bool, **done: list[str]) -> None:
+    """Print what was done to a file: as JSON, or as a text."""
     if as_json:
         print_json({"path": file, **done})
-        return
-    texts = [f"{what} {', '.join(map(printable, keys))}" for what, keys in done.items() if keys]
-    click.echo(f"{printable(file)}: {'; '.join(texts) or 'nothing to do'}{printable(more)}")
+    else:
+        click.echo(f"{printable(file)}: {printable(text)}")
 
 
 @click.command()
@@ -228,8 +224,11 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     notes = print_notes(report.notes)
     replaced = set(report.replaced)
     added = [key for key in report.keys if key not in replaced]
-    done = {"added": added, "replaced": list(report.replaced)}
-    _tell(file, done | ({"notes": notes} if as_json else {}), as_json=as_json)
+    texts = [f"added {', '.join(added)}"] if added else []
+    texts += [f"replaced {', '.join(report.replaced)}"] if replaced else []
+    text = "; ".join(texts) or "nothing to do"
+    done = {"added": added, "replaced": list(report.replaced), "notes": notes}
+    _tell(file, text, as_json=as_json, **done)
 
 
 @click.command()
@@ -267,7 +266,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         with npzkit.open(file) as npz:
             if npz.archive_info().dead_size:
                 stays = f"; the bytes stay in the file until: npzkit repack {as_word(file)}"
-    _tell(file, {"removed": removed}, as_json=as_json, more=stays)
+    _tell(file, f"removed {', '.join(removed)}{stays}", as_json=as_json, removed=removed)
 
 
 @click.command()
@@ -285,10 +284,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     with refusing(UnsafeNameError), _writer(file) as writer:
         old = typed_key(old, writer.files)
         writer.rename(old, new)
-    if as_json:
-        print_json({"path": file, "renamed": [old, new]})
-    else:
-        click.echo(f"{printable(file)}: renamed {printable(old)} to {printable(new)}")
+    _tell(file, f"renamed {old} to {new}", as_json=as_json, renamed=[old, new])
 
 
 # -- files of other formats ------------------------------------------------------
@@ -344,15 +340,9 @@ def convert(
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     with refusing(ConversionError), ProgressBar("convert") as tell:
         report = npzkit.convert(
-            file,
-            output,
-            keys or None,
-            zarr_format=version,
-            dtypes=dtypes,
-            overwrite=overwrite,
-            progress=tell,
-            **options,
-        )
+            file, output, keys or None, zarr_format=version, dtypes=dtypes, overwrite=overwrite,
+            progress=tell, **options,
+        )  # fmt: skip
     left_out = [f"left out {printable(key)!r}: " + reason for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
     _print_written(output, report, **({"notes": notes} if as_json else {}))

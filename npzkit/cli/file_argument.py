@@ -53,13 +53,10 @@ class _NamedFile(click.Path):
 named_file = _NamedFile(readable=False)
 file_or_pipe = _NamedFile(readable=False, allow_dash=True)
 archive_argument = click.argument("file", type=file_or_pipe)
-files_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=named_file
-)
+_files = functools.partial(click.argument, "files", metavar="FILE...", nargs=-1, required=True)
+files_argument = _files(type=named_file)
 """Files with names, not the standard streams."""
-archives_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=file_or_pipe
-)
+archives_argument = _files(type=file_or_pipe)
 
 recursive_option = click.option(
     "-r", "--recursive", is_flag=True, help="Search folders at any depth, not only at the first."
@@ -148,12 +145,9 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
 
     for folder in filter(os.path.isdir, given):
         for path, size in abandoned_files(folder, recursive=recursive):
-            is_sharded = holds_index(os.path.dirname(path))
-            remover = (
-                "The first commit after 24 hours"
-                if is_sharded
-                else "The next save to the same path"
-            )
+            remover = "The next save to the same path"
+            if holds_index(os.path.dirname(path)):
+                remover = "The first commit after 24 hours"
             say(
                 f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
                 f"To save its complete arrays: npzkit repair {as_word(printable(path))} -o OTHER. "
@@ -185,11 +179,8 @@ def tell_passed_over(given: Sequence[str], found: Iterable[str], *, recursive: b
             else:
                 folders += bool(inner or names)
                 inner.clear()
-    told = [
-        format_count(count, what)
-        for count, what in ((files, "other file"), (links, "linked folder"))
-        if count
-    ]
+    told = [format_count(files, "other file")] if files else []
+    told += [format_count(links, "linked folder")] if links else []
     if folders:
         into = "it" if folders == 1 else "them"
         told.append(f"{format_count(folders, 'folder')} (-r looks into {into})")
@@ -204,24 +195,17 @@ def file_size(path: str) -> int | None:
 
 
 @contextlib.contextmanager
-def opened(
-    file: str,
-    *,
-    allow_pickle: bool = False,
-    encoding: str = "ASCII",
-    limits: npzkit.Limits | None = None,
-) -> Iterator[npzkit.NpzFile]:
+def opened(file: str, **options: Any) -> Iterator[npzkit.NpzFile]:
     """Open FILE, or the standard input for ``-``: an archive, or a .npy file as one.
 
     Warnings begin with its name.
     """
     from npzkit.datasets.opening import open_any
 
-    kwargs = {"encoding": encoding}
     with (
         seekable_input(file) as source,
         naming_in_warnings(printable(shown_url(file))),
-        open_any(source, allow_pickle=allow_pickle, pickle_kwargs=kwargs, limits=limits) as npz,
+        open_any(source, **options) as npz,
     ):
         yield npz
 

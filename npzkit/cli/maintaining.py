@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     document : mapping of str to object
-        The result as JSON. If it is empty, it is left out.
+        The result as JSON, without the path and ``ok``. If it is empty, it is left out.
     text : str
         The result as text. If it is empty, nothing is printed.
     state : str
@@ -184,23 +184,27 @@ def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressB
         with naming_in_warnings(shown_path(archive.path), tell.hide), refusing():
             if archive.refusal:
                 raise Refusal(archive.refusal)
-            return work(archive, report)
+            done = work(archive, report)
     except (npzkit.NpzkitError, OSError, Refusal) as error:
         raise_final(error)
-        if archive.is_found and not os.path.lexists(archive.path):
-            # A run that keeps its last checkpoints has removed this one meanwhile.
-            return Outcome({"path": archive.path, "ok": True, "removed": True}, "", "removed")
-        text, code = error_text(error)
-        is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
-        state = _FOREIGN if getattr(error, "_is_foreign", False) else "failed"
-        is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
-    if not is_named:
+        tell.hide()
+        done = _failure(archive, error)
+    head = {"path": shown_url(archive.path), "ok": not done.code}
+    return done._replace(document=done.document and head | done.document | head)
+
+
+def _failure(archive: ArchiveFile, error: Exception) -> Outcome:
+    """Report that an archive could not be processed."""
+    if archive.is_found and not os.path.lexists(archive.path):
+        # A run that keeps its last checkpoints has removed this one meanwhile.
+        return Outcome({"removed": True}, "", "removed")
+    text, code = error_text(error)
+    if getattr(error, "path", None) is None and shown_path(archive.path) not in text:
         text = f"{shown_path(archive.path)}: {text}"
-    tell.hide()
     say(text)
-    path = shown_url(archive.path)
-    document = {"path": path, "ok": False, "error": text, "is_damage": is_damage}
-    return Outcome(document, "", state, code)
+    is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
+    state = _FOREIGN if getattr(error, "_is_foreign", False) else "failed"
+    return Outcome({"error": text, "is_damage": is_damage}, "", state, code)
 
 
 @click.command()
@@ -316,6 +320,7 @@ def _verified(
     path = shown_path(archive.path)
     lines = []
     state = _FOREIGN if is_foreign else report._state
+    is_ok = state in ("sound", "unchecked")
     notes = {*report._notes} if is_alone else ()
 
     def is_shown(row: Any) -> bool:
@@ -327,23 +332,20 @@ def _verified(
         is_usual = state == "unchecked" and not (is_alone or verbose)
         return row.severity == "error" or is_torn or not (quiet or is_usual)
 
+    def at_shell(row: Any) -> Any:
+        what = naming_file(at_prompt(row.what), archive.path, row.key)
+        remedy = naming_file(advice_at_prompt(row.remedy or ""), archive.path, row.key)
+        return row._replace(what=what, remedy=remedy or None)
+
     shown = tuple(filter(is_shown, report.rows))
-    for row in shown:
+    for row in map(at_shell, shown):
         key = "" if row.key is None else f"{printable(row.key)}: "
         where = "" if row.where is None else f" (at byte {row.where})"
-        told = f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"
-        remedy = advice_at_prompt(row.remedy or "")
-        told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path, row.key)
-        lines.append(in_a_line(told))
-    is_usual = state in ("sound", "unchecked") and report._is_safe
-    if not quiet and (is_alone or verbose or not is_usual):
+        remedy = f". {row.remedy}" if row.remedy else ""
+        lines.append(in_a_line(f"{path}: {row.severity}: {key}{row.what}{where}{remedy}"))
+    if not quiet and (is_alone or verbose or not (is_ok and report._is_safe)):
         lines.append(f"{path}: {_FOREIGN if is_foreign else report._closing(shown)}")
-    is_ok = state in ("sound", "unchecked")
-    document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
-    for row in document["rows"]:
-        place = archive.path, row["key"]
-        row["what"] = naming_file(at_prompt(row["what"]), *place)
-        row["remedy"] = naming_file(advice_at_prompt(row["remedy"] or ""), *place) or None
+    document = report.as_dict() | {"rows": [at_shell(row)._asdict() for row in report.rows]}
     return Outcome(document, "\n".join(lines), state, int(not is_ok))
 
 
@@ -417,11 +419,10 @@ def _left_of_shards(folder: str) -> str:
 
 def _repaired(archive: ArchiveFile, report: npzkit.RepairReport) -> Outcome:
     """Return the outcome of saving the sound members of an archive."""
-    document = {"path": shown_url(archive.path), "ok": not report.lost, **report.as_dict()}
     first, *others = _repair_text(archive, report)
     path = shown_path(archive.path)
     text = "\n".join([first, *(f"{path}: {line}" for line in others)])
-    return Outcome(document, text, *(("with losses", 1) if report.lost else ("saved", 0)))
+    return Outcome(report.as_dict(), text, *(("with losses", 1) if report.lost else ("saved", 0)))
 
 
 def _repair_text(archive: ArchiveFile, report: npzkit.RepairReport) -> list[str]:
@@ -454,7 +455,6 @@ def _cut(archive: ArchiveFile, report: Progress, *, is_alone: bool) -> Outcome:
     ]
     document = {**repaired.as_dict(), **found.document}
     if repaired.lost:
-        document["ok"] = False
         found = found._replace(state="with losses", code=1)
     return found._replace(document=document, text="\n".join(filter(None, lines)))
 
@@ -471,7 +471,7 @@ def _repacked_shards(folder: str, report: Progress, **options: Any) -> Outcome:
     npzkit.repack(folder, progress=report, **options)
     after = count_shards()
     path = shown_url(folder)
-    document = {"path": path, "ok": True, "output": path, "shards_before": before, "shards": after}
+    document = {"output": path, "shards_before": before, "shards": after}
     text = f"{printable(path)}: {before} -> {format_count(after, 'shard')}"
     return Outcome(document, text, "repacked")
 
@@ -510,9 +510,9 @@ def repack(
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        if output is None and _is_sharded(archive):
-            return _repacked_shards(archive.path, report, **options)
         if _is_sharded(archive):
+            if output is None:
+                return _repacked_shards(archive.path, report, **options)
             raise Refusal(
                 f"{shown_path(archive.path)}: repack rewrites a sharded archive only in place. "
                 f"npzkit convert {as_word(archive.path)} FILE.npz makes one file of it."
@@ -521,8 +521,7 @@ def repack(
         target, may_replace = output_of(archive, output, may_replace=overwrite)
         npzkit.repack(archive.path, target, overwrite=may_replace, progress=report, **options)
         after = file_size(target)
-        document = {"path": shown_url(archive.path), "ok": True, "output": shown_url(target),
-                    "size_before": before, "size": after}  # fmt: skip
+        document = {"output": shown_url(target), "size_before": before, "size": after}
         # The size of an archive at a URL is not known here.
         sizes = " -> ".join(format_size(size) for size in (before, after) if size)
         text = f"{printable(shown_url(target))}: {sizes or 'repacked'}"

@@ -87,10 +87,8 @@ def show(
                 f"show takes one FILE: {slice_!r} is a file, but was taken for SLICE."
             ) from error
         raise click.UsageError(f"{error}.") from error
-    with (
-        running_objects(allow_pickle),
-        opened(file, allow_pickle=allow_pickle, encoding=encoding) as npz,
-    ):
+    how = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
+    with running_objects(allow_pickle), opened(file, **how) as npz:
         key = _with_array(npz, key)
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             if len(npz) != 1:

@@ -376,7 +376,7 @@ def _relist(
         entries = {**(newest.last.entries if newest.last else {}), **newest.known.entries}
         places = {(name, entry.header_offset) for name, entry in entries.items()}
         # Unreadable members stay listed, because their bytes stay in the file.
-        salvage.lost = [lost for lost in salvage.lost if (lost[0], lost[2]) not in places]
+        salvage.lost = [lost for lost in salvage.lost if (lost.key, lost.where) not in places]
     sound = {name: one for name, one in salvage.sound.items() if isinstance(one, Entry)}
     for name, entry in sound.items():
         # Members after the last commit are newer than its directory.

@@ -246,10 +246,11 @@ def _header_findings(
 def member_error(
     reader: MemberReader, entry: Entry, threads: int, advance: Advance = lambda size: None
 ) -> Finding | None:
-    """Return why a member cannot be read or trusted, or None if it can.
+    """Return why a member cannot be read or trusted, or None if it can, whatever its name.
 
     `advance` is called with the uncompressed bytes of each read.
     """
+    entry = accepting_name(entry)
     try:
         try:
             reader.find_header(entry)

@@ -39,16 +39,7 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.errors import (
-    ConversionError,
-    UnsafeNameError,
-    format_count,
-    format_size,
-    printable,
-    quoted,
-    shown_url,
-    some_of,
-)
+from npzkit.errors import format_count, format_size, printable, quoted, shown_url, some_of
 from npzkit.files.urls import local_path
 
 PIPE = "-"
@@ -75,11 +66,7 @@ def _named_inputs(
     what: str, texts: Sequence[str], allow_pickle: bool
 ) -> Iterator[tuple[list[Any], ProgressBar]]:
     """Yield what arguments name, each ``[KEY=]PATH`` or ``-`` for a pipe, and a progress bar."""
-    with (
-        refusing(ConversionError, UnsafeNameError),
-        running_objects(allow_pickle),
-        ProgressBar(what) as tell,
-    ):
+    with refusing(), running_objects(allow_pickle), ProgressBar(what) as tell:
         found = [
             (key, _binary_stdin() if path == PIPE else path) for key, path in map(_split, texts)
         ]
@@ -281,7 +268,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
     Example: npzkit mv model.npz weights layer/weights
     """
-    with refusing(UnsafeNameError), _writer(file) as writer:
+    with _writer(file) as writer:
         old = typed_key(old, writer.files)
         writer.rename(old, new)
     _tell(file, f"renamed {old} to {new}", as_json=as_json, renamed=[old, new])
@@ -338,7 +325,7 @@ def convert(
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with refusing(ConversionError), ProgressBar("convert") as tell:
+    with refusing(), ProgressBar("convert") as tell:
         report = npzkit.convert(
             file, output, keys or None, zarr_format=version, dtypes=dtypes, overwrite=overwrite,
             progress=tell, **options,
@@ -405,11 +392,7 @@ def extract(
 
         with refusing():
             limits = npzkit.Limits(total_size=parse_size(max_size, "--max-size"))
-    with (
-        refusing(ConversionError),
-        opened(file, limits=limits) as npz,
-        ProgressBar("extract") as tell,
-    ):
+    with refusing(), opened(file, limits=limits) as npz, ProgressBar("extract") as tell:
         chosen = keys_named(keys, npz.files, file) or None
         if folder == PIPE:
             wanted = set(chosen or npz.files)

@@ -104,8 +104,8 @@ class Refusal(click.ClickException):
 
 
 @contextlib.contextmanager
-def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
-    """Raise Refusal for errors of these kinds, and for a file that already exists.
+def refusing() -> Iterator[None]:
+    """Raise Refusal for a file that already exists.
 
     Invalid arguments, which raise ValueError, are wrong usage.
     """
@@ -114,8 +114,6 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
     except FileExistsError as error:
         path = os.fsdecode(error.filename)
         raise Refusal(f"{quoted(path)} already exists. Pass --overwrite to replace it.") from error
-    except kinds as error:
-        raise Refusal(message_of(error)) from error
     except ValueError as error:
         if isinstance(error, NpzkitError):
             raise
@@ -200,15 +198,14 @@ def error_text(error: BaseException) -> tuple[str, int]:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted", 130
     lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
-    is_wrong = isinstance(error, NpzkitError) and is_damage(error)
-    code = 1 if is_wrong and not lacks_memory else 2
+    code = 1 if isinstance(error, NpzkitError) and is_damage(error) and not lacks_memory else 2
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
         end = "" if message.endswith((".", "?", "!")) else "."
         if isinstance(error, click.NoSuchOption) and not error.possibilities:
             end += " Put -- before names that begin with a dash."
-        text, code = f"{message}{end} Try: {where} --help", 2
+        text = f"{message}{end} Try: {where} --help"
     elif isinstance(error, click.ClickException):
         text, code = error.format_message(), error.exit_code
     elif lacks_memory:

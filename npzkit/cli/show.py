@@ -47,11 +47,6 @@ _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
 
 
-_pickle_option = click.option(
-    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
-)
-
-
 @click.command(context_settings={"ignore_unknown_options": True})
 @archive_argument
 @key_argument
@@ -59,7 +54,9 @@ _pickle_option = click.option(
 @click.option(
     "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
 )
-@_pickle_option
+@click.option(
+    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
+)
 @encoding_option
 @json_option
 def show(
@@ -88,7 +85,7 @@ def show(
             ) from error
         raise click.UsageError(f"{error}.") from error
     how = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
-    with running_objects(allow_pickle), opened(file, **how) as npz:
+    with opened(file, **how) as npz:
         key = _with_array(npz, key)
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             if len(npz) != 1:

@@ -20,6 +20,7 @@ import click
 
 import npzkit
 from npzkit.cli.messages import Refusal, as_word, say
+from npzkit.cli.output import print_json
 from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
@@ -96,15 +97,16 @@ class ArchiveFile(NamedTuple):
 
 
 def find_archives(
-    given: Sequence[str], *, recursive: bool, with_npy: bool = False, may_lack: bool = False
-) -> list[ArchiveFile]:
+    given: Sequence[str], *, recursive: bool, with_npy: bool = False, may_lack: bool = False,
+    as_json: bool = False,
+) -> list[ArchiveFile]:  # fmt: skip
     """Return the archives that FILEs are: files, and those in folders, there also .npy files.
 
     Raises
     ------
     Refusal
-        The only FILE is a folder without archives, and not `may_lack`. One of several is in the
-        result, with its refusal.
+        The only FILE is a folder without archives, and not `may_lack`; with `as_json`, an empty
+        list was printed. One of several is in the result, with its refusal.
     """
     from npzkit.datasets import paths
     from npzkit.datasets.opening import is_zarr
@@ -125,6 +127,8 @@ def find_archives(
             what = f"has no archives: no file in it ends with {' or '.join(suffixes)}."
             told = f"{shown_url(path)!r} {what}{hint}"
             if len(given) == 1:
+                if as_json:
+                    print_json([])
                 raise Refusal(told)
             found.append(ArchiveFile(path, path, told))
         for archive in inside:

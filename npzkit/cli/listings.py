@@ -31,7 +31,7 @@ from npzkit.cli.file_argument import (
     tell_unmatched,
     typed_key,
 )
-from npzkit.cli.messages import Refusal, error_text, in_a_line, message_of, report_failure, say
+from npzkit.cli.messages import error_facts, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
     ProgressBar,
     as_text,
@@ -185,12 +185,7 @@ def ls(
         raise click.UsageError("--tree and --depth cannot be used with --long or --json.")
     tell_abandoned(files, recursive=recursive)
     are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
-    try:
-        shown = [row for file in files for row in _listed_for(file, are_arrays, recursive)]
-    except Refusal:
-        if as_json:
-            print_json([])
-        raise
+    shown = [row for file in files for row in _listed_for(file, are_arrays, recursive, as_json)]
     documents, code, gap = [], 0, ""
     is_named = len(shown) == 1 and shown[0][0] in files
     unmatched = set[str]() if is_named else set(patterns)
@@ -218,10 +213,7 @@ def ls(
                 raise
             # The other files are still listed.
             code = max(code, report_failure(error))
-            is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
-            documents.append(
-                {"path": shown_url(file), "error": error_text(error)[0], "is_damage": is_damage}
-            )
+            documents.append({"path": shown_url(file), **error_facts(error)})
             continue
         gap = "\n"
         code = max(code, tell_unreadable(members))
@@ -240,11 +232,13 @@ def ls(
 
 
 def _listed_for(
-    file: str, are_arrays: bool, recursive: bool
+    file: str, are_arrays: bool, recursive: bool, as_json: bool
 ) -> list[tuple[str, list[ArchiveFile] | None, list[tuple[str, str]]]]:
     """Return what is listed of FILE: a folder with its archives and folders, or archives alone."""
     folders = [] if are_arrays or recursive else _folders_in(file)
-    found = find_archives([file], recursive=recursive, with_npy=True, may_lack=bool(folders))
+    found = find_archives(
+        [file], recursive=recursive, with_npy=True, may_lack=bool(folders), as_json=as_json
+    )
     if are_arrays or [archive.path for archive in found] == [file]:
         return [(archive.path, None, []) for archive in found]
     return [(file, found, folders)]

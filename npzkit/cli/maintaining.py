@@ -10,6 +10,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -38,6 +39,7 @@ from npzkit.cli.messages import (
     Refusal,
     advice_at_prompt,
     as_word,
+    error_facts,
     error_text,
     in_a_line,
     naming_file,
@@ -202,9 +204,8 @@ def _failure(archive: ArchiveFile, error: Exception) -> Outcome:
     if getattr(error, "path", None) is None and shown_path(archive.path) not in text:
         text = f"{shown_path(archive.path)}: {text}"
     say(text)
-    is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
     state = _FOREIGN if getattr(error, "_is_foreign", False) else "failed"
-    return Outcome({"error": text, "is_damage": is_damage}, "", state, code)
+    return Outcome({**error_facts(error), "error": text}, "", state, code)
 
 
 @click.command()
@@ -237,21 +238,13 @@ def verify(
     """
     if not quiet:
         tell_abandoned(files, recursive=recursive)
-    try:
-        found = find_archives(files, recursive=recursive, with_npy=True)
-        archives = _without_loose_shards(found, files)
-    except Refusal:
-        if as_json:
-            print_json([])
-        raise
-
-    unmatched = set(keys) if len(archives) > 1 else None
-
-    def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        is_alone = len(archives) == 1
-        how = {"quiet": quiet, "verbose": verbose, "is_alone": is_alone}
-        return _verify(archive, keys, unmatched, report, **how)
-
+    found = find_archives(files, recursive=recursive, with_npy=True, as_json=as_json)
+    archives = _without_loose_shards(found, files)
+    is_alone = len(archives) == 1
+    unmatched = None if is_alone else set(keys)
+    work = partial(
+        _verify, keys=keys, unmatched=unmatched, quiet=quiet, verbose=verbose, is_alone=is_alone
+    )
     code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
     code = max(code, tell_unmatched(keys, unmatched or ()))
     if not quiet:
@@ -260,8 +253,8 @@ def verify(
 
 
 def _verify(
-    archive: ArchiveFile, keys: Sequence[str], unmatched: set[str] | None, report: Progress,
-    **how: bool,
+    archive: ArchiveFile, report: Progress, *, keys: Sequence[str] = (),
+    unmatched: set[str] | None = None, **how: bool,
 ) -> Outcome:  # fmt: skip
     """Check an archive, or a .npy file as one; `how` is that of `_verified`."""
     from npzkit.datasets.opening import open_any
@@ -392,7 +385,7 @@ def repair(
         told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
         is_alone = len(archives) == 1
         if is_folder(output) or (is_sharded and output is None):
-            found = _verify(archive, (), None, report, is_alone=is_alone)
+            found = _verify(archive, report, is_alone=is_alone)
             if is_sharded or not found.code:
                 return found._replace(text=f"{found.text}\n{told}") if found.code else found
         if is_sharded:

@@ -221,6 +221,11 @@ def error_text(error: BaseException) -> tuple[str, int]:
     return in_a_line(text), code
 
 
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """Return what JSON says of an error."""
+    return {"error": error_text(error)[0], "is_damage": getattr(error, "is_damage", False)}
+
+
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive. npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz "

@@ -76,14 +76,7 @@ def show(
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
-    try:
-        index = SliceIndex() if slice_ is None else parse_index(slice_)
-    except ValueError as error:
-        if slice_ and os.path.isfile(slice_):
-            raise click.UsageError(
-                f"show takes one FILE: {slice_!r} is a file, but was taken for SLICE."
-            ) from error
-        raise click.UsageError(f"{error}.") from error
+    index = SliceIndex() if slice_ is None else _parsed(slice_)
     how = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
     with opened(file, **how) as npz:
         key = _with_array(npz, key)
@@ -117,6 +110,17 @@ def show(
         if as_json:
             print_json(found if is_several else found[0])
     return code
+
+
+def _parsed(text: str) -> SliceIndex:
+    """Return what SLICE says, or raise UsageError."""
+    try:
+        return parse_index(text)
+    except ValueError as error:
+        told = f"{error}."
+        if text and os.path.isfile(text):
+            told = f"show takes one FILE: {text!r} is a file, but was taken for SLICE."
+        raise click.UsageError(told) from error
 
 
 def _shown(

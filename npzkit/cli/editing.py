@@ -23,6 +23,7 @@ from npzkit.cli.file_argument import (
     file_or_pipe,
     file_size,
     keys_named,
+    keys_option,
     level_option,
     named_file,
     opened,
@@ -95,10 +96,7 @@ def _binary_stdin() -> BinaryIO:
 @click.option("--join", is_flag=True, help="Make one array of those with the same key in archives.")
 @click.option("--axis", type=int, default=0, show_default=True, help="Join along this axis.")
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
-@click.option(
-    "-k", "--key", "keys", multiple=True, metavar="KEY",
-    help="Join only this array, a folder of keys, or what matches, such as 'loss/*'.",
-)  # fmt: skip
+@keys_option("Join", "loss/*")
 @click.option("--skip", is_flag=True, help="Leave out files and arrays that cannot be joined.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option

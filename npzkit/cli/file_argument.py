@@ -307,3 +307,11 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
 
 
 key_argument = click.argument("key", required=False, shell_complete=complete_key)
+
+
+def keys_option(verb: str, example: str = "layer*/bias") -> Callable[[Any], Any]:
+    """Add the option -k, whose help begins with a verb."""
+    text = f"{verb} only this array, a folder of keys, or what matches, such as '{example}'."
+    return click.option(
+        "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key, help=text
+    )

@@ -24,6 +24,7 @@ from npzkit.cli.file_argument import (
     find_archives,
     key_argument,
     keys_matching,
+    keys_option,
     opened,
     recursive_option,
     tell_abandoned,
@@ -153,16 +154,13 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "--sort", type=click.Choice(list(_ORDERS)),
     help="Order of the arrays; size puts the largest first.",
 )  # fmt: skip
-@click.option(
-    "-k", "--key", "patterns", multiple=True, metavar="KEY",
-    help="Show only this array, a folder of keys, or what matches, such as 'layer*/bias'.",
-)  # fmt: skip
+@keys_option("Show")
 @click.option("--tree", "is_tree", is_flag=True, help="Show keys with slashes as a tree.")
 @click.option("--depth", type=click.IntRange(1), help="As --tree, with folders up to this depth.")
 @json_option
 def ls(
     files: tuple[str, ...], is_long: bool, recursive: bool, sort: str | None,
-    patterns: tuple[str, ...], is_tree: bool, depth: int | None, as_json: bool,
+    keys: tuple[str, ...], is_tree: bool, depth: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """List the arrays of FILEs, or the archives in folders.
 
@@ -184,11 +182,11 @@ def ls(
     if is_tree and (is_long or as_json):
         raise click.UsageError("--tree and --depth cannot be used with --long or --json.")
     tell_abandoned(files, recursive=recursive)
-    are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
+    are_arrays = is_long or as_json or is_tree or sort is not None or bool(keys)
     shown = [row for file in files for row in _listed_for(file, are_arrays, recursive, as_json)]
     documents, code, gap = [], 0, ""
     is_named = len(shown) == 1 and shown[0][0] in files
-    unmatched = set[str]() if is_named else set(patterns)
+    unmatched = set[str]() if is_named else set(keys)
     for file, archives, folders in shown:
         heading = f"{gap}{printable(shown_url(file))}:" if len(shown) > 1 else ""
         try:
@@ -197,8 +195,8 @@ def ls(
                 gap = "\n"
                 continue
             with opened(file) as npz:
-                members = _chosen(npz, patterns, sort, None if is_named else unmatched)
-                if patterns and not members:
+                members = _chosen(npz, keys, sort, None if is_named else unmatched)
+                if keys and not members:
                     continue
                 if as_json:
                     documents.append(_archive_dict(file, npz, members))
@@ -219,7 +217,7 @@ def ls(
         code = max(code, tell_unreadable(members))
     if as_json:
         print_json(documents)
-    code = max(code, tell_unmatched(patterns, unmatched))
+    code = max(code, tell_unmatched(keys, unmatched))
     looked_at = [
         path
         for file, archives, folders in shown

@@ -19,13 +19,13 @@ import npzkit
 from npzkit.cli.file_argument import (
     ArchiveFile,
     archives_argument,
-    complete_key,
     compression_option,
     file_size,
     files_argument,
     find_archives,
     keys_matching,
     keys_named,
+    keys_option,
     level_option,
     named_file,
     naming_in_warnings,
@@ -210,10 +210,7 @@ def _failure(archive: ArchiveFile, error: Exception) -> Outcome:
 
 @click.command()
 @archives_argument
-@click.option(
-    "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key,
-    help="Check only this array, a folder of keys, or what matches, such as 'layer*/bias'.",
-)  # fmt: skip
+@keys_option("Check")
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
 )

@@ -184,7 +184,7 @@ def ls(
     tell_abandoned(files, recursive=recursive)
     are_arrays = is_long or as_json or is_tree or sort is not None or bool(keys)
     shown = [row for file in files for row in _listed_for(file, are_arrays, recursive, as_json)]
-    documents, code, gap = [], 0, ""
+    documents, looked_at, code, gap = [], list[str](), 0, ""
     is_named = len(shown) == 1 and shown[0][0] in files
     unmatched = set[str]() if is_named else set(keys)
     for file, archives, folders in shown:
@@ -192,8 +192,10 @@ def ls(
         try:
             if archives is not None:
                 code = max(code, _print_archives(heading, file, archives, folders))
+                looked_at += [*(one.path for one in archives), *dict(folders)]
                 gap = "\n"
                 continue
+            looked_at.append(file)
             with opened(file) as npz:
                 members = _chosen(npz, keys, sort, None if is_named else unmatched)
                 if keys and not members:
@@ -218,13 +220,6 @@ def ls(
     if as_json:
         print_json(documents)
     code = max(code, tell_unmatched(keys, unmatched))
-    looked_at = [
-        path
-        for file, archives, folders in shown
-        for path in (
-            [file] if archives is None else [*(one.path for one in archives), *dict(folders)]
-        )
-    ]
     tell_passed_over(files, looked_at, recursive=recursive)
     return code
 

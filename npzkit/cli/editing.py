@@ -23,6 +23,7 @@ from npzkit.cli.file_argument import (
     file_or_pipe,
     file_size,
     keys_named,
+    keys_option,
     level_option,
     named_file,
     opened,
@@ -39,16 +40,7 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.errors import (
-    ConversionError,
-    UnsafeNameError,
-    format_count,
-    format_size,
-    printable,
-    quoted,
-    shown_url,
-    some_of,
-)
+from npzkit.errors import format_count, format_size, printable, quoted, shown_url, some_of
 from npzkit.files.urls import local_path
 
 PIPE = "-"
@@ -75,11 +67,7 @@ def _named_inputs(
     what: str, texts: Sequence[str], allow_pickle: bool
 ) -> Iterator[tuple[list[Any], ProgressBar]]:
     """Yield what arguments name, each ``[KEY=]PATH`` or ``-`` for a pipe, and a progress bar."""
-    with (
-        refusing(ConversionError, UnsafeNameError),
-        running_objects(allow_pickle),
-        ProgressBar(what) as tell,
-    ):
+    with refusing(), running_objects(allow_pickle), ProgressBar(what) as tell:
         found = [
             (key, _binary_stdin() if path == PIPE else path) for key, path in map(_split, texts)
         ]
@@ -105,17 +93,10 @@ def _binary_stdin() -> BinaryIO:
 @click.argument("out", type=file_or_pipe)
 @_inputs_argument
 @input_options
-@click.option(
-    "--join", is_flag=True, help="Make one array of those with the same key in archives.",
-)  # fmt: skip
-@click.option(
-    "--axis", type=int, default=0, show_default=True, help="Join along this axis.",
-)  # fmt: skip
+@click.option("--join", is_flag=True, help="Make one array of those with the same key in archives.")
+@click.option("--axis", type=int, default=0, show_default=True, help="Join along this axis.")
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
-@click.option(
-    "-k", "--key", "keys", multiple=True, metavar="KEY",
-    help="Join only this array, a folder of keys, or what matches, such as 'loss/*'.",
-)  # fmt: skip
+@keys_option("Join", "loss/*")
 @click.option("--skip", is_flag=True, help="Leave out files and arrays that cannot be joined.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
@@ -194,12 +175,12 @@ def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     return npzkit.NpzWriter(file, mode="a", **options)
 
 
-def _tell(file: str, done: dict[str, list[str]], *, as_json: bool, more: str = "") -> None:
+def _tell(file: str, text: str, *, as_json: bool, **done: list[str]) -> None:
+    """Print what was done to a file: as JSON, or as a text."""
     if as_json:
         print_json({"path": file, **done})
-        return
-    texts = [f"{what} {', '.join(map(printable, keys))}" for what, keys in done.items() if keys]
-    click.echo(f"{printable(file)}: {'; '.join(texts) or 'nothing to do'}{printable(more)}")
+    else:
+        click.echo(f"{printable(file)}: {printable(text)}")
 
 
 @click.command()
@@ -228,8 +209,11 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     notes = print_notes(report.notes)
     replaced = set(report.replaced)
     added = [key for key in report.keys if key not in replaced]
-    done = {"added": added, "replaced": list(report.replaced)}
-    _tell(file, done | ({"notes": notes} if as_json else {}), as_json=as_json)
+    texts = [f"added {', '.join(added)}"] if added else []
+    texts += [f"replaced {', '.join(report.replaced)}"] if replaced else []
+    text = "; ".join(texts) or "nothing to do"
+    done = {"added": added, "replaced": list(report.replaced), "notes": notes}
+    _tell(file, text, as_json=as_json, **done)
 
 
 @click.command()
@@ -267,7 +251,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         with npzkit.open(file) as npz:
             if npz.archive_info().dead_size:
                 stays = f"; the bytes stay in the file until: npzkit repack {as_word(file)}"
-    _tell(file, {"removed": removed}, as_json=as_json, more=stays)
+    _tell(file, f"removed {', '.join(removed)}{stays}", as_json=as_json, removed=removed)
 
 
 @click.command()
@@ -282,13 +266,10 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
     Example: npzkit mv model.npz weights layer/weights
     """
-    with refusing(UnsafeNameError), _writer(file) as writer:
+    with _writer(file) as writer:
         old = typed_key(old, writer.files)
         writer.rename(old, new)
-    if as_json:
-        print_json({"path": file, "renamed": [old, new]})
-    else:
-        click.echo(f"{printable(file)}: renamed {printable(old)} to {printable(new)}")
+    _tell(file, f"renamed {old} to {new}", as_json=as_json, renamed=[old, new])
 
 
 # -- files of other formats ------------------------------------------------------
@@ -342,17 +323,11 @@ def convert(
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with refusing(ConversionError), ProgressBar("convert") as tell:
+    with refusing(), ProgressBar("convert") as tell:
         report = npzkit.convert(
-            file,
-            output,
-            keys or None,
-            zarr_format=version,
-            dtypes=dtypes,
-            overwrite=overwrite,
-            progress=tell,
-            **options,
-        )
+            file, output, keys or None, zarr_format=version, dtypes=dtypes, overwrite=overwrite,
+            progress=tell, **options,
+        )  # fmt: skip
     left_out = [f"left out {printable(key)!r}: " + reason for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
     _print_written(output, report, **({"notes": notes} if as_json else {}))
@@ -415,11 +390,7 @@ def extract(
 
         with refusing():
             limits = npzkit.Limits(total_size=parse_size(max_size, "--max-size"))
-    with (
-        refusing(ConversionError),
-        opened(file, limits=limits) as npz,
-        ProgressBar("extract") as tell,
-    ):
+    with refusing(), opened(file, limits=limits) as npz, ProgressBar("extract") as tell:
         chosen = keys_named(keys, npz.files, file) or None
         if folder == PIPE:
             wanted = set(chosen or npz.files)

@@ -20,6 +20,7 @@ import click
 
 import npzkit
 from npzkit.cli.messages import Refusal, as_word, naming_file, say
+from npzkit.cli.output import print_json
 from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url
 from npzkit.files.urls import local_path
 
@@ -53,13 +54,10 @@ class _NamedFile(click.Path):
 named_file = _NamedFile(readable=False)
 file_or_pipe = _NamedFile(readable=False, allow_dash=True)
 archive_argument = click.argument("file", type=file_or_pipe)
-files_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=named_file
-)
+_files = functools.partial(click.argument, "files", metavar="FILE...", nargs=-1, required=True)
+files_argument = _files(type=named_file)
 """Files with names, not the standard streams."""
-archives_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=file_or_pipe
-)
+archives_argument = _files(type=file_or_pipe)
 
 recursive_option = click.option(
     "-r", "--recursive", is_flag=True, help="Search folders at any depth, not only at the first."
@@ -99,15 +97,16 @@ class ArchiveFile(NamedTuple):
 
 
 def find_archives(
-    given: Sequence[str], *, recursive: bool, with_npy: bool = False, may_lack: bool = False
-) -> list[ArchiveFile]:
+    given: Sequence[str], *, recursive: bool, with_npy: bool = False, may_lack: bool = False,
+    as_json: bool = False,
+) -> list[ArchiveFile]:  # fmt: skip
     """Return the archives that FILEs are: files, and those in folders, there also .npy files.
 
     Raises
     ------
     Refusal
-        The only FILE is a folder without archives, and not `may_lack`. One of several is in the
-        result, with its refusal.
+        The only FILE is a folder without archives, and not `may_lack`; with `as_json`, an empty
+        list was printed. One of several is in the result, with its refusal.
     """
     from npzkit.datasets import paths
     from npzkit.datasets.opening import is_zarr
@@ -128,6 +127,8 @@ def find_archives(
             what = f"has no archives: no file in it ends with {' or '.join(suffixes)}."
             told = f"{shown_url(path)!r} {what}{hint}"
             if len(given) == 1:
+                if as_json:
+                    print_json([])
                 raise Refusal(told)
             found.append(ArchiveFile(path, path, told))
         for archive in inside:
@@ -148,12 +149,9 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
 
     for folder in filter(os.path.isdir, given):
         for path, size in abandoned_files(folder, recursive=recursive):
-            is_sharded = holds_index(os.path.dirname(path))
-            remover = (
-                "The first commit after 24 hours"
-                if is_sharded
-                else "The next save to the same path"
-            )
+            remover = "The next save to the same path"
+            if holds_index(os.path.dirname(path)):
+                remover = "The first commit after 24 hours"
             say(
                 f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
                 f"To save its complete arrays: npzkit repair {as_word(printable(path))} -o OTHER. "
@@ -161,37 +159,37 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
             )
 
 
-def tell_passed_over(given: Sequence[str], *, recursive: bool) -> None:
-    """Say how many other files and folders there are in folders, which were not looked at."""
-    from npzkit.datasets import INDEX_NAME
-    from npzkit.datasets.opening import holds_index
+def tell_passed_over(given: Sequence[str], found: Iterable[str], *, recursive: bool) -> None:
+    """Say how many other files and folders there are in folders, which were not looked at.
+
+    Of what was `found`, folders are sharded archives, or listed as one row.
+    """
     from npzkit.members.keys import ZARR_NAMES
 
+    known = set(map(os.path.normpath, found))
     files = folders = links = 0
     for top in filter(os.path.isdir, given):
         for place, inner, names in os.walk(top):
             is_zarr = not {*ZARR_NAMES}.isdisjoint(names)
-            if is_zarr or (INDEX_NAME in names and holds_index(place)):
+            if is_zarr or os.path.normpath(place) in known:
                 files += is_zarr and place != top
                 inner.clear()
             elif recursive or place == top:
-                inner[:] = [name for name in inner if name[0] != "."]
-                links += sum(os.path.islink(os.path.join(place, name)) for name in inner)
+                paths = {name: os.path.join(place, name) for name in inner if name[0] != "."}
+                inner[:] = [one for one in paths if os.path.normpath(paths[one]) not in known]
+                links += sum(os.path.islink(paths[name]) for name in inner)
                 others = [name for name in names if not name.lower().endswith((".npz", ".npy"))]
                 files += sum(name[0] != "." for name in others)
             else:
                 folders += bool(inner or names)
                 inner.clear()
-    found = [
-        format_count(count, what)
-        for count, what in ((files, "other file"), (links, "linked folder"))
-        if count
-    ]
+    told = [format_count(files, "other file")] if files else []
+    told += [format_count(links, "linked folder")] if links else []
     if folders:
         into = "it" if folders == 1 else "them"
-        found.append(f"{format_count(folders, 'folder')} (-r looks into {into})")
-    if found:
-        say(f"not looked at: {'; '.join(found)}")
+        told.append(f"{format_count(folders, 'folder')} (-r looks into {into})")
+    if told:
+        say(f"not looked at: {'; '.join(told)}")
 
 
 def file_size(path: str) -> int | None:
@@ -201,24 +199,17 @@ def file_size(path: str) -> int | None:
 
 
 @contextlib.contextmanager
-def opened(
-    file: str,
-    *,
-    allow_pickle: bool = False,
-    encoding: str = "ASCII",
-    limits: npzkit.Limits | None = None,
-) -> Iterator[npzkit.NpzFile]:
+def opened(file: str, **options: Any) -> Iterator[npzkit.NpzFile]:
     """Open FILE, or the standard input for ``-``: an archive, or a .npy file as one.
 
     Warnings begin with its name.
     """
     from npzkit.datasets.opening import open_any
 
-    kwargs = {"encoding": encoding}
     with (
         seekable_input(file) as source,
         naming_in_warnings(printable(shown_url(file))),
-        open_any(source, allow_pickle=allow_pickle, pickle_kwargs=kwargs, limits=limits) as npz,
+        open_any(source, **options) as npz,
     ):
         yield npz
 
@@ -271,13 +262,10 @@ def keys_matching(patterns: Sequence[str], listed: Sequence[str], unmatched: set
     """Return the keys of one of several files that --key names; what names one is discarded."""
     from npzkit.trees.restoring import KeySelection
 
-    found: set[str] = set()
-    for pattern in patterns:
-        matching = KeySelection(pattern).keys(listed)
-        found.update(matching)
-        if matching:
-            unmatched.discard(pattern)
-    return [key for key in listed if key in found]
+    wanted = KeySelection(patterns)
+    found = wanted.keys(listed)
+    unmatched -= wanted._used
+    return found
 
 
 def tell_unmatched(patterns: Sequence[str], unmatched: Collection[str]) -> int:
@@ -319,3 +307,11 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
 
 
 key_argument = click.argument("key", required=False, shell_complete=complete_key)
+
+
+def keys_option(verb: str, example: str = "layer*/bias") -> Callable[[Any], Any]:
+    """Add the option -k, whose help begins with a verb."""
+    text = f"{verb} only this array, a folder of keys, or what matches, such as '{example}'."
+    return click.option(
+        "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key, help=text
+    )

@@ -24,6 +24,7 @@ from npzkit.cli.file_argument import (
     find_archives,
     key_argument,
     keys_matching,
+    keys_option,
     opened,
     recursive_option,
     tell_abandoned,
@@ -31,7 +32,7 @@ from npzkit.cli.file_argument import (
     tell_unmatched,
     typed_key,
 )
-from npzkit.cli.messages import Refusal, error_text, in_a_line, message_of, report_failure, say
+from npzkit.cli.messages import error_facts, in_a_line, message_of, report_failure, say
 from npzkit.cli.output import (
     ProgressBar,
     as_text,
@@ -153,16 +154,13 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "--sort", type=click.Choice(list(_ORDERS)),
     help="Order of the arrays; size puts the largest first.",
 )  # fmt: skip
-@click.option(
-    "-k", "--key", "patterns", multiple=True, metavar="KEY",
-    help="Show only this array, a folder of keys, or what matches, such as 'layer*/bias'.",
-)  # fmt: skip
+@keys_option("Show")
 @click.option("--tree", "is_tree", is_flag=True, help="Show keys with slashes as a tree.")
 @click.option("--depth", type=click.IntRange(1), help="As --tree, with folders up to this depth.")
 @json_option
 def ls(
     files: tuple[str, ...], is_long: bool, recursive: bool, sort: str | None,
-    patterns: tuple[str, ...], is_tree: bool, depth: int | None, as_json: bool,
+    keys: tuple[str, ...], is_tree: bool, depth: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """List the arrays of FILEs, or the archives in folders.
 
@@ -184,26 +182,23 @@ def ls(
     if is_tree and (is_long or as_json):
         raise click.UsageError("--tree and --depth cannot be used with --long or --json.")
     tell_abandoned(files, recursive=recursive)
-    are_arrays = is_long or as_json or is_tree or sort is not None or bool(patterns)
-    try:
-        shown = [row for file in files for row in _listed_for(file, are_arrays, recursive)]
-    except Refusal:
-        if as_json:
-            print_json([])
-        raise
-    documents, code, gap = [], 0, ""
+    are_arrays = is_long or as_json or is_tree or sort is not None or bool(keys)
+    shown = [row for file in files for row in _listed_for(file, are_arrays, recursive, as_json)]
+    documents, looked_at, code, gap = [], list[str](), 0, ""
     is_named = len(shown) == 1 and shown[0][0] in files
-    unmatched = set[str]() if is_named else set(patterns)
+    unmatched = set[str]() if is_named else set(keys)
     for file, archives, folders in shown:
         heading = f"{gap}{printable(shown_url(file))}:" if len(shown) > 1 else ""
         try:
             if archives is not None:
                 code = max(code, _print_archives(heading, file, archives, folders))
+                looked_at += [*(one.path for one in archives), *dict(folders)]
                 gap = "\n"
                 continue
+            looked_at.append(file)
             with opened(file) as npz:
-                members = _chosen(npz, patterns, sort, None if is_named else unmatched)
-                if patterns and not members:
+                members = _chosen(npz, keys, sort, None if is_named else unmatched)
+                if keys and not members:
                     continue
                 if as_json:
                     documents.append(_archive_dict(file, npz, members))
@@ -218,26 +213,25 @@ def ls(
                 raise
             # The other files are still listed.
             code = max(code, report_failure(error))
-            is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
-            documents.append(
-                {"path": shown_url(file), "error": error_text(error)[0], "is_damage": is_damage}
-            )
+            documents.append({"path": shown_url(file), **error_facts(error)})
             continue
         gap = "\n"
         code = max(code, tell_unreadable(members))
     if as_json:
         print_json(documents)
-    code = max(code, tell_unmatched(patterns, unmatched))
-    tell_passed_over(files, recursive=recursive)
+    code = max(code, tell_unmatched(keys, unmatched))
+    tell_passed_over(files, looked_at, recursive=recursive)
     return code
 
 
 def _listed_for(
-    file: str, are_arrays: bool, recursive: bool
+    file: str, are_arrays: bool, recursive: bool, as_json: bool
 ) -> list[tuple[str, list[ArchiveFile] | None, list[tuple[str, str]]]]:
     """Return what is listed of FILE: a folder with its archives and folders, or archives alone."""
     folders = [] if are_arrays or recursive else _folders_in(file)
-    found = find_archives([file], recursive=recursive, with_npy=True, may_lack=bool(folders))
+    found = find_archives(
+        [file], recursive=recursive, with_npy=True, may_lack=bool(folders), as_json=as_json
+    )
     if are_arrays or [archive.path for archive in found] == [file]:
         return [(archive.path, None, []) for archive in found]
     return [(file, found, folders)]
@@ -280,11 +274,11 @@ def _steps_in(names: Sequence[str]) -> Collection[int]:
 
 
 def _print_archives(
-    heading: str, folder: str, archives: Sequence[ArchiveFile], folders: Sequence[tuple[str, str]]
+    heading: str, folder: str, archives: Sequence[ArchiveFile], folders: list[tuple[str, str]]
 ) -> int:
     """Print a row per archive and folder of a folder, or per step of checkpoints.
 
-    Return the exit code.
+    Return the exit code. Beside steps, folders have no row, and are removed from the list.
     """
     if heading:
         click.echo(heading)
@@ -294,6 +288,7 @@ def _print_archives(
 
         with npzkit.checkpoint.CheckpointStore(folder) as store:
             if len(store.steps) == len(of_runs):
+                folders.clear()
                 return print_steps(store)
     rows, code = [], 0
     with ProgressBar("list", in_bytes=False) as tell:

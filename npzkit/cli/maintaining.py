@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -17,13 +19,13 @@ import npzkit
 from npzkit.cli.file_argument import (
     ArchiveFile,
     archives_argument,
-    complete_key,
     compression_option,
     file_size,
     files_argument,
     find_archives,
     keys_matching,
     keys_named,
+    keys_option,
     level_option,
     named_file,
     naming_in_warnings,
@@ -37,6 +39,7 @@ from npzkit.cli.messages import (
     Refusal,
     advice_at_prompt,
     as_word,
+    error_facts,
     error_text,
     in_a_line,
     naming_file,
@@ -61,7 +64,7 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     document : mapping of str to object
-        The result as JSON. If it is empty, it is left out.
+        The result as JSON, without the path and ``ok``. If it is empty, it is left out.
     text : str
         The result as text. If it is empty, nothing is printed.
     state : str
@@ -183,31 +186,31 @@ def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressB
         with naming_in_warnings(shown_path(archive.path), tell.hide), refusing():
             if archive.refusal:
                 raise Refusal(archive.refusal)
-            return work(archive, report)
+            done = work(archive, report)
     except (npzkit.NpzkitError, OSError, Refusal) as error:
         raise_final(error)
-        if archive.is_found and not os.path.lexists(archive.path):
-            # A run that keeps its last checkpoints has removed this one meanwhile.
-            return Outcome({"path": archive.path, "ok": True, "removed": True}, "", "removed")
-        text, code = error_text(error)
-        is_damage = isinstance(error, npzkit.NpzkitError) and error.is_damage
-        state = _FOREIGN if getattr(error, "_is_foreign", False) else "failed"
-        is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
-    if not is_named:
+        tell.hide()
+        done = _failure(archive, error)
+    head = {"path": shown_url(archive.path), "ok": not done.code}
+    return done._replace(document=done.document and head | done.document | head)
+
+
+def _failure(archive: ArchiveFile, error: Exception) -> Outcome:
+    """Report that an archive could not be processed."""
+    if archive.is_found and not os.path.lexists(archive.path):
+        # A run that keeps its last checkpoints has removed this one meanwhile.
+        return Outcome({"removed": True}, "", "removed")
+    text, code = error_text(error)
+    if getattr(error, "path", None) is None and shown_path(archive.path) not in text:
         text = f"{shown_path(archive.path)}: {text}"
-    tell.hide()
     say(text)
-    path = shown_url(archive.path)
-    document = {"path": path, "ok": False, "error": text, "is_damage": is_damage}
-    return Outcome(document, "", state, code)
+    state = _FOREIGN if getattr(error, "_is_foreign", False) else "failed"
+    return Outcome({**error_facts(error), "error": text}, "", state, code)
 
 
 @click.command()
 @archives_argument
-@click.option(
-    "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key,
-    help="Check only this array, a folder of keys, or what matches, such as 'layer*/bias'.",
-)  # fmt: skip
+@keys_option("Check")
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
 )
@@ -232,54 +235,45 @@ def verify(
     """
     if not quiet:
         tell_abandoned(files, recursive=recursive)
-    try:
-        archives = find_archives(files, recursive=recursive, with_npy=True)
-        archives = _without_loose_shards(archives, files)
-    except Refusal:
-        if as_json:
-            print_json([])
-        raise
-
-    unmatched = set(keys) if len(archives) > 1 else None
-
-    def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        is_alone = len(archives) == 1
-        how = {"quiet": quiet, "verbose": verbose, "is_alone": is_alone}
-        return _verify(archive, keys, unmatched, report, **how)
-
+    found = find_archives(files, recursive=recursive, with_npy=True, as_json=as_json)
+    archives = _without_loose_shards(found, files)
+    is_alone = len(archives) == 1
+    unmatched = None if is_alone else set(keys)
+    work = partial(
+        _verify, keys=keys, unmatched=unmatched, quiet=quiet, verbose=verbose, is_alone=is_alone
+    )
     code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
     code = max(code, tell_unmatched(keys, unmatched or ()))
     if not quiet:
-        tell_passed_over(files, recursive=recursive)
+        tell_passed_over(files, (one.path for one in found), recursive=recursive)
     return code
 
 
-def _error_in_opening(source: Any) -> npzkit.NpzkitError | None:
-    """Return the error for a file that cannot be opened, which tells damage from other formats."""
-    try:
-        with npzkit.open(source):
-            return None
-    except npzkit.NpzkitError as error:
-        return error
-
-
 def _verify(
-    archive: ArchiveFile, keys: Sequence[str], unmatched: set[str] | None, report: Progress,
-    **how: bool,
+    archive: ArchiveFile, report: Progress, *, keys: Sequence[str] = (),
+    unmatched: set[str] | None = None, **how: bool,
 ) -> Outcome:  # fmt: skip
     """Check an archive, or a .npy file as one; `how` is that of `_verified`."""
-    from npzkit.datasets.opening import is_npy, open_any
+    from npzkit.datasets.opening import open_any
 
-    with (
-        seekable_input(archive.path) as source,
-        open_any(source) if is_npy(source) else contextlib.nullcontext(source) as given,
-    ):
-        chosen = _named(given, keys, unmatched)
+    error, chosen = None, keys
+    with seekable_input(archive.path) as source, contextlib.ExitStack() as stack:
+        given = source
+        try:
+            # The report has what opening warns of.
+            with warnings.catch_warnings(action="ignore"):
+                given = stack.enter_context(open_any(source))
+        except npzkit.NpzkitError as failure:
+            # It tells damage from other formats.
+            error = failure
+        else:
+            if keys and unmatched is not None:
+                chosen = keys_matching(keys, given.files, unmatched)
+            elif keys:
+                chosen = keys_named(keys, given, given._archive.path)
         if keys and not chosen:
             return Outcome({}, "", "without these keys")
         found = npzkit.verify(given, chosen or None, progress=report)
-        is_open = found.ok or found.member_count or found.unchecked_count
-        error = None if is_open else _error_in_opening(given)
     done = _verified(archive, found, is_foreign=error is not None and error._is_foreign, **how)
     if error is not None:
         done.document["is_damage"] = error.is_damage
@@ -304,24 +298,6 @@ def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> lis
     return list(archives.values())
 
 
-def _named(source: Any, keys: Sequence[str], unmatched: set[str] | None) -> Sequence[str]:
-    """Return the keys that --key names; as they are, if the archive cannot be opened.
-
-    Each must name one, unless what is `unmatched` in several files is collected.
-    """
-    is_open = isinstance(source, npzkit.NpzFile)
-    try:
-        npz = source if is_open else npzkit.open(source) if keys else None
-    except (npzkit.NpzkitError, OSError):
-        npz = None
-    if npz is None:
-        return keys
-    with contextlib.nullcontext() if is_open else npz:
-        if unmatched is not None:
-            return keys_matching(keys, npz.files, unmatched)
-        return keys_named(keys, npz, npz._archive.path)
-
-
 def _verified(
     archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False,
     verbose: bool = False, is_alone: bool = True, is_foreign: bool = False,
@@ -334,6 +310,7 @@ def _verified(
     path = shown_path(archive.path)
     lines = []
     state = _FOREIGN if is_foreign else report._state
+    is_ok = state in ("sound", "unchecked")
     notes = {*report._notes} if is_alone else ()
 
     def is_shown(row: Any) -> bool:
@@ -345,22 +322,20 @@ def _verified(
         is_usual = state == "unchecked" and not (is_alone or verbose)
         return row.severity == "error" or is_torn or not (quiet or is_usual)
 
+    def at_shell(row: Any) -> Any:
+        what = naming_file(at_prompt(row.what), archive.path, row.key)
+        remedy = naming_file(advice_at_prompt(row.remedy or ""), archive.path, row.key)
+        return row._replace(what=what, remedy=remedy or None)
+
     shown = tuple(filter(is_shown, report.rows))
-    for row in shown:
+    for row in map(at_shell, shown):
         key = "" if row.key is None else f"{printable(row.key)}: "
         where = "" if row.where is None else f" (at byte {row.where})"
-        told = f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"
-        remedy = advice_at_prompt(row.remedy or "")
-        told = naming_file(f"{told}. {remedy}" if remedy else told, archive.path)
-        lines.append(in_a_line(told))
-    is_usual = state in ("sound", "unchecked") and report._is_safe
-    if not quiet and (is_alone or verbose or not is_usual):
+        remedy = f". {row.remedy}" if row.remedy else ""
+        lines.append(in_a_line(f"{path}: {row.severity}: {key}{row.what}{where}{remedy}"))
+    if not quiet and (is_alone or verbose or not (is_ok and report._is_safe)):
         lines.append(f"{path}: {_FOREIGN if is_foreign else report._closing(shown)}")
-    is_ok = state in ("sound", "unchecked")
-    document = report.as_dict() | {"path": shown_url(archive.path), "ok": is_ok}
-    for row in document["rows"]:
-        row["what"] = naming_file(at_prompt(row["what"]), archive.path)
-        row["remedy"] = naming_file(advice_at_prompt(row["remedy"] or ""), archive.path) or None
+    document = report.as_dict() | {"rows": [at_shell(row)._asdict() for row in report.rows]}
     return Outcome(document, "\n".join(lines), state, int(not is_ok))
 
 
@@ -407,7 +382,7 @@ def repair(
         told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
         is_alone = len(archives) == 1
         if is_folder(output) or (is_sharded and output is None):
-            found = _verify(archive, (), None, report, is_alone=is_alone)
+            found = _verify(archive, report, is_alone=is_alone)
             if is_sharded or not found.code:
                 return found._replace(text=f"{found.text}\n{told}") if found.code else found
         if is_sharded:
@@ -434,11 +409,10 @@ def _left_of_shards(folder: str) -> str:
 
 def _repaired(archive: ArchiveFile, report: npzkit.RepairReport) -> Outcome:
     """Return the outcome of saving the sound members of an archive."""
-    document = {"path": shown_url(archive.path), "ok": not report.lost, **report.as_dict()}
     first, *others = _repair_text(archive, report)
     path = shown_path(archive.path)
     text = "\n".join([first, *(f"{path}: {line}" for line in others)])
-    return Outcome(document, text, *(("with losses", 1) if report.lost else ("saved", 0)))
+    return Outcome(report.as_dict(), text, *(("with losses", 1) if report.lost else ("saved", 0)))
 
 
 def _repair_text(archive: ArchiveFile, report: npzkit.RepairReport) -> list[str]:
@@ -471,7 +445,6 @@ def _cut(archive: ArchiveFile, report: Progress, *, is_alone: bool) -> Outcome:
     ]
     document = {**repaired.as_dict(), **found.document}
     if repaired.lost:
-        document["ok"] = False
         found = found._replace(state="with losses", code=1)
     return found._replace(document=document, text="\n".join(filter(None, lines)))
 
@@ -488,7 +461,7 @@ def _repacked_shards(folder: str, report: Progress, **options: Any) -> Outcome:
     npzkit.repack(folder, progress=report, **options)
     after = count_shards()
     path = shown_url(folder)
-    document = {"path": path, "ok": True, "output": path, "shards_before": before, "shards": after}
+    document = {"output": path, "shards_before": before, "shards": after}
     text = f"{printable(path)}: {before} -> {format_count(after, 'shard')}"
     return Outcome(document, text, "repacked")
 
@@ -527,9 +500,9 @@ def repack(
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        if output is None and _is_sharded(archive):
-            return _repacked_shards(archive.path, report, **options)
         if _is_sharded(archive):
+            if output is None:
+                return _repacked_shards(archive.path, report, **options)
             raise Refusal(
                 f"{shown_path(archive.path)}: repack rewrites a sharded archive only in place. "
                 f"npzkit convert {as_word(archive.path)} FILE.npz makes one file of it."
@@ -538,8 +511,7 @@ def repack(
         target, may_replace = output_of(archive, output, may_replace=overwrite)
         npzkit.repack(archive.path, target, overwrite=may_replace, progress=report, **options)
         after = file_size(target)
-        document = {"path": shown_url(archive.path), "ok": True, "output": shown_url(target),
-                    "size_before": before, "size": after}  # fmt: skip
+        document = {"output": shown_url(target), "size_before": before, "size": after}
         # The size of an archive at a URL is not known here.
         sizes = " -> ".join(format_size(size) for size in (before, after) if size)
         text = f"{printable(shown_url(target))}: {sizes or 'repacked'}"

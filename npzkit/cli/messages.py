@@ -19,17 +19,7 @@ from typing import Any
 
 import click
 
-from npzkit.errors import (
-    MemberNotFoundError,
-    NoCheckpointError,
-    NpzkitError,
-    StaleArchiveError,
-    UnsupportedError,
-    at_prompt,
-    is_damage,
-    printable,
-    quoted,
-)
+from npzkit.errors import MemberNotFoundError, NpzkitError, at_prompt, is_damage, printable, quoted
 from npzkit.files.urls import local_path
 
 _PYTHON = re.compile(
@@ -114,8 +104,8 @@ class Refusal(click.ClickException):
 
 
 @contextlib.contextmanager
-def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
-    """Raise Refusal for errors of these kinds, and for a file that already exists.
+def refusing() -> Iterator[None]:
+    """Raise Refusal for a file that already exists.
 
     Invalid arguments, which raise ValueError, are wrong usage.
     """
@@ -124,8 +114,6 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
     except FileExistsError as error:
         path = os.fsdecode(error.filename)
         raise Refusal(f"{quoted(path)} already exists. Pass --overwrite to replace it.") from error
-    except kinds as error:
-        raise Refusal(message_of(error)) from error
     except ValueError as error:
         if isinstance(error, NpzkitError):
             raise
@@ -147,7 +135,7 @@ def running_objects(allow_pickle: bool) -> Iterator[None]:
             told = "Python 2 may have written it: pass --encoding latin1"
         elif isinstance(error, ModuleNotFoundError):
             told = f"it needs the module {error.name}, which is not installed"
-        raise click.ClickException(f"a Python object cannot be read: {told}.") from error
+        raise Refusal(f"a Python object cannot be read: {told}.") from error
 
 
 def print_notes(notes: Iterable[str]) -> list[str]:
@@ -210,15 +198,14 @@ def error_text(error: BaseException) -> tuple[str, int]:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted", 130
     lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
-    is_wrong = isinstance(error, NpzkitError) and is_damage(error)
-    code = 2 if lacks_memory or (isinstance(error, _UNREAD) and not is_wrong) else 1
+    code = 1 if isinstance(error, NpzkitError) and is_damage(error) and not lacks_memory else 2
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
         end = "" if message.endswith((".", "?", "!")) else "."
         if isinstance(error, click.NoSuchOption) and not error.possibilities:
             end += " Put -- before names that begin with a dash."
-        text, code = f"{message}{end} Try: {where} --help", 2
+        text = f"{message}{end} Try: {where} --help"
     elif isinstance(error, click.ClickException):
         text, code = error.format_message(), error.exit_code
     elif lacks_memory:
@@ -234,8 +221,11 @@ def error_text(error: BaseException) -> tuple[str, int]:
     return in_a_line(text), code
 
 
-_UNREAD = OSError, UnsupportedError, StaleArchiveError, MemberNotFoundError, NoCheckpointError
-"""Errors with exit code 2, unless they mean damage: something cannot be read or written."""
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """Return what JSON says of an error."""
+    return {"error": error_text(error)[0], "is_damage": getattr(error, "is_damage", False)}
+
+
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive. npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz "

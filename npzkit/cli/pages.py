@@ -117,6 +117,13 @@ def help(topic: str | None) -> None:
     if topic not in _PAGES:
         print_table(["topic", f"sections with {printable(topic)!r}"], _pages_with(topic))
         return
+    text = _rendered(_PAGES[topic])
+    is_long = text.count("\n") >= shutil.get_terminal_size().lines
+    (click.echo_via_pager if is_long and sys.stdout.isatty() else click.echo)(text)
+
+
+def _rendered(page: str) -> str:
+    """Return a page as rich shows it on the terminal."""
     from rich.console import Console
     from rich.markdown import CodeBlock, Markdown, TableElement
     from rich.segment import Segment
@@ -148,10 +155,8 @@ def help(topic: str | None) -> None:
     Markdown.elements |= {"table_open": Folded, "fence": Whole}
     console = Console()
     with console.capture() as shown:
-        console.print(Markdown(fitting(_PAGES[topic], console.width)), crop=False)
-    text = shown.get()
-    is_long = text.count("\n") >= shutil.get_terminal_size().lines
-    (click.echo_via_pager if is_long and sys.stdout.isatty() else click.echo)(text)
+        console.print(Markdown(fitting(page, console.width)), crop=False)
+    return shown.get()
 
 
 def fitting(page: str, width: int) -> str:

@@ -47,11 +47,6 @@ _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
 
 
-_pickle_option = click.option(
-    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
-)
-
-
 @click.command(context_settings={"ignore_unknown_options": True})
 @archive_argument
 @key_argument
@@ -59,7 +54,9 @@ _pickle_option = click.option(
 @click.option(
     "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
 )
-@_pickle_option
+@click.option(
+    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
+)
 @encoding_option
 @json_option
 def show(
@@ -79,18 +76,9 @@ def show(
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
-    try:
-        index = SliceIndex() if slice_ is None else parse_index(slice_)
-    except ValueError as error:
-        if slice_ and os.path.isfile(slice_):
-            raise click.UsageError(
-                f"show takes one FILE: {slice_!r} is a file, but was taken for SLICE."
-            ) from error
-        raise click.UsageError(f"{error}.") from error
-    with (
-        running_objects(allow_pickle),
-        opened(file, allow_pickle=allow_pickle, encoding=encoding) as npz,
-    ):
+    index = SliceIndex() if slice_ is None else _parsed(slice_)
+    how = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
+    with opened(file, **how) as npz:
         key = _with_array(npz, key)
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             if len(npz) != 1:
@@ -101,12 +89,11 @@ def show(
             index, key = parse_index(key), None
         values = [] if slice_ is not None else _values_in(npz, key or "")
         keys = [] if values == [key or ""] else _keys_of(npz, key)
-        if keys and (key is None or stats):
-            values = []
-        is_local, is_several = local_path(file) is not None, len(keys) + len(values) > 1
+        names = keys if keys and (key is None or stats) else [*keys, *values]
+        is_local, is_several = local_path(file) is not None, len(names) > 1
         found: list[Any] = []
         code = 0
-        for each in [*keys, *values]:
+        for each in names:
             if is_several and not as_json:
                 click.echo(f"{printable(each)}:")
             try:
@@ -123,6 +110,17 @@ def show(
         if as_json:
             print_json(found if is_several else found[0])
     return code
+
+
+def _parsed(text: str) -> SliceIndex:
+    """Return what SLICE says, or raise UsageError."""
+    try:
+        return parse_index(text)
+    except ValueError as error:
+        told = f"{error}."
+        if text and os.path.isfile(text):
+            told = f"show takes one FILE: {text!r} is a file, but was taken for SLICE."
+        raise click.UsageError(told) from error
 
 
 def _shown(

@@ -124,7 +124,11 @@ def line_overview(
     count = len(edges) - 1
     line = LineOverview(edges + begin, np.full(count, np.nan), np.full(count, np.nan))
     read_count = 0
-    runs = _all_runs(box, axis) if size is None else _sampled_runs(edges, size)
+    if size is None:
+        runs = _all_runs(box, axis)
+    else:
+        # One run in each pixel.
+        runs = [slice(first, first + size) for first in spread(length, count, size)]
     found = read_each(source, (box.index(_along(box, axis, run)) for run in runs), proceed)
     for run, values in zip(runs, found, strict=True):
         line._add(begin + run.start, as_drawn(values, part).reshape(-1))
@@ -166,9 +170,3 @@ def _all_runs(box: Box, axis: int) -> list[slice]:
     length = box.shape[axis]
     step = max(length * PIECE_SIZE // max(_cost(box, axis, length), 1), 1)
     return [slice(first, min(first + step, length)) for first in range(0, length, step)]
-
-
-def _sampled_runs(edges: np.ndarray[Any, Any], size: int) -> list[slice]:
-    """Return one run in each pixel."""
-    firsts = spread(int(edges[-1]), len(edges) - 1, size)
-    return [slice(first, first + size) for first in firsts]

@@ -166,7 +166,8 @@ def value_range(values: Any, low: float = 1, high: float = 99) -> tuple[float, f
     flat = flat[np.isfinite(flat)]
     if not len(flat):
         return 0.0, 1.0
-    scale = _scale(float(flat.min()), float(flat.max()))
+    # The distance of large numbers may be infinite.
+    scale = 0.5 if math.isinf(float(flat.max()) - float(flat.min())) else 1.0
     first, last = (float(edge) / scale for edge in np.percentile(flat * scale, [low, high]))
     if first == last:
         first, last = float(flat.min()), float(flat.max())
@@ -174,11 +175,6 @@ def value_range(values: Any, low: float = 1, high: float = 99) -> tuple[float, f
         margin = max(abs(first) * 1e-6, 0.5)
         return max(first - margin, -_LARGEST), min(last + margin, _LARGEST)
     return first, last
-
-
-def _scale(low: float, high: float) -> float:
-    """Return what to multiply numbers by, because the distance of large ones may be infinite."""
-    return 0.5 if math.isinf(high - low) else 1.0
 
 
 def as_colours(values: Any) -> np.ndarray[Any, Any]:

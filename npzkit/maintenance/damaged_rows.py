@@ -284,8 +284,7 @@ def rows_in_chunks(entry: Entry, damage: Damage, *, drop: bool) -> RowsLeft | No
     )  # fmt: skip
     if not drop:
         return left._replace(fill=_filler(header.dtype))
-    kept = all_count - count
-    return left._replace(header=_with_rows(header, kept))
+    return left._replace(header=_with_rows(header, all_count - count))
 
 
 def _with_rows(header: NpyHeader, count: int) -> NpyHeader:
@@ -356,11 +355,8 @@ def find_wrapped(
         return None
     if crc32_at(reader.source, data_start, size, threads) != entry.crc32:
         return None
-
-    def readinto(offset: int, view: memoryview) -> None:
-        reader.source.readinto_at(data_start + offset, view)
-
-    return RowsLeft(entry, header, _data_of(header, readinto))
+    begin, readinto_at = data_start + header.data_offset, reader.source.readinto_at
+    return RowsLeft(entry, header, lambda offset, view: readinto_at(begin + offset, view))
 
 
 def _cut(entry: Entry, data_start: int, end: int) -> Entry:

@@ -72,8 +72,8 @@ class Finding(NamedTuple):
         damaged, and otherwise to its data, or to its first damaged chunk if that is
         known. Errors of reads have the same `offset`.
     remedy : str or None
-        What to do about an unfinished append, a file that is not an archive, an array with
-        damaged chunks, or one that npzkit cannot read, as a full sentence.
+        What to do about an unfinished append, a file that is not an archive, an array whose
+        CRC-32 differs, or one that npzkit cannot read, as a full sentence.
     """
 
     key: str | None
@@ -254,6 +254,7 @@ def with_arrays(uncommitted: Sequence[str]) -> str:
     return f"; complete arrays there: {some_of(uncommitted, shown_key)}" if uncommitted else ""
 
 
+_SAVED_BEFORE = ". npzkit help append says how to save such arrays before they are removed"
 _SAFE = "no Python objects, and no unsafe names"
 _NOT_KNOWN = "not known: not everything could be read"
 
@@ -349,7 +350,8 @@ class RepairReport(NamedTuple):
         lines += self._uncertain_lines()
         if self.cut_size:
             told = f"{format_count(self.cut_size, 'byte')} after the last commit {self._cut()}"
-            lines.append(told + with_arrays(self.uncommitted))
+            how = _SAVED_BEFORE if self.uncommitted else ""
+            lines.append(told + with_arrays(self.uncommitted) + how)
         if self.is_completed:
             lines.append("the last commit was completed")
         lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]

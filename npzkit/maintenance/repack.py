@@ -99,7 +99,8 @@ def rewrite(
     wanted = None if compression is None else method_number(compression)
     level = check_level(level, wanted or STORED)
     coding = Coding(STORED, level, check_chunk_size(chunk_size), seekable)
-    _check_alignment(align)
+    if align < 1 or align & (align - 1) or align > _MAX_ALIGNMENT:
+        raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
     if output is None and not isinstance(file, (str, os.PathLike)):
         raise ValueError("output is needed unless file is a path or a URL")
     timeout = check_timeout(lock_timeout)
@@ -120,11 +121,6 @@ def rewrite(
         except NpzkitError as error:
             path = source.name if source.is_distant else source.path
             raise error.locate(path=path) from error.__cause__
-
-
-def _check_alignment(align: int) -> None:
-    if align < 1 or align & (align - 1) or align > _MAX_ALIGNMENT:
-        raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
 
 
 def _lock_replaced(origin: Any, target: Any, timeout: float) -> FileLock | None:

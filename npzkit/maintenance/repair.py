@@ -376,13 +376,12 @@ def _relist(
         entries = {**(newest.last.entries if newest.last else {}), **newest.known.entries}
         places = {(name, entry.header_offset) for name, entry in entries.items()}
         # Unreadable members stay listed, because their bytes stay in the file.
-        salvage.lost = [lost for lost in salvage.lost if (lost[0], lost[2]) not in places]
-    sound = {name: one for name, one in salvage.sound.items() if isinstance(one, Entry)}
-    for name, entry in sound.items():
+        salvage.lost = [lost for lost in salvage.lost if (lost.key, lost.where) not in places]
+    for name, entry in salvage.sound.items():
         # Members after the last commit are newer than its directory.
         is_known = name in newest.known.entries
         known_end = newest.known.directory_offset if is_known else newest.end_offset
-        if entry.header_offset >= known_end or name not in listed:
+        if isinstance(entry, Entry) and (entry.header_offset >= known_end or name not in listed):
             listed[name] = entry_bytes(entry)
     comment = salvage.read_comment(newest)
     size, known_size = salvage.source.size, min(salvage.source.size, _KNOWN_SIZE)

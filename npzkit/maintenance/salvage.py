@@ -56,7 +56,7 @@ from npzkit.zip.directory_repair import (
     last_comment,
     plain_comment,
 )
-from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
+from npzkit.zip.entries import BAD_NAME, Entry, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
 from npzkit.zip.member_search import (
@@ -101,9 +101,8 @@ class Salvage:
         self.meter = Meter(progress, 2 * source.size)
         self._partial = keep_partial
         self.sound: dict[str, Entry | RowsLeft] = {}
-        self.lost: list[tuple[str, str, int]] = []
-        # The rows that are lost of an array, by what is told of it.
-        self._lost_rows: dict[tuple[str, str, int], Ranges] = {}
+        # By member names, at the offsets of local headers.
+        self.lost: list[Lost] = []
         # Where `verify` finds the damage of members, by the offsets of their local headers.
         self._damaged_at: dict[int, int] = {}
         self._allowance = Allowance(source.size)
@@ -145,7 +144,7 @@ class Salvage:
                 for name, count in directory.repeated_names().items():
                     what = f"{count} entries have this name: only the last one is used"
                     more = f"; {DATA_KEPT}" if name in self.sound else ""
-                    self.lost.append((name, what + more, directory.directory_offset))
+                    self.lost.append(Lost(name, what + more, directory.directory_offset))
                 end = directory.end_offset
                 comment = plain_comment(comment_of(directory, self.source))
             self._add_masks()
@@ -166,7 +165,7 @@ class Salvage:
 
     def _nothing_saved(self) -> NpzkitError:
         """Return the error for an archive of which every member is lost."""
-        members = [what for name, what, _ in self.lost if name not in (COMMENT_NAME, END)]
+        members = [one.what for one in self.lost if one.key not in (COMMENT_NAME, END)]
         if members and all(IS_ENCRYPTED in what for what in members):
             return UnsupportedError(
                 "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
@@ -184,18 +183,18 @@ class Salvage:
     def read_comment(self, newest: NewestState) -> bytes:
         """Return the archive's comment, of any size; an empty one if it is damaged."""
         size = self.source.size
-        names = {*self.sound, *newest.known.entries, *(lost[0] for lost in self.lost)}
+        names = {*self.sound, *newest.known.entries, *(lost.key for lost in self.lost)}
         note = _LOST_NOTE if any("/" in name for name in names) else ""
         if newest.comment is None:
-            self.lost.append((COMMENT_NAME, f"the metadata is lost or damaged{note}", size))
+            self.lost.append(Lost(COMMENT_NAME, f"the metadata is lost or damaged{note}", size))
             return b""
         if newest.comment not in (b"", last_comment(self.source)) and not newest.is_complete:
             what = "the newest metadata may be lost: what is kept may be that of an older commit"
-            self.lost.append((COMMENT_NAME, what, newest.end_offset))
+            self.lost.append(Lost(COMMENT_NAME, what, newest.end_offset))
         try:
             return plain_comment(read_comment(self.source, newest.comment, 0, size))
         except ZipFormatError as error:
-            self.lost.append((COMMENT_NAME, error.what, error.offset or 0))
+            self.lost.append(Lost(COMMENT_NAME, error.what, error.offset or 0))
             return b""
 
     def _copy(self, writer: ZipWriter) -> None:
@@ -222,11 +221,10 @@ class Salvage:
         self, names: list[str], output: str, cut_size: int, newest: NewestState | None
     ) -> RepairReport:
         # The key of a member depends on the names of the others.
-        all_names = dict.fromkeys([*names, *(name for name, _, _ in self.lost)])
-        rows_of = self._lost_rows.get
+        all_names = dict.fromkeys([*names, *(lost.key for lost in self.lost)])
         keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
         lost = tuple(
-            Lost(keys[one[0]], one[1], self._damaged_at.get(one[2], one[2]), rows_of(one, ()))
+            one._replace(key=keys[one.key], where=self._damaged_at.get(one.where, one.where))
             for one in dict.fromkeys(self.lost)
         )
         kept = tuple(keys[name] for name in names)
@@ -262,20 +260,20 @@ class Salvage:
         if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self.source, silent=True)
-        told = self.sound.keys() | {lost[0] for lost in self.lost}
+        told = self.sound.keys() | {lost.key for lost in self.lost}
         at_end = displaced(self.source)
         first: Mapping[str, Entry] = {} if newest.last is None else newest.last.entries
         for entry in at_end:
             kept = self.sound.get(entry.name)
             if entry.name not in told:
-                self.lost.append((entry.name, "not found in the file", self.source.size))
+                self.lost.append(Lost(entry.name, "not found in the file", self.source.size))
             elif (
                 entry.name in first
                 and isinstance(kept, Entry)
                 # It is listed from the start of its own archive.
                 and kept.header_offset - entry.header_offset >= newest.end_offset
             ):
-                self.lost.append((entry.name, _JOINED, first[entry.name].header_offset))
+                self.lost.append(Lost(entry.name, _JOINED, first[entry.name].header_offset))
         if not at_end:
             self._add_end(newest, len(told))
 
@@ -284,7 +282,7 @@ class Salvage:
         missing = (newest.entry_count or 0) - found_count
         if missing > 0:
             what = f"not found of the {newest.entry_count:,} members in its list: {missing:,}"
-            self.lost.append((END, what, newest.known.directory_offset))
+            self.lost.append(Lost(END, what, newest.known.directory_offset))
         if newest.entry_count is not None or not (self._last or newest.is_list_lost):
             return
         last, offset = "the last list of arrays", newest.end_offset
@@ -296,11 +294,11 @@ class Salvage:
         if is_listed and (newest.comment != b"" or not may_begin_piece(head)):
             # All arrays were found, and `read_comment` reports the metadata; or it has none.
             return
-        names = [*self.sound, *(lost[0] for lost in self.lost)]
+        names = [*self.sound, *(lost.key for lost in self.lost)]
         beside = BESIDE_ARRAYS if any("/" in name for name in names) else "values without an array"
         arrays = "" if is_listed else "arrays, "
         what = f"what came after {last} is not known: {arrays}metadata, and {beside}"
-        self.lost.append((END, what, offset))
+        self.lost.append(Lost(END, what, offset))
 
     def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
         """Check the members that a directory lists, which is given if it is known completely."""
@@ -331,7 +329,7 @@ class Salvage:
             and own is not None
             # A CRC-32 of no bytes proves nothing.
             and own.compressed_size
-            and member_error(self._reader, accepting_name(own), self._threads) is None
+            and member_error(self._reader, own, self._threads) is None
         ):
             # The header describes the data; attributes that are certain are the directory's.
             sound = own._replace(extra=entry.extra) if is_certain else own
@@ -363,7 +361,7 @@ class Salvage:
         starts = self._data_starts(entry, directory)
         for header in possible_headers(self.source, entry, starts, is_certain=is_certain):
             self.source.correct(entry.header_offset, header)
-            if member_error(self._reader, accepting_name(entry), self._threads) is None:
+            if member_error(self._reader, entry, self._threads) is None:
                 self._headers[entry.header_offset, entry.raw_name] = header
                 return entry
             self.source.correct(entry.header_offset, b"")
@@ -401,7 +399,7 @@ class Salvage:
         """Keep a sound member, or report what is wrong with it."""
         self.meter.reach(entry.header_offset)
         part = self.meter.part(entry.compressed_size, entry.uncompressed_size)
-        error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
+        error = member_error(self._reader, entry, self._threads, part.add)
         if error is not None:
             indexed = self._indexed_by(directory, entry)
             known = None if indexed is None else indexed.find(entry.name)
@@ -436,10 +434,8 @@ class Salvage:
     def _keep_left(self, left: RowsLeft, what: str) -> None:
         left = left._replace(entry=self._with_sound_attributes(left.entry))
         left = left.noting(what + left.outcome)
-        self.sound.pop(left.entry.name, None)
-        self.sound[left.entry.name] = left
-        self._add_lost(left.entry, what + left.outcome)
-        self._lost_rows[self.lost[-1]] = tuple(left.rows)
+        self._put(left.entry.name, left)
+        self._add_lost(left.entry, what + left.outcome, tuple(left.rows))
 
     def _add_masks(self) -> None:
         """Mask the filled items of arrays: in a new mask, or in the one that an array has."""
@@ -455,10 +451,10 @@ class Salvage:
                 self.sound.update({one.entry.name: one for one in found})
                 continue
             del self.sound[name]
-            self.lost = [
-                (other, what.replace(left.outcome, _NOT_MASKED) if other == name else what, place)
-                for other, what, place in self.lost
-            ]
+            for place, lost in enumerate(self.lost):
+                if lost.key == name:
+                    what = lost.what.replace(left.outcome, _NOT_MASKED)
+                    self.lost[place] = lost._replace(what=what, rows=())
 
     def _give_usable_names(self) -> None:
         """Rename members whose names are not usable, and report them."""
@@ -481,9 +477,12 @@ class Salvage:
                 entry, f"the list of its chunks leads to wrong data and is removed; {DATA_KEPT}"
             )
             self._wrongly_listed.add(entry.header_offset)
-        # Of two members with one name, the later one is kept, in its own position.
-        self.sound.pop(entry.name, None)
-        self.sound[entry.name] = entry
+        self._put(entry.name, entry)
+
+    def _put(self, name: str, found: Entry | RowsLeft) -> None:
+        """Keep a member: of two with one name, the later one, in its own position."""
+        self.sound.pop(name, None)
+        self.sound[name] = found
 
     def _with_sound_attributes(self, entry: Entry) -> Entry:
         try:
@@ -498,8 +497,8 @@ class Salvage:
             return entry._replace(extra=extra)
         return entry
 
-    def _add_lost(self, entry: Entry, what: str) -> None:
-        self.lost.append((entry.name, what, entry.header_offset))
+    def _add_lost(self, entry: Entry, what: str, rows: Ranges = ()) -> None:
+        self.lost.append(Lost(entry.name, what, entry.header_offset, rows))
 
     # -- without a directory ------------------------------------------------
 
@@ -512,13 +511,13 @@ class Salvage:
             found = find_member(self.source, offset, end, self._allowance)
             if self._allowance.is_spent:
                 what = "not read, like everything after it: too many headers claim the same bytes"
-                self.lost.append(("?", what, offset))
+                self.lost.append(Lost("?", what, offset))
                 break
             if found is not None:
                 scan.position = self._check_found(found, end)
         self.meter.reach(end)
         # A member that was found again later is not lost.
-        self.lost = [lost for lost in self.lost if not self._is_found_later(lost[0], lost[2])]
+        self.lost = [lost for lost in self.lost if not self._is_found_later(lost.key, lost.where)]
 
     def _is_found_later(self, name: str, offset: int) -> bool:
         found = self.sound.get(name)
@@ -539,8 +538,7 @@ class Salvage:
             return end if is_seen_cut(self._reader, entry, found.data_start, end) else after_header
         wrapped = find_wrapped(self._reader, entry, found.data_start, end, self._threads)
         if wrapped is not None:
-            self.sound.pop(entry.name, None)
-            self.sound[entry.name] = wrapped
+            self._put(entry.name, wrapped)
             header = wrapped.header
             return found.data_start + header.data_offset + header.nbytes
         behind = self.source.read_at(found.end_offset, min(4, end - found.end_offset))
@@ -565,7 +563,7 @@ class Salvage:
         It may be a neighbour of the damaged member, or part of an archive inside
         its array. A member outside of such a range has priority for a name.
         """
-        if member_error(self._reader, accepting_name(entry), self._threads) is not None:
+        if member_error(self._reader, entry, self._threads) is not None:
             return False
         other = self.sound.get(entry.name)
         if other is None or entry.name in self._claimed:

@@ -89,7 +89,12 @@ def archive_findings(
             remedy = "To save the arrays, see npzkit help append. " + REPAIR + " removes them."
         what += f"other data{with_arrays(uncommitted)}"
         yield Finding(None, "warning", what, directory.end_offset, remedy=remedy)
-    yield from _commit_findings(source, directory)
+    yield from _intent_findings(source, directory)
+    if has_damaged_index(source, directory):
+        what = (
+            "its array index is damaged: the arrays are read without it; " + REPACK + " writes it"
+        )
+        yield Finding(None, "error", what, directory.directory_offset)
     try:
         check_metadata_size(comment_of(directory, source, limit), limit)
     except NpzkitError as error:
@@ -126,16 +131,6 @@ def _names_findings(
 
 def _could_have_chunks(entry: Entry) -> bool:
     return entry.uncompressed_size > CHUNK_SIZE and entry.method in (STORED, *CHUNKED)
-
-
-def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
-    """Yield what the last commit lacks, though all of its members are listed."""
-    yield from _intent_findings(source, directory)
-    if has_damaged_index(source, directory):
-        what = (
-            "its array index is damaged: the arrays are read without it; " + REPACK + " writes it"
-        )
-        yield Finding(None, "error", what, directory.directory_offset)
 
 
 def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
@@ -208,7 +203,7 @@ def member_findings(
             found = Finding._of(key, error, entry.header_offset)
             if error.what == OTHER_LONG_DOUBLE:
                 found = found._replace(severity="note")
-            elif isinstance(error, UnsupportedError):
+            elif isinstance(error, (ChecksumError, UnsupportedError)):
                 found = found._replace(remedy=error.remedy)
             if found not in rows:
                 rows.append(found)
@@ -246,10 +241,11 @@ def _header_findings(
 def member_error(
     reader: MemberReader, entry: Entry, threads: int, advance: Advance = lambda size: None
 ) -> Finding | None:
-    """Return why a member cannot be read or trusted, or None if it can.
+    """Return why a member cannot be read or trusted, or None if it can, whatever its name.
 
     `advance` is called with the uncompressed bytes of each read.
     """
+    entry = accepting_name(entry)
     try:
         try:
             reader.find_header(entry)

@@ -486,8 +486,7 @@ def test_ls_of_a_folder_lists_its_archives(cli, runs):
     os.makedirs("empty")
     np.save("x.npy", np.zeros(3))
     found = cli("ls", ".")
-    assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 2)
-    assert found.err.endswith("npzkit: not looked at: 1 folder (-r looks into it)\n")
+    assert (found.code, found.err.count("bad.npz"), found.err.count("\n")) == (1, 1, 1)
     heading, *rows, total = [line.split() for line in lines(found)]
     assert heading == ["archive", "members", "uncompressed", "in", "file"]
     assert [" ".join(row[:2]) for row in rows] == [
@@ -508,6 +507,23 @@ def test_links_among_folders(cli, runs):
     Path("loop").symlink_to("loop")
     Path("other").symlink_to("steps")
     assert cli("ls", ".").out.count("2 checkpoints") == 2
+
+
+@needs_symlinks
+def test_a_folder_with_a_row_was_looked_at(cli, runs):
+    """Those without one are counted: also beside steps, and for arrays, where no folder has one."""
+    os.makedirs("other/deep")
+    os.symlink("steps", "link")
+    told = "npzkit: not looked at: {} (-r looks into {})\n"
+    assert cli("ls", ".").err.endswith(told.format("1 folder", "it"))
+    linked = "1 linked folder; 2 folders"
+    assert cli("ls", ".", "-l").err.endswith(told.format(linked, "them"))
+    assert cli("verify", ".").err == told.format(linked, "them")
+    os.makedirs("steps/samples")
+    np.save("steps/samples/a.npy", np.zeros(3))
+    found = cli("ls", "steps")
+    assert (lines(found)[-1].partition(",")[0], "samples" in found.out) == ("2 steps", False)
+    assert found.err == told.format("1 folder", "it")
 
 
 def test_ls_of_a_folder_of_checkpoints_lists_the_steps(cli, runs):

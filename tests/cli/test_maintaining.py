@@ -15,6 +15,7 @@ import npzkit
 import numpy as np
 import pytest
 from archives import damage
+from npzkit.cli.messages import as_word
 from systems import needs_symlinks
 
 
@@ -470,6 +471,21 @@ def test_lost_values_are_masked(cli, folder, remedies_met):
     assert row["rows"]
     with npzkit.open("b.npz") as npz:
         assert 0 < npz.join("x").mask.sum() < 4000
+
+
+def test_a_damaged_array_without_chunks_has_a_next_step(cli, folder):
+    """Of an array of np.savez, the error of verify says how to get it as it is, as a read does."""
+    np.savez("n.npz", **{"a b": np.arange(5.0), "c": np.ones(3)})
+    damage(folder / "n.npz", "a b", 3)
+    found, read = cli("verify", "n.npz"), cli("show", "n.npz", "a b")
+    remedy = (
+        "Download it or create it again; npzkit extract n.npz 'a b' --no-verify writes it as it is."
+    )
+    remedy = remedy.replace("'a b'", as_word("a b"))
+    assert found.out.splitlines()[0].endswith(remedy)
+    assert read.err.strip().endswith(remedy)
+    assert cli("verify", "n.npz", "--json").json()[0]["rows"][-1]["remedy"] == remedy
+    assert cli("extract", "n.npz", "a b", "--no-verify").code == 0
 
 
 def test_a_file_without_a_directory_says_what_to_do(cli, folder):

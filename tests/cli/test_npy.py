@@ -181,7 +181,7 @@ def test_python_objects_need_permission(cli):
     np.save("o.npy", np.array([{"k": 1}, None], object), allow_pickle=True)
     assert "object" in cli("ls", "o.npy").out
     refused = cli("show", "o.npy")
-    assert (refused.code, "--allow-pickle" in refused.err) == (1, True)
+    assert (refused.code, "--allow-pickle" in refused.err) == (2, True)
     assert cli("show", "o.npy", "--allow-pickle").out == "[{'k': 1} None]\n"
     assert "1 array is a pickle (o)" in cli("verify", "o.npy").out
     assert cli("convert", "o.npy", "o.npz").code == 2

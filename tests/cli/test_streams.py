@@ -106,7 +106,8 @@ def test_verifying_a_pipe(cli, edited):
         assert found.code == code
         # Commands name a file, and a pipe has no name.
         for row in expected["rows"]:
-            row["remedy"] = row["remedy"] and row["remedy"].replace(str(edited), "FILE")
+            words = row["remedy"] and row["remedy"].replace(str(edited), "FILE")
+            row["remedy"] = words and words.replace(f"FILE {row['key']} ", "FILE KEY ")
         assert found.json()[0] == {**expected, "path": "-"}
 
 

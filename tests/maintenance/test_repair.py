@@ -907,6 +907,7 @@ def test_complete_arrays_of_an_unfinished_append_are_named(paths, remedies_met):
     report = npzkit.repair(paths[0])
     assert report.uncommitted == ("a", "c")
     assert "after the last commit removed; complete arrays there: a, c" in str(report)
+    assert "npzkit help append says how to save such arrays before" in str(report)
     assert paths[0].stat().st_size == size
 
 

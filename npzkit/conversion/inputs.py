@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, Say
-from npzkit.conversion.formats import check_no_table
+from npzkit.conversion.formats import PACK_ARCHIVES, check_no_table
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.conversion.refusals import leads_out
@@ -41,10 +41,6 @@ from npzkit.members.keys import SUFFIX, check_key
 ARCHIVE_SUFFIX = ".npz"
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
-_PACK_ARCHIVES = (
-    "To pack the archives in it: "
-    + Advice('npzkit.pack(out, glob.glob("FOLDER/*.npz"))', "npzkit pack OUT FOLDER/*.npz") + "."
-)  # fmt: skip
 PAIR = Advice("a pair (key, path)", "KEY=PATH")
 """What gives an array another key."""
 
@@ -369,7 +365,7 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
         has_archives = any(name.lower().endswith(ARCHIVE_SUFFIX) for name in os.listdir(folder))
         raise ConversionError(
             f"there is no array in the folder: no {SUFFIX} file", path=folder,
-            remedy=_PACK_ARCHIVES if has_archives else None,
+            remedy=PACK_ARCHIVES if has_archives else None,
         )  # fmt: skip
     for passed, one, several in (
         (links, "link that leads to no array in it", "links that lead to no array in it"),

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, without_arrays
@@ -59,7 +57,7 @@ def join_archives(
     notes: dict[str, None] = {}
     with join_files(
         inputs, axis, storage_options=storage_options, on_error="warn" if skip else "raise",
-        unfit=partial(_unfit, axis, keys, skip, notes.setdefault),
+        keys_left_out=partial(_keys_left_out, axis, keys, skip, notes.setdefault),
     ) as many:  # fmt: skip
         _check_not_joined(many, path)
         _check_any_fits(many)
@@ -72,8 +70,8 @@ def join_archives(
         with NpzWriter(file, mode, metadata=first[None], masked="split", **coding) as writer:
             for key, lazy in joined.items():
                 if key in masks:
-                    whole = np.ma.MaskedArray(lazy[...], mask=many[masks[key]])
-                    whole.fill_value = many._files.archive(0).join(key)._fill_value
+                    # The fill value is the first file's.
+                    whole = many._files.archive(0)._join(key, many.__getitem__)
                     writer.add(key, whole, attrs=first[key])
                     continue
                 array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
@@ -162,7 +160,7 @@ def _have_masks(many: ManyFiles, key: str, mask: str) -> bool:
     )
 
 
-def _unfit(
+def _keys_left_out(
     axis: int | None, keys: Iterable[str] | None, skip: bool, say: Say, arrays: Arrays
 ) -> set[str]:
     """Return which arrays are not joined: not wanted, or, with a note, not possible; or raise."""

@@ -18,10 +18,10 @@ from npzkit.conversion import foreign_process, unpickled
 from npzkit.conversion.arrays import (
     HOLDS_OBJECTS,
     MAKE_PLAIN,
-    NAMED_COUNT,
     Contents,
     FileOptions,
     Say,
+    few,
     named,
     with_dtypes,
     without_arrays,
@@ -52,7 +52,6 @@ from npzkit.errors import (
     UnsupportedError,
     printable,
     shown_url,
-    some_of,
 )
 from npzkit.files.file_objects import as_path
 from npzkit.files.progress import Advance, Meter
@@ -344,8 +343,8 @@ class _Conversion(NamedTuple):
             arrays = list(fitting_arrays(arrays, writer, skipped if self.skip else None))
             if target is not NPZ or encoding is not None:
                 kept = "not kept" if target is MATLAB else "only npzkit finds this, in the metadata"
-                for count, names in without_arrays(tree):
-                    say(f"{count} without an array: {names}; {kept}")
+                for values in without_arrays(tree):
+                    say(f"{values}; {kept}")
             work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
             meter = Meter(_noting(self.progress, raised), work)
             given = Contents(contents.metadata, arrays)
@@ -478,7 +477,7 @@ def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[
         and any(child_key(key, name) in lost for name in items_of(note))
     ]  # fmt: skip
     what = "lists and tuples that lost items load as dicts by index or name: "
-    return [what + some_of(found, most=NAMED_COUNT)] if found else []
+    return [what + few(found)] if found else []
 
 
 def _with_folders(keys: Iterable[str]) -> set[str]:

@@ -189,8 +189,8 @@ def extract(
 
 def _not_kept(npz: NpzFile, keys: Iterable[str]) -> Iterator[str]:
     """Yield notes of what only an archive has a place for."""
-    for count, names in without_arrays(npz.metadata.get(TREE_KEY)):
-        yield f"{count} without an array: {names}; not kept"
+    for values in without_arrays(npz.metadata.get(TREE_KEY)):
+        yield f"{values}; not kept"
     if without_note(npz.metadata)[0] or any(npz.info(key).attrs for key in keys):
         yield "metadata, and attributes of arrays, are not kept: only archives have them"
 

@@ -38,7 +38,6 @@ from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
 
-ARCHIVE_SUFFIX = ".npz"
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
 PAIR = Advice("a pair (key, path)", "KEY=PATH")
@@ -267,7 +266,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     if isinstance(file, Location):
         # A store has no folders: this may be the prefix of a sharded archive.
         has_index = not suffix or is_sharded(file.url)
-    is_array, is_archive = suffix.lower() == SUFFIX, suffix.lower() == ARCHIVE_SUFFIX
+    is_array, is_archive = suffix.lower() == SUFFIX, suffix.lower() == ".npz"
     if stat.S_ISREG(mode):
         # Both are found under any name. Only a zip archive with one of these suffixes is read.
         is_archive |= is_array and zipfile.is_zipfile(path)
@@ -282,7 +281,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     else:
         check_no_table(path)
         raise ConversionError(
-            f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}", path=path,
+            f"the file's suffix is none of {SUFFIX} .npz", path=path,
             remedy="Use " + Advice("npzkit.convert", "npzkit convert") + " for other formats.",
         )  # fmt: skip
 
@@ -362,7 +361,7 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
             else:
                 (links if os.path.islink(path) else others).append(name)
     if is_empty:
-        has_archives = any(name.lower().endswith(ARCHIVE_SUFFIX) for name in os.listdir(folder))
+        has_archives = any(name.lower().endswith(".npz") for name in os.listdir(folder))
         raise ConversionError(
             f"there is no array in the folder: no {SUFFIX} file", path=folder,
             remedy=PACK_ARCHIVES if has_archives else None,

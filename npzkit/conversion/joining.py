@@ -114,8 +114,8 @@ def _note_left_out(many: ManyFiles, say: Say) -> None:
     """Note values that are no arrays, the files that could not be joined, and how many could."""
     for number in range(len(many.paths)):
         note = many._files.archive(number).metadata.get(TREE_KEY)
-        for of, names in without_arrays(note):
-            say(f"left out {of} without an array: {names}")
+        for values in without_arrays(note):
+            say(f"left out {values}")
     for name, reason in many.left_out.items():
         say(f"left out {printable(name)}: {reason}")
     if many.left_out:

@@ -20,7 +20,6 @@ from npzkit.files import disk
 from npzkit.files.file_objects import take_after
 from npzkit.members.keys import SUFFIX, check_depth, check_key, find_collisions
 
-_ARCHIVE_SUFFIX = ".npz"
 _OF_WRITING = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 """Errors that come from what is written, and not from what is read."""
 
@@ -103,7 +102,7 @@ def replacing(path: str) -> Iterator[str]:
     place = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     # Folders take long to make on some file systems: what replaces nothing has none.
     temporary = place if replaced is None else os.path.join(place, "new")
-    is_archive = stat.S_ISREG(mode) and path.lower().endswith(_ARCHIVE_SUFFIX)
+    is_archive = stat.S_ISREG(mode) and path.lower().endswith(".npz")
     # A writer that writes nothing has the lock.
     writer = NpzWriter(path, "w") if is_archive else None
     try:

@@ -16,13 +16,13 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
-from npzkit.conversion.arrays import NAMED_COUNT, Array, Say, array_of
+from npzkit.conversion.arrays import Array, Say, array_of, few
 from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
 from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.display import blocks
-from npzkit.errors import Advice, KeyExistsError, printable, shown_value, some_of
+from npzkit.errors import Advice, KeyExistsError, printable, shown_value
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Advance, Meter
 from npzkit.files.urls import Location, find_location
@@ -379,8 +379,8 @@ def _add_tree(
         writer._archive, note, packed.npz.files, packed.prefix, before, overwrite=overwrite
     )
     if names:
-        named = some_of(names, shown_value, NAMED_COUNT)
-        values = f", without {some_of(lost, shown_value, NAMED_COUNT)}" if lost else ""
+        named = few(names, shown_value)
+        values = f", without {few(lost, shown_value)}" if lost else ""
         say(
             f"{printable(packed.path)}: nested data becomes plain keys{values}: the new archive "
             f"has other data at {named}"

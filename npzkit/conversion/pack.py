@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -266,37 +266,30 @@ def _pack(
     progress: Progress | None,
     *,
     overwrite: bool = False,
-    compression: Compression = "stored",
-    level: int | None = None,
-    allow_pickle: bool = False,
-    encoding: str = "ASCII",
-    lock_timeout: float | None = None,
+    encoding: str,
+    **writing: Any,
 ) -> PackReport:
-    """Write the inputs to an archive that is opened in a mode.
+    """Write the inputs to an archive that is opened in a mode, with other options in `writing`.
 
     `path` is None for a file object or a URL. `overwrite` replaces keys and metadata
     that the archive has.
     """
-    compresses = checked_method(compression, level) != STORED
+    compresses = checked_method(writing["compression"], writing["level"]) != STORED
     notes: dict[str, None] = {}
-    pickling = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
-    with opened_inputs(given, path, notes.setdefault, **pickling) as found:
-        arrays, archives = found
+    pickling = {
+        "allow_pickle": writing["allow_pickle"], "pickle_kwargs": {"encoding": encoding},
+    }  # fmt: skip
+    with opened_inputs(given, path, notes.setdefault, **pickling) as (arrays, archives):
         meter = Meter(progress, sum(item.size for item in arrays))
-        with NpzWriter(
-            file, mode, compression=compression, level=level, allow_pickle=allow_pickle,
-            lock_timeout=lock_timeout, masked="split", strings="split",
-        ) as writer:  # fmt: skip
+        with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
             keys = [key for item in arrays for key in item.keys]
             present = set(writer.files)
             taken = [key for key in keys if key in present or _is_value(writer, key)]
             if not overwrite:
                 _refuse_taken(taken, path)
             _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
-            left = dict(enumerate(archives))
             before = set(with_folders(writer.files))
-            for number, group in groupby(arrays, attrgetter("archive")):
-                items = list(group)
+            for items, packed in _by_archive(arrays, archives):
                 own = {key for item in items for key in item.keys}
                 spell_out(writer._archive)
                 if overwrite:
@@ -308,13 +301,22 @@ def _pack(
                     part = meter.part(item.size, item.work)
                     _add(writer, path, item, part.add, compresses=compresses)
                     part.end()
-                if number >= 0:
-                    _add_tree(writer, left.pop(number), before, notes.setdefault, overwrite)
+                if packed is not None:
+                    _add_tree(writer, packed, before, notes.setdefault, overwrite)
                 before.update(with_folders(sorted(own)))
-            for packed in left.values():
-                _add_tree(writer, packed, before, notes.setdefault, overwrite)
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
+
+
+def _by_archive(
+    arrays: Iterable[Input], archives: Sequence[Packed]
+) -> Iterator[tuple[list[Input], Packed | None]]:
+    """Yield arrays that follow each other with their archive, if any; at last archives without."""
+    left = dict(enumerate(archives))
+    for number, items in groupby(arrays, attrgetter("archive")):
+        yield list(items), left.pop(number, None)
+    for packed in left.values():
+        yield [], packed
 
 
 def _is_value(writer: NpzWriter, key: str) -> bool:

@@ -21,6 +21,7 @@ from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.formats import PACK_ARCHIVES, check_no_table
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
+from npzkit.conversion.output_paths import check_not_input
 from npzkit.conversion.refusals import leads_out
 from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.datasets.paths import find_files
@@ -48,7 +49,10 @@ Given = tuple[str | None, Any]
 
 
 class Packed(NamedTuple):
-    """An archive that is packed: its name, and what comes before the keys of its arrays."""
+    """An archive that is packed: its name, and what comes before the keys of its arrays.
+
+    If no key is given, `home` is the name of the file without its suffix.
+    """
 
     path: str
     npz: NpzFile
@@ -72,8 +76,6 @@ class Input(NamedTuple):
         Bytes to be read; 0 of a stream, and of a file behind a URL.
     work : int, default 0
         Bytes that are read for them: twice as many if they are checked first.
-    home : str, default ""
-        Of an array in an archive without a given key, the name of the file without its suffix.
     archive : int, default -1
         The place of its archive among those that are packed; -1 if it is in none.
     parts : tuple of str, default ()
@@ -87,7 +89,6 @@ class Input(NamedTuple):
     attrs: Mapping[str, Any] = NOTHING
     size: int = 0
     work: int = 0
-    home: str = ""
     archive: int = -1
     parts: tuple[str, ...] = ()
 
@@ -176,19 +177,18 @@ def opened_inputs(
         for item in _apart(items, archives, say):
             check_key(item.key)
             for other in [found.setdefault(key, item) for key in item.keys]:
-                if other is item:
-                    continue
-                raise KeyExistsError(
-                    f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
-                    key=item.key,
-                    remedy="Give one of them another key by " + PAIR + ".",
-                )
+                if other is not item:
+                    raise KeyExistsError(
+                        f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
+                        key=item.key, remedy="Give one of them another key by " + PAIR + ".",
+                    )  # fmt: skip
         yield [item for key, item in found.items() if key == item.key], archives.found
 
 
 def _apart(items: list[Input], archives: _Opened, say: Say) -> list[Input]:
     """Put the file's name before the key of each array of archives, if two of them have one key."""
-    counts = Counter(key for item in items if item.home for key in item.keys)
+    homes = {number: packed.home for number, packed in enumerate(archives.found) if packed.home}
+    counts = Counter(key for item in items if item.archive in homes for key in item.keys)
     shared = {key for key, count in counts.items() if count > 1}
     if not shared:
         return items
@@ -201,7 +201,8 @@ def _apart(items: list[Input], archives: _Opened, say: Say) -> list[Input]:
         for packed in archives.found
     ]
     return [
-        item._replace(key=f"{item.home}/{item.key}" if item.home else item.key) for item in items
+        item._replace(key=f"{homes[item.archive]}/{item.key}") if item.archive in homes else item
+        for item in items
     ]
 
 
@@ -225,23 +226,14 @@ class _Opened(contextlib.ExitStack):
         """Return the name of an archive, and the archive, which is opened once."""
         if isinstance(source, NpzFile):
             path = source.archive_info().path
-            name = path or UNNAMED
-            self._check(path)
-        else:
-            path, options = source if isinstance(source, Location) else (source, None)
-            name = str(source)
-            self._check(path)
-            if path not in self._by_path:
-                npz = open(path, storage_options=options, **self.pickling)
-                self._by_path[path] = self.enter_context(npz)
-            source = self._by_path[path]
-        return name, source
-
-    def _check(self, path: str | None) -> None:
-        """Raise if it is the file that is written to."""
-        paths = [other for other in (path, self._target) if other and os.path.exists(other)]
-        if len(paths) == 2 and os.path.samefile(*paths):
-            raise ConversionError("the archive to write is also one of the inputs", path=path)
+            check_not_input(path, self._target)
+            return path or UNNAMED, source
+        path, options = source if isinstance(source, Location) else (source, None)
+        check_not_input(path, self._target)
+        if path not in self._by_path:
+            npz = open(path, storage_options=options, **self.pickling)
+            self._by_path[path] = self.enter_context(npz)
+        return str(source), self._by_path[path]
 
 
 def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator[Input]:
@@ -290,9 +282,8 @@ def _in_archive(
     prefix: str, stem: str, path: str, npz: NpzFile, archives: _Opened, say: Say
 ) -> Iterator[Input]:
     """Yield the arrays of an archive; other members are skipped."""
-    home = "" if prefix else stem
     number = len(archives.found)
-    archives.found.append(Packed(path, npz, prefix, home))
+    archives.found.append(Packed(path, npz, prefix, "" if prefix else stem))
     whole = {
         key: parts
         for key in npz._archive.split_keys(npz.files)
@@ -307,16 +298,13 @@ def _in_archive(
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
             continue
         _check_name(key, path)
-        if key in whole:
-            size = sum(npz.info(part).nbytes for part in (key, *whole[key]))
-            ends = tuple(part.removeprefix(key) for part in whole[key])
-            load = partial(npz.join, key)
-            yield Input(prefix + key, path, load, info.attrs, size, size, home, number, ends)
-            continue
-        is_large = is_taken_by_parts(info)
-        load = partial(array_in, npz, key) if is_large else partial(npz.read, key)
-        work = info.nbytes * (2 if is_large else 1)
-        yield Input(prefix + key, path, load, info.attrs, info.nbytes, work, home, number)
+        parts = whole.get(key, ())
+        is_large = not parts and is_taken_by_parts(info)
+        read: Any = partial(array_in, npz) if is_large else npz.join if parts else npz.read
+        size = sum(npz.info(part).nbytes for part in (key, *parts))
+        ends = tuple(part.removeprefix(key) for part in parts)
+        work = size * (2 if is_large else 1)
+        yield Input(prefix + key, path, partial(read, key), info.attrs, size, work, number, ends)
 
 
 def _check_name(key: str, path: str) -> None:

@@ -6,7 +6,6 @@ is `npzkit.datasets`'s.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +14,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, without_arrays
 from npzkit.conversion.npz import write_array
+from npzkit.conversion.output_paths import check_not_input
 from npzkit.datasets.manyfiles import ManyFiles, join_files
 from npzkit.datasets.skeleton import Arrays
 from npzkit.errors import (
@@ -59,7 +59,11 @@ def join_archives(
         inputs, axis, storage_options=storage_options, on_error="warn" if skip else "raise",
         keys_left_out=partial(_keys_left_out, axis, keys, skip, notes.setdefault),
     ) as many:  # fmt: skip
-        _check_not_joined(many, path)
+        for other in many.paths:
+            check_not_input(
+                other, path,
+                remedy="Write it to another folder, or give a pattern that it does not match.",
+            )  # fmt: skip
         _check_any_fits(many)
         joined = {key: many.lazy(key) for key in many}
         masks = _take_masks(many, joined, skip, notes.setdefault)
@@ -82,19 +86,6 @@ def join_archives(
         _note_left_out(many, notes.setdefault)
         written = {*joined, *masks.values()}
         return tuple(key for key in many if key in written), tuple(notes)
-
-
-def _check_not_joined(many: ManyFiles, path: str | None) -> None:
-    """Raise ConversionError if the file that is written is one of those that are joined."""
-    if (
-        path is not None
-        and os.path.exists(path)
-        and any(os.path.exists(other) and os.path.samefile(other, path) for other in many.paths)
-    ):
-        raise ConversionError(
-            "the archive to write is also one of the inputs", path=path,
-            remedy="Write it to another folder, or give a pattern that it does not match.",
-        )  # fmt: skip
 
 
 def _check_any_fits(many: ManyFiles) -> None:

@@ -32,10 +32,22 @@ def _check_absent(path: str, *, overwrite: bool = False) -> None:
 
 def check_not_itself(file: str, output: str) -> None:
     """Raise ConversionError if the output is the file that is read, whose library has it open."""
-    if os.path.exists(output) and os.path.samefile(file, output):
+    if _is_same(file, output):
         raise ConversionError(
             "the output is the file that is converted", path=output, remedy="Choose another path."
         )
+
+
+def check_not_input(path: str | None, target: str | None, remedy: str | None = None) -> None:
+    """Raise ConversionError if an input is the archive that is written; None is no path."""
+    if path is not None and target is not None and _is_same(target, path):
+        what = "the archive to write is also one of the inputs"
+        raise ConversionError(what, path=target, remedy=remedy)
+
+
+def _is_same(file: str, other: str) -> bool:
+    """Return whether two paths are those of one file that exists."""
+    return os.path.exists(file) and os.path.exists(other) and os.path.samefile(file, other)
 
 
 def check_file_path(path: str, *, overwrite: bool) -> None:

@@ -356,7 +356,6 @@ def _add_metadata(
     writer: NpzWriter, archives: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
 ) -> None:
     """Add the metadata of archives; a name that has another value already stays, with a note."""
-    spell_out(writer._archive)
     owners = dict.fromkeys(writer.metadata, target or UNNAMED)
     for path, npz, *_ in archives:
         for name, value in without_note(npz.metadata)[0].items():

@@ -24,7 +24,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -59,6 +59,10 @@ _REMEDY = (
     "The file is damaged, or was made to do this. Check it with the program that made it, or "
     "make it again."
 )
+
+
+_BUILT_IN = {"OSError": OSError, "MemoryError": MemoryError, "ImportError": ImportError}
+"""Errors of Python that the child passes on."""
 
 
 class _LibraryError(Exception):
@@ -242,17 +246,11 @@ def _widen(pipe: Any) -> None:
 
 def _error_of(noted: dict[str, Any]) -> Exception:
     """Return the error that `_note_of` noted."""
-    kind, text = noted.pop("kind"), noted.pop("text")
-    if kind == "OSError":
-        return OSError(*noted["args"]) if noted["args"] else OSError(text)
-    if kind == "MemoryError":
-        return MemoryError(text)
-    if kind == "ImportError":
-        return ImportError(text, name=noted["name"])
-    found = getattr(errors, kind, None)
-    if isinstance(found, type) and issubclass(found, NpzkitError):
-        return found(text, **noted)
-    return _LibraryError(text)
+    kind, args = noted.pop("kind"), noted.pop("args")
+    found: Any = _BUILT_IN.get(kind) or getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, (*_BUILT_IN.values(), NpzkitError)):
+        return cast(Exception, found(*args, **noted))
+    return _LibraryError(*args)
 
 
 def _note_of(error: BaseException) -> dict[str, Any]:
@@ -260,21 +258,20 @@ def _note_of(error: BaseException) -> dict[str, Any]:
     if isinstance(error, NpzkitError):
         fields = ("path", "key", "offset", "found", "expected", "remedy")
         noted = {name: _plain(getattr(error, name)) for name in fields}
-        return {
-            "kind": type(error).__name__, "text": error.what, **noted, "is_damage": error.is_damage
-        }  # fmt: skip
+        noted |= {"kind": type(error).__name__, "args": [error.what]}
+        return {**noted, "is_damage": error.is_damage}
     if isinstance(error, RecursionError):
         # The child's stack was empty.
-        return {"kind": "FormatError", "text": "what the file holds is nested too deeply"}
+        return {"kind": "FormatError", "args": ["what the file holds is nested too deeply"]}
     if isinstance(error, MemoryError):
-        return {"kind": "MemoryError", "text": "too little memory to read the file"}
-    text = str(error) or type(error).__name__
+        return {"kind": "MemoryError", "args": ["too little memory to read the file"]}
+    args: list[Any] = [str(error) or type(error).__name__]
     if isinstance(error, ImportError):
-        return {"kind": "ImportError", "text": text, "name": error.name}
+        return {"kind": "ImportError", "args": args, "name": error.name}
     if isinstance(error, OSError):
-        args = (error.errno, error.strerror, error.filename)
-        return {"kind": "OSError", "text": text, "args": args if error.errno else None}
-    return {"kind": "", "text": text}
+        args = [error.errno, error.strerror, error.filename] if error.errno else args
+        return {"kind": "OSError", "args": args}
+    return {"kind": "", "args": args}
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ from npzkit.conversion.formats import PACK_ARCHIVES, check_no_table
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.conversion.output_paths import check_not_input
-from npzkit.conversion.refusals import leads_out
+from npzkit.conversion.refusals import RENAMED, leads_out
 from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.datasets.paths import find_files
 from npzkit.display.blocks import is_taken_by_parts
@@ -312,9 +312,7 @@ def _check_name(key: str, path: str) -> None:
     try:
         check_key(key)
     except UnsafeNameError as error:
-        error.remedy = "Give it another key" + Advice(
-            ': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW."
-        )
+        error.remedy = "Give it another key" + RENAMED
         raise error.locate(path=path)  # noqa: B904 - it is the same error
 
 

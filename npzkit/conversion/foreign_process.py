@@ -29,10 +29,10 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit import errors
-from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, Each, Say
 from npzkit.conversion.refusals import Claims
 from npzkit.errors import ConversionError, NpzkitError, UnsupportedError, check_limit
+from npzkit.format.array import npy_header, read_header
 from npzkit.limits import Limits, parsed_size
 from npzkit.members.tensors import extension_name
 
@@ -161,9 +161,8 @@ class _Child:
         self, number: int, header: bytearray, key: str, attrs: dict[str, Any], least: Any,
         problem: str, name: str | None,
     ) -> Array:  # fmt: skip
-        file = io.BytesIO(header)
-        npy.read_magic(file)
-        shape, order, dtype = npy.read_array_header_3_0(file, _HEADER_SIZE)
+        found = read_header(io.BytesIO(header), _HEADER_SIZE)
+        shape, dtype, order = found.shape, found.dtype, found.fortran_order
         if name is not None:
             import ml_dtypes
 
@@ -171,8 +170,8 @@ class _Child:
         part = partial(self._part, number, dtype, fortran_order=order)
         least = None if least is None else tuple(least)
         # np.s_ returns the index itself.
-        found = Each(np.s_, part)
-        return Array(key, shape, dtype, lambda: found, attrs, least, order, problem)
+        parts = Each(np.s_, part)
+        return Array(key, shape, dtype, lambda: parts, attrs, least, order, problem)
 
     def _part(
         self, number: int, dtype: np.dtype[Any], index: tuple[slice, ...], *, fortran_order: bool
@@ -351,18 +350,13 @@ def _bytes_of(part: np.ndarray[Any, Any]) -> Any:
 
 
 def _listed(array: Array) -> tuple[dict[str, Any], bytes]:
-    stored, file = array.stored(), io.BytesIO()
-    fields = {
-        "descr": npy.dtype_to_descr(stored.dtype), "fortran_order": array.fortran_order,
-        "shape": tuple(map(int, array.shape)),
-    }  # fmt: skip
-    npy.write_array_header_3_0(file, fields)
     head = {
         "key": array.key, "attrs": dict(array.attrs), "problem": array.problem,
         "least": None if array.least is None else tuple(map(int, array.least)),
         "name": extension_name(array.dtype),
     }  # fmt: skip
-    return head, file.getvalue()
+    shape = tuple(map(int, array.shape))
+    return head, npy_header(array.stored().dtype, shape, array.fortran_order, (3, 0))
 
 
 def _private_output() -> Any:

@@ -576,7 +576,7 @@ def test_what_follows_and_cannot_be_packed(here):
             npzkit.save("before.npz", {"first": one_by_one("cut.npy", 1)[0]})
             assert np.load("before.npz")["first"].tolist() == [0, 1, 2]
     (here / "new.npy").write_bytes(npy(np.ones(1)) + b"\x93NUMPY\x09\0" + bytes(99))
-    with pytest.raises(NpzkitError, match="unknown version"):
+    with pytest.raises(NpzkitError, match=r"not \(9, 0\).*at byte 136"):
         npzkit.pack("a.npz", "new.npy")
     assert not os.path.exists("a.npz")
 

@@ -36,12 +36,7 @@ from npzkit.conversion.formats import (
     source_format,
     target_format,
 )
-from npzkit.conversion.output_paths import (
-    check_file_path,
-    check_folder_path,
-    check_not_itself,
-    replacing,
-)
+from npzkit.conversion.output_paths import check_not_itself, check_path, replacing
 from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
@@ -450,10 +445,7 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptio
 def _place(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
     """Return where to write: a path, which is checked, or a sink in a store."""
     if not isinstance(location, Location):
-        if target is ZARR:
-            check_folder_path(path, overwrite=overwrite, is_own=is_zarr)
-        else:
-            check_file_path(path, overwrite=overwrite)
+        check_path(path, overwrite=overwrite, is_own=is_zarr if target is ZARR else None)
         return path
     if target is not NPZ:
         raise UnsupportedError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import without_arrays
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
-from npzkit.conversion.output_paths import check_file_path, path_within, replacing, same_files
+from npzkit.conversion.output_paths import check_path, path_within, replacing, same_files
 from npzkit.conversion.refusals import RENAMED
 from npzkit.datasets.opening import opened
 from npzkit.display.blocks import PIECE_SIZE, checked_array
@@ -212,7 +212,7 @@ class _Extraction(NamedTuple):
                 targets.pop(key, None)
                 raise error
         for path in targets.values():
-            check_file_path(path, overwrite=overwrite)
+            check_path(path, overwrite=overwrite)
         return targets
 
     def _is_table(self, info: ArrayInfo) -> bool:

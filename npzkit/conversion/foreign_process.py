@@ -32,7 +32,7 @@ from npzkit import errors
 from npzkit.conversion.arrays import Array, Contents, Each, Say
 from npzkit.conversion.refusals import Claims
 from npzkit.errors import ConversionError, NpzkitError, UnsupportedError, check_limit
-from npzkit.format.array import npy_header, read_header
+from npzkit.format.array import array_bytes, npy_header, read_header
 from npzkit.limits import Limits, parsed_size
 from npzkit.members.tensors import extension_name
 
@@ -340,13 +340,9 @@ def _serve_parts(arrays: list[Array], send: Any, arm: Any) -> None:
             opened = None
             last, opened = number, array.open()
         part = np.asarray(opened[tuple(slice(*ends) for ends in index)], array.dtype)
-        send({}, _bytes_of(part.T if array.fortran_order else part))
+        send({}, array_bytes(np.ascontiguousarray(part.T if array.fortran_order else part)))
         faulthandler.cancel_dump_traceback_later()
         del part
-
-
-def _bytes_of(part: np.ndarray[Any, Any]) -> Any:
-    return np.ascontiguousarray(part).reshape(-1).view("u1").data if part.nbytes else b""
 
 
 def _listed(array: Array) -> tuple[dict[str, Any], bytes]:

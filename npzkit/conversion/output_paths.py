@@ -50,36 +50,28 @@ def _is_same(file: str, other: str) -> bool:
     return os.path.exists(file) and os.path.exists(other) and os.path.samefile(file, other)
 
 
-def check_file_path(path: str, *, overwrite: bool) -> None:
-    """Check that a file may be written to `path`.
+def check_path(path: str, *, overwrite: bool, is_own: Callable[[str], bool] | None = None) -> None:
+    """Check that a file may be written to `path`, or a folder, if `is_own` is given.
+
+    A folder is replaced only if `is_own` says that it is of the same kind; an empty one is used.
 
     Raises
     ------
     ConversionError
-        A folder is there, which no file replaces.
+        A folder is there, which is not replaced.
     FileExistsError
-        Something is there, and is not replaced.
+        Something is there, and `overwrite` is False.
     """
-    if os.path.isdir(path):
+    is_folder = os.path.isdir(path)
+    if is_folder and is_own is None:
         raise ConversionError(
             "the path is a folder, but a file is to be written there", path=path,
             remedy="Remove the folder, or write to another path.",
         )  # fmt: skip
-    _check_absent(path, overwrite=overwrite)
-
-
-def check_folder_path(path: str, *, overwrite: bool, is_own: Callable[[str], bool]) -> None:
-    """Check that a folder may be written to `path`: one is replaced if it is of the same kind.
-
-    Raises
-    ------
-    ConversionError, FileExistsError
-        As of `check_file_path`. An empty folder is no matter.
-    """
-    if os.path.isdir(path) and not os.listdir(path):
+    if is_folder and not os.listdir(path):
         return
     _check_absent(path, overwrite=overwrite)
-    if os.path.isdir(path) and not is_own(path):
+    if is_folder and is_own is not None and not is_own(path):
         raise ConversionError(
             "the folder holds files that are not arrays, so it is not replaced", path=path,
             remedy="Remove it, or choose another folder.",

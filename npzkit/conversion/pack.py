@@ -20,7 +20,7 @@ from npzkit.conversion.arrays import Array, Say, array_of, few
 from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
 from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import write_array
-from npzkit.conversion.output_paths import check_file_path
+from npzkit.conversion.output_paths import check_path
 from npzkit.display import blocks
 from npzkit.errors import Advice, KeyExistsError, printable, shown_value
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
@@ -176,7 +176,7 @@ def pack(
     target, given = located(file, () if join else inputs, storage_options)
     path = None if can_write(target) or isinstance(target, Location) else as_path(target)
     if path is not None:
-        check_file_path(path, overwrite=overwrite)
+        check_path(path, overwrite=overwrite)
     mode: Any = "w" if overwrite or can_write(target) else "x"
     if join is None:
         report = _pack(

@@ -59,12 +59,7 @@ def join_archives(
         inputs, axis, storage_options=storage_options, on_error="warn" if skip else "raise",
         keys_left_out=partial(_keys_left_out, axis, keys, skip, notes.setdefault),
     ) as many:  # fmt: skip
-        for other in many.paths:
-            check_not_input(
-                other, path,
-                remedy="Write it to another folder, or give a pattern that it does not match.",
-            )  # fmt: skip
-        _check_any_fits(many)
+        _check_files(many, path)
         joined = {key: many.lazy(key) for key in many}
         masks = _take_masks(many, joined, skip, notes.setdefault)
         meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
@@ -77,19 +72,23 @@ def join_archives(
                     # The fill value is the first file's.
                     whole = many._files.archive(0)._join(key, many.__getitem__)
                     writer.add(key, whole, attrs=first[key])
-                    continue
-                array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
-                write_array(
-                    writer, array.watched(meter.add), path, first[key], is_compressed=is_compressed
-                )
+                else:
+                    array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
+                    array = array.watched(meter.add)
+                    write_array(writer, array, path, first[key], is_compressed=is_compressed)
         meter.finish()
         _note_left_out(many, notes.setdefault)
         written = {*joined, *masks.values()}
         return tuple(key for key in many if key in written), tuple(notes)
 
 
-def _check_any_fits(many: ManyFiles) -> None:
-    """Raise DifferentFilesError if of several other files none could be joined with the first."""
+def _check_files(many: ManyFiles, path: str | None) -> None:
+    """Raise if the archive to write is one of the files, or if no other fits the first one."""
+    for other in many.paths:
+        check_not_input(
+            other, path,
+            remedy="Write it to another folder, or give a pattern that it does not match.",
+        )  # fmt: skip
     left_count = len(many.left_out)
     # Of two files, either may be the one to leave out.
     if len(many.paths) == 1 < left_count:

@@ -95,12 +95,8 @@ def replacing(path: str) -> Iterator[str]:
     PermissionError
         The file at `path` may not be written to, though its folder may.
     """
-    replaced, mode = None, 0
-    with contextlib.suppress(FileNotFoundError):
-        replaced = os.lstat(path)
-        mode = replaced.st_mode
-    if stat.S_ISREG(mode) and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    replaced = _replaced(path)
+    mode = 0 if replaced is None else replaced.st_mode
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
     place = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
@@ -135,6 +131,16 @@ def replacing(path: str) -> Iterator[str]:
         if writer is not None:
             writer.abort()
         _remove(place)
+
+
+def _replaced(path: str) -> os.stat_result | None:
+    """Return what is at a path, if anything; raise PermissionError if it may not be replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return found
+    return None
 
 
 def _replace_folder(temporary: str, path: str) -> None:

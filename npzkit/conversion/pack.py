@@ -24,7 +24,7 @@ from npzkit.conversion.output_paths import check_path
 from npzkit.display import blocks
 from npzkit.errors import Advice, KeyExistsError, printable, shown_value
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
-from npzkit.files.progress import Advance, Meter
+from npzkit.files.progress import Meter
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import with_folders
 from npzkit.members.metadata import TREE_KEY
@@ -283,8 +283,7 @@ def _pack(
         meter = Meter(progress, sum(item.size for item in arrays))
         with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
             keys = [key for item in arrays for key in item.keys]
-            present = set(writer.files)
-            taken = [key for key in keys if key in present or _is_value(writer, key)]
+            taken = [key for key in keys if key in writer or _is_value(writer, key)]
             if not overwrite:
                 _refuse_taken(taken, path)
             _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
@@ -298,9 +297,7 @@ def _pack(
                     # The archive before may have a value without an array of this key.
                     _refuse_taken([item.key for item in items if _is_value(writer, item.key)], path)
                 for item in items:
-                    part = meter.part(item.size, item.work)
-                    _add(writer, path, item, part.add, compresses=compresses)
-                    part.end()
+                    _add(writer, path, item, meter, compresses=compresses)
                 if packed is not None:
                     _add_tree(writer, packed, before, notes.setdefault, overwrite)
                 before.update(with_folders(sorted(own)))
@@ -336,20 +333,21 @@ def _refuse_taken(taken: Sequence[str], path: str | None) -> None:
 
 
 def _add(
-    writer: NpzWriter, path: str | None, item: Input, advance: Advance, *, compresses: bool
+    writer: NpzWriter, path: str | None, item: Input, meter: Meter, *, compresses: bool
 ) -> None:
     """Read an array and write it."""
-    array = item.read()
+    array, part = item.read(), meter.part(item.size, item.work)
     is_large = isinstance(array, np.memmap) and array.nbytes > blocks.BLOCK_SIZE
     if is_large and path is not None:
         array = array_of(item.key, array)
-    if not isinstance(array, Array):
+    if isinstance(array, Array):
+        if item.key in writer:
+            del writer[item.key]
+        array = array._replace(key=item.key).watched(part.add)
+        write_array(writer, array, path, item.attrs, is_compressed=compresses)
+    else:
         writer.add(item.key, array, attrs=item.attrs, overwrite=True)
-        return
-    if item.key in writer:
-        del writer[item.key]
-    array = array._replace(key=item.key)
-    write_array(writer, array.watched(advance), path, item.attrs, is_compressed=compresses)
+    part.end()
 
 
 def _add_metadata(

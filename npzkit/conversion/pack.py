@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -279,41 +277,29 @@ def _pack(
     pickling = {
         "allow_pickle": writing["allow_pickle"], "pickle_kwargs": {"encoding": encoding},
     }  # fmt: skip
-    with opened_inputs(given, path, notes.setdefault, **pickling) as (arrays, archives):
-        meter = Meter(progress, sum(item.size for item in arrays))
+    with opened_inputs(given, path, notes.setdefault, **pickling) as found:
+        meter = Meter(progress, sum(item.size for packed in found for item in packed.items))
         with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
-            keys = [key for item in arrays for key in item.keys]
+            keys = [key for packed in found for key in packed.keys]
             taken = [key for key in keys if key in writer or _is_value(writer, key)]
             if not overwrite:
                 _refuse_taken(taken, path)
-            _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
+            _add_metadata(writer, found, notes.setdefault, path, overwrite=overwrite)
             before = set(with_folders(writer.files))
-            for items, packed in _by_archive(arrays, archives):
-                own = {key for item in items for key in item.keys}
+            for packed in found:
+                own = set(packed.keys)
                 spell_out(writer._archive)
-                if overwrite:
+                if overwrite and packed.npz is not None:
                     before = set(with_folders([key for key in writer.files if key not in own]))
-                else:
+                elif not overwrite:
                     # The archive before may have a value without an array of this key.
-                    _refuse_taken([item.key for item in items if _is_value(writer, item.key)], path)
-                for item in items:
+                    _refuse_taken([key for key in packed.keys if _is_value(writer, key)], path)
+                for item in packed.items:
                     _add(writer, path, item, meter, compresses=compresses)
-                if packed is not None:
-                    _add_tree(writer, packed, before, notes.setdefault, overwrite)
+                _add_tree(writer, packed, before, notes.setdefault, overwrite)
                 before.update(with_folders(sorted(own)))
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
-
-
-def _by_archive(
-    arrays: Iterable[Input], archives: Sequence[Packed]
-) -> Iterator[tuple[list[Input], Packed | None]]:
-    """Yield arrays that follow each other with their archive, if any; at last archives without."""
-    left = dict(enumerate(archives))
-    for number, items in groupby(arrays, attrgetter("archive")):
-        yield list(items), left.pop(number, None)
-    for packed in left.values():
-        yield [], packed
 
 
 def _is_value(writer: NpzWriter, key: str) -> bool:
@@ -351,12 +337,13 @@ def _add(
 
 
 def _add_metadata(
-    writer: NpzWriter, archives: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
+    writer: NpzWriter, found: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
 ) -> None:
     """Add the metadata of archives; a name that has another value already stays, with a note."""
     owners = dict.fromkeys(writer.metadata, target or UNNAMED)
-    for path, npz, *_ in archives:
-        for name, value in without_note(npz.metadata)[0].items():
+    for packed in found:
+        path, metadata = packed.path, {} if packed.npz is None else packed.npz.metadata
+        for name, value in without_note(metadata)[0].items():
             if name not in owners or overwrite:
                 writer.metadata[name] = value
             elif writer.metadata[name] != value:
@@ -371,11 +358,12 @@ def _add_tree(
     writer: NpzWriter, packed: Packed, before: Set[str], say: Say, overwrite: bool
 ) -> None:
     """Add what makes nested data of an archive's arrays; what does not fit is left out, noted."""
-    note = packed.npz.metadata.get(TREE_KEY)
-    if note is None:
+    npz = packed.npz
+    note = None if npz is None else npz.metadata.get(TREE_KEY)
+    if npz is None or note is None:
         return
     names, lost = add_note(
-        writer._archive, note, packed.npz.files, packed.prefix, before, overwrite=overwrite
+        writer._archive, note, npz.files, packed.prefix, before, overwrite=overwrite
     )
     if names:
         named = few(names, shown_value)

@@ -329,6 +329,19 @@ def test_nested_data_at_one_place(here):
     assert npzkit.load_tree("c.npz")["p"]["lr"] == 9
 
 
+def test_an_archive_without_arrays(here):
+    """Its nested data and its metadata are kept, between those of others."""
+    npzkit.save("a.npz", {"x": np.ones(1)})
+    npzkit.save("b.npz", {"o": {"lr": 0.1}}, metadata={"step": 2})
+    npzkit.save("c.npz", {"p": {"y": np.ones(1), "lr": 0.2}})
+    report = npzkit.pack("d.npz", ["a.npz", "b.npz", "c.npz"])
+    assert (report.keys, report.notes) == (("x", "p/y"), ())
+    tree = npzkit.load_tree("d.npz")
+    assert (tree["o"]["lr"], tree["p"]["lr"]) == (0.1, 0.2)
+    with npzkit.open("d.npz") as npz:
+        assert npz.metadata["step"] == 2
+
+
 def test_an_array_in_the_place_of_a_value(here):
     """It is an error, as for an array that is there, unless it may be replaced."""
     npzkit.save("a.npz", {"o": {"b": 5, "w": np.ones(1)}})

@@ -363,6 +363,8 @@ class NpzkitError(Exception):
     is_damage: bool = False
     _is_foreign: bool = False
     """Whether the file may be sound, but is none of npzkit's: of another format, or encrypted."""
+    _suffix: str = ""
+    """That of files of the other format, if `npzkit.convert` reads it."""
 
     def __init__(
         self,
@@ -387,8 +389,8 @@ class NpzkitError(Exception):
         if is_damage is not None:
             self.is_damage = is_damage
 
-    def _as_foreign(self) -> Self:
-        self.is_damage, self._is_foreign = False, True
+    def _as_foreign(self, suffix: str = "") -> Self:
+        self.is_damage, self._is_foreign, self._suffix = False, True, suffix
         return self
 
     def locate(

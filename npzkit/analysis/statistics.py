@@ -260,31 +260,28 @@ def _for_each_piece(
     taken in the order of storage, in this thread.
     """
     info = npz.info(key)
-    with Pipeline(thread_count(threads)) as pipeline:
-        if not info.seekable:
+    if not info.seekable:
+        with Pipeline(thread_count(threads)) as pipeline:
             for piece in _stream_pieces(npz, key):
                 pipeline.submit(partial(compute, piece), take)
                 advance(piece.nbytes)
-            return
-        lazy = npz.lazy(key)
-        crc = crc32(_header_bytes(npz, key))
+        return
+    lazy = npz.lazy(key)
+    crc = crc32(_header_bytes(npz, key))
 
-        def read(chunk: tuple[slice, ...]) -> tuple[_T, int, int]:
-            values = np.asarray(lazy[chunk])
-            return compute(values), crc32(array_bytes(values)), values.nbytes
+    def read(chunk: tuple[slice, ...]) -> tuple[_T, int, int]:
+        values = np.asarray(lazy[chunk])
+        return compute(values), crc32(array_bytes(values)), values.nbytes
 
-        def hand_on(found: tuple[_T, int, int]) -> None:
-            nonlocal crc
-            result, piece_crc, size = found
-            crc = crc32_combine(crc, piece_crc, size)
-            take(result)
-            advance(size)
+    def hand_on(found: tuple[_T, int, int]) -> None:
+        nonlocal crc
+        result, piece_crc, size = found
+        crc = crc32_combine(crc, piece_crc, size)
+        take(result)
+        advance(size)
 
-        # Rows and compressed chunks do not end together: small pieces would read many chunks twice.
-        size = 4 * PIECE_SIZE
-        by_columns = bool(info.fortran_order)
-        itemsize = lazy.dtype.itemsize
-        for chunk in blocks(lazy.shape, itemsize, lazy.chunks, by_columns=by_columns, size=size):
+    with Pipeline(thread_count(threads)) as pipeline:
+        for chunk in _large_blocks(lazy, by_columns=bool(info.fortran_order)):
             pipeline.submit(partial(read, chunk), hand_on)
         pipeline.drain()
     # A .npy file has none.
@@ -292,6 +289,14 @@ def _for_each_piece(
         # Raises what is wrong, as reading the complete array would.
         check_array(npz, key, lambda size: None)
         raise StaleArchiveError("the file changed while it was read", key=key)
+
+
+def _large_blocks(lazy: Any, *, by_columns: bool) -> Iterator[tuple[slice, ...]]:
+    # Rows and compressed chunks do not end together: small pieces would read many chunks twice.
+    size = 4 * PIECE_SIZE
+    return blocks(
+        lazy.shape, lazy.dtype.itemsize, lazy.chunks, by_columns=by_columns, size=size
+    )  # fmt: skip
 
 
 class _Remembered:

@@ -159,7 +159,7 @@ def ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode)
     return sorted(known, key=lambda step: (sign * known[step], -step))
 
 
-def mode_of(metric: str, policy: Policy | None) -> Mode:
+def ranking_mode(metric: str, policy: Policy | None) -> Mode:
     """Return by which mode a policy ranks steps by a metric; "min" unless it is one mode."""
     rules = () if policy is None else policy._rules
     modes = {rule.mode for rule in rules if isinstance(rule, best) and rule.metric == metric}

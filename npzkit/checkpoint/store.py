@@ -23,7 +23,7 @@ from npzkit.checkpoint.catalog import Catalog, StoreReport
 from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.frozen import Shared, find_shared
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
-from npzkit.checkpoint.policies import Mode, Policy, check_count, mode_of, ranked
+from npzkit.checkpoint.policies import Mode, Policy, check_count, ranked, ranking_mode
 from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.checkpoint.step_metadata import (
@@ -237,7 +237,7 @@ class CheckpointStore:
             metrics are damaged, or that this store has found to be damaged. No array
             is read. The save under way counts too: it is waited for.
         """
-        mode = mode_of(metric, self._keep) if mode is None else mode
+        mode = ranking_mode(metric, self._keep) if mode is None else mode
         steps: tuple[int, ...] = ()
         for steps in looks_at(lambda: self.steps, self.folder):
             candidates = [step for step in steps if not self._catalog.is_damaged(step)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,8 +47,8 @@ MAKE_PLAIN = (
 """Why an array is not kept."""
 
 
-NAMED_COUNT = 5
-"""Values that a note names."""
+few = partial(some_of, most=5)
+"""Returns the names of some values, for a note."""
 
 
 class Array(NamedTuple):
@@ -240,19 +241,19 @@ def named(key: str | None) -> str:
     return "the file" if key is None else f"{printable(key)!r}"
 
 
-def without_arrays(tree: Any) -> list[tuple[str, str]]:
+def without_arrays(tree: Any) -> list[str]:
     """Return what only the note of nested data has: how many, and the names of some.
 
     Examples
     --------
     >>> without_arrays({"x": None, "p": {"lr": ["value", 0.1]}})
-    [('1 value', "'p/lr'")]
+    ["1 value without an array: 'p/lr'"]
     """
     tied, show = links(tree), shown_value
     values = [show(key) for key in values_of(tree) if key not in tied]
     shared = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
     return [
-        (format_count(len(found), what), some_of(found, most=NAMED_COUNT))
+        f"{format_count(len(found), what)} without an array: {few(found)}"
         for found, what in ((values, "value"), (shared, "tied tensor"))
         if found
     ]

@@ -11,18 +11,17 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from npzkit.codecs.coding import checked_method
-from npzkit.conversion import foreign_process
+from npzkit.conversion import foreign_process, unpickled
 from npzkit.conversion.arrays import (
     HOLDS_OBJECTS,
     MAKE_PLAIN,
-    NAMED_COUNT,
     Contents,
     FileOptions,
     Say,
+    few,
     named,
     with_dtypes,
     without_arrays,
@@ -37,16 +36,10 @@ from npzkit.conversion.formats import (
     source_format,
     target_format,
 )
-from npzkit.conversion.output_paths import (
-    check_file_path,
-    check_folder_path,
-    check_not_itself,
-    replacing,
-)
+from npzkit.conversion.output_paths import check_not_itself, check_path, replacing
 from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
-from npzkit.datasets.repacked_shards import repack
 from npzkit.errors import (
     ConversionError,
     FormatError,
@@ -54,7 +47,6 @@ from npzkit.errors import (
     UnsupportedError,
     printable,
     shown_url,
-    some_of,
 )
 from npzkit.files.file_objects import as_path
 from npzkit.files.progress import Advance, Meter
@@ -246,57 +238,161 @@ def convert(
     options = _options(compression, level, zarr_format)
     checked = check_limits(limits, DEFAULT_HEADER_SIZE)
     location, destination = find_locations((file, output), storage_options)
-    is_url = isinstance(location, Location)
-    source = source_format(location)
+    source, is_url = source_format(location), isinstance(location, Location)
     file = location.url if is_url else os.fsdecode(location)
     output = str(destination) if isinstance(destination, Location) else as_path(destination)
     target = target_format(output)
     if source.is_foreign:
         check_not_itself(file, output)
-    sink = _sink(destination, output, target, overwrite=overwrite)
-    with default_storage_options(location.options) if is_url else nullcontext():
-        # A URL without a suffix may be the prefix of a sharded archive.
-        is_file = bool(os.path.splitext(location.file_name)[1]) if is_url else True
+    place = _place(destination, output, target, overwrite=overwrite)
+    with default_storage_options(location.options if is_url else {}):
         claims = Claims(checked, size_of(file) if source.is_foreign else None)
-        is_changed = dtypes or allow_pickle or is_npy(file)
-        if source == target == NPZ and is_file and not is_sharded(file) and not is_changed:
-            chosen, left_out = _members_chosen(location, only, claims, skip=skip)
-            how = {
-                "compression": compression, "level": level, "progress": progress,
-                "overwrite": overwrite or sink is not None,
-            }  # fmt: skip
-            rewrite(file, sink or output, chosen, **{**(repack.__kwdefaults__ or {}), **how})
-            with open(destination) as npz:
-                lost = _lost_items(npz.metadata.get(TREE_KEY), npz.files, left_out)
-                keys = tuple(key for key in npz if npz.info(key).dtype is not None)
-                return ConvertReport(output, keys, tuple(lost), left_out)
-        notes: dict[str, None] = {}
-        skipped, raised = dict[str, str](), list[BaseException]()
-        writer = module_of(target)
+        made = _Conversion(file, output, place, source, target, claims, only, skip, progress)
+        if source == target == NPZ and not (dtypes or allow_pickle) and _is_copied(location):
+            return made.copy(
+                location, compression=compression, level=level,
+                overwrite=overwrite or place is not output,
+            )  # fmt: skip
+        return made.convert(options, dtypes or {}, encoding if allow_pickle else None)
+
+
+def _is_copied(location: Any) -> bool:
+    """Return whether an archive is in one file, whose members can be copied."""
+    if isinstance(location, Location):
+        # A URL without a suffix may be the prefix of a sharded archive.
+        return bool(os.path.splitext(location.file_name)[1]) and not is_sharded(location.url)
+    return not is_sharded(location) and not is_npy(location)
+
+
+class _Conversion(NamedTuple):
+    """What is converted to what.
+
+    Attributes
+    ----------
+    file, output : str
+        As errors and reports name them.
+    place : object
+        Where to write: the path, or a sink in a store.
+    source, target : Format
+    claims : Claims
+    only : str, iterable of str or None
+    skip : bool
+    progress : callable or None
+    """
+
+    file: str
+    output: str
+    place: Any
+    source: Format
+    target: Format
+    claims: Claims
+    only: str | Iterable[str] | None
+    skip: bool
+    progress: Progress | None
+
+    def copy(self, location: Any, **how: Any) -> ConvertReport:
+        """Copy the members of an archive, compressed as `how` says.
+
+        A member is copied as it is, so an array of Python objects would stay one.
+        """
+        others, metadata, chosen = set[str](), None, None
+        with open(location, limits=self.claims.limits) as npz:
+            metadata = npz.metadata
+            if self.only is not None:
+                others = _not_named(self.only, npz.files, metadata, npz._archive.path)
+            infos = {key: npz.info(key) for key in npz if key not in others}
+            others -= {part for info in infos.values() for part in info.split_into}
+            for info in infos.values():
+                self.claims.add(info.key, info.nbytes)
+            objects = [key for key, info in infos.items() if info.dtype and info.dtype.hasobject]
+            if objects and not self.skip:
+                raise ConversionError(
+                    f"the value cannot be kept: {HOLDS_OBJECTS}", key=objects[0],
+                    remedy=MAKE_PLAIN,
+                )  # fmt: skip
+            others.update(objects)
+            kept = [key for key in npz if key not in others]
+            keys = tuple(key for key in kept if npz.info(key).dtype is not None)
+            if others:
+                metadata = _without(metadata, npz.files, others)
+                names = {npz._archive.one_file().entry(key).name for key in kept}
+                chosen = Chosen(names, format_metadata(metadata))
+        rewrite(self.file, self.place, chosen, progress=self.progress, **how)
+        left_out = dict.fromkeys(objects, HOLDS_OBJECTS)
+        lost = _lost_items(metadata.get(TREE_KEY), kept, left_out)
+        return ConvertReport(self.output, keys, tuple(lost), left_out)
+
+    def convert(
+        self, options: FileOptions, dtypes: Mapping[str, Any], encoding: str | None
+    ) -> ConvertReport:
+        """Write the arrays that the format of the file reads; objects too with an `encoding`."""
+        notes, skipped, raised = dict[str, None](), dict[str, str](), list[BaseException]()
+        say, writer, target = notes.setdefault, module_of(self.target), self.target
         with (
-            _explaining(file, output, raised),
-            _reading(
-                source, file, notes.setdefault, claims, encoding if allow_pickle else None
-            ) as found,
+            _explaining(self.file, self.output, raised),
+            self._reading(say, encoding) as found,
         ):
-            contents = found if only is None else _chosen(found, only, file)
-            arrays = with_dtypes(list(contents.arrays), dtypes or {}, file)
-            arrays = list(fitting_arrays(arrays, writer, skipped if skip else None))
-            work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
-            meter = Meter(_noting(progress, raised), work)
-            if target is not NPZ or allow_pickle:
+            contents = found if self.only is None else _chosen(found, self.only, self.file)
+            tree = contents.metadata.get(TREE_KEY)
+            arrays = with_dtypes(list(contents.arrays), dtypes, self.file)
+            arrays = list(fitting_arrays(arrays, writer, skipped if self.skip else None))
+            if target is not NPZ or encoding is not None:
                 kept = "not kept" if target is MATLAB else "only npzkit finds this, in the metadata"
-                for count, names in without_arrays(contents.metadata.get(TREE_KEY)):
-                    notes.setdefault(f"{count} without an array: {names}; {kept}")
+                for values in without_arrays(tree):
+                    say(f"{values}; {kept}")
+            work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
+            meter = Meter(_noting(self.progress, raised), work)
             given = Contents(contents.metadata, arrays)
-            write = partial(_write, output if sink is None else sink, target, options, meter.add)
-            while (refused := write(given, notes.setdefault, can_skip=skip)) is not None:
+            while (refused := self._write(given, options, meter.add, say)) is not None:
                 skipped[refused.key or ""] = refused.what
                 arrays[:] = [array for array in arrays if array.key != refused.key]
             meter.finish()
-    keys = tuple(array.key for array in arrays)
-    notes |= dict.fromkeys(_lost_items(contents.metadata.get(TREE_KEY), keys, skipped))
-    return ConvertReport(output, keys, tuple(notes), skipped)
+        keys = tuple(array.key for array in arrays)
+        notes |= dict.fromkeys(_lost_items(tree, keys, skipped))
+        return ConvertReport(self.output, keys, tuple(notes), skipped)
+
+    @contextlib.contextmanager
+    def _reading(self, say: Say, encoding: str | None) -> Iterator[Contents]:
+        """Open the file, and check what its arrays claim."""
+        source, path, claims = self.source, self.file, self.claims
+        with contextlib.ExitStack() as stack:
+            with needing(source):
+                if source.is_foreign:
+                    reading = foreign_process.read(source.module, source.library, path, say, claims)
+                elif source is NPZ and encoding is not None:
+                    reading = unpickled.read(path, say, claims, encoding)
+                else:
+                    reading = module_of(source).read(path, say, claims)
+                contents = stack.enter_context(reading)
+            if not source.is_foreign:
+                for array in contents.arrays:
+                    claims.add(array.key, array.nbytes)
+            yield contents
+
+    def _write(
+        self, contents: Contents, options: FileOptions, advance: Advance, say: Say
+    ) -> ConversionError | None:
+        """Write the new file, and compare what the library of its format reads from it.
+
+        Return the error for an array that the library does not keep, if it can be left out.
+        """
+        watched = Contents(contents.metadata, [array.watched(advance) for array in contents.arrays])
+        module, notes, place = module_of(self.target), dict[str, None](), self.place
+        try:
+            with replacing(place) if isinstance(place, str) else nullcontext(place) as path:
+                module.write(path, watched, options, notes.setdefault)
+                if self.target.library:
+                    pads_text = getattr(module, "PADS_TEXT", False)
+                    claims = Claims(Limits(), None)
+                    with module.read(path, lambda note: None, claims) as found:
+                        compare(contents, found, notes.setdefault, advance, pads_text=pads_text)
+        except ConversionError as error:
+            if not self.skip or all(array.key != error.key for array in contents.arrays):
+                raise
+            return error
+        for note in notes:
+            say(note)
+        return None
 
 
 def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Contents:
@@ -306,35 +402,6 @@ def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Content
     others = _not_named(only, keys, contents.metadata, path)
     metadata = _without(contents.metadata, keys, others)
     return Contents(metadata, [array for array in arrays if array.key not in others])
-
-
-def _members_chosen(
-    location: Any, only: str | Iterable[str] | None, claims: Claims, *, skip: bool
-) -> tuple[Chosen | None, dict[str, str]]:
-    """Return the members of an archive to copy, None for all, and why some arrays are left out.
-
-    A member is copied as it is, so an array of Python objects would stay one.
-    """
-    with open(location, limits=claims.limits) as npz:
-        others: set[str] = set()
-        if only is not None:
-            others = _not_named(only, npz.files, npz.metadata, npz._archive.path)
-        infos = {key: npz.info(key) for key in npz if key not in others}
-        others -= {part for info in infos.values() for part in info.split_into}
-        for info in infos.values():
-            claims.add(info.key, info.nbytes)
-        objects = [key for key, info in infos.items() if info.dtype and info.dtype.hasobject]
-        if objects and not skip:
-            raise ConversionError(
-                f"the value cannot be kept: {HOLDS_OBJECTS}", key=objects[0],
-                remedy=MAKE_PLAIN,
-            )  # fmt: skip
-        others.update(objects)
-        if not others:
-            return None, {}
-        names = {npz._archive.one_file().entry(key).name for key in npz if key not in others}
-        comment = format_metadata(_without(npz.metadata, npz.files, others))
-        return Chosen(names, comment), dict.fromkeys(objects, HOLDS_OBJECTS)
 
 
 def _not_named(
@@ -375,14 +442,11 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> FileOptio
     return FileOptions(None if compression is None else method, level, zarr_format)
 
 
-def _sink(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
-    """Return where to write an archive in a store; None for a path, which is checked."""
+def _place(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
+    """Return where to write: a path, which is checked, or a sink in a store."""
     if not isinstance(location, Location):
-        if target is ZARR:
-            check_folder_path(path, overwrite=overwrite, is_own=is_zarr)
-        else:
-            check_file_path(path, overwrite=overwrite)
-        return None
+        check_path(path, overwrite=overwrite, is_own=is_zarr if target is ZARR else None)
+        return path
     if target is not NPZ:
         raise UnsupportedError(
             "only .npz archives can be written to a store", path=str(location),
@@ -391,58 +455,6 @@ def _sink(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
     from npzkit.stores.store_for_url import open_sink
 
     return open_sink(location, exclusive=not overwrite)
-
-
-@contextlib.contextmanager
-def _reading(
-    source: Format, path: str, say: Say, claims: Claims, encoding: str | None
-) -> Iterator[Contents]:
-    """Open a file that is converted, and check what its arrays claim.
-
-    With an `encoding`, the objects of an archive are unpickled.
-    """
-    with contextlib.ExitStack() as stack:
-        with needing(source):
-            if source.is_foreign:
-                reading = foreign_process.read(source.module, source.library, path, say, claims)
-            elif source is NPZ and encoding is not None:
-                from npzkit.conversion import unpickled
-
-                reading = unpickled.read(path, say, claims, encoding)
-            else:
-                reading = module_of(source).read(path, say, claims)
-            contents = stack.enter_context(reading)
-        if not source.is_foreign:
-            for array in contents.arrays:
-                claims.add(array.key, array.nbytes)
-        yield contents
-
-
-def _write(
-    place: Any, target: Format, options: FileOptions, advance: Advance, contents: Contents,
-    say: Say, *, can_skip: bool,
-) -> ConversionError | None:  # fmt: skip
-    """Write a new file, and compare what the library of its format reads from it.
-
-    Return the error for an array that the library does not keep, if it can be left out.
-    """
-    watched = Contents(contents.metadata, [array.watched(advance) for array in contents.arrays])
-    module, notes = module_of(target), dict[str, None]()
-    try:
-        with replacing(place) if isinstance(place, str) else nullcontext(place) as path:
-            module.write(path, watched, options, notes.setdefault)
-            if target.library:
-                pads_text = getattr(module, "PADS_TEXT", False)
-                claims = Claims(Limits(), None)
-                with module.read(path, lambda note: None, claims) as found:
-                    compare(contents, found, notes.setdefault, advance, pads_text=pads_text)
-    except ConversionError as error:
-        if not can_skip or all(array.key != error.key for array in contents.arrays):
-            raise
-        return error
-    for note in notes:
-        say(note)
-    return None
 
 
 def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[str]:
@@ -457,7 +469,7 @@ def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[
         and any(child_key(key, name) in lost for name in items_of(note))
     ]  # fmt: skip
     what = "lists and tuples that lost items load as dicts by index or name: "
-    return [what + some_of(found, most=NAMED_COUNT)] if found else []
+    return [what + few(found)] if found else []
 
 
 def _with_folders(keys: Iterable[str]) -> set[str]:

@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import without_arrays
 from npzkit.conversion.csv_tables import check_delimiter, check_is_table, write_table
-from npzkit.conversion.output_paths import check_file_path, path_within, replacing, same_files
+from npzkit.conversion.output_paths import check_path, path_within, replacing, same_files
+from npzkit.conversion.refusals import RENAMED
 from npzkit.datasets.opening import opened
 from npzkit.display.blocks import PIECE_SIZE, checked_array
-from npzkit.errors import (
-    Advice,
-    MemberNotFoundError,
-    NpzkitError,
-    StaleArchiveError,
-    UnsafeNameError,
-)
+from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError, UnsafeNameError
 from npzkit.files.file_objects import can_write, seekable
 from npzkit.files.progress import Advance, Meter
 from npzkit.limits import Limits
@@ -155,42 +150,28 @@ def extract(
     if isinstance(keys, str):
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
     check_delimiter(delimiter)
-    how = _Extraction(delimiter if format == "csv" else None, skip, verify, {})
-    folder = folder if can_write(folder) else os.fsdecode(cast(str, folder))
     with (
         seekable(file) as source,
         opened(source, limits=limits, storage_options=storage_options) as npz,
     ):
+        how = _Extraction(npz, delimiter if format == "csv" else None, skip, verify, {})
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         if can_write(folder):
             if len(wanted) != 1:
                 raise ValueError(f"a file object takes one array, and {len(wanted)} are wanted")
-            size = npz.info(wanted[0]).nbytes
-            meter = Meter(progress, size)
-            how.write(npz, wanted[0], cast(BinaryIO, folder), meter.part(size).add)
-            meter.finish()
+            how.write({wanted[0]: folder}, progress)
             return ExtractReport({}, {})
-        targets = how.targets(npz, wanted, cast(str, folder), overwrite=overwrite)
+        targets = how.targets(wanted, os.fsdecode(cast(str, folder)), overwrite=overwrite)
         notes = tuple(_not_kept(npz, targets)) if keys is None else ()
-        meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
-        for key, path in targets.items():
-            part = meter.part(npz.info(key).nbytes)
-            with how.skipping(key):
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with replacing(path) as temporary, open(temporary, "xb") as out:
-                    how.write(npz, key, out, part.add)
-            part.end()
-        meter.finish()
-    for error in how.failed.values():
-        error.locate(path=npz._archive.path)
+        how.write(targets, progress)
     files = {key: path for key, path in targets.items() if key not in how.failed}
     return ExtractReport(files, how.failed, notes)
 
 
 def _not_kept(npz: NpzFile, keys: Iterable[str]) -> Iterator[str]:
     """Yield notes of what only an archive has a place for."""
-    for count, names in without_arrays(npz.metadata.get(TREE_KEY)):
-        yield f"{count} without an array: {names}; not kept"
+    for values in without_arrays(npz.metadata.get(TREE_KEY)):
+        yield f"{values}; not kept"
     if without_note(npz.metadata)[0] or any(npz.info(key).attrs for key in keys):
         yield "metadata, and attributes of arrays, are not kept: only archives have them"
 
@@ -200,25 +181,25 @@ class _Extraction(NamedTuple):
 
     Attributes
     ----------
+    npz : NpzFile
     delimiter : str or None
         Of tables; None for .npy files.
     skip, verify : bool
     failed : dict of str to NpzkitError
     """
 
+    npz: NpzFile
     delimiter: str | None
     skip: bool
     verify: bool
     failed: dict[str, NpzkitError]
 
-    def targets(
-        self, npz: NpzFile, keys: Iterable[str], folder: str, *, overwrite: bool
-    ) -> dict[str, str]:
+    def targets(self, keys: Iterable[str], folder: str, *, overwrite: bool) -> dict[str, str]:
         """Return the path of each key's file, checked before any is written."""
         names, targets = {}, {}
         for key in keys:
-            with self.skipping(key):
-                info = npz.info(key)
+            with self._skipping(key):
+                info = self.npz.info(key)
                 # An entry that ends in a slash says that there is a folder.
                 if not info.member.endswith("/") or info.nbytes:
                     suffix = ".csv" if self._is_table(info) else SUFFIX
@@ -227,11 +208,11 @@ class _Extraction(NamedTuple):
                     targets[key] = path_within(folder, name)
                     names[name] = key
         for error in same_files(names):
-            with self.skipping(key := cast(str, error.key)):
+            with self._skipping(key := cast(str, error.key)):
                 targets.pop(key, None)
                 raise error
         for path in targets.values():
-            check_file_path(path, overwrite=overwrite)
+            check_path(path, overwrite=overwrite)
         return targets
 
     def _is_table(self, info: ArrayInfo) -> bool:
@@ -241,23 +222,37 @@ class _Extraction(NamedTuple):
         check_is_table(info.shape, info.dtype, info.key)
         return True
 
-    def write(self, npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
+    def write(self, targets: Mapping[str, Any], progress: Progress | None) -> None:
+        """Write each member to its path or file object."""
+        meter = Meter(progress, sum(self.npz.info(key).nbytes for key in targets))
+        for key, target in targets.items():
+            part = meter.part(self.npz.info(key).nbytes)
+            if not isinstance(target, str):
+                self._write(key, target, part.add)
+                continue
+            with self._skipping(key):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                with replacing(target) as temporary, open(temporary, "xb") as out:
+                    self._write(key, out, part.add)
+            part.end()
+        meter.finish()
+
+    def _write(self, key: str, out: BinaryIO, advance: Advance) -> None:
         """Write a table, or a member's bytes, which are an .npy file's; their CRC-32 is checked."""
-        info = npz.info(key)
+        npz, info, verify = self.npz, self.npz.info(key), self.verify
         if self._is_table(info):
-            is_checked = self.verify
-            array = checked_array(npz, key, advance) if is_checked else npz.lazy(key, verify=False)
+            array = checked_array(npz, key, advance) if verify else npz.lazy(key, verify=False)
             has_mask = info.is_masked and info.split_into[0] in npz
-            mask = npz.lazy(info.split_into[0], verify=is_checked) if has_mask else None
+            mask = npz.lazy(info.split_into[0], verify=verify) if has_mask else None
             write_table(array, mask, out, self.delimiter or "", advance)
             return
-        with npz.stream(key, verify=self.verify) as stream:
+        with npz.stream(key, verify=verify) as stream:
             while piece := stream.read(PIECE_SIZE):
                 out.write(piece)
                 advance(len(piece))
 
     @contextlib.contextmanager
-    def skipping(self, key: str) -> Iterator[None]:
+    def _skipping(self, key: str) -> Iterator[None]:
         """Note that an array cannot be written, if that is wanted."""
         try:
             yield
@@ -267,13 +262,11 @@ class _Extraction(NamedTuple):
             error.locate(key=key)
             if not self.skip:
                 raise
-            self.failed[key] = error
+            self.failed[key] = error.locate(path=self.npz._archive.path)
         except OSError as error:
             if not self.skip or error.errno != errno.ENAMETOOLONG:
                 raise
             self.failed[key] = UnsafeNameError(
                 "its key is too long for the name of a file", key=key,
-                remedy="Give it a shorter one" + Advice(
-                    ': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW."
-                ),
+                path=self.npz._archive.path, remedy="Give it a shorter one" + RENAMED,
             )  # fmt: skip

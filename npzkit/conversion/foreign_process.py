@@ -24,15 +24,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from npzkit import errors
-from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, Each, Say
 from npzkit.conversion.refusals import Claims
 from npzkit.errors import ConversionError, NpzkitError, UnsupportedError, check_limit
+from npzkit.format.array import array_bytes, npy_header, read_header
 from npzkit.limits import Limits, parsed_size
 from npzkit.members.tensors import extension_name
 
@@ -59,6 +59,10 @@ _REMEDY = (
     "The file is damaged, or was made to do this. Check it with the program that made it, or "
     "make it again."
 )
+
+
+_BUILT_IN = {"OSError": OSError, "MemoryError": MemoryError, "ImportError": ImportError}
+"""Errors of Python that the child passes on."""
 
 
 class _LibraryError(Exception):
@@ -157,9 +161,8 @@ class _Child:
         self, number: int, header: bytearray, key: str, attrs: dict[str, Any], least: Any,
         problem: str, name: str | None,
     ) -> Array:  # fmt: skip
-        file = io.BytesIO(header)
-        npy.read_magic(file)
-        shape, order, dtype = npy.read_array_header_3_0(file, _HEADER_SIZE)
+        found = read_header(io.BytesIO(header), _HEADER_SIZE)
+        shape, dtype, order = found.shape, found.dtype, found.fortran_order
         if name is not None:
             import ml_dtypes
 
@@ -167,8 +170,8 @@ class _Child:
         part = partial(self._part, number, dtype, fortran_order=order)
         least = None if least is None else tuple(least)
         # np.s_ returns the index itself.
-        found = Each(np.s_, part)
-        return Array(key, shape, dtype, lambda: found, attrs, least, order, problem)
+        parts = Each(np.s_, part)
+        return Array(key, shape, dtype, lambda: parts, attrs, least, order, problem)
 
     def _part(
         self, number: int, dtype: np.dtype[Any], index: tuple[slice, ...], *, fortran_order: bool
@@ -242,17 +245,11 @@ def _widen(pipe: Any) -> None:
 
 def _error_of(noted: dict[str, Any]) -> Exception:
     """Return the error that `_note_of` noted."""
-    kind, text = noted.pop("kind"), noted.pop("text")
-    if kind == "OSError":
-        return OSError(*noted["args"]) if noted["args"] else OSError(text)
-    if kind == "MemoryError":
-        return MemoryError(text)
-    if kind == "ImportError":
-        return ImportError(text, name=noted["name"])
-    found = getattr(errors, kind, None)
-    if isinstance(found, type) and issubclass(found, NpzkitError):
-        return found(text, **noted)
-    return _LibraryError(text)
+    kind, args = noted.pop("kind"), noted.pop("args")
+    found: Any = _BUILT_IN.get(kind) or getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, (*_BUILT_IN.values(), NpzkitError)):
+        return cast(Exception, found(*args, **noted))
+    return _LibraryError(*args)
 
 
 def _note_of(error: BaseException) -> dict[str, Any]:
@@ -260,21 +257,20 @@ def _note_of(error: BaseException) -> dict[str, Any]:
     if isinstance(error, NpzkitError):
         fields = ("path", "key", "offset", "found", "expected", "remedy")
         noted = {name: _plain(getattr(error, name)) for name in fields}
-        return {
-            "kind": type(error).__name__, "text": error.what, **noted, "is_damage": error.is_damage
-        }  # fmt: skip
+        noted |= {"kind": type(error).__name__, "args": [error.what]}
+        return {**noted, "is_damage": error.is_damage}
     if isinstance(error, RecursionError):
         # The child's stack was empty.
-        return {"kind": "FormatError", "text": "what the file holds is nested too deeply"}
+        return {"kind": "FormatError", "args": ["what the file holds is nested too deeply"]}
     if isinstance(error, MemoryError):
-        return {"kind": "MemoryError", "text": "too little memory to read the file"}
-    text = str(error) or type(error).__name__
+        return {"kind": "MemoryError", "args": ["too little memory to read the file"]}
+    args: list[Any] = [str(error) or type(error).__name__]
     if isinstance(error, ImportError):
-        return {"kind": "ImportError", "text": text, "name": error.name}
+        return {"kind": "ImportError", "args": args, "name": error.name}
     if isinstance(error, OSError):
-        args = (error.errno, error.strerror, error.filename)
-        return {"kind": "OSError", "text": text, "args": args if error.errno else None}
-    return {"kind": "", "text": text}
+        args = [error.errno, error.strerror, error.filename] if error.errno else args
+        return {"kind": "OSError", "args": args}
+    return {"kind": "", "args": args}
 
 
 def _plain(value: Any) -> Any:
@@ -344,28 +340,19 @@ def _serve_parts(arrays: list[Array], send: Any, arm: Any) -> None:
             opened = None
             last, opened = number, array.open()
         part = np.asarray(opened[tuple(slice(*ends) for ends in index)], array.dtype)
-        send({}, _bytes_of(part.T if array.fortran_order else part))
+        send({}, array_bytes(np.ascontiguousarray(part.T if array.fortran_order else part)))
         faulthandler.cancel_dump_traceback_later()
         del part
 
 
-def _bytes_of(part: np.ndarray[Any, Any]) -> Any:
-    return np.ascontiguousarray(part).reshape(-1).view("u1").data if part.nbytes else b""
-
-
 def _listed(array: Array) -> tuple[dict[str, Any], bytes]:
-    stored, file = array.stored(), io.BytesIO()
-    fields = {
-        "descr": npy.dtype_to_descr(stored.dtype), "fortran_order": array.fortran_order,
-        "shape": tuple(map(int, array.shape)),
-    }  # fmt: skip
-    npy.write_array_header_3_0(file, fields)
     head = {
         "key": array.key, "attrs": dict(array.attrs), "problem": array.problem,
         "least": None if array.least is None else tuple(map(int, array.least)),
         "name": extension_name(array.dtype),
     }  # fmt: skip
-    return head, file.getvalue()
+    shape = tuple(map(int, array.shape))
+    return head, npy_header(array.stored().dtype, shape, array.fortran_order, (3, 0))
 
 
 def _private_output() -> Any:

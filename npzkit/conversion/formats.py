@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from npzkit.datasets.opening import holds_index, is_zarr, open_any
-from npzkit.errors import TO_CONVERT, Advice, ConversionError, NpzkitError, UnsupportedError
+from npzkit.errors import Advice, ConversionError, NpzkitError, UnsupportedError, format_count
 from npzkit.files.file_objects import check_regular
 from npzkit.files.urls import Location
 from npzkit.members.keys import SUFFIX
@@ -60,11 +60,12 @@ _SUFFIXES = {
     ".mat": MATLAB,
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TORCH),
 }
-_NAMED_IN_ERRORS = {
-    "HDF5": _HDF5, "safetensors": _SAFETENSORS, "MATLAB": MATLAB, "torch.save": TORCH,
-}  # fmt: skip
-"""What the error that opens no such file says it is."""
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
+PACK_ARCHIVES = (
+    "To pack the archives in it: "
+    + Advice('npzkit.pack(out, glob.glob("FOLDER/*.npz"))', "npzkit pack OUT FOLDER/*.npz") + "."
+)  # fmt: skip
+"""What to do with a folder of archives."""
 
 
 def source_format(place: str | os.PathLike[str] | Location) -> Format:
@@ -81,29 +82,64 @@ def source_format(place: str | os.PathLike[str] | Location) -> Format:
     if holds_index(path):
         return NPZ
     if os.path.isdir(path):
-        found = ZARR if is_zarr(path) else None
-    else:
-        check_regular(path)
-        # A .npy file is read as an archive.
-        suffix = os.path.splitext(path)[1].lower()
-        shown, error = _format_of_bytes(path)
-        found = shown or {**_SUFFIXES, SUFFIX: NPZ}.get(suffix)
-        if found in (None, ZARR):
-            check_no_table(path)
-            if error is not None and error._is_foreign:
-                raise error
-            end = f"that end in {suffix}" if suffix else "without a suffix"
-            raise ConversionError(
-                f"convert does not know files {end}", path=path,
-                remedy=f"It reads {' '.join(_SUFFIXES)} {SUFFIX}.",
-            )  # fmt: skip
-    if found is None:
+        if is_zarr(path):
+            return ZARR
         raise ConversionError(
             "this folder is no Zarr store, and no sharded archive", path=path,
-            remedy="Convert its files one by one; " + Advice("npzkit.pack", "npzkit pack")
-            + " makes an archive of a folder of .npy files.",
+            remedy=_of_its_files(path),
         )  # fmt: skip
-    return found
+    check_regular(path)
+    return _format_of_file(path)
+
+
+def _of_its_files(folder: str) -> str:
+    """Return what to do with the files in a folder, which is not converted."""
+    suffixes = {os.path.splitext(name)[1].lower() for name in os.listdir(folder)}
+    if SUFFIX not in suffixes:
+        if ".npz" in suffixes:
+            return PACK_ARCHIVES
+        for suffix in sorted(suffixes.intersection(_SUFFIXES)):
+            return "Convert its files one by one: " + Advice(
+                f'for file in glob.glob("FOLDER/*{suffix}"): npzkit.convert(file, file + ".npz").',
+                f'for file in FOLDER/*{suffix}; do npzkit convert "$file" "${{file%.*}}.npz"; done',
+            )
+        if suffixes & {".csv", ".tsv"}:
+            return "Read its tables with NumPy's genfromtxt or with pandas, and save the arrays."
+    return "To make an archive of the .npy files in it: " + Advice(
+        'npzkit.pack("new.npz", folder).', "npzkit pack NEW.npz FILE."
+    )
+
+
+def _format_of_file(path: str) -> Format:
+    """Return the format that the bytes of a file show, and if they show none, its name."""
+    suffix = os.path.splitext(path)[1].lower()
+    # A .npy file is read as an archive.
+    named = {**_SUFFIXES, SUFFIX: NPZ, ".zip": NPZ}.get(suffix)
+    error, count = None, 0
+    try:
+        with warnings.catch_warnings(action="ignore"), open_any(path) as npz:
+            if any(npz.info(key).dtype is not None for key in npz):
+                return NPZ
+            count = len(npz.files)
+    except NpzkitError as caught:
+        error = caught
+    found = (_SUFFIXES.get(error._suffix) if error else None) or named
+    if found is NPZ and count:
+        raise ConversionError(
+            f"the archive has {format_count(count, 'member')}, and none is an array", path=path,
+            remedy="To write its members to files: "
+            + Advice("npzkit.extract(path, folder).", "npzkit extract FILE."),
+        )  # fmt: skip
+    if found not in (None, ZARR):
+        return found
+    check_no_table(path)
+    if error is not None and error._is_foreign:
+        raise error
+    end = f"that end in {suffix}" if suffix else "without a suffix"
+    raise ConversionError(
+        f"convert does not know files {end}", path=path,
+        remedy=f"It reads {' '.join(_SUFFIXES)} {SUFFIX}.",
+    )  # fmt: skip
 
 
 def check_no_table(path: str) -> None:
@@ -112,17 +148,6 @@ def check_no_table(path: str) -> None:
             "text tables are not read", path=path,
             remedy="Read it with NumPy's genfromtxt or with pandas, and save the arrays.",
         )  # fmt: skip
-
-
-def _format_of_bytes(path: str) -> tuple[Format | None, NpzkitError | None]:
-    """Return the format that the bytes of a file show, if they do, and the error of opening it."""
-    try:
-        with warnings.catch_warnings(action="ignore"), open_any(path) as npz:
-            is_npz = any(npz.info(key).dtype is not None for key in npz)
-        return NPZ if is_npz else None, None
-    except NpzkitError as error:
-        named = _NAMED_IN_ERRORS.items() if (error.remedy or "").startswith(TO_CONVERT) else ()
-        return next((kind for name, kind in named if name in error.what), None), error
 
 
 def target_format(path: str) -> Format:

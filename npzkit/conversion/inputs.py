@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import NOTHING, Say
-from npzkit.conversion.formats import check_no_table
+from npzkit.conversion.formats import PACK_ARCHIVES, check_no_table
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
-from npzkit.conversion.refusals import leads_out
+from npzkit.conversion.output_paths import check_not_input
+from npzkit.conversion.refusals import RENAMED, leads_out
 from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.datasets.paths import find_files
 from npzkit.display.blocks import is_taken_by_parts
@@ -38,27 +39,13 @@ from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
 
-ARCHIVE_SUFFIX = ".npz"
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
-_PACK_ARCHIVES = (
-    "To pack the archives in it: "
-    + Advice('npzkit.pack(out, glob.glob("FOLDER/*.npz"))', "npzkit pack OUT FOLDER/*.npz") + "."
-)  # fmt: skip
 PAIR = Advice("a pair (key, path)", "KEY=PATH")
 """What gives an array another key."""
 
 Given = tuple[str | None, Any]
 """A key, or None for the usual one, and a path, an archive or a stream."""
-
-
-class Packed(NamedTuple):
-    """An archive that is packed: its name, and what comes before the keys of its arrays."""
-
-    path: str
-    npz: NpzFile
-    prefix: str
-    home: str = ""
 
 
 class Input(NamedTuple):
@@ -77,10 +64,6 @@ class Input(NamedTuple):
         Bytes to be read; 0 of a stream, and of a file behind a URL.
     work : int, default 0
         Bytes that are read for them: twice as many if they are checked first.
-    home : str, default ""
-        Of an array in an archive without a given key, the name of the file without its suffix.
-    archive : int, default -1
-        The place of its archive among those that are packed; -1 if it is in none.
     parts : tuple of str, default ()
         What follows the key in those of other members that belong to a masked array, or to
         strings of any length.
@@ -92,8 +75,6 @@ class Input(NamedTuple):
     attrs: Mapping[str, Any] = NOTHING
     size: int = 0
     work: int = 0
-    home: str = ""
-    archive: int = -1
     parts: tuple[str, ...] = ()
 
     @property
@@ -107,6 +88,34 @@ class Input(NamedTuple):
             return self.load()
         except NpzkitError as error:
             raise error.locate(path=self.path) from error.__cause__
+
+
+class Packed(NamedTuple):
+    """What one input gives.
+
+    Attributes
+    ----------
+    items : list of Input
+    path : str, default ""
+        Of the archive that the arrays are in, or its name.
+    npz : NpzFile, optional
+        The archive.
+    prefix : str, default ""
+        What comes before its keys.
+    home : str, default ""
+        The name of its file without the suffix, if no key is given.
+    """
+
+    items: list[Input]
+    path: str = ""
+    npz: NpzFile | None = None
+    prefix: str = ""
+    home: str = ""
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of all members."""
+        return [key for item in self.items for key in item.keys]
 
 
 def located(
@@ -149,8 +158,8 @@ def _is_one(source: Any) -> bool:
 @contextlib.contextmanager
 def opened_inputs(
     given: Iterable[Given], target: str | None, say: Say, **pickling: Any
-) -> Iterator[tuple[list[Input], list[Packed]]]:
-    """Yield the arrays that are named, and the archives among them, open for the block.
+) -> Iterator[list[Packed]]:
+    """Yield the arrays that are named, with the archives among them, open for the block.
 
     A folder stands for every array in it, and so does an archive.
 
@@ -175,39 +184,34 @@ def opened_inputs(
     UnsafeNameError
         Two arrays have the same key, or a key cannot be saved.
     """
-    found: dict[str, Input] = {}
+    taken: dict[str, Input] = {}
     with _Opened(target, pickling) as archives:
-        items = [item for key, source in given for item in _find(key, source, archives, say)]
-        for item in _apart(items, archives, say):
+        found = _apart([_find(key, source, archives, say) for key, source in given], say)
+        for item in (item for packed in found for item in packed.items):
             check_key(item.key)
-            for other in [found.setdefault(key, item) for key in item.keys]:
-                if other is item:
-                    continue
-                raise KeyExistsError(
-                    f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
-                    key=item.key,
-                    remedy="Give one of them another key by " + PAIR + ".",
-                )
-        yield [item for key, item in found.items() if key == item.key], archives.found
+            for other in [taken.setdefault(key, item) for key in item.keys]:
+                if other is not item:
+                    raise KeyExistsError(
+                        f"{quoted(other.path)} and {quoted(item.path)} would have the same key",
+                        key=item.key, remedy="Give one of them another key by " + PAIR + ".",
+                    )  # fmt: skip
+        yield found
 
 
-def _apart(items: list[Input], archives: _Opened, say: Say) -> list[Input]:
+def _apart(found: list[Packed], say: Say) -> list[Packed]:
     """Put the file's name before the key of each array of archives, if two of them have one key."""
-    counts = Counter(key for item in items if item.home for key in item.keys)
+    counts = Counter(key for packed in found if packed.home for key in packed.keys)
     shared = {key for key, count in counts.items() if count > 1}
     if not shared:
-        return items
+        return found
     say(
         f"archives have the same keys, such as {printable(min(shared))!r}: before the key of each "
         "of their arrays, and a slash, comes the name of its file"
     )
-    archives.found = [
-        packed._replace(prefix=f"{packed.home}/") if packed.home else packed
-        for packed in archives.found
-    ]
-    return [
-        item._replace(key=f"{item.home}/{item.key}" if item.home else item.key) for item in items
-    ]
+    return [packed._replace(
+        prefix=f"{packed.home}/",
+        items=[item._replace(key=f"{packed.home}/{item.key}") for item in packed.items],
+    ) if packed.home else packed for packed in found]  # fmt: skip
 
 
 class _Opened(contextlib.ExitStack):
@@ -224,44 +228,32 @@ class _Opened(contextlib.ExitStack):
         super().__init__()
         self._target, self.pickling = target, pickling
         self._by_path: dict[str, NpzFile] = {}
-        self.found: list[Packed] = []
 
     def archive(self, source: NpzFile | str | Location) -> tuple[str, NpzFile]:
         """Return the name of an archive, and the archive, which is opened once."""
         if isinstance(source, NpzFile):
             path = source.archive_info().path
-            name = path or UNNAMED
-            self._check(path)
-        else:
-            path, options = source if isinstance(source, Location) else (source, None)
-            name = str(source)
-            self._check(path)
-            if path not in self._by_path:
-                npz = open(path, storage_options=options, **self.pickling)
-                self._by_path[path] = self.enter_context(npz)
-            source = self._by_path[path]
-        return name, source
-
-    def _check(self, path: str | None) -> None:
-        """Raise if it is the file that is written to."""
-        paths = [other for other in (path, self._target) if other and os.path.exists(other)]
-        if len(paths) == 2 and os.path.samefile(*paths):
-            raise ConversionError("the archive to write is also one of the inputs", path=path)
+            check_not_input(path, self._target)
+            return path or UNNAMED, source
+        path, options = source if isinstance(source, Location) else (source, None)
+        check_not_input(path, self._target)
+        if path not in self._by_path:
+            npz = open(path, storage_options=options, **self.pickling)
+            self._by_path[path] = self.enter_context(npz)
+        return str(source), self._by_path[path]
 
 
-def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator[Input]:
-    """Yield the arrays of one input."""
+def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Packed:
+    """Return the arrays of one input."""
     prefix = "" if key is None else f"{key}/"
     pickling = archives.pickling
     if isinstance(source, NpzFile):
         path, npz = archives.archive(source)
         stem = "" if path == UNNAMED else os.path.splitext(os.path.basename(path))[0]
-        yield from _in_archive(prefix, stem, path, npz, archives, say)
-        return
+        return _in_archive(prefix, stem, path, npz, say)
     if can_read(source):
         load = partial(_read_stream, source, **pickling)
-        yield Input(_STREAM_KEY if key is None else key, name_of(source), load)
-        return
+        return Packed([Input(_STREAM_KEY if key is None else key, name_of(source), load)])
     file = source if isinstance(source, Location) else os.fsdecode(source)
     path, mode, has_index = str(file), 0, False
     if isinstance(file, str):
@@ -271,37 +263,32 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     if isinstance(file, Location):
         # A store has no folders: this may be the prefix of a sharded archive.
         has_index = not suffix or is_sharded(file.url)
-    is_array, is_archive = suffix.lower() == SUFFIX, suffix.lower() == ARCHIVE_SUFFIX
+    is_array, is_archive = suffix.lower() == SUFFIX, suffix.lower() == ".npz"
     if stat.S_ISREG(mode):
         # Both are found under any name. Only a zip archive with one of these suffixes is read.
         is_archive |= is_array and zipfile.is_zipfile(path)
         is_array = is_npy(path) or (is_array and not is_archive)
     if has_index or (is_archive and not is_folder and not is_array):
-        yield from _in_archive(prefix, stem, *archives.archive(file), archives, say)
-    elif is_folder:
-        for item in arrays_in_folder(path, say, **pickling):
-            yield item._replace(key=prefix + item.key)
-    elif is_array:
-        yield from _in_file(stem if key is None else key, file, say, **pickling)
-    else:
-        check_no_table(path)
-        raise ConversionError(
-            f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}", path=path,
-            remedy="Use " + Advice("npzkit.convert", "npzkit convert") + " for other formats.",
-        )  # fmt: skip
+        return _in_archive(prefix, stem, *archives.archive(file), say)
+    if is_folder:
+        return Packed(list(_in_folder(path, prefix, say, **pickling)))
+    if is_array:
+        return Packed(list(_in_file(stem if key is None else key, file, say, **pickling)))
+    check_no_table(path)
+    raise ConversionError(
+        f"the file's suffix is none of {SUFFIX} .npz", path=path,
+        remedy="Use " + Advice("npzkit.convert", "npzkit convert") + " for other formats.",
+    )  # fmt: skip
 
 
-def _in_archive(
-    prefix: str, stem: str, path: str, npz: NpzFile, archives: _Opened, say: Say
-) -> Iterator[Input]:
-    """Yield the arrays of an archive; other members are skipped."""
-    home = "" if prefix else stem
-    number = len(archives.found)
-    archives.found.append(Packed(path, npz, prefix, home))
+def _in_archive(prefix: str, stem: str, path: str, npz: NpzFile, say: Say) -> Packed:
+    """Return the arrays of an archive; other members are skipped."""
+    found = Packed([], path, npz, prefix, "" if prefix else stem)
+    there = set(npz.files)
     whole = {
         key: parts
         for key in npz._archive.split_keys(npz.files)
-        if (parts := npz.info(key).split_into) and set(parts) <= set(npz.files)
+        if (parts := npz.info(key).split_into) and there.issuperset(parts)
     }
     joined = {part for parts in whole.values() for part in parts}
     for key in npz.files:
@@ -312,16 +299,14 @@ def _in_archive(
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
             continue
         _check_name(key, path)
-        if key in whole:
-            size = sum(npz.info(part).nbytes for part in (key, *whole[key]))
-            ends = tuple(part.removeprefix(key) for part in whole[key])
-            load = partial(npz.join, key)
-            yield Input(prefix + key, path, load, info.attrs, size, size, home, number, ends)
-            continue
-        is_large = is_taken_by_parts(info)
-        load = partial(array_in, npz, key) if is_large else partial(npz.read, key)
-        work = info.nbytes * (2 if is_large else 1)
-        yield Input(prefix + key, path, load, info.attrs, info.nbytes, work, home, number)
+        parts = whole.get(key, ())
+        is_large = not parts and is_taken_by_parts(info)
+        read: Any = partial(array_in, npz) if is_large else npz.join if parts else npz.read
+        size = sum(npz.info(part).nbytes for part in (key, *parts))
+        ends = tuple(part.removeprefix(key) for part in parts)
+        work, load = size * (2 if is_large else 1), partial(read, key)
+        found.items.append(Input(prefix + key, path, load, info.attrs, size, work, ends))
+    return found
 
 
 def _check_name(key: str, path: str) -> None:
@@ -329,13 +314,11 @@ def _check_name(key: str, path: str) -> None:
     try:
         check_key(key)
     except UnsafeNameError as error:
-        error.remedy = "Give it another key" + Advice(
-            ': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW."
-        )
+        error.remedy = "Give it another key" + RENAMED
         raise error.locate(path=path)  # noqa: B904 - it is the same error
 
 
-def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
+def _in_folder(folder: str, prefix: str, say: Say, **pickling: Any) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
     Hidden files and folders are skipped. So are files of other kinds and symbolic links to
@@ -360,16 +343,16 @@ def arrays_in_folder(folder: str, say: Say, **pickling: Any) -> Iterator[Input]:
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
             is_file = not leads_out(root, path) and os.path.isfile(path)
             if suffix.lower() == SUFFIX and is_file:
-                key = stem.replace(os.sep, "/")
+                key = prefix + stem.replace(os.sep, "/")
                 yield from _in_file(key, path, say, **pickling)
                 is_empty = False
             else:
                 (links if os.path.islink(path) else others).append(name)
     if is_empty:
-        has_archives = any(name.lower().endswith(ARCHIVE_SUFFIX) for name in os.listdir(folder))
+        has_archives = any(name.lower().endswith(".npz") for name in os.listdir(folder))
         raise ConversionError(
             f"there is no array in the folder: no {SUFFIX} file", path=folder,
-            remedy=_PACK_ARCHIVES if has_archives else None,
+            remedy=PACK_ARCHIVES if has_archives else None,
         )  # fmt: skip
     for passed, one, several in (
         (links, "link that leads to no array in it", "links that lead to no array in it"),

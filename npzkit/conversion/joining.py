@@ -6,17 +6,15 @@ is `npzkit.datasets`'s.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, without_arrays
 from npzkit.conversion.npz import write_array
+from npzkit.conversion.output_paths import check_not_input
 from npzkit.datasets.manyfiles import ManyFiles, join_files
 from npzkit.datasets.skeleton import Arrays
 from npzkit.errors import (
@@ -59,10 +57,9 @@ def join_archives(
     notes: dict[str, None] = {}
     with join_files(
         inputs, axis, storage_options=storage_options, on_error="warn" if skip else "raise",
-        unfit=partial(_unfit, axis, keys, skip, notes.setdefault),
+        keys_left_out=partial(_keys_left_out, axis, keys, skip, notes.setdefault),
     ) as many:  # fmt: skip
-        _check_not_joined(many, path)
-        _check_any_fits(many)
+        _check_files(many, path)
         joined = {key: many.lazy(key) for key in many}
         masks = _take_masks(many, joined, skip, notes.setdefault)
         meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
@@ -72,35 +69,26 @@ def join_archives(
         with NpzWriter(file, mode, metadata=first[None], masked="split", **coding) as writer:
             for key, lazy in joined.items():
                 if key in masks:
-                    whole = np.ma.MaskedArray(lazy[...], mask=many[masks[key]])
-                    whole.fill_value = many._files.archive(0).join(key)._fill_value
+                    # The fill value is the first file's.
+                    whole = many._files.archive(0)._join(key, many.__getitem__)
                     writer.add(key, whole, attrs=first[key])
-                    continue
-                array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
-                write_array(
-                    writer, array.watched(meter.add), path, first[key], is_compressed=is_compressed
-                )
+                else:
+                    array = Array(key, lazy.shape, lazy.dtype, partial(many.lazy, key))
+                    array = array.watched(meter.add)
+                    write_array(writer, array, path, first[key], is_compressed=is_compressed)
         meter.finish()
         _note_left_out(many, notes.setdefault)
         written = {*joined, *masks.values()}
         return tuple(key for key in many if key in written), tuple(notes)
 
 
-def _check_not_joined(many: ManyFiles, path: str | None) -> None:
-    """Raise ConversionError if the file that is written is one of those that are joined."""
-    if (
-        path is not None
-        and os.path.exists(path)
-        and any(os.path.exists(other) and os.path.samefile(other, path) for other in many.paths)
-    ):
-        raise ConversionError(
-            "the archive to write is also one of the inputs", path=path,
+def _check_files(many: ManyFiles, path: str | None) -> None:
+    """Raise if the archive to write is one of the files, or if no other fits the first one."""
+    for other in many.paths:
+        check_not_input(
+            other, path,
             remedy="Write it to another folder, or give a pattern that it does not match.",
         )  # fmt: skip
-
-
-def _check_any_fits(many: ManyFiles) -> None:
-    """Raise DifferentFilesError if of several other files none could be joined with the first."""
     left_count = len(many.left_out)
     # Of two files, either may be the one to leave out.
     if len(many.paths) == 1 < left_count:
@@ -116,8 +104,8 @@ def _note_left_out(many: ManyFiles, say: Say) -> None:
     """Note values that are no arrays, the files that could not be joined, and how many could."""
     for number in range(len(many.paths)):
         note = many._files.archive(number).metadata.get(TREE_KEY)
-        for of, names in without_arrays(note):
-            say(f"left out {of} without an array: {names}")
+        for values in without_arrays(note):
+            say(f"left out {values}")
     for name, reason in many.left_out.items():
         say(f"left out {printable(name)}: {reason}")
     if many.left_out:
@@ -162,7 +150,7 @@ def _have_masks(many: ManyFiles, key: str, mask: str) -> bool:
     )
 
 
-def _unfit(
+def _keys_left_out(
     axis: int | None, keys: Iterable[str] | None, skip: bool, say: Say, arrays: Arrays
 ) -> set[str]:
     """Return which arrays are not joined: not wanted, or, with a note, not possible; or raise."""

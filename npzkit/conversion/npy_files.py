@@ -15,13 +15,16 @@ import numpy as np
 
 from npzkit import format as npy
 from npzkit.conversion.arrays import InFile
-from npzkit.errors import ConversionError, NpyFormatError, PickleRefusedError, format_count
+from npzkit.errors import (
+    ConversionError,
+    NpyFormatError,
+    NpzkitError,
+    PickleRefusedError,
+    format_count,
+)
+from npzkit.format.array import read_header
+from npzkit.limits import DEFAULT_HEADER_SIZE
 
-_HEADERS = {
-    (1, 0): npy.read_array_header_1_0,
-    (2, 0): npy.read_array_header_2_0,
-    (3, 0): npy.read_array_header_3_0,
-}
 _BY_NUMPY = (
     "Open the file, read its arrays with np.load, one after the other, and save them with keys."
 )
@@ -67,14 +70,12 @@ def _next_array(file: BinaryIO, path: str, last: InFile, left: int) -> InFile:
     file.seek(start)
     if not data.startswith(npy.MAGIC_PREFIX):
         raise _follows(data, f"{left:,}", left, last.dtype, last.shape)
-    version = npy.read_magic(file)
-    if version not in _HEADERS:
-        raise NpyFormatError(
-            f"the array at byte {start:,} of the file has an unknown version", found=version
-        )
-    shape, fortran_order, dtype = _HEADERS[version](file)
-    found = InFile(path, dtype, file.tell(), shape, fortran_order)
-    if dtype.hasobject:
+    try:
+        header = read_header(file, DEFAULT_HEADER_SIZE)
+    except NpzkitError as error:
+        raise error.locate(offset=start) from error.__cause__
+    found = InFile(path, header.dtype, file.tell(), header.shape, header.fortran_order)
+    if header.dtype.hasobject:
         raise ConversionError(
             f"an array of Python objects follows the array, at byte {start:,} of the file",
             remedy=_BY_NUMPY,

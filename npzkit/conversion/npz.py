@@ -24,7 +24,7 @@ from npzkit.datasets.opening import open_any
 from npzkit.display import blocks
 from npzkit.errors import NpzkitError, printable
 from npzkit.files import disk
-from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, format_metadata
+from npzkit.members.metadata import check_attrs, format_attrs, format_metadata
 
 
 @contextlib.contextmanager
@@ -38,8 +38,9 @@ def listed_arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
     """Yield the arrays of an archive; of those with objects, that they have a problem."""
     for key in npz.files:
         info = npz.info(key)
-        kind = _kind_of_parts(npz, key)
-        if kind:
+        if info.split_into and info.split_into[0] in npz:
+            is_masked = info.split_into[0].endswith(".mask")
+            kind = "a masked array" if is_masked else "strings of any length"
             name = printable(key)
             say(f"{name!r} was saved in parts, as {kind}; the parts are kept as plain arrays")
         if info.dtype is None or info.shape is None:
@@ -61,15 +62,6 @@ def array_in(npz: NpzFile, key: str) -> Array:
         problem=HOLDS_OBJECTS if dtype.hasobject else "",
         check=partial(blocks.check_array, npz, key) if is_checked else None,
     )  # fmt: skip
-
-
-def _kind_of_parts(npz: NpzFile, key: str) -> str:
-    """Return what an array was before it was saved in parts; empty for others."""
-    if f"{key}.mask" not in npz and f"{key}.offsets" not in npz:
-        return ""
-    noted = npz._archive.saved_attrs(key).get(PARTS_ATTRIBUTE)
-    kind = noted.get("kind") if isinstance(noted, dict) else None
-    return {"masked": "a masked array", "strings": "strings of any length"}.get(str(kind), "")
 
 
 def why_unfit(array: Array) -> str | None:

@@ -20,7 +20,6 @@ from npzkit.files import disk
 from npzkit.files.file_objects import take_after
 from npzkit.members.keys import SUFFIX, check_depth, check_key, find_collisions
 
-_ARCHIVE_SUFFIX = ".npz"
 _OF_WRITING = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 """Errors that come from what is written, and not from what is read."""
 
@@ -33,42 +32,46 @@ def _check_absent(path: str, *, overwrite: bool = False) -> None:
 
 def check_not_itself(file: str, output: str) -> None:
     """Raise ConversionError if the output is the file that is read, whose library has it open."""
-    if os.path.exists(output) and os.path.samefile(file, output):
+    if _is_same(file, output):
         raise ConversionError(
             "the output is the file that is converted", path=output, remedy="Choose another path."
         )
 
 
-def check_file_path(path: str, *, overwrite: bool) -> None:
-    """Check that a file may be written to `path`.
+def check_not_input(path: str | None, target: str | None, remedy: str | None = None) -> None:
+    """Raise ConversionError if an input is the archive that is written; None is no path."""
+    if path is not None and target is not None and _is_same(target, path):
+        what = "the archive to write is also one of the inputs"
+        raise ConversionError(what, path=target, remedy=remedy)
+
+
+def _is_same(file: str, other: str) -> bool:
+    """Return whether two paths are those of one file that exists."""
+    return os.path.exists(file) and os.path.exists(other) and os.path.samefile(file, other)
+
+
+def check_path(path: str, *, overwrite: bool, is_own: Callable[[str], bool] | None = None) -> None:
+    """Check that a file may be written to `path`, or a folder, if `is_own` is given.
+
+    A folder is replaced only if `is_own` says that it is of the same kind; an empty one is used.
 
     Raises
     ------
     ConversionError
-        A folder is there, which no file replaces.
+        A folder is there, which is not replaced.
     FileExistsError
-        Something is there, and is not replaced.
+        Something is there, and `overwrite` is False.
     """
-    if os.path.isdir(path):
+    is_folder = os.path.isdir(path)
+    if is_folder and is_own is None:
         raise ConversionError(
             "the path is a folder, but a file is to be written there", path=path,
             remedy="Remove the folder, or write to another path.",
         )  # fmt: skip
-    _check_absent(path, overwrite=overwrite)
-
-
-def check_folder_path(path: str, *, overwrite: bool, is_own: Callable[[str], bool]) -> None:
-    """Check that a folder may be written to `path`: one is replaced if it is of the same kind.
-
-    Raises
-    ------
-    ConversionError, FileExistsError
-        As of `check_file_path`. An empty folder is no matter.
-    """
-    if os.path.isdir(path) and not os.listdir(path):
+    if is_folder and not os.listdir(path):
         return
     _check_absent(path, overwrite=overwrite)
-    if os.path.isdir(path) and not is_own(path):
+    if is_folder and is_own is not None and not is_own(path):
         raise ConversionError(
             "the folder holds files that are not arrays, so it is not replaced", path=path,
             remedy="Remove it, or choose another folder.",
@@ -92,18 +95,14 @@ def replacing(path: str) -> Iterator[str]:
     PermissionError
         The file at `path` may not be written to, though its folder may.
     """
-    replaced, mode = None, 0
-    with contextlib.suppress(FileNotFoundError):
-        replaced = os.lstat(path)
-        mode = replaced.st_mode
-    if stat.S_ISREG(mode) and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    replaced = _replaced(path)
+    mode = 0 if replaced is None else replaced.st_mode
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
     place = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     # Folders take long to make on some file systems: what replaces nothing has none.
     temporary = place if replaced is None else os.path.join(place, "new")
-    is_archive = stat.S_ISREG(mode) and path.lower().endswith(_ARCHIVE_SUFFIX)
+    is_archive = stat.S_ISREG(mode) and path.lower().endswith(".npz")
     # A writer that writes nothing has the lock.
     writer = NpzWriter(path, "w") if is_archive else None
     try:
@@ -132,6 +131,16 @@ def replacing(path: str) -> Iterator[str]:
         if writer is not None:
             writer.abort()
         _remove(place)
+
+
+def _replaced(path: str) -> os.stat_result | None:
+    """Return what is at a path, if anything; raise PermissionError if it may not be replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return found
+    return None
 
 
 def _replace_folder(temporary: str, path: str) -> None:

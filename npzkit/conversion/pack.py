@@ -8,8 +8,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,11 +18,11 @@ from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
 from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import write_array
-from npzkit.conversion.output_paths import check_file_path
+from npzkit.conversion.output_paths import check_path
 from npzkit.display import blocks
 from npzkit.errors import Advice, KeyExistsError, printable
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
-from npzkit.files.progress import Advance, Meter
+from npzkit.files.progress import Meter
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import with_folders
 from npzkit.members.metadata import TREE_KEY
@@ -176,7 +174,7 @@ def pack(
     target, given = located(file, () if join else inputs, storage_options)
     path = None if can_write(target) or isinstance(target, Location) else as_path(target)
     if path is not None:
-        check_file_path(path, overwrite=overwrite)
+        check_path(path, overwrite=overwrite)
     mode: Any = "w" if overwrite or can_write(target) else "x"
     if join is None:
         report = _pack(
@@ -266,53 +264,40 @@ def _pack(
     progress: Progress | None,
     *,
     overwrite: bool = False,
-    compression: Compression = "stored",
-    level: int | None = None,
-    allow_pickle: bool = False,
-    encoding: str = "ASCII",
-    lock_timeout: float | None = None,
+    encoding: str,
+    **writing: Any,
 ) -> PackReport:
-    """Write the inputs to an archive that is opened in a mode.
+    """Write the inputs to an archive that is opened in a mode, with other options in `writing`.
 
     `path` is None for a file object or a URL. `overwrite` replaces keys and metadata
     that the archive has.
     """
-    compresses = checked_method(compression, level) != STORED
+    compresses = checked_method(writing["compression"], writing["level"]) != STORED
     notes: dict[str, None] = {}
-    pickling = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
+    pickling = {
+        "allow_pickle": writing["allow_pickle"], "pickle_kwargs": {"encoding": encoding},
+    }  # fmt: skip
     with opened_inputs(given, path, notes.setdefault, **pickling) as found:
-        arrays, archives = found
-        meter = Meter(progress, sum(item.size for item in arrays))
-        with NpzWriter(
-            file, mode, compression=compression, level=level, allow_pickle=allow_pickle,
-            lock_timeout=lock_timeout, masked="split", strings="split",
-        ) as writer:  # fmt: skip
-            keys = [key for item in arrays for key in item.keys]
-            present = set(writer.files)
-            taken = [key for key in keys if key in present or _is_value(writer, key)]
+        meter = Meter(progress, sum(item.size for packed in found for item in packed.items))
+        with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
+            keys = [key for packed in found for key in packed.keys]
+            taken = [key for key in keys if key in writer or _is_value(writer, key)]
             if not overwrite:
                 _refuse_taken(taken, path)
-            _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
-            left = dict(enumerate(archives))
+            _add_metadata(writer, found, notes.setdefault, path, overwrite=overwrite)
             before = set(with_folders(writer.files))
-            for number, group in groupby(arrays, attrgetter("archive")):
-                items = list(group)
-                own = {key for item in items for key in item.keys}
+            for packed in found:
+                own = set(packed.keys)
                 spell_out(writer._archive)
-                if overwrite:
+                if overwrite and packed.npz is not None:
                     before = set(with_folders([key for key in writer.files if key not in own]))
-                else:
+                elif not overwrite:
                     # The archive before may have a value without an array of this key.
-                    _refuse_taken([item.key for item in items if _is_value(writer, item.key)], path)
-                for item in items:
-                    part = meter.part(item.size, item.work)
-                    _add(writer, path, item, part.add, compresses=compresses)
-                    part.end()
-                if number >= 0:
-                    _add_tree(writer, left.pop(number), before, notes.setdefault, overwrite)
-                before.update(with_folders(sorted(own)))
-            for packed in left.values():
+                    _refuse_taken([key for key in packed.keys if _is_value(writer, key)], path)
+                for item in packed.items:
+                    _add(writer, path, item, meter, compresses=compresses)
                 _add_tree(writer, packed, before, notes.setdefault, overwrite)
+                before.update(with_folders(sorted(own)))
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
 
@@ -334,30 +319,31 @@ def _refuse_taken(taken: Sequence[str], path: str | None) -> None:
 
 
 def _add(
-    writer: NpzWriter, path: str | None, item: Input, advance: Advance, *, compresses: bool
+    writer: NpzWriter, path: str | None, item: Input, meter: Meter, *, compresses: bool
 ) -> None:
     """Read an array and write it."""
-    array = item.read()
+    array, part = item.read(), meter.part(item.size, item.work)
     is_large = isinstance(array, np.memmap) and array.nbytes > blocks.BLOCK_SIZE
     if is_large and path is not None:
         array = array_of(item.key, array)
-    if not isinstance(array, Array):
+    if isinstance(array, Array):
+        if item.key in writer:
+            del writer[item.key]
+        array = array._replace(key=item.key).watched(part.add)
+        write_array(writer, array, path, item.attrs, is_compressed=compresses)
+    else:
         writer.add(item.key, array, attrs=item.attrs, overwrite=True)
-        return
-    if item.key in writer:
-        del writer[item.key]
-    array = array._replace(key=item.key)
-    write_array(writer, array.watched(advance), path, item.attrs, is_compressed=compresses)
+    part.end()
 
 
 def _add_metadata(
-    writer: NpzWriter, archives: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
+    writer: NpzWriter, found: Sequence[Packed], say: Say, target: str | None, *, overwrite: bool
 ) -> None:
     """Add the metadata of archives; a name that has another value already stays, with a note."""
-    spell_out(writer._archive)
     owners = dict.fromkeys(writer.metadata, target or UNNAMED)
-    for path, npz, *_ in archives:
-        for name, value in without_note(npz.metadata)[0].items():
+    for packed in found:
+        path, metadata = packed.path, {} if packed.npz is None else packed.npz.metadata
+        for name, value in without_note(metadata)[0].items():
             if name not in owners or overwrite:
                 writer.metadata[name] = value
             elif writer.metadata[name] != value:
@@ -372,11 +358,12 @@ def _add_tree(
     writer: NpzWriter, packed: Packed, before: Set[str], say: Say, overwrite: bool
 ) -> None:
     """Add what makes nested data of an archive's arrays; what does not fit is left out, noted."""
-    note = packed.npz.metadata.get(TREE_KEY)
-    if note is None:
+    npz = packed.npz
+    note = None if npz is None else npz.metadata.get(TREE_KEY)
+    if npz is None or note is None:
         return
     left_out = add_note(
-        writer._archive, note, packed.npz.files, packed.prefix, before, overwrite=overwrite
+        writer._archive, note, npz.files, packed.prefix, before, overwrite=overwrite
     )
     if left_out:
         say(f"{printable(packed.path)}: {left_out}")

@@ -11,13 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.conversion.arrays import Array, Contents, Say, is_c_number, named
-from npzkit.errors import SKIP, ConversionError, printable, some_of
+from npzkit.conversion.arrays import Array, Contents, Say, few, is_c_number, named
+from npzkit.errors import SKIP, ConversionError, printable
 from npzkit.files.progress import Advance
 from npzkit.members.metadata import format_json
-
-_NAMED_COUNT = 5
-"""Arrays that a note names."""
 
 
 def compare(
@@ -52,7 +49,7 @@ def compare(
             dtypes = printable(str(array.dtype)), printable(str(other.dtype))
             changed.setdefault(dtypes, []).append(repr(printable(array.key)))
     for (old, new), keys in changed.items():
-        say(f"{some_of(keys, most=_NAMED_COUNT)}: {old} becomes {new}, with the same values")
+        say(f"{few(keys)}: {old} becomes {new}, with the same values")
 
 
 def _note_changes(

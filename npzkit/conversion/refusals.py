@@ -122,6 +122,8 @@ def size_of(path: str) -> int:
 
 # -- arrays that have no place ---------------------------------------------------
 
+RENAMED = Advice(': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW.")
+"""How an array of an archive gets another key."""
 _RENAME = (
     "Rename it in a copy: "
     + Advice('npzkit.convert(file, "new.npz"), NpzWriter("new.npz", "a").rename(key, new)',

@@ -22,6 +22,7 @@ from npzkit.errors import Advice, NpzkitError
 from npzkit.members.metadata import TREE_KEY
 from npzkit.members.tensors import as_unlabelled
 from npzkit.trees.containers import children_of, exact_array, flatten, is_namedtuple
+from npzkit.trees.note_edits import EditedNote
 from npzkit.trees.sparse import is_sparse
 
 _TEXT_RATIO = 8
@@ -103,13 +104,10 @@ def _with_notes(metadata: Mapping[str, Any], notes: Mapping[str, Any]) -> Mappin
     if not any(note is not None for note in notes.values()):
         return metadata
     known = metadata.get(TREE_KEY)
-    tree = dict(known) if isinstance(known, Mapping) else {}
+    tree = EditedNote(known if isinstance(known, Mapping) else {}, notes.__contains__)
+    last = None
     for key, note in notes.items():
-        *folders, name = [key] if key in tree else key.split("/")
-        node = tree
-        for folder in folders:
-            if not isinstance(node.get(folder), dict):
-                node[folder] = {}
-            node = node[folder]
-        node[name] = note if note is not None else node.get(name)
-    return {**metadata, TREE_KEY: tree}
+        if note is not None:
+            tree.put_tree(key, note, last)
+        last = key
+    return {**metadata, TREE_KEY: tree.note}

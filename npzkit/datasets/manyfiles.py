@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 _THREADS = 16
 """Threads that wait for stores."""
-KEYS = Advice("keys=[...]", "--key KEY")
+_KEYS_OPTION = Advice("keys=[...]", "--key KEY")
 """What names the arrays to join."""
 _LEAVE_OUT = Advice(
     'Leave the file out: on_error="warn" does, and names it (npzkit.pack: skip=True).',
     "Leave the file out: --skip does, and names it.",
 )
-_EITHER = _LEAVE_OUT + " Or choose the arrays that are to be joined: " + KEYS + "."
+_EITHER = _LEAVE_OUT + " Or choose the arrays that are to be joined: " + _KEYS_OPTION + "."
 
 
 def open_many(
@@ -139,11 +139,11 @@ def join_files(
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: str,
-    unfit: Callable[[Arrays], Collection[str]] = lambda arrays: (),
+    keys_left_out: Callable[[Arrays], Collection[str]] = lambda arrays: (),
 ) -> ManyFiles:
     """Open many archives as one, as `open_many` does, without a warning of what is left out.
 
-    `unfit` returns which of the first file's arrays are left out of all files.
+    `keys_left_out` returns which of the first file's arrays are left out of all files.
     """
     axis = None if axis is None else operator.index(axis)
     check_several(keys)
@@ -156,7 +156,7 @@ def join_files(
     known, errors = read_headers(files, count)
     if errors and (on_error == "raise" or len(errors) == len(found)):
         raise all_named(errors, files)
-    left = unfit(known.kinds[known.kind_of[0]])
+    left = keys_left_out(known.kinds[known.kind_of[0]])
     if left:
         known = known._replace(kinds=[
             {key: array for key, array in arrays.items() if key not in left}
@@ -255,7 +255,7 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
         if dtype.hasobject:
             raise UnsupportedError(
                 "arrays of Python objects cannot be joined", path=self._files.path(0), key=key,
-                remedy="Choose the arrays that are to be joined: " + KEYS + ".",
+                remedy="Choose the arrays that are to be joined: " + _KEYS_OPTION + ".",
             )  # fmt: skip
         axis = self._axis(key, shape)
         for number, (found, other) in enumerate(arrays):

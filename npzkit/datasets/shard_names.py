@@ -89,7 +89,7 @@ def attempt_of(name: str) -> str | None:
     return found and found[1]
 
 
-def mode_of(name: str) -> str:
+def writing_mode_of(name: str) -> str:
     """Return the mode, "a" or "w", in which a shard was written; "" if its name has none."""
     found = _OWN_NAME.fullmatch(name)
     return found[2] if found else ""

@@ -20,11 +20,11 @@ from npzkit.datasets.shard_names import (
     attempt_of,
     check_attempt,
     check_shard_names,
-    mode_of,
     new_attempt,
     new_writer,
     record_file,
     shard_name,
+    writing_mode_of,
 )
 from npzkit.datasets.sharding import (
     ShardPart,
@@ -484,10 +484,10 @@ class ShardedWriter:
         base = self._base.index
         older = set() if base is None else {shard.name for shard in base.shards}
         for name in {record.name for record in records} - older:
-            if attempt_of(name) == self.attempt and mode_of(name) not in ("", self._mode):
+            if attempt_of(name) == self.attempt and writing_mode_of(name) not in ("", self._mode):
                 raise IndexFormatError(
                     f"the shard {name!r} was written in another mode than that of this commit",
-                    path=self._place.name, found=mode_of(name), expected=self._mode,
+                    path=self._place.name, found=writing_mode_of(name), expected=self._mode,
                     remedy="Give all writers of a run, also the one that commits, the same mode: "
                     "'a' adds their arrays, 'w' replaces the archive. Give each run a new attempt.",
                 )  # fmt: skip

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npzkit.codecs.coding import (
+    CHUNK_SIZE,
     CHUNKED,
     STORED,
     Coding,
@@ -84,16 +85,16 @@ def rewrite(
     chosen: Chosen | None,
     *,
     compression: str | int | None,
-    align: int,
+    align: int = 64,
     level: int | None,
-    chunk_size: int,
-    seekable: bool,
-    threads: int | None,
-    durable: bool,
+    chunk_size: int = CHUNK_SIZE,
+    seekable: bool = True,
+    threads: int | None = None,
+    durable: bool = False,
     overwrite: bool,
-    lock_timeout: float | None,
+    lock_timeout: float | None = None,
     progress: Progress | None,
-    storage_options: Mapping[str, Any] | None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Rewrite an archive, or some members of it, as `npzkit.repack` does."""
     wanted = None if compression is None else method_number(compression)

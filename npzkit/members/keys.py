@@ -65,7 +65,7 @@ def check_not_foreign(names: Collection[str], path: str | os.PathLike[str] | Non
     folder, slash, _ = first.partition("/")
     if slash and f"{folder}/data.pkl" in names and f"{folder}/version" in names:
         what = "it is a file of torch.save, not an archive of arrays"
-        raise UnsupportedError(what, path=path, remedy=TORCH_TO_CONVERT)._as_foreign()
+        raise UnsupportedError(what, path=path, remedy=TORCH_TO_CONVERT)._as_foreign(".pt")
     documents = (f"{start}{name}" for start in ("", f"{folder}/") for name in ZARR_NAMES)
     if any(name in names for name in documents) and not any(n.endswith(SUFFIX) for n in names):
         raise UnsupportedError(

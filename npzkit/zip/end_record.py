@@ -308,13 +308,15 @@ _MATLAB_LAST_KIND = 52
 class OtherFile(NamedTuple):
     """How files begin that are no archives, what they seem to be, and what to do about them.
 
-    And whether this kind of file means that an archive is damaged.
+    And whether this kind of file means that an archive is damaged; and the suffix of its format,
+    if `npzkit.convert` reads it.
     """
 
     beginning: bytes
     meaning: str
     remedy: str
     is_damage: bool = False
+    suffix: str = ""
 
 
 def _decompress(program: str) -> Advice:
@@ -334,8 +336,8 @@ _OTHER_FILES = (
         remedy="Download the real file: git lfs pull.",
     ),
     OtherFile(b"\x1f\x8b", "it is gzip", remedy=_decompress("gzip")),
-    OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT),
-    OtherFile(b"MATLAB 5.0 MAT-f", "it is a MATLAB file", remedy=TO_CONVERT),
+    OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT, suffix=".h5"),
+    OtherFile(b"MATLAB 5.0 MAT-f", "it is a MATLAB file", remedy=TO_CONVERT, suffix=".mat"),
     OtherFile(b"MATLAB 7.3 MAT-f", "it is a MATLAB file of version 7.3", remedy=AS_MATLAB_7),
     OtherFile(b"BZh", "it is bzip2", remedy=_decompress("bzip2")),
     OtherFile(b"\xfd7zXZ", "it is xz", remedy=_decompress("xz")),
@@ -348,7 +350,7 @@ _OTHER_FILES = (
     # The pickle of torch.save's magic number, before PyTorch 1.6.
     OtherFile(
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "it is a file of torch.save",
-        remedy=TORCH_TO_CONVERT,
+        remedy=TORCH_TO_CONVERT, suffix=".pt",
     ),
     OtherFile(
         b"\x80", PICKLE,
@@ -377,7 +379,7 @@ def not_an_archive(source: Source) -> ZipFormatError:
         expected="an end of central directory record",
         remedy=kind.remedy or (_NO_PATH if is_short else None),
     )
-    return error if kind.is_damage else error._as_foreign()
+    return error if kind.is_damage else error._as_foreign(kind.suffix)
 
 
 def is_copied_as_text(source: Source) -> bool:
@@ -425,7 +427,9 @@ def kind_of(head: bytes, size: int) -> OtherFile:
             head, "the file is empty", remedy="Download it or create it again.", is_damage=True
         )
     if _is_safetensors(head, size):
-        return OtherFile(head, "it is a safetensors file", remedy=TO_CONVERT)
+        return OtherFile(
+            head, "it is a safetensors file", remedy=TO_CONVERT, suffix=".safetensors"
+        )  # fmt: skip
     for kind in _OTHER_FILES:
         if head.startswith(kind.beginning):
             return kind
@@ -433,7 +437,7 @@ def kind_of(head: bytes, size: int) -> OtherFile:
         extract = Advice("Extract it first.", "Extract it first: tar -xf FILE.")
         return OtherFile(head, "it is a tar archive", remedy=extract)
     if _is_matlab_4(head):
-        return OtherFile(head, "it is a MATLAB file", remedy=TO_CONVERT)
+        return OtherFile(head, "it is a MATLAB file", remedy=TO_CONVERT, suffix=".mat")
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
         return OtherFile(head, meaning, remedy=_DOWNLOAD, is_damage=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import importlib
 import json
 import math
@@ -1061,14 +1062,55 @@ def downloaded():
     return converted("c.npz", "copy.h5")
 
 
+def extracted(path):
+    """Extract an archive, and return the numbers in one of its files."""
+    npzkit.extract(path, "out")
+    return np.loadtxt("out/numbers.txt", dtype=int)
+
+
+def all_converted(folder):
+    """Convert each file of a folder, and return the array that was in the only one."""
+    for file in glob.glob(f"{folder}/*.h5"):
+        npzkit.convert(file, file + ".npz")
+    return load(f"{folder}/x.h5.npz")["x"]
+
+
+FOLDERS = (
+    (
+        "npy", pytest.mark.remedy("To make an archive of the .npy files in it: npzkit.pack("),
+        lambda: npzkit.pack("new.npz", "npy") and load("new.npz")["x"],
+    ),
+    (
+        "npz", pytest.mark.remedy("To pack the archives in it: npzkit.pack(out, glob.glob("),
+        lambda: npzkit.pack("new.npz", glob.glob("npz/*.npz")) and load("new.npz")["x"],
+    ),
+    (
+        "h5", pytest.mark.remedy("Convert its files one by one: for file in glob.glob("),
+        lambda: all_converted("h5"),
+    ),
+    (
+        "csv", pytest.mark.remedy("Read its tables with NumPy's genfromtxt"),
+        lambda: np.genfromtxt("csv/x.csv"),
+    ),
+)  # fmt: skip
+"""Folders with one kind of file, what to do with them, and how."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("src", "dst", "what", "follow"),
     [
+        *(
+            pytest.param(
+                name, dst, "no Zarr store, and no sharded archive", follow, marks=mark
+            )
+            for dst in ("b.npz", "arrays.h5")
+            for name, mark, follow in FOLDERS
+        ),
         pytest.param(
-            "arrays", "b.npz", "no Zarr store, and no sharded archive",
-            lambda: npzkit.pack("b.npz", "arrays") and load("b.npz")["x"],
-            marks=pytest.mark.remedy("Convert its files one by one; npzkit.pack makes an archive"),
+            "docs.zip", "b.h5", "the archive has 2 members, and none is an array",
+            lambda: extracted("docs.zip"),
+            marks=pytest.mark.remedy("To write its members to files: npzkit.extract(path, folder)"),
         ),
         pytest.param(
             "a.npz", "b", "suffix is none of .npz .safetensors",
@@ -1111,12 +1153,19 @@ def downloaded():
 def test_what_to_do_instead(here, src, dst, what, follow):
     """What the error of a wrong path says is done, and the array is in the new file."""
     npzkit.save("a.npz", {"x": np.arange(3)})
-    os.mkdir("arrays")
-    np.save("arrays/x.npy", np.arange(3))
-    os.mkdir("folder.h5")
+    for name in ("npy", "npz", "h5", "csv", "folder.h5"):
+        os.mkdir(name)
+    np.save("npy/x.npy", np.arange(3))
+    np.savetxt("csv/x.csv", np.arange(3))
+    npzkit.save("npz/x.npz", {"x": np.arange(3)})
+    npzkit.convert("a.npz", "h5/x.h5")
+    with zipfile.ZipFile("docs.zip", "w") as archive:
+        archive.writestr("numbers.txt", "0 1 2")
+        archive.writestr("readme.txt", "numbers")
     Path("a.pkl").write_bytes(b"what")
     with pytest.raises((ConversionError, UnsupportedError), match=re.escape(what)):
         npzkit.convert(src, dst)
+    assert not os.path.isfile(dst)
     assert follow().tolist() == [0, 1, 2]
 
 
@@ -1436,3 +1485,24 @@ def test_metadata_in_safetensors_have_a_format(here, metadata):
     npzkit.convert("a.safetensors", "b.npz")
     with npzkit.open("b.npz") as npz:
         assert npz.metadata == metadata
+
+
+def test_an_archive_without_arrays(here):
+    """One with other members is refused, under any name; an empty one becomes an empty file."""
+    for name in ("docs.npz", "docs.zip"):
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr("readme.txt", "words")
+        with pytest.raises(ConversionError, match="has 1 member, and none is an array"):
+            npzkit.convert(name, "b.npz")
+        assert sorted(os.listdir()) == [name]
+        os.remove(name)
+    with zipfile.ZipFile("empty.zip", "w"):
+        pass
+    for name in ("b.npz", "b.safetensors"):
+        assert npzkit.convert("empty.zip", name).keys == ()
+        assert load("b.npz") == {}
+    with zipfile.ZipFile("some.zip", "w") as archive:
+        archive.writestr("readme.txt", "words")
+        with archive.open("x.npy", "w") as out:
+            np.save(out, np.arange(3))
+    assert npzkit.convert("some.zip", "c.npz").keys == ("x",)

@@ -156,3 +156,18 @@ def test_large_plain_arrays_beside_objects(here):
     npzkit.convert(here / "old.npz", here / "new.safetensors", allow_pickle=True)
     npzkit.convert(here / "new.safetensors", here / "back.npz")
     assert npzkit.load_tree(here / "back.npz")["x"].tolist() == [1, 2]
+
+
+def test_other_nested_data_is_kept(here):
+    """What has no array stays if an array of objects is within it, or around it."""
+    old, new = here / "a.npz", here / "b.npz"
+    npzkit.save(old, {"p": [1.5, np.ones(2)]})
+    with npzkit.NpzWriter(old, "a", allow_pickle=True) as writer:
+        writer.add("p/5", np.array({"lr": 0.1}, object))
+        writer.add("m/o", np.array({"n": 3}, object))
+        writer.add("m", np.array("text", object))
+    npzkit.convert(old, new, allow_pickle=True)
+    tree = npzkit.load_tree(new)
+    assert (tree["p"][0], tree["p"][5], tree["m"], tree["m/o"]) == (
+        1.5, {"lr": 0.1}, "text", {"n": 3},
+    )  # fmt: skip

@@ -384,13 +384,7 @@ def extract(
             f"--output is a folder, and {quoted(folder)} seems to be a file. One array is written "
             "to a file by -o - > NEW.npy, or as a text table by --format csv -o - > NEW.csv."
         )
-    limits = None
-    if max_size is not None:
-        from npzkit.datasets.sharding import parse_size
-
-        with refusing():
-            limits = npzkit.Limits(total_size=parse_size(max_size, "--max-size"))
-    with refusing(), opened(file, limits=limits) as npz, ProgressBar("extract") as tell:
+    with refusing(), opened(file, limits=_limits(max_size)) as npz, ProgressBar("extract") as tell:
         chosen = keys_named(keys, npz.files, file) or None
         if folder == PIPE:
             wanted = set(chosen or npz.files)
@@ -415,6 +409,15 @@ def extract(
     for text in failed.values():
         say(text)
     return 1 if failed else 0
+
+
+def _limits(max_size: str | None) -> npzkit.Limits | None:
+    """Return the limits that --max-size sets."""
+    if max_size is None:
+        return None
+    from npzkit.datasets.sharding import parse_size
+
+    return npzkit.Limits(total_size=parse_size(max_size, "--max-size"))
 
 
 def _tell_objects(npz: npzkit.NpzFile, keys: Iterable[str]) -> None:

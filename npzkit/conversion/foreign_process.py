@@ -80,7 +80,7 @@ def read(module: str, library: str, path: str, say: Say, claims: Claims) -> Iter
     ImportError
         The library is not installed.
     """
-    with _Child(module, library, path, claims) as child:
+    with contextlib.closing(_Child(module, library, path, claims)) as child:
         yield child.contents(say, claims)
 
 
@@ -119,10 +119,8 @@ class _Child:
         }  # fmt: skip
         self._write(job)
 
-    def __enter__(self) -> _Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._end.set()
         # It only reads, so that nothing is left to be finished.
         self._process.kill()

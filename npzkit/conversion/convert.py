@@ -187,9 +187,10 @@ def convert(
     OSError
         `file` cannot be read, or `output` cannot be written.
     ConversionError
-        A name has no known format, `output` cannot be replaced, a value has no
-        place in the new format and `skip` is False, or the library of the format
-        does not read back what was written, crashes or does not answer.
+        A name has no known format, `file` has members but no arrays, `output` cannot
+        be replaced, a value has no place in the new format and `skip` is False, or the
+        library of the format does not read back what was written, crashes or does not
+        answer.
     ChecksumError
         A record of a file of torch.save does not fit its CRC-32.
     ArchiveLockedError

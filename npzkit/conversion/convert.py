@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from npzkit.codecs.coding import checked_method
 from npzkit.conversion import foreign_process, unpickled
@@ -187,9 +187,10 @@ def convert(
     OSError
         `file` cannot be read, or `output` cannot be written.
     ConversionError
-        A name has no known format, `output` cannot be replaced, a value has no
-        place in the new format and `skip` is False, or the library of the format
-        does not read back what was written, crashes or does not answer.
+        A name has no known format, `file` has members but no arrays, `output` cannot
+        be replaced, a value has no place in the new format and `skip` is False, or the
+        library of the format does not read back what was written, crashes or does not
+        answer.
     ChecksumError
         A record of a file of torch.save does not fit its CRC-32.
     ArchiveLockedError
@@ -480,17 +481,15 @@ def _with_folders(keys: Iterable[str]) -> set[str]:
 
 def _noting(progress: Progress | None, raised: list[BaseException]) -> Progress | None:
     """Return `progress`, whose exceptions are noted."""
-    if progress is None:
-        return None
 
     def report(done: int, total: int) -> None:
         try:
-            progress(done, total)
+            cast("Progress", progress)(done, total)
         except BaseException as error:
             raised.append(error)
             raise
 
-    return report
+    return report if progress else None
 
 
 @contextlib.contextmanager
@@ -503,8 +502,6 @@ def _explaining(file: str, output: str, raised: list[BaseException]) -> Iterator
         yield
     except NpzkitError as error:
         raise error.locate(path=shown_url(file)) from error.__cause__
-    except (MemoryError, RecursionError):
-        raise
     except Exception as error:
         if any(error is other for other in raised) or _is_of_system(error):
             raise
@@ -516,6 +513,6 @@ def _explaining(file: str, output: str, raised: list[BaseException]) -> Iterator
 
 def _is_of_system(error: Exception) -> bool:
     """Whether the system raised an error, such as for a full disk, and not a library."""
-    if not isinstance(error, OSError) or error.filename is not None:
-        return isinstance(error, OSError)
-    return error.errno is not None and error.strerror == os.strerror(error.errno)
+    if isinstance(error, OSError) and error.filename is None:
+        return error.errno is not None and error.strerror == os.strerror(error.errno)
+    return isinstance(error, (OSError, MemoryError, RecursionError))

@@ -34,7 +34,7 @@ from npzkit.conversion.refusals import Claims
 from npzkit.errors import ConversionError, NpzkitError, UnsupportedError, check_limit
 from npzkit.format.array import array_bytes, npy_header, read_header
 from npzkit.limits import Limits, parsed_size
-from npzkit.members.tensors import extension_name
+from npzkit.members.tensors import DTYPE_ATTRIBUTE, extension_name, restored_dtype
 
 TIME = 60
 """Seconds without a byte from the child after which it is killed; more for a large file."""
@@ -80,7 +80,7 @@ def read(module: str, library: str, path: str, say: Say, claims: Claims) -> Iter
     ImportError
         The library is not installed.
     """
-    with _Child(module, library, path, claims) as child:
+    with contextlib.closing(_Child(module, library, path, claims)) as child:
         yield child.contents(say, claims)
 
 
@@ -119,10 +119,8 @@ class _Child:
         }  # fmt: skip
         self._write(job)
 
-    def __enter__(self) -> _Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._end.set()
         # It only reads, so that nothing is left to be finished.
         self._process.kill()
@@ -162,11 +160,8 @@ class _Child:
         problem: str, name: str | None,
     ) -> Array:  # fmt: skip
         found = read_header(io.BytesIO(header), _HEADER_SIZE)
-        shape, dtype, order = found.shape, found.dtype, found.fortran_order
-        if name is not None:
-            import ml_dtypes
-
-            dtype = np.dtype(getattr(ml_dtypes, name))
+        shape, order = found.shape, found.fortran_order
+        dtype = restored_dtype(found.dtype, {DTYPE_ATTRIBUTE: name})
         part = partial(self._part, number, dtype, fortran_order=order)
         least = None if least is None else tuple(least)
         # np.s_ returns the index itself.

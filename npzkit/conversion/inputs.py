@@ -132,8 +132,7 @@ def located(
     """
     if _is_one(find_location(inputs)):
         inputs = [inputs]
-    keys: list[str | None] = []
-    sources: list[Any] = []
+    given: list[Given] = []
     for item in inputs.items() if isinstance(inputs, Mapping) else inputs:
         is_pair = isinstance(item, tuple) and len(item) == 2 and not isinstance(item, Location)
         key, source = item if is_pair else (None, item)
@@ -145,10 +144,9 @@ def located(
             )
         is_pattern = key is None and isinstance(source, str)
         found = find_files(source, storage_options) if is_pattern else [source]
-        keys += [key] * len(found)
-        sources += found
-    target, *sources = find_locations([target, *sources], storage_options)
-    return target, list(zip(keys, sources, strict=True))
+        given += [(key, one) for one in found]
+    target, *sources = find_locations([target, *(one for _, one in given)], storage_options)
+    return target, [(key, one) for (key, _), one in zip(given, sources, strict=True)]
 
 
 def _is_one(source: Any) -> bool:

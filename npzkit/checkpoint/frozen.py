@@ -69,7 +69,13 @@ def find_shared(
         return None
     same, changed = _compared(index, arrays, check=check)
     if changed:
-        _warn_of(changed, step)
+        shown = some_of(changed, shown_key, _SHOWN_COUNT)
+        warn(
+            f"these arrays are declared frozen, but have changed since step {step}: {shown}. "
+            "All frozen arrays of this step are written again. If these are meant to change, as "
+            "the statistics of BatchNorm do, leave them out of frozen=.",
+            RuntimeWarning,
+        )
     held: dict[int, set[str]] = {}
     for number, key in enumerate(index.keys):
         parts = index.part_numbers(number)
@@ -112,13 +118,3 @@ def _form_of(value: Any, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         return form_of(value)
     array = as_unlabelled(value, key)
     return array.shape, array.dtype
-
-
-def _warn_of(changed: list[str], step: int) -> None:
-    shown = some_of(changed, shown_key, _SHOWN_COUNT)
-    warn(
-        f"these arrays are declared frozen, but have changed since step {step}: {shown}. "
-        "All frozen arrays of this step are written again. If these are meant to change, as the "
-        "statistics of BatchNorm do, leave them out of frozen=.",
-        RuntimeWarning,
-    )

@@ -68,17 +68,7 @@ class _Joined(Policy):
         return " | ".join(map(repr, self._rules))
 
 
-class _Counted(Policy):
-    """Steps of a number."""
-
-    def __init__(self, n: int) -> None:
-        self.n = check_count(n)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n})"
-
-
-class latest(_Counted):  # noqa: N801 - it is used like a function
+class latest(Policy):  # noqa: N801 - it is used like a function
     """Keep the `n` newest steps: those with the highest numbers.
 
     Examples
@@ -87,12 +77,18 @@ class latest(_Counted):  # noqa: N801 - it is used like a function
     {20, 30}
     """
 
+    def __init__(self, n: int) -> None:
+        self.n = check_count(n)
+
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the `n` newest of `steps`; `metrics_of` is not called."""
         return set(steps[-self.n :])
 
+    def __repr__(self) -> str:
+        return f"latest({self.n})"
 
-class every(_Counted):  # noqa: N801 - as `latest`
+
+class every(Policy):  # noqa: N801 - as `latest`
     """Keep the steps that are multiples of `n`.
 
     Examples
@@ -101,9 +97,15 @@ class every(_Counted):  # noqa: N801 - as `latest`
     True
     """
 
+    def __init__(self, n: int) -> None:
+        self.n = check_count(n)
+
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         """Return the multiples of `n` in `steps`; `metrics_of` is not called."""
         return {step for step in steps if step % self.n == 0}
+
+    def __repr__(self) -> str:
+        return f"every({self.n})"
 
 
 class best(Policy):  # noqa: N801 - as `latest`

@@ -194,9 +194,8 @@ def _shard_findings(
                 at = f", part at {index.part(number, part).offset}"
                 of = " of the part" * (", in rows " in row.what)
         yield _in_shard(name, array, row._replace(what=row.what + of), at)
-    if is_complete:
-        others = [key for key, part in stored.items() if key not in keys and 0 not in part.shape]
-        for key in others:
+    for key, found in stored.items() if is_complete else ():
+        if key not in keys and 0 not in found.shape:
             what = f"its array {key!r} is no part of the archive"
             yield _in_shard(name, None, Finding(None, "note", what))
 

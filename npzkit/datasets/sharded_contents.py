@@ -158,8 +158,7 @@ class ShardedContents(OpenShards):
         chosen = self.keys if keys is None else list(dict.fromkeys(keys))
         numbers = [self.find(key) for key in chosen]
         if not self._place.is_local:
-            index = self.index
-            self.check_backed(part for number in numbers for part in index.part_numbers(number))
+            self.check_backed(part for n in numbers for part in self.index.part_numbers(n))
         results: dict[str, Any] = dict.fromkeys(chosen)
         together: dict[int, list[tuple[str, int]]] = {}
         tasks: list[Any] = []
@@ -173,9 +172,7 @@ class ShardedContents(OpenShards):
         # Threads share shards, or the arrays in one.
         inner = threads if len(together) < threads else 1
         tasks += [
-            lambda shard=shard, wanted=wanted: self._load_shard(
-                shard, wanted, results, inner, verify
-            )
+            partial(self._load_shard, shard, wanted, results, inner, verify)
             for shard, wanted in together.items()
         ]
         run(tasks, self.threads_for(len(tasks), threads))

@@ -513,11 +513,8 @@ class ShardedWriter:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
-        has_new = (
-            self._shard
-            or self._records
-            or (self.is_adding and self.metadata != self._base.metadata)
-        )
+        is_changed = self.is_adding and self.metadata != self._base.metadata
+        has_new = self._shard or self._records or is_changed
         if exc_type is None and self._is_open and self._commits_itself and has_new:
             self.commit()
         elif exc_type is None:

@@ -293,7 +293,7 @@ def commit_index(
     attempt : str
         That wrote the shards.
     attrs : mapping of str to mapping, optional
-        Attributes by key, beside those that the parts were saved with.
+        Attributes by key of arrays, beside those that the parts were saved with.
     durable : bool
         Wait for the disk. That is always done if the index replaces another one.
     order : iterable of str, optional
@@ -380,9 +380,6 @@ def _format(
     for number, record in enumerate(records):
         for part in record.parts:
             by_key.setdefault(part.key, []).append((number, part))
-    unknown = attrs.keys() - by_key.keys()
-    if unknown:
-        raise ValueError(f"attributes were given for keys without parts: {sorted(unknown)[:5]}")
     arrays = [_array(key, parts, attrs.get(key, {})) for key, parts in by_key.items()]
     return format_index(attempt, metadata or {}, records, arrays, durable=durable)
 

@@ -343,7 +343,6 @@ def read_headers(files: Files, threads: int) -> tuple[Known, dict[int, Exception
     names = [files.path(number) for number in range(len(files.names))]
     errors: dict[int, Exception] = {}
     numbers: dict[int, int] = {}
-    kinds: list[Arrays] = []
     by_values: dict[Any, int] = {}
     found: list[Any] = []
 
@@ -363,15 +362,13 @@ def read_headers(files: Files, threads: int) -> tuple[Known, dict[int, Exception
     for mark, arrays in found:
         number = numbers.get(id(arrays))
         if number is None:
-            number = by_values.setdefault(tuple(arrays.items()), len(kinds))
-            if number == len(kinds):
-                kinds.append(arrays)
+            number = by_values.setdefault(tuple(arrays.items()), len(by_values))
             numbers[id(arrays)] = number
         marks.append(mark)
         kind_of.append(number)
     left_out = {names[number]: str(errors[number]) for number in sorted(errors)}
     kept = [name for number, name in enumerate(names) if number not in errors]
-    return Known(kept, marks, kinds, kind_of, left_out), errors
+    return Known(kept, marks, list(map(dict, by_values)), kind_of, left_out), errors
 
 
 def all_named(errors: Mapping[int, Exception], files: Files) -> Exception:

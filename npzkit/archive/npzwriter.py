@@ -353,7 +353,7 @@ class NpzWriter:
         for other in set(others).difference(listing.others_of(key + SUFFIX)):
             listing.remove(other)
         if archive.tree is not None:
-            archive.tree.added(key, is_first=is_first)
+            archive.tree.note.put(key, is_first=is_first)
 
     def _add_tree(self, key: str, tree: Any, coding: Coding, *, overwrite: bool) -> None:
         arrays, note = nested_data("containers").flatten(tree, key)

@@ -180,7 +180,7 @@ class WrittenArchive:
             created = begin(plan, self.zip, self.threads, self)
         self.listing.begin(created, grows=plan.grows)
         if self.tree is not None:
-            self.tree.added(plan.key, is_first=True)
+            self.tree.note.put(plan.key, is_first=True)
         return created
 
     def write_part(self, work: Callable[..., None], *args: Any) -> None:

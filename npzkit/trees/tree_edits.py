@@ -47,10 +47,6 @@ class TreeEdits:
             self._edited, values[TREE_KEY] = edited, edited.note
         return edited
 
-    def added(self, key: str, *, is_first: bool) -> None:
-        """Note that an array was added, the first one under its key, or was replaced."""
-        self.note.put(key, is_first=is_first)
-
     def removed(self, key: str) -> None:
         """Note that an array is about to be removed, unless a tensor tied to it gets it."""
         self.hand_over(key.__eq__)

@@ -32,9 +32,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster():
-    """Two workers with a process each."""
+    """Two workers with a process each; dask may fail to start another one for one that was killed."""
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
         silence_logs="CRITICAL",

@@ -29,6 +29,7 @@ from npzkit.datasets.shard_names import (
 from npzkit.datasets.sharding import (
     ShardPart,
     add_part,
+    check_index_not_lost,
     check_own_folder,
     check_part,
     commit_index,
@@ -104,6 +105,9 @@ class ShardedWriter:
         The URL cannot be written to.
     FileExistsError
         The folder has other ``.npz`` files, and is no sharded archive.
+    FileNotFoundError
+        In mode "a", the folder has no ``index.npz``, but shards of another attempt that are more
+        than a day old.
 
     Notes
     -----
@@ -169,6 +173,8 @@ class ShardedWriter:
         self._base = Base.read(self._place) if mode == "a" else Base()
         if self._base.index is None:
             check_own_folder(self._place)
+            if mode == "a":
+                check_index_not_lost(self._place, self.attempt)
         self.metadata: dict[str, Any] = {**self._base.metadata, **(metadata or {})}
         self._mode, self._name = mode, new_writer(mode)
         self._records: list[ShardRecord] = []

@@ -13,6 +13,7 @@ import errno
 import operator
 import os
 import re
+import time
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -99,6 +100,25 @@ def check_own_folder(place: Objects) -> None:
         raise FileExistsError(
             errno.EEXIST, f"the folder already has archives, such as {min(others)!r}: a sharded "
             "archive there would hide them. Choose a folder of its own", place.name,
+        )  # fmt: skip
+
+
+def check_index_not_lost(place: Objects, attempt: str) -> None:
+    """Raise FileNotFoundError if a folder has no index, but old shards of another attempt.
+
+    They may be an archive: a writer that adds to a new one would have them removed. Younger ones
+    may be of another writer, which begins the archive too.
+    """
+    files = place.listed()
+    if INDEX_NAME not in files and any(
+        attempt_of(name) not in (None, attempt)
+        and time.time() - found.modified > _ABANDONED_SECONDS
+        for name, found in files.items()
+    ):
+        raise FileNotFoundError(
+            errno.ENOENT, f"{_NOT_COMMITTED}. Restore {INDEX_NAME} from a copy. If you need "
+            "nothing of it, move the shards away, or begin with ShardedWriter(folder, mode='w')",
+            place.name,
         )  # fmt: skip
 
 

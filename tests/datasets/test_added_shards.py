@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 
 import npzkit
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.datasets.repacked_shards import repack_shards
+from npzkit.datasets.sharding import place_of
 from npzkit.errors import (
     ArchiveLockedError,
     IndexFormatError,
@@ -136,21 +138,36 @@ def test_two_writers_of_a_new_folder(tmp_path):
     assert npzkit.verify(folder).ok
 
 
-def test_shards_whose_index_is_lost_stay(tmp_path):
-    """A writer that finds no index knows nothing of them, however old they are."""
-    folder = tmp_path / "log"
-    with npzkit.ShardedWriter(folder) as writer:
-        writer["log"] = np.zeros(3)
-        writer.commit()
-    os.remove(folder / "index.npz")
-    lost = shards_in(folder)
-    for name in lost:
-        os.utime(folder / name, (0, 0))
-    with npzkit.ShardedWriter(folder, mode="a") as writer:
+def test_shards_whose_index_is_lost_stay(folder, monkeypatch):
+    """Once a commit would remove them, no writer adds to a new archive there, unless it is told."""
+    place = place_of(folder)
+    index = place.read("index.npz")
+    place.remove("index.npz")
+    with npzkit.ShardedWriter(folder, mode="a") as writer:  # as if another one began it, too
         writer["new"] = np.ones(2)
-    assert shards_in(folder).items() >= lost.items()
-    with npzkit.open(folder) as npz:
-        assert list(npz) == ["new"]
+    place.remove("index.npz")
+    lost = set(place.listed())
+    later = time.time() + 25 * 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    with pytest.raises(FileNotFoundError, match=r"no index\.npz.*Restore index\.npz from a copy"):
+        npzkit.ShardedWriter(folder, mode="a")
+    assert set(place.listed()) == lost
+    place.put("index.npz", index, None)
+    append(folder, "log", [[6, 7]])
+    assert npzkit.open(folder)["log"].shape == (4, 2)
+    place.remove("index.npz")
+    with npzkit.ShardedWriter(folder, mode="w") as writer:
+        writer["new"] = np.ones(2)
+    assert list(npzkit.open(folder)) == ["new"]
+
+
+def test_an_attempt_may_take_days(tmp_path):
+    """Its own shards do not keep a writer from going on with it."""
+    with npzkit.ShardedWriter(tmp_path, "a", attempt="run") as writer:
+        writer["x"] = np.zeros(3)
+    os.utime(tmp_path / writer.shards[0], (0, 0))
+    npzkit.ShardedWriter(tmp_path, "a", attempt="run").commit()
+    assert list(npzkit.open(tmp_path)) == ["x"]
 
 
 def test_shards_are_repacked_meanwhile(folder):

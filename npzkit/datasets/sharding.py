@@ -25,6 +25,7 @@ from npzkit.codecs.coding import coding_for
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import ArrayRow, Index, PartRow
 from npzkit.datasets.index_format import format_index, parse_index
+from npzkit.datasets.part_checks import missing_shard
 from npzkit.datasets.shard_names import (
     ShardRecord,
     StoredPart,
@@ -338,6 +339,7 @@ def commit_index(
     files = place.listed() if files is None else files
     older = place.read(INDEX_NAME) if INDEX_NAME in files else None
     before = base[1] if base is not None and base[0] == older else _index_of(older)
+    named = set() if before is None else {shard.name for shard in before.shards}
     try:
         write = partial(_format, records, metadata, attempt, attrs or {}, order)
         data = write(durable=durable or older is not None)
@@ -349,10 +351,9 @@ def commit_index(
         parse_index(data)
         _check_replaceable(older, before, data, base)
         # The other writer may have removed shards of the archive that this one adds to.
-        _check_there(records, files)
+        _check_there(records, files, named)
     except NpzkitError as error:
         raise error.locate(path=place.name) from error.__cause__
-    named = set() if before is None else {shard.name for shard in before.shards}
     if older != data:
         if durable:
             # An index must never be on the disk before its shards.
@@ -378,8 +379,12 @@ def _check_replaceable(older: bytes | None, before: Index | None, data: bytes, b
         )
 
 
-def _check_there(records: list[ShardRecord], files: Mapping[str, Found]) -> None:
+def _check_there(
+    records: list[ShardRecord], files: Mapping[str, Found], named: Container[str]
+) -> None:
     for record in records:
+        if record.name in named and record.name not in files:
+            raise missing_shard(record.name)
         if record.name not in files or files[record.name].size != record.size:
             raise MissingShardError(
                 "a shard of this attempt is not there, or is another one",

@@ -20,6 +20,7 @@ from npzkit.errors import (
     IndexFormatError,
     KeyExistsError,
     MemberNotFoundError,
+    MissingShardError,
     StaleArchiveError,
 )
 from npzkit.stores.objects import LocalFolder
@@ -181,6 +182,25 @@ def test_shards_are_repacked_meanwhile(folder):
         assert npz["log"].tolist() == [[0, 1], [2, 3], [4, 5]]
     with npzkit.open(f"{folder}/{writer.shards[0]}") as npz:
         assert npz["log"].tolist() == [[6, 7]]
+
+
+@pytest.mark.remedy("npz.lazy(key)[a:b] still reads rows in other shards;")
+def test_nothing_is_added_while_a_shard_is_gone(folder):
+    """It is named, other rows can be read, and a copy of it makes all well."""
+    append(folder, "log", [[6, 7]])
+    place = place_of(folder)
+    gone = npzkit.open(folder).parts("log")[0].shard
+    kept = place.read(gone)
+    place.remove(gone)
+    told = pytest.raises(MissingShardError, match=rf"index\.npz names .*{gone}.* is gone .* a copy")
+    with told, npzkit.ShardedWriter(folder, mode="a") as writer:
+        writer.append("log", [[8, 9]])
+    with npzkit.open(folder) as npz:
+        assert npz.lazy("log")[3:].tolist() == [[6, 7]]
+        assert npz.parts("log")[1].offset == (3, 0)
+    place.put(gone, kept, None)
+    append(folder, "log", [[8, 9]])
+    assert npzkit.open(folder)["log"][3:].tolist() == [[6, 7], [8, 9]]
 
 
 def test_what_cannot_be_appended(folder):

@@ -336,7 +336,7 @@ def test_a_replaced_archive_is_stale_and_never_mixed(folder, whole):
         np.testing.assert_array_equal(npz["w"], whole + 1)
 
 
-@pytest.mark.remedy("Restore the file, or write the archive again.")
+@pytest.mark.remedy("Restore it from a copy, or write the archive again.")
 @pytest.mark.parametrize("way", ["restore", "write"])
 def test_a_shard_that_does_not_exist(folder, whole, way):
     """Its arrays are read when it is there again, or when the archive was written again."""

@@ -47,6 +47,7 @@ from npzkit.errors import (
 )
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
+from npzkit.stores.objects import NOTHING_ADDED
 
 if TYPE_CHECKING:
     from npzkit.stores.objects import Found, Objects
@@ -421,7 +422,7 @@ class ShardedWriter:
             A shard is not there, or the attempt has none.
         ClosedArchiveError
             This writer failed, or was aborted.
-        StaleArchiveError, FileExistsError, ArchiveLockedError
+        StaleArchiveError, ArchiveLockedError
             Another writer committed at the same time. Its archive is kept.
 
         Notes
@@ -460,7 +461,7 @@ class ShardedWriter:
                 )
             raise
         except ArchiveLockedError as error:
-            error.remedy = "Another writer is committing: call commit() again."
+            error.remedy = NOTHING_ADDED
             raise
 
     def _find_shards(self, files: Mapping[str, Found]) -> list[str]:

@@ -35,13 +35,7 @@ from npzkit.datasets.shard_names import (
     record_file,
 )
 from npzkit.datasets.tiling import fault_of
-from npzkit.errors import (
-    Advice,
-    IndexFormatError,
-    MissingShardError,
-    NpzkitError,
-    StaleArchiveError,
-)
+from npzkit.errors import Advice, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits, thread_count
@@ -332,7 +326,7 @@ def commit_index(
         another program.
     MissingShardError
         A shard is not there, or is not the one that was recorded.
-    StaleArchiveError, FileExistsError, ArchiveLockedError
+    StaleArchiveError, ArchiveLockedError
         Another writer committed at the same time. Its archive is kept.
     """
     records = [record for record in records if record.parts]
@@ -349,7 +343,9 @@ def commit_index(
             data = unsynced if unsynced == older else data
         durable = durable or older is not None
         parse_index(data)
-        _check_replaceable(older, before, data, base)
+        _check_replaceable(older, before)
+        if base is not None and older not in (base[0], data):
+            raise place.overtaken()
         # The other writer may have removed shards of the archive that this one adds to.
         _check_there(records, files, named)
     except NpzkitError as error:
@@ -364,18 +360,13 @@ def commit_index(
         _remove_others(place, {record.name for record in records}, named, files, attempt)
 
 
-def _check_replaceable(older: bytes | None, before: Index | None, data: bytes, base: _Base) -> None:
-    """Check that the index in the folder, if there is one, is not another program's or writer's."""
+def _check_replaceable(older: bytes | None, before: Index | None) -> None:
+    """Check that the index in the folder, if there is one, is not another program's."""
     # A damaged index is replaced.
     if older is not None and before is None and not is_index(older, if_damaged=True):
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
             remedy="Choose another folder, or remove the file.",
-        )
-    if base is not None and older not in (base[0], data):
-        raise StaleArchiveError(
-            "another writer committed since this one was opened",
-            remedy="Open a new writer, and write again.",
         )
 
 

@@ -279,6 +279,8 @@ def _os_text(error: OSError) -> str:
         return f"{text}. If it is a pattern of keys, it comes after -k."
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
+    if is_missing and re.match(r"https?:[^?]*/index\.npz(\?|$)", name if is_url else ""):
+        remedy = "Pass the URL of a file: web servers do not list those in a folder"
     # A server of HTTP lists nothing.
     is_pattern = is_url and re.search(r"^(?!https?:)[^?]*[*[]", name)
     if is_pattern and isinstance(error, FileNotFoundError):

@@ -251,7 +251,7 @@ class ShardedWriter:
         compression, level : optional
             For this part; by default those of the writer.
         overwrite : bool, default False
-            In mode "a", replace the array with this key, if there is one.
+            In mode "a", replace the array with this key, if there is one, and its attributes.
 
         Raises
         ------

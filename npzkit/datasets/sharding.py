@@ -123,6 +123,11 @@ def read_index(
     """Return the index, as `parse_index` does; FileNotFoundError if there is none."""
     try:
         return parse_index(place.file(INDEX_NAME), limits, strict=strict)
+    except PermissionError as error:
+        if isinstance(place, LocalFolder) and not os.access(place.path, os.X_OK):
+            # Nobody knows whether it has an index.
+            error.filename = place.name
+        raise
     except FileNotFoundError:
         if not (isinstance(place, LocalFolder) and os.path.isdir(place.path)):
             raise

@@ -435,6 +435,25 @@ def test_folders_without_an_index_are_not_archives(tmp_path):
 # -- other functions ---------------------------------------------------------------------------
 
 
+def test_a_folder_that_may_not_be_entered(folder, monkeypatch):
+    """The error names the folder: nobody knows what is in it."""
+    stat = os.stat
+
+    def refused(path, *arguments, **options):
+        if str(path).endswith("index.npz"):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, *arguments, **options)
+
+    for is_entered in (True, False):
+        with monkeypatch.context() as patched, pytest.raises(PermissionError) as caught:
+            patched.setattr(os, "stat", refused)
+            patched.setattr(os, "access", lambda path, mode, found=is_entered: found)
+            npzkit.open(folder)
+        assert os.path.basename(caught.value.filename) == (
+            "index.npz" if is_entered else folder.name
+        )
+
+
 def test_functions_take_the_folder(folder, whole, tmp_path):
     """convert, extract, pack, diff, statistics and load_tree read a sharded archive."""
     one = tmp_path / "one.npz"

@@ -16,7 +16,7 @@ from remedies import given_as_remedy, marked
 NOT_FOLLOWED: dict[str, str] = {}
 """Remedies that no test can follow, with the reason."""
 OWNERS = {
-    "npz": npzkit.NpzFile, "NpzFile": npzkit.NpzFile, "NpzWriter": npzkit.NpzWriter,
+    "npz": npzkit.ShardedFile, "NpzFile": npzkit.NpzFile, "NpzWriter": npzkit.NpzWriter,
     "writer": npzkit.NpzWriter, "store": CheckpointStore, "lazy": npzkit.LazyArray,
 }  # fmt: skip
 """What stands before a dot in a remedy."""

@@ -112,7 +112,6 @@ def find_archives(
     from npzkit.datasets.opening import is_zarr
 
     found: list[ArchiveFile] = []
-    seen: set[str] = set()
     for path in given:
         # Those at URLs are not opened as archives.
         is_more = with_npy and local_path(path) is not None
@@ -132,14 +131,15 @@ def find_archives(
                 raise Refusal(told)
             found.append(ArchiveFile(path, path, told))
         for archive in inside:
-            # In folders, a file with several links counts once.
-            real = os.path.realpath(archive)
-            if archive == path or real not in seen:
-                name = os.path.basename(shown_url(path).partition("?")[0])
-                inner = archive[len(path) :].lstrip("/" + os.sep)
-                found.append(ArchiveFile(archive, inner or name, is_found=bool(inner)))
-            seen.add(real)
-    return found
+            name = os.path.basename(shown_url(path).partition("?")[0])
+            inner = archive[len(path) :].lstrip("/" + os.sep)
+            found.append(ArchiveFile(archive, inner or name, is_found=bool(inner)))
+    # In folders, a file with several names counts once: if none was given, by one that is no link.
+    chosen: dict[str, ArchiveFile] = {}
+    for one in sorted(found, key=lambda one: (one.is_found, os.path.islink(one.path))):
+        chosen.setdefault(os.path.realpath(one.path), one)
+    kept = set(map(id, chosen.values()))
+    return [one for one in found if not one.is_found or id(one) in kept]
 
 
 def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:

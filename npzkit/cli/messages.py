@@ -272,13 +272,15 @@ def _os_text(error: OSError) -> str:
             if holds_index(path):
                 one = f"npzkit convert {as_word(path)} FILE.npz makes one file of it"
                 adds = f'npzkit.ShardedWriter({path!r}, mode="a") in Python adds to it'
-                return f"{path}: this is a sharded archive. {one}; {adds}."
+                return f"{path}: this is a sharded archive. {one}, for rm and mv too; {adds}."
     # Windows allows no such name.
     is_missing = error.errno in (errno.ENOENT, errno.EINVAL)
     if isinstance(name, str) and is_missing and _takes_keys_after(name):
         return f"{text}. If it is a pattern of keys, it comes after -k."
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
+    if is_missing and re.match(r"https?:[^?]*/index\.npz(\?|$)", name if is_url else ""):
+        remedy = "Pass the URL of a file: web servers do not list those in a folder"
     # A server of HTTP lists nothing.
     is_pattern = is_url and re.search(r"^(?!https?:)[^?]*[*[]", name)
     if is_pattern and isinstance(error, FileNotFoundError):

@@ -43,7 +43,8 @@ NOT_AN_INDEX = "the archive is not the index of a sharded archive"
 #   the thousandth append would wait for a thousand shards.
 # - Leftovers of another attempt are removed when they are a day older than the shards of the
 #   commit. A lock would not tell more: a shard is complete while its attempt goes on, and stores
-#   have no locks. If an attempt loses shards in this way, its commit is an error.
+#   have no locks. If an attempt loses shards in this way, its commit is an error. Where
+#   such shards are but no index, they may be all of an archive: nothing is added there.
 # - What was not used for long, shards and files alike, is dropped, not closed. A thread that
 #   reads it keeps it open until it is done, so neither a lock nor a count is needed. All owners
 #   share one room, because the system bounds the files of a process, not of an object.

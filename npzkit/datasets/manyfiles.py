@@ -62,7 +62,8 @@ def open_many(
 ) -> ManyFiles:
     """Open many archives as one: each array of the same key is joined over all files.
 
-    Reads the headers of all files, but no data.
+    Reads the headers of all files, but no data. Of arrays that were saved with a mask, the
+    values are joined, masked ones too, and the mask is another array.
 
     Parameters
     ----------
@@ -465,6 +466,11 @@ class Samples(Sequence[dict[str, "NDArray[Any]"]]):
         except IndexError:
             raise IndexError(
                 f"sample {index} is out of range: there are {len(self)} samples"
+            ) from None
+        except TypeError:
+            raise TypeError(
+                f"samples are chosen by an integer or a slice, not by {type(index).__name__}; "
+                "many.lazy(key)[...] takes any index of an array"
             ) from None
         many = self._many
         if many.axis is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import Index
 from npzkit.datasets.shard_names import StoredPart, record_of
 from npzkit.errors import (
@@ -20,6 +21,7 @@ from npzkit.errors import (
     ClosedArchiveError,
     IndexFormatError,
     MemberNotFoundError,
+    MissingShardError,
     NpzkitError,
     quoted,
 )
@@ -35,6 +37,17 @@ _REST_READ = Advice(
     "npz.lazy(key)[a:b] reads the sound rows.",
     "npzkit extract FILE -o FOLDER saves the sound arrays.",
 )
+_RESTORE = "Restore it from a copy, or write the archive again. " + Advice(
+    "npz.lazy(key)[a:b] still reads rows in other shards; npz.parts(key) says which it has.",
+    "npzkit extract FILE -o FOLDER saves the arrays in other shards.",
+)
+
+
+def missing_shard(name: str) -> MissingShardError:
+    """Return the error for a shard that is named by the index, and is not in the folder."""
+    return MissingShardError(
+        f"{INDEX_NAME} names the shard {name!r}, which is gone", remedy=_RESTORE
+    )
 
 
 def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path: str) -> None:

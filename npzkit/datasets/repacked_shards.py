@@ -19,7 +19,7 @@ from npzkit.datasets.added_shards import Base
 from npzkit.datasets.opening import open
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
-from npzkit.errors import ArchiveLockedError
+from npzkit.errors import ArchiveLockedError, StaleArchiveError
 from npzkit.files.progress import Meter
 from npzkit.files.urls import find_location
 from npzkit.maintenance import repack as single
@@ -170,8 +170,8 @@ def repack_shards(
             writer.commit()
         except BaseException as error:
             writer.abort()
-            if isinstance(error, ArchiveLockedError):
-                error.remedy = "Another writer is committing: repack it again."
+            if isinstance(error, (ArchiveLockedError, StaleArchiveError)):
+                error.remedy = "Nothing was changed. Repack it again."
             raise
         meter.finish()
 

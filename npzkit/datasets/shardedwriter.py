@@ -29,6 +29,7 @@ from npzkit.datasets.shard_names import (
 from npzkit.datasets.sharding import (
     ShardPart,
     add_part,
+    check_index_not_lost,
     check_own_folder,
     check_part,
     commit_index,
@@ -46,6 +47,7 @@ from npzkit.errors import (
 )
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
+from npzkit.stores.objects import NOTHING_ADDED
 
 if TYPE_CHECKING:
     from npzkit.stores.objects import Found, Objects
@@ -104,6 +106,9 @@ class ShardedWriter:
         The URL cannot be written to.
     FileExistsError
         The folder has other ``.npz`` files, and is no sharded archive.
+    FileNotFoundError
+        In mode "a", the folder has no ``index.npz``, but shards of another attempt that are more
+        than a day old.
 
     Notes
     -----
@@ -169,6 +174,8 @@ class ShardedWriter:
         self._base = Base.read(self._place) if mode == "a" else Base()
         if self._base.index is None:
             check_own_folder(self._place)
+            if mode == "a":
+                check_index_not_lost(self._place, self.attempt)
         self.metadata: dict[str, Any] = {**self._base.metadata, **(metadata or {})}
         self._mode, self._name = mode, new_writer(mode)
         self._records: list[ShardRecord] = []
@@ -244,7 +251,7 @@ class ShardedWriter:
         compression, level : optional
             For this part; by default those of the writer.
         overwrite : bool, default False
-            In mode "a", replace the array with this key, if there is one.
+            In mode "a", replace the array with this key, if there is one, and its attributes.
 
         Raises
         ------
@@ -415,7 +422,7 @@ class ShardedWriter:
             A shard is not there, or the attempt has none.
         ClosedArchiveError
             This writer failed, or was aborted.
-        StaleArchiveError, FileExistsError, ArchiveLockedError
+        StaleArchiveError, ArchiveLockedError
             Another writer committed at the same time. Its archive is kept.
 
         Notes
@@ -454,7 +461,7 @@ class ShardedWriter:
                 )
             raise
         except ArchiveLockedError as error:
-            error.remedy = "Another writer is committing: call commit() again."
+            error.remedy = NOTHING_ADDED
             raise
 
     def _find_shards(self, files: Mapping[str, Found]) -> list[str]:

@@ -13,6 +13,7 @@ import errno
 import operator
 import os
 import re
+import time
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,7 @@ from npzkit.codecs.coding import coding_for
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import ArrayRow, Index, PartRow
 from npzkit.datasets.index_format import format_index, parse_index
+from npzkit.datasets.part_checks import missing_shard
 from npzkit.datasets.shard_names import (
     ShardRecord,
     StoredPart,
@@ -33,13 +35,7 @@ from npzkit.datasets.shard_names import (
     record_file,
 )
 from npzkit.datasets.tiling import fault_of
-from npzkit.errors import (
-    Advice,
-    IndexFormatError,
-    MissingShardError,
-    NpzkitError,
-    StaleArchiveError,
-)
+from npzkit.errors import Advice, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits, thread_count
@@ -102,12 +98,36 @@ def check_own_folder(place: Objects) -> None:
         )  # fmt: skip
 
 
+def check_index_not_lost(place: Objects, attempt: str) -> None:
+    """Raise FileNotFoundError if a folder has no index, but old shards of another attempt.
+
+    They may be an archive: a writer that adds to a new one would have them removed. Younger ones
+    may be of another writer, which begins the archive too.
+    """
+    files = place.listed()
+    if INDEX_NAME not in files and any(
+        attempt_of(name) not in (None, attempt)
+        and time.time() - found.modified > _ABANDONED_SECONDS
+        for name, found in files.items()
+    ):
+        raise FileNotFoundError(
+            errno.ENOENT, f"{_NOT_COMMITTED}. Restore {INDEX_NAME} from a copy. If you need "
+            "nothing of it, move the shards away, or begin with ShardedWriter(folder, mode='w')",
+            place.name,
+        )  # fmt: skip
+
+
 def read_index(
     place: Objects, limits: Limits, strict: bool = True
 ) -> tuple[Index, tuple[int, int]]:
     """Return the index, as `parse_index` does; FileNotFoundError if there is none."""
     try:
         return parse_index(place.file(INDEX_NAME), limits, strict=strict)
+    except PermissionError as error:
+        if isinstance(place, LocalFolder) and not os.access(place.path, os.X_OK):
+            # Nobody knows whether it has an index.
+            error.filename = place.name
+        raise
     except FileNotFoundError:
         if not (isinstance(place, LocalFolder) and os.path.isdir(place.path)):
             raise
@@ -311,13 +331,14 @@ def commit_index(
         another program.
     MissingShardError
         A shard is not there, or is not the one that was recorded.
-    StaleArchiveError, FileExistsError, ArchiveLockedError
+    StaleArchiveError, ArchiveLockedError
         Another writer committed at the same time. Its archive is kept.
     """
     records = [record for record in records if record.parts]
     files = place.listed() if files is None else files
     older = place.read(INDEX_NAME) if INDEX_NAME in files else None
     before = base[1] if base is not None and base[0] == older else _index_of(older)
+    named = set() if before is None else {shard.name for shard in before.shards}
     try:
         write = partial(_format, records, metadata, attempt, attrs or {}, order)
         data = write(durable=durable or older is not None)
@@ -327,12 +348,13 @@ def commit_index(
             data = unsynced if unsynced == older else data
         durable = durable or older is not None
         parse_index(data)
-        _check_replaceable(older, before, data, base)
+        _check_replaceable(older, before)
+        if base is not None and older not in (base[0], data):
+            raise place.overtaken()
         # The other writer may have removed shards of the archive that this one adds to.
-        _check_there(records, files)
+        _check_there(records, files, named)
     except NpzkitError as error:
         raise error.locate(path=place.name) from error.__cause__
-    named = set() if before is None else {shard.name for shard in before.shards}
     if older != data:
         if durable:
             # An index must never be on the disk before its shards.
@@ -343,23 +365,22 @@ def commit_index(
         _remove_others(place, {record.name for record in records}, named, files, attempt)
 
 
-def _check_replaceable(older: bytes | None, before: Index | None, data: bytes, base: _Base) -> None:
-    """Check that the index in the folder, if there is one, is not another program's or writer's."""
+def _check_replaceable(older: bytes | None, before: Index | None) -> None:
+    """Check that the index in the folder, if there is one, is not another program's."""
     # A damaged index is replaced.
     if older is not None and before is None and not is_index(older, if_damaged=True):
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
             remedy="Choose another folder, or remove the file.",
         )
-    if base is not None and older not in (base[0], data):
-        raise StaleArchiveError(
-            "another writer committed since this one was opened",
-            remedy="Open a new writer, and write again.",
-        )
 
 
-def _check_there(records: list[ShardRecord], files: Mapping[str, Found]) -> None:
+def _check_there(
+    records: list[ShardRecord], files: Mapping[str, Found], named: Container[str]
+) -> None:
     for record in records:
+        if record.name in named and record.name not in files:
+            raise missing_shard(record.name)
         if record.name not in files or files[record.name].size != record.size:
             raise MissingShardError(
                 "a shard of this attempt is not there, or is another one",

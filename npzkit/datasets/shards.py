@@ -18,7 +18,7 @@ from npzkit.archive.lazyarray import LazyArray, new_array
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index_format import state_of
-from npzkit.datasets.part_checks import prove_part
+from npzkit.datasets.part_checks import missing_shard, prove_part
 from npzkit.datasets.reopened import Recent
 from npzkit.datasets.shard_names import version_of
 from npzkit.datasets.sharding import READ_COUNT, place_of, read_index
@@ -26,7 +26,6 @@ from npzkit.errors import (
     ChecksumError,
     FormatError,
     IndexFormatError,
-    MissingShardError,
     NpzkitError,
     StaleArchiveError,
     closed_error,
@@ -95,12 +94,8 @@ class OpenShards:
         try:
             npz = NpzFile(self._place.file(row.name), **self._options)
         except FileNotFoundError as error:
-            raise self._explained(
-                MissingShardError(
-                    "a shard that the index names does not exist", path=self._place.name,
-                    found=row.name, remedy="Restore the file, or write the archive again.",
-                )
-            ) from error  # fmt: skip
+            gone = missing_shard(row.name).locate(path=self._place.name)
+            raise self._explained(gone) from error
         except NpzkitError as error:
             raise self._explained(error) from error
         npz._closes_silently = True

@@ -33,6 +33,8 @@ from npzkit.stores.upload_sink import UploadSink
 from npzkit.stores.versions import Version
 
 is_temporary = new_file.is_temporary
+NOTHING_ADDED = "Nothing of yours was added. Open a new writer and write again."
+"""The remedy of a writer that another one has overtaken."""
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
 _LOCK_ATTEMPTS = 10
@@ -108,18 +110,21 @@ class Objects(abc.ABC):
 
         Raises
         ------
-        StaleArchiveError, FileExistsError, ArchiveLockedError
+        StaleArchiveError, ArchiveLockedError
             Somebody else wrote the file since, or is writing it. Theirs is kept.
         """
-        sink = self._sink(name, older, durable=durable)
         try:
-            # A file on a disk is locked from here on.
-            if older is not None and self.read(name) != older:
-                raise self._overtaken()
-            sink.commit(data)
-        except BaseException:
-            sink.abort()
-            raise
+            sink = self._sink(name, older, durable=durable)
+            try:
+                # A file on a disk is locked from here on.
+                if older is not None and self.read(name) != older:
+                    raise self.overtaken()
+                sink.commit(data)
+            except BaseException:
+                sink.abort()
+                raise
+        except FileExistsError:
+            raise self.overtaken() from None
         sink.close()
 
     @abc.abstractmethod
@@ -144,10 +149,11 @@ class Objects(abc.ABC):
         sink.close()
         return False
 
-    def _overtaken(self) -> StaleArchiveError:
+    def overtaken(self) -> StaleArchiveError:
+        """Return the error for a commit that comes behind another one."""
         return StaleArchiveError(
-            "another writer committed to this folder at the same time", path=self.name,
-            remedy="Its archive is kept. Let one writer commit to a folder at a time.",
+            "another writer committed to this folder since this one was opened", path=self.name,
+            remedy=NOTHING_ADDED,
         )  # fmt: skip
 
     @abc.abstractmethod
@@ -394,7 +400,7 @@ class StorePrefix(Objects):
     def _sink(self, name: str, older: bytes | None, *, durable: bool) -> UploadSink:
         tag = None if older is None else self.tag_of(name)
         if tag is None and older is not None:
-            raise self._overtaken()
+            raise self.overtaken()
         return self.upload(name, tag)
 
     def take(self, place: Objects, name: str, new: str, *, durable: bool = False) -> bool:

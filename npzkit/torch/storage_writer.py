@@ -223,7 +223,7 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
         ------
         IndexFormatError
             The parts of a tensor overlap or leave gaps.
-        StaleArchiveError, FileExistsError, ArchiveLockedError
+        StaleArchiveError, ArchiveLockedError
             Another job saved to the folder at the same time. Its checkpoint is kept.
         """
         found = [(result.index.fqn, result.storage_data) for part in results for result in part]

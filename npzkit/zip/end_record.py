@@ -440,7 +440,10 @@ def kind_of(head: bytes, size: int) -> OtherFile:
         return OtherFile(head, "it is a MATLAB file", remedy=TO_CONVERT, suffix=".mat")
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
-        return OtherFile(head, meaning, remedy=_DOWNLOAD, is_damage=True)
+        return OtherFile(
+            head, meaning, is_damage=True,
+            remedy="Download it again, and check its URL: that of a sharded folder ends with /.",
+        )  # fmt: skip
     if not head.strip(b"\0"):
         return OtherFile(
             head, "it begins with zeros, as a broken download may", remedy=_DOWNLOAD, is_damage=True

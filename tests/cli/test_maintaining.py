@@ -211,6 +211,21 @@ def test_links_in_folders(cli, folder):
     assert len(cli("verify", "-r", "good.npz", "deep", "--json").json()) == 4
 
 
+@needs_symlinks
+def test_a_link_does_not_hide_its_file(cli, folder):
+    """Of the names of a file in folders, the one that is no link counts, and any that is given."""
+    os.rename(folder / "good.npz", folder / "z.npz")
+    for link in ("a.npz", os.path.join("deep", "a.npz")):
+        os.symlink(folder / "z.npz", folder / link)
+
+    def found(*files):
+        return {os.path.relpath(row["path"]) for row in cli("verify", *files, "--json").json()}
+
+    assert not found("-r", ".") & {"a.npz", os.path.join("deep", "a.npz")}
+    assert "z.npz" in found("deep", ".") & found(".") & found("-r", ".")
+    assert {"a.npz"} == found("a.npz", ".") & {"a.npz", "z.npz"}
+
+
 @pytest.mark.parametrize("command", ["ls", "verify"])
 def test_what_was_not_looked_at_is_counted(cli, folder, command):
     """Files of other kinds and folders, also for --json; not of a shard's or of a hidden folder."""

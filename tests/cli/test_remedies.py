@@ -332,6 +332,19 @@ def test_a_url_that_is_not_read(cli, status, told):
         assert "x" in cli("ls", url).out
 
 
+@pytest.mark.remedy("Pass the URL of a file: web servers do not list those in a folder")
+def test_a_folder_of_a_web_server(cli):
+    """The URL of a file in it is read."""
+    stream = io.BytesIO()
+    np.savez(stream, x=np.arange(3))
+    with RangeServer().running() as server:
+        url = server.put(stream.getvalue(), "/cmp/a.npz")
+        for command in ("ls", "verify"):
+            told = cli(command, server.url("/cmp/")).err
+            assert "/cmp/index.npz: not found (404 Not Found). Pass the URL of a file" in told
+        assert "x" in cli("ls", url).out
+
+
 @pytest.mark.remedy("lists the files")
 def test_a_pattern_of_urls(cli):
     """open_many takes it, and ls of the folder lists the files."""

@@ -219,6 +219,7 @@ def test_commands_that_take_one_file(folder, cli, tmp_path):
     np.save(tmp_path / "x.npy", np.ones(2))
     one = tmp_path / "one.npz"
     told = f"sharded archive. npzkit convert {as_word(str(folder))} FILE.npz makes one file of it"
+    told += ", for rm and mv too;"
     commands = ("mv", "w", "v"), ("rm", "v"), ("add", str(tmp_path / "x.npy"))
     for command, *rest in commands:
         found = cli(command, str(folder), *rest)

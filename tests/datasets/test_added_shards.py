@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 
 import npzkit
 import numpy as np
@@ -13,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.datasets.repacked_shards import repack_shards
+from npzkit.datasets.sharding import place_of
 from npzkit.errors import (
     ArchiveLockedError,
     IndexFormatError,
     KeyExistsError,
     MemberNotFoundError,
+    MissingShardError,
     StaleArchiveError,
 )
 from npzkit.stores.objects import LocalFolder
@@ -107,7 +110,7 @@ def test_a_reader_keeps_what_it_opened(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.remedy("Open a new writer, and write again.")
+@pytest.mark.remedy("Nothing of yours was added. Open a new writer and write again.")
 def test_two_writers(folder):
     """The second commit fails, and what it wrote is no part of the archive."""
     first, second = (npzkit.ShardedWriter(folder, mode="a") for _ in range(2))
@@ -136,21 +139,36 @@ def test_two_writers_of_a_new_folder(tmp_path):
     assert npzkit.verify(folder).ok
 
 
-def test_shards_whose_index_is_lost_stay(tmp_path):
-    """A writer that finds no index knows nothing of them, however old they are."""
-    folder = tmp_path / "log"
-    with npzkit.ShardedWriter(folder) as writer:
-        writer["log"] = np.zeros(3)
-        writer.commit()
-    os.remove(folder / "index.npz")
-    lost = shards_in(folder)
-    for name in lost:
-        os.utime(folder / name, (0, 0))
-    with npzkit.ShardedWriter(folder, mode="a") as writer:
+def test_shards_whose_index_is_lost_stay(folder, monkeypatch):
+    """Once a commit would remove them, no writer adds to a new archive there, unless it is told."""
+    place = place_of(folder)
+    index = place.read("index.npz")
+    place.remove("index.npz")
+    with npzkit.ShardedWriter(folder, mode="a") as writer:  # as if another one began it, too
         writer["new"] = np.ones(2)
-    assert shards_in(folder).items() >= lost.items()
-    with npzkit.open(folder) as npz:
-        assert list(npz) == ["new"]
+    place.remove("index.npz")
+    lost = set(place.listed())
+    later = time.time() + 25 * 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    with pytest.raises(FileNotFoundError, match=r"no index\.npz.*Restore index\.npz from a copy"):
+        npzkit.ShardedWriter(folder, mode="a")
+    assert set(place.listed()) == lost
+    place.put("index.npz", index, None)
+    append(folder, "log", [[6, 7]])
+    assert npzkit.open(folder)["log"].shape == (4, 2)
+    place.remove("index.npz")
+    with npzkit.ShardedWriter(folder, mode="w") as writer:
+        writer["new"] = np.ones(2)
+    assert list(npzkit.open(folder)) == ["new"]
+
+
+def test_an_attempt_may_take_days(tmp_path):
+    """Its own shards do not keep a writer from going on with it."""
+    with npzkit.ShardedWriter(tmp_path, "a", attempt="run") as writer:
+        writer["x"] = np.zeros(3)
+    os.utime(tmp_path / writer.shards[0], (0, 0))
+    npzkit.ShardedWriter(tmp_path, "a", attempt="run").commit()
+    assert list(npzkit.open(tmp_path)) == ["x"]
 
 
 def test_shards_are_repacked_meanwhile(folder):
@@ -164,6 +182,25 @@ def test_shards_are_repacked_meanwhile(folder):
         assert npz["log"].tolist() == [[0, 1], [2, 3], [4, 5]]
     with npzkit.open(f"{folder}/{writer.shards[0]}") as npz:
         assert npz["log"].tolist() == [[6, 7]]
+
+
+@pytest.mark.remedy("npz.lazy(key)[a:b] still reads rows in other shards;")
+def test_nothing_is_added_while_a_shard_is_gone(folder):
+    """It is named, other rows can be read, and a copy of it makes all well."""
+    append(folder, "log", [[6, 7]])
+    place = place_of(folder)
+    gone = npzkit.open(folder).parts("log")[0].shard
+    kept = place.read(gone)
+    place.remove(gone)
+    told = pytest.raises(MissingShardError, match=rf"index\.npz names .*{gone}.* is gone .* a copy")
+    with told, npzkit.ShardedWriter(folder, mode="a") as writer:
+        writer.append("log", [[8, 9]])
+    with npzkit.open(folder) as npz:
+        assert npz.lazy("log")[3:].tolist() == [[6, 7]]
+        assert npz.parts("log")[1].offset == (3, 0)
+    place.put(gone, kept, None)
+    append(folder, "log", [[8, 9]])
+    assert npzkit.open(folder)["log"][3:].tolist() == [[6, 7], [8, 9]]
 
 
 def test_what_cannot_be_appended(folder):
@@ -368,25 +405,24 @@ def test_rows_that_are_committed_while_shards_are_repacked_stay(tmp_path):
                 writer.append("x", np.ones((10, 3)))
             names.update(writer.shards)
 
-    with pytest.raises(StaleArchiveError):
+    with pytest.raises(StaleArchiveError, match="Repack it again"):
         npzkit.repack(tmp_path, progress=append)
     assert npzkit.open(tmp_path)["x"].sum() == 30
     assert set(os.listdir(tmp_path)) == names
 
 
-@pytest.mark.remedy("Another writer is committing: call commit() again.")
 def test_a_commit_during_another_one(tmp_path):
-    """It raises, and works when the other one has ended."""
+    """It raises; a new writer works when the other one has ended."""
     folder = tmp_path / "F"
     with npzkit.ShardedWriter(folder, "a") as writer:
         writer["x"] = np.ones((2, 2))
     other = npzkit.NpzWriter(folder / "index.npz", "a")
     writer = npzkit.ShardedWriter(folder, "a")
     writer.append("x", np.ones((1, 2)))
-    with pytest.raises(ArchiveLockedError, match="call commit"):
+    with pytest.raises(ArchiveLockedError, match="Open a new writer and write again"):
         writer.commit()
     other.abort()
-    writer.commit()
+    append(folder, "x", np.ones((1, 2)))
     with npzkit.open(folder) as npz:
         assert npz["x"].shape == (3, 2)
 
@@ -404,7 +440,7 @@ def test_rows_for_an_array_that_is_not_there(tmp_path):
         assert npz["x"].shape == (2, 2)
 
 
-@pytest.mark.remedy("Another writer is committing: repack it again.")
+@pytest.mark.remedy("Nothing was changed. Repack it again.")
 def test_a_folder_is_repacked_during_a_commit(tmp_path):
     """It raises, leaves the archive as it was, and works when the other one has ended."""
     folder = tmp_path / "F"
@@ -416,7 +452,7 @@ def test_a_folder_is_repacked_during_a_commit(tmp_path):
                 writer["x"] = np.ones((2, 2))
     other = npzkit.NpzWriter(folder / "index.npz", "a")
     before = set(os.listdir(folder))
-    with pytest.raises(ArchiveLockedError, match="repack it again"):
+    with pytest.raises(ArchiveLockedError, match="Repack it again"):
         npzkit.repack(folder)
     assert set(os.listdir(folder)) == before
     other.abort()

@@ -227,6 +227,10 @@ def test_samples(folder):
             assert found[key].flags.writeable and found[key].flags.aligned
     assert [int(s["label"]) for s in samples[3:8:2]] == [3, 5, 7]
     assert len(list(samples)) == COUNT and len(samples[3:8][1:]) == 4
+    for index in ([1, 5], "label"):
+        with pytest.raises(TypeError, match=r"an integer or a slice.*many\.lazy\(key\)"):
+            samples[index]
+    assert many.lazy("label")[[1, 5]].tolist() == [1, 5]
     with pytest.raises(IndexError, match="there are 12 samples"):
         samples[COUNT]
     chosen = npzkit.open_many(f"{folder}/s*.npz", axis=None, keys=["label"])

@@ -336,7 +336,7 @@ def test_a_replaced_archive_is_stale_and_never_mixed(folder, whole):
         np.testing.assert_array_equal(npz["w"], whole + 1)
 
 
-@pytest.mark.remedy("Restore the file, or write the archive again.")
+@pytest.mark.remedy("Restore it from a copy, or write the archive again.")
 @pytest.mark.parametrize("way", ["restore", "write"])
 def test_a_shard_that_does_not_exist(folder, whole, way):
     """Its arrays are read when it is there again, or when the archive was written again."""
@@ -433,6 +433,25 @@ def test_folders_without_an_index_are_not_archives(tmp_path):
 
 
 # -- other functions ---------------------------------------------------------------------------
+
+
+def test_a_folder_that_may_not_be_entered(folder, monkeypatch):
+    """The error names the folder: nobody knows what is in it."""
+    stat = os.stat
+
+    def refused(path, *arguments, **options):
+        if str(path).endswith("index.npz"):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, *arguments, **options)
+
+    for is_entered in (True, False):
+        with monkeypatch.context() as patched, pytest.raises(PermissionError) as caught:
+            patched.setattr(os, "stat", refused)
+            patched.setattr(os, "access", lambda path, mode, found=is_entered: found)
+            npzkit.open(folder)
+        assert os.path.basename(caught.value.filename) == (
+            "index.npz" if is_entered else folder.name
+        )
 
 
 def test_functions_take_the_folder(folder, whole, tmp_path):

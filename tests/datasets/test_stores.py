@@ -8,7 +8,7 @@ import fsspec
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import MissingShardError, StaleArchiveError, UnsupportedError
+from npzkit.errors import MissingShardError, NpzkitError, StaleArchiveError, UnsupportedError
 from range_server import RangeServer
 from s3 import needs_s3, s3_server
 from sharded import WHOLE, write_run
@@ -93,6 +93,16 @@ def test_a_web_server_is_read(server, name):
         np.testing.assert_array_equal(npz.lazy("w")[0], WHOLE[0])
 
 
+@pytest.mark.remedy("check its URL: that of a sharded folder ends with /.")
+def test_the_page_of_a_folder(server):
+    """A server that answers with one has the folder behind a slash."""
+    url = server.put(b"<!DOCTYPE HTML><title>Directory listing for /run/</title>", "/run")
+    with pytest.raises(NpzkitError, match=r"an HTML or XML page.*ends with /"):
+        npzkit.open(url)
+    with npzkit.open(url + "/") as npz:
+        assert "w" in npz
+
+
 def test_a_few_rows_take_few_requests(server):
     """A slice of one shard requests the index, that shard's directory, and at most its bytes."""
     with npzkit.open(server.url("/run/")) as npz:
@@ -155,7 +165,7 @@ def test_s3_refuses_a_commit_that_was_overtaken(monkeypatch):
             put(*arguments, **others)
 
         monkeypatch.setattr(StorePrefix, "put", overtaken)
-        with pytest.raises((FileExistsError, StaleArchiveError)):
+        with pytest.raises(StaleArchiveError):
             late.commit()
         with npzkit.open(url, storage_options=options) as npz:
             np.testing.assert_array_equal(npz["w"], WHOLE)

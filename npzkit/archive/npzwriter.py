@@ -345,8 +345,11 @@ class NpzWriter:
 
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
         archive, listing = self._archive, self._archive.listing
-        if overwrite and archive.tree is not None:
-            archive.tree.hand_over(key.__eq__)
+        if archive.tree is not None:
+            if overwrite:
+                archive.tree.hand_over(key.__eq__)
+            else:
+                archive.tree.check_free(key)
         is_first = key not in listing
         others = listing.others_of(key + SUFFIX) if overwrite else []
         archive.put(members, coding, overwrite)

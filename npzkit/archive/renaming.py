@@ -41,6 +41,9 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
         places[other] = check_key(new + other.removesuffix(SUFFIX).removeprefix(old))
     for place in places.values():
         listing.check_free(place.removesuffix(SUFFIX), place, remedy=REMOVE_FIRST)
+    # A tensor that is tied to it gets its array.
+    if archive.tree is not None and new not in archive.tree.note.tied_to(old):
+        archive.tree.check_free(new, REMOVE_FIRST)
     if not archive.sink.can_read:
         raise UnsupportedError(
             "the file object cannot be read, which renaming needs",

@@ -327,7 +327,7 @@ def _add(
     if is_large and path is not None:
         array = array_of(item.key, array)
     if isinstance(array, Array):
-        if item.key in writer:
+        if item.key in writer or _is_value(writer, item.key):
             del writer[item.key]
         array = array._replace(key=item.key).watched(part.add)
         write_array(writer, array, path, item.attrs, is_compressed=compresses)

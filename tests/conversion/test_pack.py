@@ -342,8 +342,10 @@ def test_an_archive_without_arrays(here):
         assert npz.metadata["step"] == 2
 
 
-def test_an_array_in_the_place_of_a_value(here):
+@pytest.mark.parametrize("block_size", [8, 1 << 25])
+def test_an_array_in_the_place_of_a_value(here, monkeypatch, block_size):
     """It is an error, as for an array that is there, unless it may be replaced."""
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", block_size)
     npzkit.save("a.npz", {"o": {"b": 5, "w": np.ones(1)}})
     np.save("b.npy", np.arange(2))
     with pytest.raises(KeyExistsError) as caught:

@@ -404,8 +404,13 @@ def test_with_an_example_the_rest_keeps_its_values():
 @each_row(
     ("options", "message"),
     [
-        ({"only": "encoder/*"}, r"no array matches 'encoder/\*'.*mean 'encode/'"),
-        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/w', 'step'"),
+        (
+            {"only": "encoder/*"},
+            r"no array matches 'encoder/\*'. Keys that begin with 'encode': 'encode/w'\.",
+        ),
+        ({"only": "encode/nope.*"}, r"Keys that begin with 'encode/': 'encode/w'\."),
+        ({"only": "encode/nope"}, "named 'encode/nope'.*(?<!mean 'encode/'.)$"),
+        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/w', 'step'\."),
         ({"only": "*.bias"}, r"no array matches '\*\.bias'.*Existing keys"),
         ({"only": "encdoe"}, "named 'encdoe'.*mean 'encode/'"),
         ({"only": ["encode", "dec"]}, "no array named 'dec'"),

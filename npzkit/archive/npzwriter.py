@@ -527,6 +527,8 @@ class NpzWriter:
         ------
         MemberNotFoundError
             The key does not exist.
+        UnsupportedError
+            The key is that of a part of an array, such as its mask, which goes with the array.
         ClosedArchiveError
             As `add`.
 
@@ -542,6 +544,7 @@ class NpzWriter:
         if archive.tree is not None and key not in listing and archive.tree.removed_values(key):
             return
         name = listing.find(key)
+        listing.check_whole(name)
         others, key = listing.others_of(name), name.removesuffix(SUFFIX)
         if archive.tree is not None:
             archive.tree.removed(key)
@@ -576,8 +579,8 @@ class NpzWriter:
         ZipFormatError, ChecksumError
             The member is damaged; what was not committed is discarded.
         UnsupportedError
-            The member is encrypted, or the archive is written to a URL, or to a
-            file object that cannot be read.
+            The member is encrypted, or a part of an array, or the archive is written to a
+            URL, or to a file object that cannot be read.
         OSError, StaleArchiveError, ClosedArchiveError
             As `add`.
         """

@@ -35,6 +35,7 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
         name = new
     if name == old_name:
         return
+    listing.check_whole(old_name)
     old, new = old_name.removesuffix(SUFFIX), name.removesuffix(SUFFIX)
     places = {old_name: name}
     for other in listing.others_of(old_name):

@@ -419,10 +419,9 @@ def test_strings_of_any_length_are_kept(here):
     with npzkit.open("b.npz") as npz:
         assert npz.join("k/s").tolist() == ["ab", "", "c"]
     # Without its other part, it is a plain array.
-    npzkit.save("c.npz", {"s": texts}, strings="split")
-    with npzkit.NpzWriter("c.npz", "a") as writer:
-        writer.rename("s.offsets", "other")
-    assert npzkit.pack("d.npz", "c.npz").keys == ("s", "other")
+    with zipfile.ZipFile("a.npz") as source, zipfile.ZipFile("c.npz", "w") as out:
+        out.writestr(source.getinfo("s.npy"), source.read("s.npy"))
+    assert npzkit.pack("d.npz", "c.npz").keys == ("s",)
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])

@@ -281,7 +281,8 @@ class NpzWriter:
             ``/``. `npzkit.errors.UnsafeNameError` is raised for unsafe keys.
         array : array-like, or dict, list, tuple or dataclass that holds arrays
             May be changed once this returns. Nested data is saved under the
-            key as by `npzkit.save`, for `npzkit.load_tree`.
+            key as by `npzkit.save`, for `npzkit.load_tree`. A tensor that is not in nested
+            data is saved as an array.
         compression, level, chunk_size, seekable : optional
             For this array; by default those of the writer.
         attrs : mapping of str to object, optional

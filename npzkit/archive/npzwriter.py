@@ -281,7 +281,8 @@ class NpzWriter:
             ``/``. `npzkit.errors.UnsafeNameError` is raised for unsafe keys.
         array : array-like, or dict, list, tuple or dataclass that holds arrays
             May be changed once this returns. Nested data is saved under the
-            key as by `npzkit.save`, for `npzkit.load_tree`.
+            key as by `npzkit.save`, for `npzkit.load_tree`. A tensor that is not in nested
+            data is saved as an array.
         compression, level, chunk_size, seekable : optional
             For this array; by default those of the writer.
         attrs : mapping of str to object, optional
@@ -345,8 +346,11 @@ class NpzWriter:
 
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
         archive, listing = self._archive, self._archive.listing
-        if overwrite and archive.tree is not None:
-            archive.tree.hand_over(key.__eq__)
+        if archive.tree is not None:
+            if overwrite:
+                archive.tree.hand_over(key.__eq__)
+            else:
+                archive.tree.check_free(key)
         is_first = key not in listing
         others = listing.others_of(key + SUFFIX) if overwrite else []
         archive.put(members, coding, overwrite)
@@ -524,6 +528,8 @@ class NpzWriter:
         ------
         MemberNotFoundError
             The key does not exist.
+        UnsupportedError
+            The key is that of a part of an array, such as its mask, which goes with the array.
         ClosedArchiveError
             As `add`.
 
@@ -539,6 +545,7 @@ class NpzWriter:
         if archive.tree is not None and key not in listing and archive.tree.removed_values(key):
             return
         name = listing.find(key)
+        listing.check_whole(name)
         others, key = listing.others_of(name), name.removesuffix(SUFFIX)
         if archive.tree is not None:
             archive.tree.removed(key)
@@ -573,8 +580,8 @@ class NpzWriter:
         ZipFormatError, ChecksumError
             The member is damaged; what was not committed is discarded.
         UnsupportedError
-            The member is encrypted, or the archive is written to a URL, or to a
-            file object that cannot be read.
+            The member is encrypted, or a part of an array, or the archive is written to a
+            URL, or to a file object that cannot be read.
         OSError, StaleArchiveError, ClosedArchiveError
             As `add`.
         """

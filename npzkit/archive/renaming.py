@@ -35,12 +35,16 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
         name = new
     if name == old_name:
         return
+    listing.check_whole(old_name)
     old, new = old_name.removesuffix(SUFFIX), name.removesuffix(SUFFIX)
     places = {old_name: name}
     for other in listing.others_of(old_name):
         places[other] = check_key(new + other.removesuffix(SUFFIX).removeprefix(old))
     for place in places.values():
         listing.check_free(place.removesuffix(SUFFIX), place, remedy=REMOVE_FIRST)
+    # A tensor that is tied to it gets its array.
+    if archive.tree is not None and new not in archive.tree.note.tied_to(old):
+        archive.tree.check_free(new, REMOVE_FIRST)
     if not archive.sink.can_read:
         raise UnsupportedError(
             "the file object cannot be read, which renaming needs",

@@ -168,6 +168,8 @@ class WrittenArchive:
         from npzkit.writing.growing_array import begin_growing
 
         self.listing.check_free(plan.key, plan.name)
+        if self.tree is not None:
+            self.tree.check_free(plan.key)
         with self.state.giving_up():
             self.zip.begin()
             if not plan.grows:

@@ -7,7 +7,7 @@ arrays is `npzkit.trees.loaded_tree`'s.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.jax.agreement import Agreement
+from npzkit.members.keys import suggestion
 from npzkit.trees.loaded_tree import read_tree
 
 _NEWEST = "store.load() takes the newest step that is sound."
@@ -121,10 +122,7 @@ class Loader:
                 "that is a file, and npzkit.open(store.path(step)) reads those of one that is a "
                 "folder. To begin again, use another folder.",
             ) from damaged[max(damaged)]  # fmt: skip
-        raise NoCheckpointError(
-            "there is no checkpoint", path=self._storage.path,
-            remedy="Check the folder. To begin a new run, catch NoCheckpointError.",
-        )  # fmt: skip
+        raise self.empty()
 
     def step(self, step: int, request: Request) -> Checkpoint:
         """Read one step.
@@ -189,6 +187,22 @@ class Loader:
             if is_damage(error):
                 raise self.damaged(step, error) from error
             raise
+
+    def empty(self) -> NoCheckpointError:
+        """Return the error for a place without steps."""
+        return NoCheckpointError(
+            "there is no checkpoint", path=self._storage.path,
+            remedy="Check the folder. To begin a new run, catch NoCheckpointError.",
+        )  # fmt: skip
+
+    def without_metric(self, metric: str, names: Sequence[str]) -> NoCheckpointError:
+        """Return the error for steps that have metrics of these names, and not the one wanted."""
+        is_there = metric in names
+        what = "no sound step has a number as its metric" if is_there else "no step has the metric"
+        told = "" if is_there else f"{suggestion(metric, names, 'metrics')} "
+        return NoCheckpointError(
+            f"{what} {metric!r}", path=self._storage.path, remedy=told + _NEWEST
+        )
 
     def missing(self, step: int) -> NoCheckpointError:
         """Return the error for a step that does not exist."""

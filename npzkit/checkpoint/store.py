@@ -44,14 +44,12 @@ from npzkit.errors import (
     NoCheckpointError,
     NpzkitError,
     UnsupportedError,
-    warn,
 )
 from npzkit.files.urls import Location, find_location
 from npzkit.jax import agreement_of, joint_save
 from npzkit.jax.agreement import Agreement
 from npzkit.limits import thread_count
 from npzkit.maintenance.findings import VerifyReport
-from npzkit.members.keys import suggestion
 from npzkit.stores.objects import Found
 from npzkit.trees.containers import flatten
 from npzkit.trees.notes import links
@@ -232,10 +230,15 @@ class CheckpointStore:
         Returns
         -------
         int or None
-            Of equal values, the newer step. None if no step has the metric, with
-            a warning if steps have metrics. NaN is no candidate, and no step whose
-            metrics are damaged, or that this store has found to be damaged. No array
-            is read. The save under way counts too: it is waited for.
+            Of equal values, the newer step. None if there is no step. NaN is no
+            candidate, and no step whose metrics are damaged, or that this store has
+            found to be damaged. No array is read. The save under way counts too: it is
+            waited for.
+
+        Raises
+        ------
+        NoCheckpointError
+            There are steps, and none of them has the metric.
         """
         mode = ranking_mode(metric, self._keep) if mode is None else mode
         steps: tuple[int, ...] = ()
@@ -244,12 +247,8 @@ class CheckpointStore:
             found = ranked(metric, candidates, self._catalog.metrics, mode)
             if found:
                 return found[0]
-        names = self._catalog.metric_names(steps)
-        if names and metric not in names:
-            what = f"no step has the metric {metric!r}"
-            warn(f"{what}. {suggestion(metric, names, 'metrics')}", RuntimeWarning)
-        elif names:
-            warn(f"no step has a number as its metric {metric!r}", RuntimeWarning)
+        if steps:
+            raise self._loader.without_metric(metric, self._catalog.metric_names(steps))
         return None
 
     def metrics(self, step: int) -> dict[str, Any]:
@@ -700,7 +699,7 @@ class CheckpointStore:
         Raises
         ------
         NoCheckpointError
-            There is no such step.
+            There is no such step, or no step at all.
         """
         self._settle()
         if step is not None:
@@ -714,8 +713,8 @@ class CheckpointStore:
                 with contextlib.suppress(NoCheckpointError):
                     reports[number] = self._verified(number, seen)
             if reports:
-                break
-        return StoreReport(self.folder, reports)
+                return StoreReport(self.folder, reports)
+        raise self._loader.empty()
 
     def _verified(self, step: int, seen: Seen | None = None) -> VerifyReport:
         with self._loader.explained(step), self._readers.reading(step):

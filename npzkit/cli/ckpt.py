@@ -245,10 +245,12 @@ def prune(
             raise Refusal(f"no step is a multiple of {period}.")
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]
-        damaged = [str(step) for step in kept if store._catalog.is_damaged(step)]
+        damaged = {str(s): as_word(store.path(s)) for s in kept if store._catalog.is_damaged(s)}
     if damaged:
-        which = f"step {damaged[0]} is" if len(damaged) == 1 else f"steps {some_of(damaged)} are"
-        say(f"{which} damaged and not removed. npzkit ckpt verify {as_word(folder)} says more.")
+        steps = some_of([*damaged])
+        which = f"step {steps} is" if len(damaged) == 1 else f"steps {steps} are"
+        places = some_of([*damaged.values()])
+        say(f"{which} damaged and not removed. To remove what is damaged, delete {places}.")
     if as_json:
         print_json({"removed": removed, "kept": kept, "dry_run": dry_run})
         return

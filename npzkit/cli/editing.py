@@ -239,10 +239,11 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         arrays = set(writer.files)
         there = [*writer.files, *([] if tree is None else tree.values_in(""))]
         removed = keys_named(keys, there, file)
-        # Tied tensors come first: they need no copy of what goes too. So do the parts of an
-        # array: they go with it.
-        for key in sorted(removed, key=lambda key: (key in arrays, -len(key))):
-            del writer[key]
+        # Tied tensors come first: they need no copy of what goes too. The parts of an array go
+        # with it.
+        for key in sorted(removed, key=lambda key: (key in arrays, len(key))):
+            if key not in arrays or key in writer:
+                del writer[key]
         heirs = [key for key in writer.files if key not in arrays]
     for key in heirs:
         say(f"{printable(key)} has the array now: it was tied to a key that was removed.")

@@ -104,8 +104,11 @@ def write_array(
 ) -> None:
     """Write an array to the archive at `path`; part by part if it is large.
 
-    `path` is None if the archive goes to a file object or to a store.
+    `path` is None if the archive goes to a file object or to a store. An array takes the place of
+    a value of nested data: another program may have put it there.
     """
+    if is_value(writer, array.key):
+        del writer[array.key]
     if array.nbytes <= blocks.BLOCK_SIZE:
         writer.add(array.key, array.whole(), attrs=attrs)
     elif not is_compressed and path is not None:
@@ -121,6 +124,12 @@ def write_array(
     else:
         with _spooled(array, path) as whole:
             writer.add(array.key, whole, attrs=attrs)
+
+
+def is_value(writer: NpzWriter, key: str) -> bool:
+    """Return whether nested data in an archive has a value, without an array, at a key."""
+    tree = writer._archive.tree
+    return tree is not None and tree.note.has_value(key)
 
 
 def _has_small_rows(array: Array) -> bool:

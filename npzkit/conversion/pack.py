@@ -17,7 +17,7 @@ from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
 from npzkit.conversion.joining import join_archives
-from npzkit.conversion.npz import write_array
+from npzkit.conversion.npz import is_value, write_array
 from npzkit.conversion.output_paths import check_path
 from npzkit.display import blocks
 from npzkit.errors import Advice, KeyExistsError, printable
@@ -281,7 +281,7 @@ def _pack(
         meter = Meter(progress, sum(item.size for packed in found for item in packed.items))
         with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
             keys = [key for packed in found for key in packed.keys]
-            taken = [key for key in keys if key in writer or _is_value(writer, key)]
+            taken = [key for key in keys if key in writer or is_value(writer, key)]
             if not overwrite:
                 _refuse_taken(taken, path)
             _add_metadata(writer, found, notes.setdefault, path, overwrite=overwrite)
@@ -293,19 +293,13 @@ def _pack(
                     before = set(with_folders([key for key in writer.files if key not in own]))
                 elif not overwrite:
                     # The archive before may have a value without an array of this key.
-                    _refuse_taken([key for key in packed.keys if _is_value(writer, key)], path)
+                    _refuse_taken([key for key in packed.keys if is_value(writer, key)], path)
                 for item in packed.items:
                     _add(writer, path, item, meter, compresses=compresses)
                 _add_tree(writer, packed, before, notes.setdefault, overwrite)
                 before.update(with_folders(sorted(own)))
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
-
-
-def _is_value(writer: NpzWriter, key: str) -> bool:
-    """Return whether nested data in an archive has a value, without an array, at a key."""
-    tree = writer._archive.tree
-    return tree is not None and tree.note.has_value(key)
 
 
 def _refuse_taken(taken: Sequence[str], path: str | None) -> None:

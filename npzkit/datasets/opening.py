@@ -376,7 +376,8 @@ def load_tree(
         dicts, lists, tuples, the classes of namedtuples and dataclasses, tensors
         of PyTorch with their devices, arrays of JAX (or their descriptions by
         `jax.eval_shape`) with their sharding. It is not changed. None, ``...``
-        and empty dicts and lists in it stand for whatever was saved there.
+        and empty dicts and lists in it stand for whatever was saved there: tensors too, if
+        torch is imported. `npzkit.torch.load_file` makes tensors of any arrays.
     into : object, optional
         As `like`, but its arrays, tensors, dicts and lists are filled in place.
         Nothing is changed if an error is raised, unless another program overwrites
@@ -386,9 +387,10 @@ def load_tree(
         warning names the keys, and what does not fit keeps the example's value,
         unless nothing fits.
     only : str or iterable of str, optional
-        Patterns such as ``"encoder/*"``, in which ``*`` also matches ``/``. Only
-        matching keys, and what is under them, are loaded, and no other array is
-        read. With an example, all others keep the example's value.
+        Patterns such as ``"encoder/*"``, in which ``*`` also matches ``/``. They are of
+        complete keys, also with a `prefix`. Only matching keys, and what is under them,
+        are loaded, and no other array is read. With an example, all others keep the
+        example's value.
     verify : bool, default True
         Check the CRC-32 of each array.
     mmap_mode : {None, "r", "c", "r+"}, optional

@@ -227,11 +227,17 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
         return
     error = TreeMismatchError.of(fitting.missing, left_over, fitting.differing, path)
     fits_at_all, prefix = fitting.fits_at_all, fitting.prefix
+    differ_in_dtypes = all(map(_has_one_shape, fitting.differing.values()))
     if prefix is not None:
         name, expected, found = map(shown_value, prefix)
         error.remedy = (
             f"The keys differ by the prefix {name}: the archive has {found} for {expected}. Rename "
             "those of the example."
+        )
+    elif differ_in_dtypes and not (fitting.missing or left_over):
+        error.remedy = (
+            "Only dtypes differ: load the values with like={}, and convert them, as "
+            "model.load_state_dict does."
         )
     elif not fits_at_all:
         error.remedy = "Nothing of the archive fits: npzkit.load_tree(file) returns what it has."
@@ -244,3 +250,9 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
     warning = TreeMismatchWarning(str(error))
     warning.mismatch = error
     warn(warning, TreeMismatchWarning)
+
+
+def _has_one_shape(forms: tuple[str, str]) -> bool:
+    """Return whether two descriptions, such as "float32 (2,)", are of the same shape."""
+    one, other = (form.rpartition(" (")[2] for form in forms)
+    return one == other

@@ -24,14 +24,15 @@ from npzkit.errors import (
     NpzkitError,
     ZipFormatError,
     shown_value,
+    some_of,
 )
 from npzkit.members.keys import (
     SUFFIX,
     check_depth,
     child_key,
+    common_start,
     is_within,
     missing,
-    suggestion,
     with_folders,
 )
 from npzkit.members.metadata import check_tree_version
@@ -230,7 +231,8 @@ def missing_part(
     key: str, keys: Sequence[str], path: str | None, argument: str = ""
 ) -> MemberNotFoundError:
     """Return the error of a key that has nothing in it, though others may begin with it."""
-    error = missing(key, with_folders(keys), path)
+    # A folder that the key names is right, and is more than what was meant.
+    error = missing(key, [one for one in with_folders(keys) if not key.startswith(one)], path)
     if any(other.startswith(f"{key}.") for other in keys):
         pattern = f"{argument}{shown_value(f'{key}.*')}"
         error.remedy = f"Keys begin with it: {pattern} matches them."
@@ -238,13 +240,14 @@ def missing_part(
 
 
 def _unmatched(rule: _Rule, keys: Sequence[str], path: str | None) -> MemberNotFoundError:
-    """Return the error of a pattern that matches nothing, with what is like its beginning."""
+    """Return the error of a pattern that matches nothing, with keys that begin like it."""
     if rule.regex is None:
         return missing_part(rule.key, keys, path)
+    start = max((common_start([rule.start, key]) for key in keys), key=len, default="")
+    which = f"Keys that begin with {shown_value(start)}" if start else "Existing keys"
+    near = some_of([key for key in keys if key.startswith(start)], shown_value, 3)
     return MemberNotFoundError(
-        f"no array matches {shown_value(rule.pattern)}",
-        path=path,
-        remedy=suggestion(rule.start.rstrip("/"), with_folders(keys)),
+        f"no array matches {shown_value(rule.pattern)}", path=path, remedy=f"{which}: {near}."
     )
 
 

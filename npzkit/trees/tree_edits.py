@@ -13,6 +13,7 @@ from npzkit.archive.renaming import rename
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.codecs.coding import Coding
 from npzkit.errors import (
+    REPLACE,
     Advice,
     ChecksumError,
     FormatError,
@@ -47,6 +48,14 @@ class TreeEdits:
             self._edited, values[TREE_KEY] = edited, edited.note
         return edited
 
+    def check_free(self, key: str, remedy: str = REPLACE) -> None:
+        """Raise KeyExistsError if a key has a value, or a tied tensor, which has no array."""
+        if self.note.has_value(key):
+            raise KeyExistsError(
+                "this key is already in the archive", path=self._archive.path, key=key,
+                remedy=remedy,
+            )  # fmt: skip
+
     def removed(self, key: str) -> None:
         """Note that an array is about to be removed, unless a tensor tied to it gets it."""
         self.hand_over(key.__eq__)
@@ -59,9 +68,10 @@ class TreeEdits:
 
     def removed_values(self, key: str) -> bool:
         """Remove the values at a key or below it, if there are no arrays; return whether it did."""
-        if any(is_within(array, key) for array in self._archive.listing.keys):
+        is_value = self.note.has_value(key)
+        if not is_value and any(is_within(array, key) for array in self._archive.listing.keys):
             return False
-        values = self.values_in(key)
+        values = [key] if is_value else self.values_in(key)
         for value in values:
             self.note.take(value)
         self.drop_empty()

@@ -11,7 +11,7 @@ from collections.abc import Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import REPLACE, Advice, KeyExistsError
+from npzkit.errors import REPLACE, Advice, KeyExistsError, UnsupportedError, shown_value
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
@@ -114,6 +114,16 @@ class MemberListing:
         key = name.removesuffix(SUFFIX)
         keys = [key + suffix for suffix in other_suffixes(_attrs_in(record))]
         return [self.find(other) for other in keys if other + SUFFIX in self.entries]
+
+    def check_whole(self, name: str) -> None:
+        """Raise UnsupportedError for a part of an array other than its first one."""
+        key = name.removesuffix(SUFFIX)
+        owner = key.rpartition(".")[0]
+        if owner and name in self.others_of(owner + SUFFIX):
+            raise UnsupportedError(
+                "this is a part of an array that is saved in several", path=self._path, key=key,
+                remedy=f"Rename or remove {shown_value(owner)}, which takes its parts along.",
+            )  # fmt: skip
 
     # -- places -------------------------------------------------------------
 

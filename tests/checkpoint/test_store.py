@@ -599,7 +599,8 @@ def test_no_step_is_an_error(store, tmp_path):
         with pytest.raises(NoCheckpointError, match="3"):
             call(3)
     assert store.best("loss") is None
-    assert store.verify().ok
+    with pytest.raises(NoCheckpointError, match="no checkpoint"):
+        store.verify()
     assert not os.path.exists(store.folder)
 
 
@@ -751,15 +752,18 @@ def test_a_step_that_was_found_damaged_is_not_the_best(store):
     assert store.best("f1", mode="max") == 1
 
 
-def test_a_metric_that_no_step_has_is_reported(store):
+def test_a_metric_that_no_step_has_is_an_error(store):
     """So is one that is never a number, because load(None) would load the newest step."""
     store.save(1, {})
-    assert store.best("lss") is None  # no step has any metric
+    with pytest.raises(NoCheckpointError, match=r"the metric 'lss'.*Existing metrics: none"):
+        store.best("lss")
     store.save(2, {}, metrics={"loss": float("nan")})
-    with pytest.warns(RuntimeWarning, match="no step has a number as its metric 'loss'"):
-        assert store.best("loss") is None
-    with pytest.warns(RuntimeWarning, match="no step has the metric 'lss'. Did you mean 'loss'"):
-        assert store.best("lss") is None
+    with pytest.raises(NoCheckpointError, match="no sound step has a number as its metric 'loss'"):
+        store.best("loss")
+    store.save(3, {}, metrics={"loss": 1})
+    with pytest.raises(NoCheckpointError, match=r"the metric 'lss'.*Did you mean 'loss'"):
+        store.best("lss")
+    assert store.best("loss") == 3
 
 
 # -- several stores -------------------------------------------------------------

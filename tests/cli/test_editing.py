@@ -140,6 +140,9 @@ def test_the_parts_of_an_array_go_with_it(cli, archive):
     npzkit.save(archive, {"d": masked, "x": np.arange(3)}, masked="split")
     assert cli("mv", "a.npz", "d", "e").code == 0
     assert list(content()) == ["e", "e.mask", "x"]
+    for command in ("rm", "a.npz", "e.mask"), ("mv", "a.npz", "e.mask", "f"):
+        found = cli(*command)
+        assert (found.code, "Rename or remove 'e'" in found.err) == (2, True)
     assert cli("rm", "a.npz", "e", "e.mask").code == 0
     assert list(content()) == ["x"]
 

@@ -303,6 +303,18 @@ def test_metadata_and_attributes_go_there_and_back(here, name):
         assert npz.info("y").attrs == {}
 
 
+@pytest.mark.parametrize("part_size", [8, 1 << 25])
+def test_an_array_that_another_program_puts_in_the_place_of_a_value(here, monkeypatch, part_size):
+    """It is what was there last, so that it takes the place of the value."""
+    monkeypatch.setattr("npzkit.display.blocks.BLOCK_SIZE", part_size)
+    npzkit.save("a.npz", {"opt": {"lr": 0.1, "m": np.ones(2)}})
+    npzkit.convert("a.npz", "a.h5")
+    with h5py.File("a.h5", "a") as file:
+        file["opt/lr"] = np.arange(3)
+    npzkit.convert("a.h5", "b.npz")
+    assert npzkit.load_tree("b.npz")["opt"]["lr"].tolist() == [0, 1, 2]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
 def test_nested_data_goes_there_and_back(here, name):

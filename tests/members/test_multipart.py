@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import zipfile
 
 import npzkit
 import numpy as np
@@ -175,6 +176,25 @@ def test_no_part_is_written_without_the_others(tmp_path):
         assert npz.join("x").tolist() == [1.5, None, 3]
 
 
+@pytest.mark.remedy(", which takes its parts along.")
+@pytest.mark.parametrize("array", [MASKED["some"], STRINGS["some"]], ids=["masked", "strings"])
+def test_no_part_is_renamed_or_removed_alone(array):
+    """The others could not be read then; the first part takes them along."""
+    stream = saved({"x": array, "y.mask": np.ones(2)})
+    with npzkit.NpzWriter(stream, "a") as w:
+        part = next(key for key in w.files if key.startswith("x."))
+        for edit in (lambda: w.rename(part, "z"), lambda: w.__delitem__(part)):
+            with pytest.raises(UnsupportedError, match="Rename or remove 'x'"):
+                edit()
+        w.rename("y.mask", "y")
+        w.rename("x", "z")
+    with npzkit.open(stream) as npz:
+        assert npz.join("z").tolist() == array.tolist()
+    with npzkit.NpzWriter(stream, "a") as w:
+        del w["z"], w["y"]
+        assert w.files == []
+
+
 def test_a_tree_joins_them():
     """load_tree restores nested masked arrays and strings, and hides their parts."""
     tree = npzkit.load_tree(saved({"a": {"m": MASKED["some"]}, "s": [STRINGS["some"], None]}))
@@ -236,15 +256,12 @@ def test_the_attribute_is_npzkits_own(tmp_path):
 
 
 def edited(array, **changes):
-    """An archive of an array in parts, with some parts replaced or removed."""
+    """An archive of an array in parts, with some parts replaced."""
     stream = saved({"x": array})
     with npzkit.NpzWriter(stream, "a") as w:
         for suffix, part in changes.items():
             key = "x" if suffix == "data" else f"x.{suffix}"
-            if part is None:
-                del w[key]
-            else:
-                w.add(key, part, overwrite=True, attrs=None)
+            w.add(key, part, overwrite=True, attrs=None)
     return npzkit.open(stream)
 
 
@@ -349,8 +366,14 @@ def test_more_strings_than_any_array_has(shape):
 
 
 def test_a_part_that_is_gone_is_named():
-    """A removed mask is a missing member, and the data can still be read."""
-    npz = edited(MASKED["some"], mask=None)
+    """A mask that another program removed is a missing member, and the data can still be read."""
+    stream = io.BytesIO()
+    with (
+        zipfile.ZipFile(saved({"x": MASKED["some"]})) as source,
+        zipfile.ZipFile(stream, "w") as out,
+    ):
+        out.writestr(source.getinfo("x.npy"), source.read("x.npy"))
+    npz = npzkit.open(stream)
     with pytest.raises(MemberNotFoundError, match=r"x\.mask"):
         npz.join("x")
     assert npz["x"].tolist() == [1.5, 2, 3]

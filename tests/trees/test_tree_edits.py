@@ -16,6 +16,8 @@ from npzkit.errors import KeyExistsError, MemberNotFoundError, NpzkitError
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import flatten
 
+from tables import each_row
+
 
 class Pair(NamedTuple):
     one: object
@@ -165,7 +167,13 @@ def edit(writer, model, kind, *arguments):
             del writer[old]
             del model[old]
         elif arguments[1] not in files:
-            writer.rename(old, arguments[1])
+            try:
+                writer.rename(old, arguments[1])
+            except KeyExistsError:
+                leaf = model[arguments[1]]
+                assert not isinstance(leaf, np.ndarray)
+                assert items_of(leaf) is None
+                return
             put(model, arguments[1], model.pop(old))
 
 
@@ -382,8 +390,9 @@ def test_no_note_keeps_arrays_from_being_edited(note, edits):
                     del writer[old]
                     assert old not in writer.files
                 elif arguments[1] not in files:
-                    writer.rename(old, arguments[1])
-                    assert arguments[1] in writer.files
+                    with contextlib.suppress(KeyExistsError):
+                        writer.rename(old, arguments[1])
+                        assert arguments[1] in writer.files
     assert npzkit.verify(stream).ok
     with contextlib.suppress(npzkit.errors.ZipFormatError):
         npzkit.load_tree(stream)
@@ -413,6 +422,31 @@ def test_a_tree_in_place_of_another():
     found = npzkit.load_tree(stream)
     assert (found["step"], list(found["model"])) == (1, ["w"])
     assert found["model"]["w"].tolist() == [0, 1, 2]
+
+
+@each_row(
+    "edit",
+    [
+        lambda writer, key: writer.add(key, np.zeros(3)),
+        lambda writer, key: writer.create(key, 3, "i4"),
+        lambda writer, key: writer.rename("x", key),
+    ],
+)
+def test_what_has_no_array_is_not_replaced_by_one(edit):
+    """A number, or a tied tensor, is there as an array is: only overwrite=True replaces it."""
+    stream = io.BytesIO()
+    note = {"decoder": ["same", "encoder"], "opt": {"lr": ["value", 0.1]}}
+    arrays = {"encoder": np.arange(3), "x": np.ones(2)}
+    npzkit.save(stream, arrays, metadata={TREE_KEY: note})
+    with npzkit.NpzWriter(stream, "a") as writer:
+        for key in "decoder", "opt/lr":
+            with pytest.raises(KeyExistsError, match="already in the archive"):
+                edit(writer, key)
+        del writer["opt/lr"]
+        writer.add("opt/lr", np.zeros(1), overwrite=True)
+    found = npzkit.load_tree(stream)
+    assert (found["decoder"].tolist(), found["x"].tolist()) == ([0, 1, 2], [1, 1])
+    assert found["opt"]["lr"].tolist() == [0]
 
 
 @pytest.mark.remedy("This tensor is tied to ")
@@ -445,6 +479,10 @@ def test_values_are_removed(tmp_path):
             del writer["run"]
     found = npzkit.load_tree(path)
     assert (list(found), found["opt"]["lr"]) == (["w", "opt"], 0.1)
+    with npzkit.NpzWriter(path, "a") as writer:
+        writer["opt/lr/x"] = np.ones(1)
+        del writer["opt/lr"]
+    assert npzkit.load_tree(path, "opt")["lr"]["x"].tolist() == [1]
 
 
 @pytest.mark.remedy("It is nested data, which npzkit.load_tree(file, key) returns.")

@@ -227,6 +227,21 @@ def test_a_file_of_which_nothing_fits_is_an_error_if_not_strict_too(like):
     assert npzkit.load_tree(stream, like=npzkit.load_tree(stream))["w"].tolist() == [1, 1]
 
 
+@pytest.mark.remedy("Only dtypes differ: load the values with like={}, and convert them, as")
+def test_an_example_of_another_dtype():
+    """The error says that only dtypes differ, whether or not other values fit."""
+    stream = saved({"w": np.ones((2, 3)), "n": np.array(1)})
+    like = {"w": np.zeros((2, 3), "f2"), "n": np.array(0)}
+    for only in (None, "w"):
+        with pytest.raises(TreeMismatchError, match="Only dtypes differ"):
+            npzkit.load_tree(stream, like=like, only=only)
+    assert npzkit.load_tree(stream, like={})["w"].astype("f2").tolist() == [[1, 1, 1]] * 2
+    for other in np.zeros(3, "f2"), 0:
+        with pytest.raises(TreeMismatchError) as caught:
+            npzkit.load_tree(stream, like={"w": other, "n": np.array(0)})
+        assert "Only dtypes" not in str(caught.value)
+
+
 @pytest.mark.remedy("Rename those of the example.")
 @each_row(
     ("keys", "others", "prefix"),
@@ -389,8 +404,13 @@ def test_with_an_example_the_rest_keeps_its_values():
 @each_row(
     ("options", "message"),
     [
-        ({"only": "encoder/*"}, r"no array matches 'encoder/\*'.*mean 'encode/'"),
-        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/w', 'step'"),
+        (
+            {"only": "encoder/*"},
+            r"no array matches 'encoder/\*'. Keys that begin with 'encode': 'encode/w'\.",
+        ),
+        ({"only": "encode/nope.*"}, r"Keys that begin with 'encode/': 'encode/w'\."),
+        ({"only": "encode/nope"}, "named 'encode/nope'.*(?<!mean 'encode/'.)$"),
+        ({"only": "weights/*"}, r"'weights/\*'.*Existing keys: 'encode/w', 'step'\."),
         ({"only": "*.bias"}, r"no array matches '\*\.bias'.*Existing keys"),
         ({"only": "encdoe"}, "named 'encdoe'.*mean 'encode/'"),
         ({"only": ["encode", "dec"]}, "no array named 'dec'"),

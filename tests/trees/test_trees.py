@@ -579,7 +579,7 @@ def test_what_was_edited_since_is_read_as_it_is():
         del w["a/0"]
         w["b/x"] = 4
         w.add("n", 9, overwrite=True)
-        w["s/t"] = 6
+        w.add("s/t", 6, overwrite=True)
     assert npzkit.load_tree(stream) == {
         "a": {1: 2}, "b": {0: None, 1: 3, "x": 4}, "n": 9, "s": {"t": 6},
     }  # fmt: skip

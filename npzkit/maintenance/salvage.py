@@ -56,6 +56,7 @@ from npzkit.zip.directory_repair import (
     last_comment,
     plain_comment,
 )
+from npzkit.zip.end_record import find_fitting
 from npzkit.zip.entries import BAD_NAME, Entry, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
@@ -79,6 +80,7 @@ _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
 _ROWS_SAVED = "; " + SAVE_PARTIAL + " saves its complete rows"
 _JOINED = "two archives were joined, and the second one has an array of this name, which is kept"
+_GAP = "bytes are missing inside it, and nobody knows which of its values are right"
 _ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong"
 
 
@@ -107,6 +109,8 @@ class Salvage:
         self._damaged_at: dict[int, int] = {}
         self._allowance = Allowance(source.size)
         self._limits = limits
+        # Whether the file may end inside a member: it does not end with an end record.
+        self._is_truncated = True
         # The end of the range that a damaged member claims.
         self._claimed_end = 0
         self._claimed: set[str] = set()
@@ -505,6 +509,7 @@ class Salvage:
     def _scan(self, start: int) -> None:
         """Find members by their headers; of two with one name, the later one is used."""
         end = self.source.size
+        self._is_truncated = not find_fitting(self.source, end)
         scan = SignatureScan(self.source, start, end)
         for offset in scan:
             self.meter.reach(offset)
@@ -534,6 +539,9 @@ class Salvage:
             return found.end_offset if fits and self._check_claimed(entry) else after_header
         if not fits:
             self._claimed_end = end
+            if not self._is_truncated:
+                self._add_lost(entry, _GAP)
+                return after_header
             self._keep_rows(found, end)
             return end if is_seen_cut(self._reader, entry, found.data_start, end) else after_header
         wrapped = find_wrapped(self._reader, entry, found.data_start, end, self._threads)

@@ -122,10 +122,15 @@ def place_of_results(archives: Sequence[ArchiveFile], output: str | None) -> str
     return output
 
 
-def _is_sharded(archive: ArchiveFile) -> bool:
-    from npzkit.datasets.opening import holds_index
+def _sharded_folder(archive: ArchiveFile) -> str:
+    """Return the folder of a sharded archive, also for its index; empty for other archives."""
+    from npzkit.datasets import INDEX_NAME
+    from npzkit.datasets.opening import holds_index, is_sharded
 
-    return holds_index(archive.path)
+    folder, name = os.path.split(archive.path)
+    if name == INDEX_NAME and is_sharded(archive.path):
+        return folder or os.curdir
+    return archive.path if holds_index(archive.path) else ""
 
 
 def output_of(archive: ArchiveFile, output: str | None, *, may_replace: bool) -> tuple[str, bool]:
@@ -377,16 +382,18 @@ def repair(
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
         # A changed shard would not fit its index any more.
-        is_sharded = _is_sharded(archive)
-        path = shown_path(archive.path)
-        told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
+        sharded = _sharded_folder(archive)
+        told = f"{shown_path(archive.path)}: repair does not take a sharded archive or its index. "
         is_alone = len(archives) == 1
-        if is_folder(output) or (is_sharded and output is None):
+        if is_folder(output) or (sharded and output is None):
             found = _verify(archive, report, is_alone=is_alone)
-            if is_sharded or not found.code:
-                return found._replace(text=f"{found.text}\n{told}") if found.code else found
-        if is_sharded:
-            raise Refusal(told)
+            if not found.code:
+                return found
+            if sharded:
+                return found._replace(text=f"{found.text}\n{told}{_left_of_shards(sharded)}")
+        if sharded:
+            named = f"npzkit verify {as_word(sharded)} names missing and damaged shards. "
+            raise Refusal(told + named + _left_of_shards(sharded))
         if output is None:
             return _cut(archive, report, is_alone=is_alone)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
@@ -500,12 +507,12 @@ def repack(
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        if _is_sharded(archive):
+        if folder := _sharded_folder(archive):
             if output is None:
-                return _repacked_shards(archive.path, report, **options)
+                return _repacked_shards(folder, report, **options)
             raise Refusal(
                 f"{shown_path(archive.path)}: repack rewrites a sharded archive only in place. "
-                f"npzkit convert {as_word(archive.path)} FILE.npz makes one file of it."
+                f"npzkit convert {as_word(folder)} FILE.npz makes one file of it."
             )
         before = archive.size
         target, may_replace = output_of(archive, output, may_replace=overwrite)

@@ -344,7 +344,8 @@ class NpzkitError(Exception):
         What to do about it, as a full sentence. Some classes have a default.
     is_damage : bool, optional
         Whether the bytes of the file are not what was written. A refused pickle, what
-        exceeds a limit, and a file of another format may be sound. Each class has a default.
+        exceeds a limit, and a file of another format that npzkit knows may be sound. Each class
+        has a default.
 
     Notes
     -----

@@ -228,12 +228,13 @@ def verify(
 ) -> int:  # fmt: skip
     """Check FILEs for damage: headers, checksums, array sizes.
 
-    The exit code is 0 if every archive is sound, 1 if one is damaged, ends with an
-    unfinished append or is none, and 2 if one cannot be read. --json prints a list
-    with an object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
-    of a sharded archive; -v names shards that its index does not list. A .npy file has
-    no checksum: its header and its size are checked, and it is called unchecked. FILE
-    may be - for the standard input; a pipe is copied to a temporary file first.
+    The exit code is 0 if every archive is sound, 1 if one is damaged, encrypted, ends with
+    an unfinished append or is none, and 2, which wins, if one cannot be read. --json prints
+    a list with an object per file. FILE may be a folder, whose .npz and .npy files are
+    checked, or that of a sharded archive; -v names shards that its index does not list.
+    A .npy file has no checksum: its header and its size are checked, and it is called
+    unchecked. FILE may be - for the standard input; a pipe is copied to a temporary file
+    first.
     Temporary files that killed saves have left in a folder are named, unless --quiet.
 
     Example: npzkit verify model.npz
@@ -279,7 +280,7 @@ def _verify(
         if keys and not chosen:
             return Outcome({}, "", "without these keys")
         found = npzkit.verify(given, chosen or None, progress=report)
-    done = _verified(archive, found, is_foreign=error is not None and error._is_foreign, **how)
+    done = _verified(archive, found, **how)
     if error is not None:
         done.document["is_damage"] = error.is_damage
     return done
@@ -305,7 +306,7 @@ def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> lis
 
 def _verified(
     archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False,
-    verbose: bool = False, is_alone: bool = True, is_foreign: bool = False,
+    verbose: bool = False, is_alone: bool = True,
 ) -> Outcome:  # fmt: skip
     """Return a report as one line per finding, and the verdict.
 
@@ -314,7 +315,7 @@ def _verified(
     """
     path = shown_path(archive.path)
     lines = []
-    state = _FOREIGN if is_foreign else report._state
+    state = report._state
     is_ok = state in ("sound", "unchecked")
     notes = {*report._notes} if is_alone else ()
 
@@ -339,7 +340,7 @@ def _verified(
         remedy = f". {row.remedy}" if row.remedy else ""
         lines.append(in_a_line(f"{path}: {row.severity}: {key}{row.what}{where}{remedy}"))
     if not quiet and (is_alone or verbose or not (is_ok and report._is_safe)):
-        lines.append(f"{path}: {_FOREIGN if is_foreign else report._closing(shown)}")
+        lines.append(f"{path}: {report._closing(shown)}")
     document = report.as_dict() | {"rows": [at_shell(row)._asdict() for row in report.rows]}
     return Outcome(document, "\n".join(lines), state, int(not is_ok))
 

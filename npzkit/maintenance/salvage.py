@@ -172,8 +172,8 @@ class Salvage:
         members = [one.what for one in self.lost if one.key not in (COMMENT_NAME, END)]
         if members and all(IS_ENCRYPTED in what for what in members):
             return UnsupportedError(
-                "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
-            )
+                "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT
+            )._as_foreign()
         return ZipFormatError(
             "nothing can be saved: every member is damaged",
             found=format_count(len(members), "damaged member"),

@@ -277,6 +277,9 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     assert cut == "cut.npz: NOT sound, no member could be checked, 1 error"
     assert second.endswith("Convert it: npzkit convert bare.h5 bare.npz.")
     assert last == "2 files: 1 NOT sound, 1 of another format"
+    assert (
+        npzkit.verify("bare.h5").verdict == "of another format, no member could be checked, 1 error"
+    )
     os.mkdir("store.zarr")
     Path("store.zarr", "zarr.json").touch()
     names = "cut.npz", "bare.h5", "store.zarr", "no.npz"

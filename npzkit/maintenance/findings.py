@@ -74,7 +74,7 @@ class Finding(NamedTuple):
         known. Errors of reads have the same `offset`.
     remedy : str or None
         What to do about an unfinished append, a file that is not an archive, an array whose
-        CRC-32 differs, or one that npzkit cannot read, as a full sentence.
+        CRC-32 or whose two headers differ, or one that npzkit cannot read, as a full sentence.
     """
 
     key: str | None

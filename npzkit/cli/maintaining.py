@@ -99,7 +99,7 @@ def place_of_results(archives: Sequence[ArchiveFile], output: str | None) -> str
     """
     is_named = output is None or os.path.exists(output) or output.lower().endswith(".npz")
     if not is_named and any(archive.is_found for archive in archives):
-        output = f"{output}/"
+        output = f"{output.removesuffix('/')}/"
     if output is None or len(archives) == 1:
         return output
     if not is_folder(output):
@@ -366,9 +366,10 @@ def repair(
     """Repair damaged FILEs, or save their sound arrays.
 
     Restores the list at the end of FILE and cuts off an unfinished append, in place.
-    With -o, writes every sound array to a new file; of folders and several FILEs, those
-    that are damaged alone, and .npy files too. npzkit rm FILE KEY removes a damaged
-    array. The exit code is 1 if something was lost or is still damaged.
+    With -o, writes every sound array to a new file. Of folders and several FILEs, only
+    the damaged ones are written. Truncated .npy files need --keep-partial. npzkit rm
+    FILE KEY removes a damaged array. The exit code is 1 if something was lost or is still
+    damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """

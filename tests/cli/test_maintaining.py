@@ -446,6 +446,7 @@ def test_results_of_a_folder_are_in_a_folder(cli, folder, command, name):
         shutil.copy(name, f"runs/{names[-1]}")
         assert cli(command, "runs", "-o", f"saved{len(names)}").err == ""
         assert sorted(os.listdir(f"saved{len(names)}")) == names
+    assert "slashed//" not in cli(command, "runs", "-o", "slashed/").out
     found = cli(command, "runs", "-o", "all.npz")
     assert (found.code, "--output all.npz/" in found.err) == (2, True)
 

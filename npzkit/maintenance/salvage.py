@@ -263,7 +263,14 @@ class Salvage:
         self._check({one.name: one for one in others if one.name not in self.sound})
         if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
-            read_directory(self.source, silent=True)
+            try:
+                read_directory(self.source, silent=True)
+            except NpzkitError as error:
+                if "npzkit.repair" in (error.remedy or ""):
+                    # It was followed.
+                    error.what = f"nothing can be saved: no complete member was found; {error.what}"
+                    error.remedy = "Download it or create it again."
+                raise
         told = self.sound.keys() | {lost.key for lost in self.lost}
         at_end = displaced(self.source)
         first: Mapping[str, Entry] = {} if newest.last is None else newest.last.entries

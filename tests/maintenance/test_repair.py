@@ -1336,6 +1336,36 @@ def test_a_npy_file_that_is_cut_off(paths):
     assert npzkit.load(path).shape == (10, 10)
 
 
+@pytest.mark.remedy("The file is truncated in its header: download it or create it again.")
+@pytest.mark.parametrize("size", [7, 9, 50])
+def test_a_npy_file_that_is_cut_off_in_its_header(paths, size):
+    """No repair is advised, which could save nothing; the whole file is read once it is back."""
+    path = paths[0].with_suffix(".npy")
+    sound = npy(np.arange(10))
+    path.write_bytes(sound[:size])
+    with pytest.raises(NpyFormatError) as caught:
+        npzkit.load(path)
+    assert "repair" not in caught.value.remedy
+    path.write_bytes(sound)
+    assert npzkit.load(path).tolist() == list(range(10))
+
+
+@pytest.mark.remedy("Download it or create it again.")
+@pytest.mark.parametrize("size", [40, 600])
+def test_repair_of_a_file_without_a_member(paths, size):
+    """The error does not advise the call that raised it."""
+    path, output = paths
+    npzkit.save(path, {"x": np.arange(100.0)})
+    sound = path.read_bytes()
+    path.write_bytes(sound[:40] if size == 40 else sound[-size:])
+    for partial in None, "mask":
+        with pytest.raises(ZipFormatError, match="no complete member was found") as caught:
+            npzkit.repair(path, output, keep_partial=partial)
+        assert "repair" not in caught.value.remedy
+    path.write_bytes(sound)
+    assert npzkit.load(path)["x"].shape == (100,)
+
+
 @pytest.mark.parametrize("more", [b"!", npy(np.arange(4.0))])
 def test_bytes_after_the_array_of_a_npy_file_are_reported(paths, more):
     """The array is saved, and what is left out has a line."""

@@ -97,10 +97,12 @@ def place_of_results(archives: Sequence[ArchiveFile], output: str | None) -> str
     Refusal
         Two results would have the same path, or one that of another archive.
     """
-    is_named = output is None or os.path.exists(output) or output.lower().endswith(".npz")
+    if output is None:
+        return None
+    is_named = os.path.exists(output) or output.lower().endswith(".npz")
     if not is_named and any(archive.is_found for archive in archives):
         output = f"{output.removesuffix('/')}/"
-    if output is None or len(archives) == 1:
+    if len(archives) == 1:
         return output
     if not is_folder(output):
         raise Refusal(f"the results of several FILEs need a folder: --output {output}/")

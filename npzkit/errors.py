@@ -137,6 +137,10 @@ REST_SAVED = SAVE_PARTIAL + " saves the other values"
 DAMAGED = "The file is damaged, or a faulty program wrote it: download it or create it again."
 DAMAGED_END = f"{DAMAGED} " + SAVE_SOUND + " saves the members that are sound."
 """The remedy if an archive cannot be opened, but has members that can be read."""
+READ_DIFFERENTLY = (
+    "Programs would read different data from this file. Create it again, or use "
+    + SAVE_SOUND + ", which saves the members that are sound."
+)  # fmt: skip
 COPIED_AS_TEXT = (
     "The file was copied as text: each line feed became CR LF. Copy it again, in binary mode."
 )
@@ -344,7 +348,8 @@ class NpzkitError(Exception):
         What to do about it, as a full sentence. Some classes have a default.
     is_damage : bool, optional
         Whether the bytes of the file are not what was written. A refused pickle, what
-        exceeds a limit, and a file of another format may be sound. Each class has a default.
+        exceeds a limit, and a file of another format that npzkit knows may be sound. Each class
+        has a default.
 
     Notes
     -----

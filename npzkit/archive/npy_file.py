@@ -20,7 +20,7 @@ from npzkit.codecs.coding import STORED
 from npzkit.errors import SAVE_PARTIAL, Advice, NotMappableError, NpzkitError
 from npzkit.files.source import Source, SourceFile
 from npzkit.format.array import read_header
-from npzkit.format.header import CUT_REMEDY, MAGIC_PREFIX
+from npzkit.format.header import CUT_HEADER_REMEDY, CUT_REMEDY, MAGIC_PREFIX
 from npzkit.format.literal import DAMAGED_REMEDY
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
@@ -132,7 +132,8 @@ class NpyContents(OpenedArchive):
     def explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         # Unlike of a member, its rows can be saved.
         if error.remedy == DAMAGED_REMEDY and error.what.startswith("EOF"):
-            error.remedy = CUT_REMEDY
+            is_header = "array data" not in error.what
+            error.remedy = CUT_HEADER_REMEDY if is_header else CUT_REMEDY
         elif error.what == BYTES_FOLLOW:
             error.remedy = _LEAVE_OUT
         return super().explain(error, key)

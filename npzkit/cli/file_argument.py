@@ -154,7 +154,8 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
                 remover = "The first commit after 24 hours"
             say(
                 f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "
-                f"To save its complete arrays: npzkit repair {as_word(printable(path))} -o OTHER. "
+                "To save its complete arrays, if any: "
+                f"npzkit repair {as_word(printable(path))} -o OTHER. "
                 f"{remover} removes it; you can also delete it."
             )
 

@@ -97,10 +97,12 @@ def place_of_results(archives: Sequence[ArchiveFile], output: str | None) -> str
     Refusal
         Two results would have the same path, or one that of another archive.
     """
-    is_named = output is None or os.path.exists(output) or output.lower().endswith(".npz")
+    if output is None:
+        return None
+    is_named = os.path.exists(output) or output.lower().endswith(".npz")
     if not is_named and any(archive.is_found for archive in archives):
-        output = f"{output}/"
-    if output is None or len(archives) == 1:
+        output = f"{output.removesuffix('/')}/"
+    if len(archives) == 1:
         return output
     if not is_folder(output):
         raise Refusal(f"the results of several FILEs need a folder: --output {output}/")
@@ -122,10 +124,15 @@ def place_of_results(archives: Sequence[ArchiveFile], output: str | None) -> str
     return output
 
 
-def _is_sharded(archive: ArchiveFile) -> bool:
-    from npzkit.datasets.opening import holds_index
+def _sharded_folder(archive: ArchiveFile) -> str:
+    """Return the folder of a sharded archive, also for its index; empty for other archives."""
+    from npzkit.datasets import INDEX_NAME
+    from npzkit.datasets.opening import holds_index, is_sharded
 
-    return holds_index(archive.path)
+    folder, name = os.path.split(archive.path)
+    if name == INDEX_NAME and is_sharded(archive.path):
+        return folder or os.curdir
+    return archive.path if holds_index(archive.path) else ""
 
 
 def output_of(archive: ArchiveFile, output: str | None, *, may_replace: bool) -> tuple[str, bool]:
@@ -223,12 +230,13 @@ def verify(
 ) -> int:  # fmt: skip
     """Check FILEs for damage: headers, checksums, array sizes.
 
-    The exit code is 0 if every archive is sound, 1 if one is damaged, ends with an
-    unfinished append or is none, and 2 if one cannot be read. --json prints a list
-    with an object per file. FILE may be a folder, whose .npz and .npy files are checked, or that
-    of a sharded archive; -v names shards that its index does not list. A .npy file has
-    no checksum: its header and its size are checked, and it is called unchecked. FILE
-    may be - for the standard input; a pipe is copied to a temporary file first.
+    The exit code is 0 if every archive is sound, 1 if one is damaged, encrypted, ends with
+    an unfinished append or is none, and 2, which wins, if one cannot be read. --json prints
+    a list with an object per file. FILE may be a folder, whose .npz and .npy files are
+    checked, or that of a sharded archive; -v names shards that its index does not list.
+    A .npy file has no checksum: its header and its size are checked, and it is called
+    unchecked. FILE may be - for the standard input; a pipe is copied to a temporary file
+    first.
     Temporary files that killed saves have left in a folder are named, unless --quiet.
 
     Example: npzkit verify model.npz
@@ -274,7 +282,7 @@ def _verify(
         if keys and not chosen:
             return Outcome({}, "", "without these keys")
         found = npzkit.verify(given, chosen or None, progress=report)
-    done = _verified(archive, found, is_foreign=error is not None and error._is_foreign, **how)
+    done = _verified(archive, found, **how)
     if error is not None:
         done.document["is_damage"] = error.is_damage
     return done
@@ -300,7 +308,7 @@ def _without_loose_shards(found: list[ArchiveFile], files: Sequence[str]) -> lis
 
 def _verified(
     archive: ArchiveFile, report: npzkit.VerifyReport, *, quiet: bool = False,
-    verbose: bool = False, is_alone: bool = True, is_foreign: bool = False,
+    verbose: bool = False, is_alone: bool = True,
 ) -> Outcome:  # fmt: skip
     """Return a report as one line per finding, and the verdict.
 
@@ -309,7 +317,7 @@ def _verified(
     """
     path = shown_path(archive.path)
     lines = []
-    state = _FOREIGN if is_foreign else report._state
+    state = report._state
     is_ok = state in ("sound", "unchecked")
     notes = {*report._notes} if is_alone else ()
 
@@ -334,7 +342,7 @@ def _verified(
         remedy = f". {row.remedy}" if row.remedy else ""
         lines.append(in_a_line(f"{path}: {row.severity}: {key}{row.what}{where}{remedy}"))
     if not quiet and (is_alone or verbose or not (is_ok and report._is_safe)):
-        lines.append(f"{path}: {_FOREIGN if is_foreign else report._closing(shown)}")
+        lines.append(f"{path}: {report._closing(shown)}")
     document = report.as_dict() | {"rows": [at_shell(row)._asdict() for row in report.rows]}
     return Outcome(document, "\n".join(lines), state, int(not is_ok))
 
@@ -360,9 +368,10 @@ def repair(
     """Repair damaged FILEs, or save their sound arrays.
 
     Restores the list at the end of FILE and cuts off an unfinished append, in place.
-    With -o, writes every sound array to a new file; of folders and several FILEs, those
-    that are damaged alone, and .npy files too. npzkit rm FILE KEY removes a damaged
-    array. The exit code is 1 if something was lost or is still damaged.
+    With -o, writes every sound array to a new file. Of folders and several FILEs, only
+    the damaged ones are written. Truncated .npy files need --keep-partial. npzkit rm
+    FILE KEY removes a damaged array. The exit code is 1 if something was lost or is still
+    damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """
@@ -377,16 +386,18 @@ def repair(
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
         # A changed shard would not fit its index any more.
-        is_sharded = _is_sharded(archive)
-        path = shown_path(archive.path)
-        told = f"{path}: repair does not take a sharded archive. {_left_of_shards(archive.path)}"
+        sharded = _sharded_folder(archive)
+        told = f"{shown_path(archive.path)}: repair does not take a sharded archive or its index. "
         is_alone = len(archives) == 1
-        if is_folder(output) or (is_sharded and output is None):
+        if is_folder(output) or (sharded and output is None):
             found = _verify(archive, report, is_alone=is_alone)
-            if is_sharded or not found.code:
-                return found._replace(text=f"{found.text}\n{told}") if found.code else found
-        if is_sharded:
-            raise Refusal(told)
+            if not found.code:
+                return found
+            if sharded:
+                return found._replace(text=f"{found.text}\n{told}{_left_of_shards(sharded)}")
+        if sharded:
+            named = f"npzkit verify {as_word(sharded)} names missing and damaged shards. "
+            raise Refusal(told + named + _left_of_shards(sharded))
         if output is None:
             return _cut(archive, report, is_alone=is_alone)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
@@ -500,12 +511,12 @@ def repack(
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        if _is_sharded(archive):
+        if folder := _sharded_folder(archive):
             if output is None:
-                return _repacked_shards(archive.path, report, **options)
+                return _repacked_shards(folder, report, **options)
             raise Refusal(
                 f"{shown_path(archive.path)}: repack rewrites a sharded archive only in place. "
-                f"npzkit convert {as_word(archive.path)} FILE.npz makes one file of it."
+                f"npzkit convert {as_word(folder)} FILE.npz makes one file of it."
             )
         before = archive.size
         target, may_replace = output_of(archive, output, may_replace=overwrite)

@@ -17,7 +17,7 @@ from npzkit.files.disk import File
 from npzkit.files.file_objects import open_regular
 from npzkit.format.array import check_addressable, needs_pickle, read_header
 from npzkit.format.descr import drop_metadata, dtype_to_descr
-from npzkit.format.header import end_of_data, format_header, index_shape, warn_python2
+from npzkit.format.header import CUT_REMEDY, end_of_data, format_header, index_shape, warn_python2
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 
@@ -127,4 +127,4 @@ def _check_backed(path: str, offset: int, size: int) -> None:
     """Raise NpyFormatError if the file is too short: mode ``"r+"`` would extend it."""
     found = os.stat(path).st_size - offset
     if found < size:
-        raise end_of_data("array data", size, max(found, 0)).locate(path=path)
+        raise end_of_data("array data", size, max(found, 0), remedy=CUT_REMEDY).locate(path=path)

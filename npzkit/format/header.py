@@ -46,6 +46,7 @@ CUT_REMEDY = (
     + SAVE_PARTIAL
     + "."
 )
+CUT_HEADER_REMEDY = "The file is truncated in its header: download it or create it again."
 _CHOOSE_VERSION = "Omit the version to let npzkit choose it."
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
 GROWTH_AXIS_MAX_DIGITS = 21
@@ -182,7 +183,7 @@ def npy_header_size(prefix: bytes) -> int:
 
 
 def end_of_data(
-    what: str, expected: int, found: int, *, remedy: str = CUT_REMEDY
+    what: str, expected: int, found: int, *, remedy: str = CUT_HEADER_REMEDY
 ) -> NpyFormatError:
     """Return the error for a file or member that ends inside `what`."""
     return NpyFormatError(

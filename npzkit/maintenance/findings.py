@@ -19,6 +19,7 @@ from npzkit.errors import (
     some_of,
     values_text,
 )
+from npzkit.zip.local_header import IS_ENCRYPTED
 
 Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -73,7 +74,7 @@ class Finding(NamedTuple):
         known. Errors of reads have the same `offset`.
     remedy : str or None
         What to do about an unfinished append, a file that is not an archive, an array whose
-        CRC-32 differs, or one that npzkit cannot read, as a full sentence.
+        CRC-32 or whose two headers differ, or one that npzkit cannot read, as a full sentence.
     """
 
     key: str | None
@@ -203,7 +204,8 @@ class VerifyReport(NamedTuple):
     def _state(self) -> str:
         """The first word of the verdict; only what was checked is called sound."""
         if not self.ok:
-            return "NOT sound"
+            errors = [row.what for row in self.rows if row.severity == "error"]
+            return "encrypted" if all(IS_ENCRYPTED in what for what in errors) else "NOT sound"
         is_unchecked = self.unchecked_count and not self.member_count
         return "torn" if self.torn_size else "unchecked" if is_unchecked else "sound"
 
@@ -247,6 +249,14 @@ class VerifyReport(NamedTuple):
         if self.ok or self.member_count:
             return format_count(self.member_count, "member")
         return "no member could be checked"
+
+
+class ForeignReport(VerifyReport):
+    """The report on a file of another format, which may be sound."""
+
+    @property
+    def _state(self) -> str:
+        return "of another format"
 
 
 def with_arrays(uncommitted: Sequence[str]) -> str:

@@ -56,6 +56,7 @@ from npzkit.zip.directory_repair import (
     last_comment,
     plain_comment,
 )
+from npzkit.zip.end_record import find_fitting
 from npzkit.zip.entries import BAD_NAME, Entry, name_error, usable_name
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header import AS_IT_IS, IS_ENCRYPTED, TO_DECRYPT, WRONG_CRC
@@ -79,6 +80,7 @@ _LOST_NOTE = f", and with it {BESIDE_ARRAYS}"
 _NOT_MASKED = "it cannot be given a mask; keep_partial='drop' keeps its other rows"
 _ROWS_SAVED = "; " + SAVE_PARTIAL + " saves its complete rows"
 _JOINED = "two archives were joined, and the second one has an array of this name, which is kept"
+_GAP = "bytes are missing inside it, and nobody knows which of its values are right"
 _ALL_LOST = "; without checksums of its parts, nobody knows which values are wrong"
 
 
@@ -107,6 +109,8 @@ class Salvage:
         self._damaged_at: dict[int, int] = {}
         self._allowance = Allowance(source.size)
         self._limits = limits
+        # Whether the file may end inside a member: it does not end with an end record.
+        self._is_truncated = True
         # The end of the range that a damaged member claims.
         self._claimed_end = 0
         self._claimed: set[str] = set()
@@ -168,8 +172,8 @@ class Salvage:
         members = [one.what for one in self.lost if one.key not in (COMMENT_NAME, END)]
         if members and all(IS_ENCRYPTED in what for what in members):
             return UnsupportedError(
-                "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT, is_damage=True
-            )
+                "nothing can be saved: every member is encrypted", remedy=TO_DECRYPT
+            )._as_foreign()
         return ZipFormatError(
             "nothing can be saved: every member is damaged",
             found=format_count(len(members), "damaged member"),
@@ -259,7 +263,14 @@ class Salvage:
         self._check({one.name: one for one in others if one.name not in self.sound})
         if not self.sound and not self.lost:
             # There is no member. Opening the file raises the error that describes it.
-            read_directory(self.source, silent=True)
+            try:
+                read_directory(self.source, silent=True)
+            except NpzkitError as error:
+                if "npzkit.repair" in (error.remedy or ""):
+                    # It was followed.
+                    error.what = f"nothing can be saved: no complete member was found; {error.what}"
+                    error.remedy = "Download it or create it again."
+                raise
         told = self.sound.keys() | {lost.key for lost in self.lost}
         at_end = displaced(self.source)
         first: Mapping[str, Entry] = {} if newest.last is None else newest.last.entries
@@ -505,6 +516,7 @@ class Salvage:
     def _scan(self, start: int) -> None:
         """Find members by their headers; of two with one name, the later one is used."""
         end = self.source.size
+        self._is_truncated = not find_fitting(self.source, end)
         scan = SignatureScan(self.source, start, end)
         for offset in scan:
             self.meter.reach(offset)
@@ -534,6 +546,9 @@ class Salvage:
             return found.end_offset if fits and self._check_claimed(entry) else after_header
         if not fits:
             self._claimed_end = end
+            if not self._is_truncated:
+                self._add_lost(entry, _GAP)
+                return after_header
             self._keep_rows(found, end)
             return end if is_seen_cut(self._reader, entry, found.data_start, end) else after_header
         wrapped = find_wrapped(self._reader, entry, found.data_start, end, self._threads)

@@ -18,7 +18,7 @@ from npzkit.files.progress import Meter
 from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline
 from npzkit.limits import DEFAULT_LIMITS, Limits, thread_count
-from npzkit.maintenance.findings import Finding, VerifyReport
+from npzkit.maintenance.findings import Finding, ForeignReport, VerifyReport
 from npzkit.maintenance.salvage import find_uncommitted
 from npzkit.maintenance.sound_members import find_sound
 from npzkit.maintenance.verify_rules import archive_findings, member_findings
@@ -92,7 +92,8 @@ def _verify(
         # The directory has member names instead of keys.
         key = None if error.key is None else error.key.removesuffix(SUFFIX)
         found = Finding._of(key, error)._replace(remedy=error.remedy)
-        return VerifyReport(source.shown_path, (found,), 0, 0)
+        kind = ForeignReport if error._is_foreign else VerifyReport
+        return kind(source.shown_path, (found,), 0, 0)
     return verify_source(source, directory, limits, keys, progress, threads)
 
 

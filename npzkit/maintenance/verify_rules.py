@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from npzkit.codecs.checksum import crc32_combine
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, STORED
 from npzkit.errors import (
+    READ_DIFFERENTLY,
     REPACK,
     REPAIR,
     REST_SAVED,
@@ -203,7 +204,10 @@ def member_findings(
             found = Finding._of(key, error, entry.header_offset)
             if error.what == OTHER_LONG_DOUBLE:
                 found = found._replace(severity="note")
-            elif isinstance(error, (ChecksumError, UnsupportedError)):
+            elif (
+                isinstance(error, (ChecksumError, UnsupportedError))
+                or error.remedy == READ_DIFFERENTLY
+            ):
                 found = found._replace(remedy=error.remedy)
             if found not in rows:
                 rows.append(found)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from npzkit.errors import (
     AS_MATLAB_7,
+    READ_DIFFERENTLY,
     SAVE_PARTIAL,
     SAVE_SOUND,
     TO_CONVERT,
@@ -143,7 +144,7 @@ def check_alone(source: Source, end: End) -> None:
             offset=offset,
             found=f"records at {offset}, {offset + place}",
             expected="one",
-            remedy="Programs would read different data from this file. Create it again.",
+            remedy=READ_DIFFERENTLY,
         )
 
 

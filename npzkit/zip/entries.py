@@ -410,7 +410,7 @@ def _lay_out(entries: list[Entry], start: int, directory_offset: int) -> list[En
                 "members overlap each other or the central directory",
                 key=entry.name,
                 offset=entry.header_offset,
-                found=f"{entry.compressed_size} bytes and a header",
+                found=f"at least {entry.least_size} bytes with its header",
                 expected=f"at most {entry.end_offset - entry.header_offset} bytes",
             )
     return placed

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from npzkit.codecs.coding import MAX_RATIOS, STORED
 from npzkit.errors import (
+    READ_DIFFERENTLY,
     REPAIR,
     SAVE_SOUND,
     Advice,
@@ -302,7 +303,7 @@ def _differs(entry: Entry, field: str, found: object, expected: object) -> ZipFo
         offset=entry.header_offset,
         found=found,
         expected=expected,
-        remedy="Programs would read different data from this file. Create it again.",
+        remedy=READ_DIFFERENTLY,
     )
 
 

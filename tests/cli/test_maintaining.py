@@ -292,6 +292,9 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     assert cut == "cut.npz: NOT sound, no member could be checked, 1 error"
     assert second.endswith("Convert it: npzkit convert bare.h5 bare.npz.")
     assert last == "2 files: 1 NOT sound, 1 of another format"
+    assert (
+        npzkit.verify("bare.h5").verdict == "of another format, no member could be checked, 1 error"
+    )
     os.mkdir("store.zarr")
     Path("store.zarr", "zarr.json").touch()
     names = "cut.npz", "bare.h5", "store.zarr", "no.npz"
@@ -458,6 +461,7 @@ def test_results_of_a_folder_are_in_a_folder(cli, folder, command, name):
         shutil.copy(name, f"runs/{names[-1]}")
         assert cli(command, "runs", "-o", f"saved{len(names)}").err == ""
         assert sorted(os.listdir(f"saved{len(names)}")) == names
+    assert "slashed//" not in cli(command, "runs", "-o", "slashed/").out
     found = cli(command, "runs", "-o", "all.npz")
     assert (found.code, "--output all.npz/" in found.err) == (2, True)
 

@@ -118,6 +118,32 @@ def test_what_is_left_of_a_damaged_one_is_saved(folder, cli, tmp_path):
     np.testing.assert_array_equal(rows, WHOLE[part.shape[0] :])
 
 
+def test_repair_saves_no_columns_of_an_index(folder, cli, tmp_path):
+    """The index is not taken for an archive, also if no shard is left; what is missing is named."""
+    shards = sorted(folder.glob("shard-*.npz"))
+    for shard in shards:
+        shard.unlink()
+    for given in folder, folder / "index.npz":
+        in_place, into = cli("repair", given), cli("repair", given, "-o", f"{tmp_path}/out/")
+        refused = cli("repair", given, "-o", tmp_path / "a.npz")
+        assert (in_place.code, into.code, refused.code) == (1, 1, 2)
+        for told in in_place.out, into.out:
+            assert all(shard.name in told for shard in shards)
+            assert "not take a sharded archive or its index. npzkit extract" in told
+        assert f"npzkit verify {folder} names missing and damaged shards" in refused.err
+        assert f"npzkit extract {folder} -o" in refused.err
+    assert all(shard.name in cli("verify", folder).out for shard in shards)
+    assert not (tmp_path / "a.npz").exists()
+
+
+def test_repack_of_an_index_is_that_of_its_folder(folder, cli):
+    """The shards are written again, not the index alone."""
+    before = {*folder.glob("shard-*.npz")}
+    assert cli("repack", folder / "index.npz").code == 0
+    assert before.isdisjoint(folder.glob("shard-*.npz"))
+    assert cli("verify", folder).code == 0
+
+
 def test_files_are_made_of_the_folder(folder, cli, tmp_path):
     """convert, extract, pack and diff read a folder with an index."""
     one = tmp_path / "one.npz"

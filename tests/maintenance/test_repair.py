@@ -1278,6 +1278,39 @@ def test_what_is_left_where_all_is_damaged(paths):
         assert npz["x"][70_000] == 70_000
 
 
+@pytest.mark.slow
+@each_row(
+    "save",
+    [
+        lambda file, arrays: npzkit.save(file, arrays),
+        lambda file, arrays: npzkit.save(file, arrays, compression="deflated"),
+        lambda file, arrays: np.savez(file, **arrays),
+        lambda file, arrays: np.savez_compressed(file, **arrays),
+    ],
+)
+def test_bytes_that_are_missing_inside_an_archive(tmp_path, save):
+    """Of an array with a gap nothing is kept that would be shifted: the file is not truncated."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    arrays = {"z": np.ones(9), "last": RNG.integers(0, 99, (300, 20))}
+    save(path, arrays)
+    data = path.read_bytes()
+    last = data.rfind(b"PK\1\2")
+    gaps = [(20_000, 20_777), (20_000, last), (300, last - 300)]
+    gaps += [sorted(RNG.integers(0, len(data) - 22, 2)) for _ in range(extent(10, 500))]
+    for start, stop in gaps:
+        path.write_bytes(data[:start] + data[stop:])
+        try:
+            report = npzkit.repair(path, output, keep_partial="mask", overwrite=True)
+        except (ZipFormatError, AmbiguousArchiveError):
+            continue
+        assert not any("truncated" in row.what for row in report.lost), (start, stop)
+        with npzkit.open(output) as npz:
+            for key in {"z", "last"} & {*npz.files}:
+                found = npz.join(key)
+                kept = ~np.ma.getmaskarray(found)
+                assert np.array_equal(np.asarray(found)[kept], arrays[key][kept]), (start, stop)
+
+
 @pytest.mark.remedy("or save its complete rows: npzkit.repair(path, output, keep_partial='mask').")
 @pytest.mark.remedy("If it is truncated, save its complete rows: npzkit.repair(")
 def test_a_npy_file_that_is_cut_off(paths):
@@ -1301,6 +1334,36 @@ def test_a_npy_file_that_is_cut_off(paths):
         assert npz.info(path.stem).attrs == {"partly_lost": report.lost[0].what}
     path.write_bytes(sound)
     assert npzkit.load(path).shape == (10, 10)
+
+
+@pytest.mark.remedy("The file is truncated in its header: download it or create it again.")
+@pytest.mark.parametrize("size", [7, 9, 50])
+def test_a_npy_file_that_is_cut_off_in_its_header(paths, size):
+    """No repair is advised, which could save nothing; the whole file is read once it is back."""
+    path = paths[0].with_suffix(".npy")
+    sound = npy(np.arange(10))
+    path.write_bytes(sound[:size])
+    with pytest.raises(NpyFormatError) as caught:
+        npzkit.load(path)
+    assert "repair" not in caught.value.remedy
+    path.write_bytes(sound)
+    assert npzkit.load(path).tolist() == list(range(10))
+
+
+@pytest.mark.remedy("Download it or create it again.")
+@pytest.mark.parametrize("size", [40, 600])
+def test_repair_of_a_file_without_a_member(paths, size):
+    """The error does not advise the call that raised it."""
+    path, output = paths
+    npzkit.save(path, {"x": np.arange(100.0)})
+    sound = path.read_bytes()
+    path.write_bytes(sound[:40] if size == 40 else sound[-size:])
+    for partial in None, "mask":
+        with pytest.raises(ZipFormatError, match="no complete member was found") as caught:
+            npzkit.repair(path, output, keep_partial=partial)
+        assert "repair" not in caught.value.remedy
+    path.write_bytes(sound)
+    assert npzkit.load(path)["x"].shape == (100,)
 
 
 @pytest.mark.parametrize("more", [b"!", npy(np.arange(4.0))])

@@ -529,6 +529,7 @@ def test_fixtures_are_sound(path):
         report = npzkit.verify(path)
     if "encrypted" in path.name:
         assert "encrypted" in faults(report)[0].what
+        assert report.verdict.startswith("encrypted, ")
         return
     assert report.ok
     assert [row for row in faults(report) if "Python 2" not in row.what] == []

@@ -145,15 +145,31 @@ def test_sound_members_of_a_file_with_a_damaged_end(path, data):
     assert read("b.npz") == X.tolist()
 
 
-@pytest.mark.remedy("Programs would read different data from this file. Create it again.")
+def test_the_sizes_of_members_that_overlap_compare(path):
+    """What a member needs, with its header, is more than the room that it has."""
+    path.write_bytes(archive(plain(), plain("y.npy", central={"offset": 200})))
+    found = refused(path)
+    sizes = [int(re.search(r"\d+", text)[0]) for text in (found.found, found.expected)]
+    assert sizes[0] > sizes[1]
+
+
+@pytest.mark.remedy("Programs would read different data from this file. Create it again, or use")
+@pytest.mark.remedy("npzkit.repair(path, output), which saves the members that are sound.")
 @pytest.mark.parametrize(
-    "data", [archive(plain(), comment=END), archive(plain(local={"method": 8}))],
-    ids=["two ends", "two headers"],
+    "data",
+    [
+        archive(plain(), comment=END), archive(plain(local={"method": 8})),
+        archive(plain(local={"name": b"w.npy"})),
+    ],
+    ids=["two ends", "two headers", "two names"],
 )  # fmt: skip
 def test_a_file_that_programs_read_differently_is_created_again(path, data):
-    """What npzkit saves in its place is read by npzkit and NumPy alike."""
+    """What npzkit saves in its place is read by npzkit and NumPy alike; repair saves the array."""
     path.write_bytes(data)
     assert refused(path).is_damage
+    assert "repair(path, output), which saves" in npzkit.verify(path).rows[0].remedy
+    npzkit.repair(path, "b.npz")
+    assert read("b.npz") == X.tolist()
     npzkit.save(path, {"x": X})
     with np.load(path) as theirs:
         assert theirs["x"].tolist() == read(path, strict=True) == X.tolist()
